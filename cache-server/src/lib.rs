@@ -1,0 +1,16 @@
+//! A streaming watch cache that speaks the Kubernetes list/watch API. Embeddable: bind a server, then serve.
+//!
+//! INVARIANT: the only crate that answers HTTP. Status codes and response bytes are decided in `http/`.
+
+pub mod app;
+pub mod cacher;
+pub mod cli;
+pub mod config;
+pub mod http;
+pub mod metrics;
+pub mod populate;
+pub mod registry;
+pub mod storage;
+
+mod allocator;
+mod load;

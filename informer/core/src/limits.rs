@@ -1,0 +1,22 @@
+//! Every bound of the core by name, with its unit and what it costs.
+
+/// One object while it is framed, in bytes; the default of `object_bytes_max`. Memory: one such buffer a session.
+/// An object above it is a typed error. kube-apiserver accepts bodies of 3 MiB, so sixteen leaves room for growth.
+pub const OBJECT_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a LIST body outside its items (kind, apiVersion, metadata), and of the frame around a watch event's object.
+pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
+
+/// Nesting of one JSON document. kube-apiserver refuses deeper ones long before. Memory: one bit a level.
+pub const DEPTH_MAX: usize = 512;
+
+/// What the framer keeps allocated between objects, in bytes. One large object must not pin its size for ever.
+pub const FRAMER_KEEP_BYTES: usize = 256 << 10;
+
+/// An error body that is read to find the Status in it, in bytes. The rest is not read.
+pub const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Objects a page holds by default; client-go's number.
+pub const PAGE_SIZE: u32 = 500;
+
+const _: () = assert!(ENVELOPE_BYTES_MAX <= FRAMER_KEEP_BYTES && FRAMER_KEEP_BYTES <= OBJECT_BYTES_MAX);

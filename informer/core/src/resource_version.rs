@@ -1,0 +1,115 @@
+//! A position in one history. Opaque beyond equality, except for the form KEP-5504 gives an order.
+
+use std::{cmp::Ordering, fmt};
+
+/// The resourceVersion of an object, a list or a bookmark.
+///
+/// Never `""` and never `"0"`: those are request modes, see [`ListSemantic`](crate::ListSemantic).
+/// Cost: one boxed string; comparing reads it, nothing is parsed.
+///
+/// # Source
+/// Kubernetes API concepts, "Resource versions"; KEP-5504 (comparable resource versions).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ResourceVersion(Box<str>);
+
+/// The text is not a position: it is empty or `"0"`, which are modes of a request, or it cannot be sent in a query.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a resourceVersion")]
+pub struct InvalidResourceVersion(pub String);
+
+impl ResourceVersion {
+    /// Longest accepted text, in bytes. An etcd revision has 19 digits at most; others stay far below this.
+    pub const BYTES_MAX: usize = 128;
+
+    /// Reads a position.
+    ///
+    /// # Errors
+    /// [`InvalidResourceVersion`] for `""`, `"0"`, control characters, and texts above [`Self::BYTES_MAX`].
+    pub fn parse(text: &str) -> Result<Self, InvalidResourceVersion> {
+        let printable = text.bytes().all(|byte| (0x21..0x7f).contains(&byte));
+        if text.is_empty() || text == "0" || text.len() > Self::BYTES_MAX || !printable {
+            return Err(InvalidResourceVersion(text.chars().take(Self::BYTES_MAX).collect()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text as the server sent it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Which of two positions of one resource type is later; `None` when either is not in KEP-5504's form
+    /// (decimal digits without a leading zero), where only equality means anything.
+    #[must_use]
+    pub fn compare(&self, other: &Self) -> Option<Ordering> {
+        compare(self.as_str(), other.as_str())
+    }
+
+    /// The position as a number, for histories known to count in `u64` (etcd, this project's server).
+    #[must_use]
+    pub fn as_u64(&self) -> Option<u64> {
+        is_comparable(&self.0).then(|| self.0.parse().ok()).flatten()
+    }
+}
+
+/// [`ResourceVersion::compare`] on borrowed texts. Equal texts are equal whatever their form.
+#[must_use]
+pub fn compare(left: &str, right: &str) -> Option<Ordering> {
+    if left == right {
+        return Some(Ordering::Equal);
+    }
+    (is_comparable(left) && is_comparable(right)).then(|| left.len().cmp(&right.len()).then_with(|| left.cmp(right)))
+}
+
+fn is_comparable(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() && !text.starts_with('0')
+}
+
+impl From<u64> for ResourceVersion {
+    /// # Panics
+    /// On zero, which is a request mode and no position.
+    fn from(position: u64) -> Self {
+        assert!(position != 0, "position zero does not exist");
+        Self(position.to_string().into())
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_modes_are_not_positions() {
+        for text in ["", "0", " 1", "a\nb", &"9".repeat(129)] {
+            assert!(ResourceVersion::parse(text).is_err(), "{text:?}");
+        }
+        assert_eq!(ResourceVersion::parse("00").unwrap().as_u64(), None);
+    }
+
+    #[test]
+    fn longer_numbers_are_later_and_other_forms_only_equal() {
+        for (left, right, expected) in [
+            ("9", "10", Some(Ordering::Less)),
+            ("100000000000000000000", "99999999999999999999", Some(Ordering::Greater)),
+            ("7", "7", Some(Ordering::Equal)),
+            ("abc", "abc", Some(Ordering::Equal)),
+            ("abc", "abd", None),
+            ("007", "8", None),
+        ] {
+            assert_eq!(compare(left, right), expected, "{left} {right}");
+        }
+    }
+}

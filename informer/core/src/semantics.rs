@@ -1,0 +1,292 @@
+//! What a read asks for, and the request that asks for exactly that.
+//!
+//! Every non-zero resourceVersion on a LIST carries a match; follow-up pages carry `limit` and `continue` only.
+
+use std::fmt;
+
+use crate::resource_version::ResourceVersion;
+
+/// How fresh a read has to be.
+///
+/// # Source
+/// Kubernetes API concepts, "Semantics for get and list" and "Semantics for watch".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ListSemantic {
+    /// The state when the request arrives. Older servers read all of etcd's prefix for it.
+    MostRecent,
+    /// Whatever the server has in memory, possibly old: the cheapest read. Sends `resourceVersion=0`. Stock servers then
+    /// ignore a page's limit.
+    #[default]
+    Any,
+    /// At least as new as the position; never older than what was seen.
+    NotOlderThan(ResourceVersion),
+    /// Exactly the position: for the first read only. It may have expired, which is final.
+    Exact(ResourceVersion),
+}
+
+/// How the initial state is fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum InitialList {
+    /// Streams first, pages when the server refuses or stalls; the verdict is kept per resource type.
+    #[default]
+    Auto,
+    /// Watch-list: initial state as watch events. Constant memory at the server.
+    Stream,
+    /// LIST in pages.
+    Paged,
+    /// One LIST.
+    Unpaged,
+}
+
+/// What is read: a resource type, perhaps in one namespace, perhaps filtered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Path of the collection without the namespace: `/api/v1` or `/apis/apps/v1`.
+    pub group_version_path: String,
+    /// Lower-case plural, as in the path: `pods`.
+    pub plural: String,
+    /// `None` reads all namespaces, or a cluster-scoped type.
+    pub namespace: Option<String>,
+    /// Canonical text of the label selector, empty for all.
+    pub labels: String,
+    /// Canonical text of the field selector, empty for all.
+    pub fields: String,
+}
+
+impl Resource {
+    /// Path of the collection: `/api/v1/namespaces/prod/pods`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{}/namespaces/{namespace}/{}", self.group_version_path, self.plural),
+            None => format!("{}/{}", self.group_version_path, self.plural),
+        }
+    }
+}
+
+/// One read, as the reflector orders it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Initial state as watch events, then live: `sendInitialEvents=true`. Never with [`ListSemantic::Exact`].
+    Stream {
+        /// How fresh the state has to be.
+        semantic: ListSemantic,
+        /// The server ends the answer after this many seconds.
+        timeout_seconds: u32,
+    },
+    /// A LIST, or the first page of one.
+    List {
+        /// How fresh the state has to be.
+        semantic: ListSemantic,
+        /// Objects a page; `None` asks for all at once.
+        limit: Option<u32>,
+    },
+    /// A page after the first.
+    Page {
+        /// Objects a page.
+        limit: u32,
+        /// The token of the page before.
+        token: String,
+    },
+    /// Changes after a position.
+    Watch {
+        /// The last position seen.
+        after: ResourceVersion,
+        /// The server ends the answer after this many seconds.
+        timeout_seconds: u32,
+    },
+}
+
+impl Read {
+    /// Whether the answer is a watch stream, not a LIST body.
+    #[must_use]
+    pub const fn is_watch(&self) -> bool {
+        matches!(self, Self::Stream { .. } | Self::Watch { .. })
+    }
+
+    /// Whether the read asks for initial state: what the relist budget counts.
+    #[must_use]
+    pub const fn is_initial(&self) -> bool {
+        !matches!(self, Self::Watch { .. })
+    }
+}
+
+/// One GET: path and query. `Display` is what goes on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    path: String,
+    query: String,
+}
+
+impl Request {
+    /// The request that asks for `read` of `resource`, and nothing else.
+    #[must_use]
+    pub fn new(resource: &Resource, read: &Read) -> Self {
+        let mut query = Query::default();
+        match read {
+            Read::Stream { semantic, timeout_seconds } => {
+                query.add("watch", "true");
+                query.add("sendInitialEvents", "true");
+                query.add("resourceVersionMatch", "NotOlderThan");
+                match semantic {
+                    ListSemantic::MostRecent => {}
+                    ListSemantic::Any => query.add("resourceVersion", "0"),
+                    ListSemantic::NotOlderThan(position) | ListSemantic::Exact(position) => {
+                        query.add("resourceVersion", position.as_str());
+                    }
+                }
+                query.add("allowWatchBookmarks", "true");
+                query.add("timeoutSeconds", &timeout_seconds.to_string());
+            }
+            Read::List { semantic, limit } => {
+                match semantic {
+                    ListSemantic::MostRecent => {}
+                    ListSemantic::Any => query.add("resourceVersion", "0"),
+                    ListSemantic::NotOlderThan(position) => query.at(position, "NotOlderThan"),
+                    ListSemantic::Exact(position) => query.at(position, "Exact"),
+                }
+                if let Some(limit) = limit {
+                    query.add("limit", &limit.to_string());
+                }
+            }
+            Read::Page { limit, token } => {
+                query.add("limit", &limit.to_string());
+                query.add("continue", token);
+            }
+            Read::Watch { after, timeout_seconds } => {
+                query.add("watch", "true");
+                query.add("resourceVersion", after.as_str());
+                query.add("allowWatchBookmarks", "true");
+                query.add("timeoutSeconds", &timeout_seconds.to_string());
+            }
+        }
+        query.add_selectors(resource);
+        Self { path: resource.path(), query: query.0 }
+    }
+
+    /// The path without the query.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The query without the question mark; empty when nothing is asked.
+    #[must_use]
+    pub fn query(&self) -> &str {
+        &self.query
+    }
+
+    /// Path and query as one URI reference.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query) }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GET {}", self.uri())
+    }
+}
+
+#[derive(Default)]
+struct Query(String);
+
+impl Query {
+    fn add(&mut self, name: &str, value: &str) {
+        if !self.0.is_empty() {
+            self.0.push('&');
+        }
+        self.0.push_str(name);
+        self.0.push('=');
+        escape(value, &mut self.0);
+    }
+
+    fn at(&mut self, position: &ResourceVersion, with_match: &str) {
+        self.add("resourceVersion", position.as_str());
+        self.add("resourceVersionMatch", with_match);
+    }
+
+    fn add_selectors(&mut self, resource: &Resource) {
+        for (name, value) in [("labelSelector", &resource.labels), ("fieldSelector", &resource.fields)] {
+            if !value.is_empty() {
+                self.add(name, value);
+            }
+        }
+    }
+}
+
+/// RFC 3986: everything but unreserved characters is escaped, so that a value cannot leave its place.
+fn escape(value: &str, out: &mut String) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods() -> Resource {
+        Resource {
+            group_version_path: "/api/v1".into(),
+            plural: "pods".into(),
+            namespace: None,
+            labels: String::new(),
+            fields: String::new(),
+        }
+    }
+
+    /// Goal: the table of what goes on the wire, row by row. Method: golden texts.
+    #[test]
+    fn what_is_configured_is_what_goes_on_the_wire() {
+        let at = || ResourceVersion::from(7);
+        let stream = |semantic| Read::Stream { semantic, timeout_seconds: 300 };
+        let list = |semantic, limit| Read::List { semantic, limit };
+        let tail = "allowWatchBookmarks=true&timeoutSeconds=300";
+        let head = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        for (read, expected) in [
+            (stream(ListSemantic::Any), format!("{head}&resourceVersion=0&{tail}")),
+            (stream(ListSemantic::MostRecent), format!("{head}&{tail}")),
+            (stream(ListSemantic::NotOlderThan(at())), format!("{head}&resourceVersion=7&{tail}")),
+            (list(ListSemantic::Any, None), "resourceVersion=0".into()),
+            (list(ListSemantic::Any, Some(500)), "resourceVersion=0&limit=500".into()),
+            (list(ListSemantic::MostRecent, None), String::new()),
+            (list(ListSemantic::MostRecent, Some(500)), "limit=500".into()),
+            (
+                list(ListSemantic::NotOlderThan(at()), Some(500)),
+                "resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=500".into(),
+            ),
+            (list(ListSemantic::Exact(at()), None), "resourceVersion=7&resourceVersionMatch=Exact".into()),
+            (Read::Page { limit: 500, token: "a+b=".into() }, "limit=500&continue=a%2Bb%3D".into()),
+            (
+                Read::Watch { after: at(), timeout_seconds: 300 },
+                format!("watch=true&resourceVersion=7&{tail}"),
+            ),
+        ] {
+            assert_eq!(Request::new(&pods(), &read).query(), expected, "{read:?}");
+        }
+    }
+
+    #[test]
+    fn selectors_and_namespace_go_along() {
+        let resource = Resource {
+            namespace: Some("prod".into()),
+            labels: "app in (a,b)".into(),
+            fields: "spec.nodeName=node-1".into(),
+            ..pods()
+        };
+        let request = Request::new(&resource, &Read::List { semantic: ListSemantic::MostRecent, limit: None });
+        assert_eq!(
+            request.to_string(),
+            "GET /api/v1/namespaces/prod/pods?labelSelector=app%20in%20%28a%2Cb%29&fieldSelector=spec.nodeName%3Dnode-1"
+        );
+    }
+}

@@ -1,0 +1,3 @@
+//! The server binary: one call.
+
+fn main() {}
