@@ -1,1 +1,60 @@
-//! Placeholder.
+//! Settings of a server: plain data with defaults. The command line fills it in `cli.rs`; nothing else reads arguments
+//! or the environment.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use crate::{limits, populate};
+
+/// What a server is told. Each field names its unit and default.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen. Default 127.0.0.1:8001; port 0 picks one. Only loopback while there is no authentication.
+    pub listen: SocketAddr,
+    /// How LIST bodies are made. Default streaming.
+    pub list_encoding: ListEncoding,
+    /// Revision the embedded store starts at; `None` is unix seconds times 2^20, so that positions of an earlier run
+    /// are refused. For tests.
+    pub first_revision: Option<u64>,
+    /// Bounds of each resource type's cache.
+    pub limits: watch_cache::Limits,
+    /// Pause between bookmarks on a quiet watch. Default 60 s. Shorter costs one line per watch each time.
+    pub bookmark_interval: Duration,
+    /// How long open connections may take to end at shutdown. Default 10 s.
+    pub grace: Duration,
+    /// Connections open at once. Default [`limits::CONNECTIONS_MAX`].
+    pub connections_max: usize,
+    /// Files and folders of manifests whose objects are created at start, in order.
+    pub load: Vec<PathBuf>,
+    /// Synthetic objects created at start.
+    pub populate: Option<populate::Spec>,
+}
+
+/// How LIST bodies are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ListEncoding {
+    /// Item by item from a snapshot: memory does not grow with the list.
+    #[default]
+    Streaming,
+    /// The whole body in memory first: the old way, for comparison.
+    Buffered,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8001)),
+            list_encoding: ListEncoding::Streaming,
+            first_revision: None,
+            limits: watch_cache::Limits::default(),
+            bookmark_interval: Duration::from_secs(60),
+            grace: limits::GRACE,
+            connections_max: limits::CONNECTIONS_MAX,
+            load: Vec::new(),
+            populate: None,
+        }
+    }
+}

@@ -7,6 +7,7 @@ pub mod cacher;
 pub mod cli;
 pub mod config;
 pub mod http;
+pub mod limits;
 pub mod metrics;
 pub mod populate;
 pub mod registry;
@@ -14,3 +15,4 @@ pub mod storage;
 
 mod allocator;
 mod load;
+mod serve;

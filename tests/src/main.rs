@@ -1,3 +1,5 @@
 //! The server binary: one call.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    cache_server::cli::main()
+}

@@ -1,0 +1,60 @@
+//! Every bound of the server by name, with its unit and what it costs. Those of the cache are in `watch_cache`.
+
+use std::time::Duration;
+
+/// Connections open at once. More wait in the listen queue. Memory: about 20 KiB each while idle.
+pub const CONNECTIONS_MAX: usize = 16_384;
+
+/// Connections the kernel queues before it refuses.
+pub const LISTEN_BACKLOG: u32 = 1024;
+
+/// hyper's read buffer of one HTTP/1 connection, in bytes; so also the longest request head (answered 431 above).
+/// kube-apiserver's clients send URLs of a few KiB with long selectors.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// How long a client may take to send a request head, and how long an idle connection is kept.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Request bodies, in bytes, as kube-apiserver has it. Larger ones are answered 413. Memory: one body a request.
+pub const REQUEST_BODY_BYTES_MAX: usize = 3 << 20;
+
+/// Slices handed to the socket in one vectored write.
+pub const SLICES_MAX: usize = 64;
+
+/// Bytes gathered into one turn of a response body. Memory: none, they are slices of shared bytes; it bounds the time
+/// one client holds a worker.
+pub const BATCH_BYTES: usize = 16 << 10;
+
+/// Unsent bytes that one HTTP/2 stream may hold. HTTP/2 copies what it sends.
+pub const HTTP2_SEND_BYTES_MAX: usize = 16 << 10;
+
+/// Streams one HTTP/2 connection may have open at once.
+pub const HTTP2_STREAMS_MAX: u32 = 1_000;
+
+/// Send buffer asked for each socket, in bytes; the kernel doubles it for its own bookkeeping. Below 40 KiB loopback
+/// becomes sixty times slower.
+pub const SOCKET_SEND_BYTES: u32 = 256 << 10;
+
+/// Longest wait of a read for a cache that is not there yet: first listing, consistent read, a position ahead of us.
+pub const FRESH_WAIT: Duration = Duration::from_secs(3);
+
+/// How long open connections may take to end after the server was told to stop.
+pub const GRACE: Duration = Duration::from_secs(10);
+
+/// Bytes of one manifest file that is loaded at start. Memory: that file, and its objects, while it loads.
+pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+
+/// Folders inside folders that `--load` descends into.
+pub const MANIFEST_DEPTH_MAX: usize = 32;
+
+/// Objects of each kind that the generator makes at most.
+pub const POPULATE_MAX: u32 = 10_000_000;
+
+/// Memory that must have come and gone before the allocator is asked to give it back, in bytes. Trimming walks the
+/// heap, so it is not done for less.
+pub const TRIM_BYTES: usize = 4 << 20;
+
+/// Pause between two looks at the process's size. The cost is one read of `/proc/self/statm`.
+pub const TRIM_EVERY: Duration = Duration::from_secs(1);
+
+const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");

@@ -1,0 +1,1 @@
+//! Sockets: accepts connections, hands each request to `http`, and ends cleanly.
