@@ -1,1 +1,291 @@
-//! Placeholder.
+//! The resource types this server holds, and what each asks of its objects.
+//!
+//! INVARIANT: a type is found by (group, version, plural) or by (apiVersion, kind), and both ways give the same `Arc`.
+//! INVARIANT: what differs between types is a column here, never a `match` on names elsewhere.
+
+mod names;
+mod table;
+
+use std::{collections::HashMap, sync::Arc};
+
+use watch_cache::{Field, Schema};
+
+pub use names::{NameRule, is_label, is_subdomain};
+pub use table::CreatedStatus;
+
+/// One resource type.
+#[derive(Debug)]
+pub struct ResourceType {
+    /// API group, such as `apps`; empty for the core group.
+    pub group: String,
+    /// Version within the group, such as `v1`.
+    pub version: String,
+    /// The name in paths, such as `deployments`.
+    pub plural: String,
+    /// The lower-case singular that command lines accept.
+    pub singular: String,
+    /// The kind of one object.
+    pub kind: String,
+    /// What else command lines accept, such as `deploy`.
+    pub short_names: Vec<String>,
+    /// Groups of types that command lines know by one word, such as `all`.
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// What the cache needs: kind, apiVersion and the selectable fields.
+    pub schema: Arc<Schema>,
+    /// Which names its objects may have.
+    pub name_rule: NameRule,
+    /// Whether `…/{name}/status` exists, and with it, whether the main resource leaves `.status` alone.
+    pub has_status: bool,
+    /// What a create does with `.status`.
+    pub created_status: CreatedStatus,
+    /// Whether `metadata.generation` counts changes of the desired state.
+    pub tracks_generation: bool,
+    /// Whether an immediate delete answers the last object; otherwise it answers a Status.
+    pub returns_deleted: bool,
+    /// Whether an update may leave out the resourceVersion that it replaces.
+    pub unconditional_update: bool,
+    /// Whether the type has a field label conversion of its own, as pods do. It decides the words that refuse an
+    /// unknown field selector: `field label not supported: X` when true, otherwise
+    /// `"X" is not a known field selector: only "metadata.name", "metadata.namespace"`.
+    pub other_fields: bool,
+    id: String,
+    api_version: String,
+}
+
+/// The words a type's objects are served under, in the order of discovery.
+pub const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+impl ResourceType {
+    /// The name in messages, logs and metrics: `pods`, `deployments.apps`.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// `v1`, `apps/v1`.
+    #[must_use]
+    pub fn api_version(&self) -> &str {
+        &self.api_version
+    }
+
+    /// The kind of its lists.
+    #[must_use]
+    pub fn list_kind(&self) -> String {
+        format!("{}List", self.kind)
+    }
+
+    /// The kind as messages about invalid objects name it: `Pod`, `Deployment.apps`.
+    #[must_use]
+    pub fn qualified_kind(&self) -> String {
+        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
+    }
+
+    /// The key of an object: `namespace/name`, or `name` for a cluster-scoped type.
+    #[must_use]
+    pub fn key(&self, namespace: &str, name: &str) -> String {
+        if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+    }
+
+    fn built_in(group: &table::Group, row: &table::Row) -> Self {
+        let api_version =
+            if group.name.is_empty() { group.version.to_owned() } else { format!("{}/{}", group.name, group.version) };
+        let id = if group.name.is_empty() { row.plural.to_owned() } else { format!("{}.{}", row.plural, group.name) };
+        let (own, other_fields): (&[_], bool) = match row.fields {
+            table::Fields::Default => (&[], false),
+            table::Fields::Own(fields) => (fields, true),
+        };
+        let fields: Vec<Field> = own.iter().map(field).collect();
+        let schema = Schema {
+            kind: row.kind.to_owned(),
+            api_version: api_version.clone(),
+            builtin: true,
+            node_field: fields.iter().position(|field| field.label == "spec.nodeName"),
+            fields,
+        };
+        Self {
+            group: group.name.to_owned(),
+            version: group.version.to_owned(),
+            plural: row.plural.to_owned(),
+            singular: row.kind.to_ascii_lowercase(),
+            kind: row.kind.to_owned(),
+            short_names: row.short_names.iter().map(|&name| name.to_owned()).collect(),
+            categories: if row.in_all { vec!["all".to_owned()] } else { Vec::new() },
+            namespaced: row.namespaced,
+            schema: Arc::new(schema),
+            name_rule: row.name_rule,
+            has_status: row.has_status,
+            created_status: row.created_status,
+            tracks_generation: row.tracks_generation,
+            returns_deleted: row.returns_deleted,
+            unconditional_update: row.unconditional_update,
+            other_fields,
+            id,
+            api_version,
+        }
+    }
+}
+
+fn field(&(label, path, _absent): &(&str, &str, &str)) -> Field {
+    Field { label: label.to_owned(), path: path.to_owned() }
+}
+
+/// One group version and its types, in the order of discovery.
+#[derive(Debug)]
+pub struct GroupVersion {
+    /// Empty for the core group.
+    pub group: String,
+    /// Such as `v1`.
+    pub version: String,
+    /// Its types, ordered by plural as discovery shows them.
+    pub types: Vec<Arc<ResourceType>>,
+}
+
+/// All types of one server. Cost: every look-up is one or two hash look-ups.
+#[derive(Debug, Default)]
+pub struct Registry {
+    groups: Vec<GroupVersion>,
+    /// By apiVersion: where it stands in `groups`, and its types.
+    versions: HashMap<String, Version>,
+    by_id: HashMap<String, Arc<ResourceType>>,
+}
+
+#[derive(Debug, Default)]
+struct Version {
+    by_plural: HashMap<String, Arc<ResourceType>>,
+    by_kind: HashMap<String, Arc<ResourceType>>,
+}
+
+impl Registry {
+    /// The types that are always there.
+    #[must_use]
+    pub fn builtin() -> Self {
+        let mut registry = Self::default();
+        for group in table::GROUPS {
+            let types = group.rows.iter().map(|row| Arc::new(ResourceType::built_in(group, row))).collect();
+            registry.add(GroupVersion { group: group.name.to_owned(), version: group.version.to_owned(), types });
+        }
+        registry
+    }
+
+    /// The type served under `/api/{version}/…` (empty group) or `/apis/{group}/{version}/…`.
+    #[must_use]
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
+        self.version(group, version)?.by_plural.get(plural).cloned()
+    }
+
+    /// The type of an object by what it says of itself.
+    #[must_use]
+    pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<Arc<ResourceType>> {
+        self.versions.get(api_version)?.by_kind.get(kind).cloned()
+    }
+
+    /// The type by its [`ResourceType::id`]: `pods`, `deployments.apps`.
+    #[must_use]
+    pub fn by_id(&self, id: &str) -> Option<Arc<ResourceType>> {
+        self.by_id.get(id).cloned()
+    }
+
+    /// Whether any type is served under this group and version. An unknown resource is answered differently there.
+    #[must_use]
+    pub fn serves(&self, group: &str, version: &str) -> bool {
+        self.version(group, version).is_some()
+    }
+
+    /// Whether any type has this apiVersion.
+    #[must_use]
+    pub fn serves_api_version(&self, api_version: &str) -> bool {
+        self.versions.contains_key(api_version)
+    }
+
+    /// All types in the order of discovery.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceType>> {
+        self.groups.iter().flat_map(|group| group.types.iter())
+    }
+
+    /// All group versions in the order of discovery, the core group first.
+    #[must_use]
+    pub fn groups(&self) -> &[GroupVersion] {
+        &self.groups
+    }
+
+    fn version(&self, group: &str, version: &str) -> Option<&Version> {
+        if group.is_empty() { self.versions.get(version) } else { self.versions.get(&format!("{group}/{version}")) }
+    }
+
+    fn add(&mut self, group: GroupVersion) {
+        for ty in &group.types {
+            let version = self.versions.entry(ty.api_version.clone()).or_default();
+            version.by_plural.insert(ty.plural.clone(), Arc::clone(ty));
+            version.by_kind.insert(ty.kind.clone(), Arc::clone(ty));
+            self.by_id.insert(ty.id.clone(), Arc::clone(ty));
+        }
+        self.groups.push(group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn both_ways_lead_to_the_same_type() {
+        let registry = Registry::builtin();
+        for ty in registry.iter() {
+            let by_path = registry.find(&ty.group, &ty.version, &ty.plural).expect("by path");
+            let by_kind = registry.by_kind(ty.api_version(), &ty.kind).expect("by kind");
+            let by_id = registry.by_id(ty.id()).expect("by id");
+            assert!(Arc::ptr_eq(ty, &by_path) && Arc::ptr_eq(ty, &by_kind) && Arc::ptr_eq(ty, &by_id), "{}", ty.id());
+        }
+        assert!(registry.find("", "v1", "deployments").is_none());
+        assert!(registry.find("core", "v1", "pods").is_none());
+        assert!(registry.find("apps", "v2", "deployments").is_none());
+        assert!(registry.serves("", "v1") && registry.serves("apps", "v1") && !registry.serves("none", "v1"));
+    }
+
+    #[test]
+    fn words_of_the_command_line_are_not_given_twice() {
+        let registry = Registry::builtin();
+        let mut words = HashSet::new();
+        for ty in registry.iter() {
+            for word in ty.short_names.iter().chain([&ty.plural]) {
+                assert!(words.insert(word.clone()), "{word} of {}", ty.id());
+            }
+        }
+    }
+
+    #[test]
+    fn types_of_one_group_stand_in_the_order_of_discovery() {
+        for group in Registry::builtin().groups() {
+            let plurals: Vec<_> = group.types.iter().map(|ty| &ty.plural).collect();
+            assert!(plurals.is_sorted(), "{plurals:?}");
+        }
+    }
+
+    #[test]
+    fn a_type_knows_its_names() {
+        let registry = Registry::builtin();
+        let pods = registry.find("", "v1", "pods").expect("pods");
+        assert_eq!((pods.id(), pods.api_version(), &*pods.list_kind()), ("pods", "v1", "PodList"));
+        assert_eq!((&*pods.qualified_kind(), &*pods.key("a", "b")), ("Pod", "a/b"));
+        let policies = registry.by_kind("networking.k8s.io/v1", "NetworkPolicy").expect("network policies");
+        assert_eq!(policies.id(), "networkpolicies.networking.k8s.io");
+        assert_eq!(policies.api_version(), "networking.k8s.io/v1");
+        assert_eq!(policies.qualified_kind(), "NetworkPolicy.networking.k8s.io");
+        assert_eq!(policies.singular, "networkpolicy");
+        let nodes = registry.find("", "v1", "nodes").expect("nodes");
+        assert_eq!(nodes.key("ignored", "n1"), "n1");
+    }
+
+    #[test]
+    fn only_pods_are_watched_by_node() {
+        let registry = Registry::builtin();
+        for ty in registry.iter() {
+            let by_node = ty.schema.node_field.map(|at| &*ty.schema.fields[at].path);
+            assert_eq!(by_node, (ty.id() == "pods").then_some("spec.nodeName"), "{}", ty.id());
+        }
+    }
+}
