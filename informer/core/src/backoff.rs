@@ -1,1 +1,162 @@
-//! Placeholder.
+//! How long to wait before the next request. Delays grow with every unhealthy end and only a healthy session resets them.
+//!
+//! INVARIANT: a delay is never below the server's `Retry-After` and never above `2 * max` unless `Retry-After` asks for it.
+
+use std::time::Duration;
+
+/// What the delays are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// After a healthy end the next request follows within this time. Default 100 ms: spreads the clients of a server
+    /// that restarts, and nobody notices.
+    pub healthy_max: Duration,
+    /// After the first unhealthy end: anything from zero to this. Default 1 s.
+    pub first_max: Duration,
+    /// After the second: `base` with jitter, a delay in `[base, 2 * base)`. Doubles from there. Default 800 ms, which is
+    /// client-go's.
+    pub base: Duration,
+    /// Where doubling ends, before jitter. Default 30 s, which is client-go's: delays settle in `[30, 60)` seconds.
+    pub max: Duration,
+    /// Most of a `Retry-After` that is believed, before jitter. Default 5 minutes: a wrong header must not silence a
+    /// client for a day.
+    pub retry_after_max: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            healthy_max: Duration::from_millis(100),
+            first_max: Duration::from_secs(1),
+            base: Duration::from_millis(800),
+            max: Duration::from_secs(30),
+            retry_after_max: Duration::from_mins(5),
+        }
+    }
+}
+
+/// Delays of one client, and how many unhealthy ends in a row they answer.
+///
+/// Jitter is spread evenly and not drawn afresh: each delay takes the next point of a golden-ratio sequence with a
+/// random start. Clients are as scattered as with independent draws, but one client never draws a streak of short
+/// delays, so the number of requests in a time of refusal is bounded for every seed and not only on average.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    config: Config,
+    unhealthy: u32,
+    /// In `[0, 1)`.
+    jitter: f64,
+}
+
+/// The step that leaves the points of a sequence modulo one as evenly spread as any does.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
+
+impl Backoff {
+    /// Delays that start small. Two seeds give two independent starts.
+    #[must_use]
+    pub fn new(config: Config, seed: u64) -> Self {
+        Self { config, unhealthy: 0, jitter: fastrand::Rng::with_seed(seed).f64() }
+    }
+
+    /// Unhealthy ends since the last healthy session.
+    #[must_use]
+    pub const fn unhealthy(&self) -> u32 {
+        self.unhealthy
+    }
+
+    /// A session proved healthy: delays start small again.
+    pub const fn reset(&mut self) {
+        self.unhealthy = 0;
+    }
+
+    /// The pause after a session that ended well.
+    pub fn after_healthy(&mut self) -> Duration {
+        self.config.healthy_max.mul_f64(self.draw())
+    }
+
+    /// A pause that is not the server's fault and does not grow: anything up to `first_max`.
+    pub fn brief(&mut self) -> Duration {
+        self.config.first_max.mul_f64(self.draw())
+    }
+
+    /// The pause after an unhealthy end. Each call grows the next. `Retry-After` is a lower bound, with jitter added so
+    /// that clients told the same number do not come back together.
+    pub fn after_unhealthy(&mut self, retry_after: Option<Duration>) -> Duration {
+        let jitter = self.draw();
+        let (least, spread) = match self.unhealthy {
+            0 => (Duration::ZERO, self.config.first_max),
+            ends => {
+                let doublings = (ends - 1).min(30);
+                let delay = self.config.base.saturating_mul(1 << doublings).min(self.config.max);
+                (delay, delay)
+            }
+        };
+        self.unhealthy = self.unhealthy.saturating_add(1);
+        let asked = retry_after.unwrap_or_default().min(self.config.retry_after_max);
+        least.max(asked) + spread.mul_f64(jitter)
+    }
+
+    /// `[delay, delay * 1.2)`: for things done regularly, so that clients do not do them together.
+    pub fn around(&mut self, delay: Duration) -> Duration {
+        delay + delay.mul_f64(self.draw() / 5.0)
+    }
+
+    fn draw(&mut self) -> f64 {
+        let drawn = self.jitter;
+        self.jitter = (self.jitter + GOLDEN).fract();
+        drawn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_from_nothing_to_the_cap_and_only_a_reset_shrinks_them() {
+        let mut backoff = Backoff::new(Config::default(), 1);
+        for (least, most) in [
+            (0.0, 1.0),
+            (0.8, 1.6),
+            (1.6, 3.2),
+            (3.2, 6.4),
+            (6.4, 12.8),
+            (12.8, 25.6),
+            (25.6, 51.2),
+            (30.0, 60.0),
+            (30.0, 60.0),
+        ] {
+            let delay = backoff.after_unhealthy(None).as_secs_f64();
+            assert!(least <= delay && delay < most, "{delay} not in [{least}, {most})");
+        }
+        assert!(backoff.after_healthy() < Duration::from_millis(100));
+        assert!(backoff.after_unhealthy(None) >= Duration::from_secs(30), "a healthy pause alone resets nothing");
+        backoff.reset();
+        assert!(backoff.after_unhealthy(None) < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn retry_after_is_a_lower_bound_and_a_day_is_not_believed() {
+        let mut backoff = Backoff::new(Config::default(), 2);
+        let delay = backoff.after_unhealthy(Some(Duration::from_secs(7)));
+        assert!(Duration::from_secs(7) <= delay && delay < Duration::from_secs(8), "{delay:?}");
+        let delay = backoff.after_unhealthy(Some(Duration::from_hours(24)));
+        assert!(delay < Duration::from_mins(6), "{delay:?}");
+    }
+
+    /// Goal: the promise that holds for every client, not for the mean. Method: all starts of the jitter.
+    #[test]
+    fn ten_minutes_of_refusal_are_at_most_twenty_requests_for_every_seed() {
+        let requests = (0..10_000).map(|seed| {
+            let mut backoff = Backoff::new(Config::default(), seed);
+            let mut now = Duration::ZERO;
+            let mut requests = 0;
+            while now <= Duration::from_mins(10) {
+                requests += 1;
+                now += backoff.after_unhealthy(None);
+            }
+            requests
+        });
+        let most: u32 = requests.max().unwrap();
+        assert!(most <= 20, "{most}");
+    }
+}

@@ -1,1 +1,127 @@
-//! Placeholder.
+//! Decides how to keep a copy in step with a server: initial state, watch, resume, relist. Does no I/O.
+//!
+//! The driver feeds facts to [`Reflector::handle`], then drains [`Reflector::poll_action`], then arms a timer for
+//! [`Reflector::poll_timeout`].
+
+mod vocabulary;
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::{
+    backoff, limits,
+    resource_version::ResourceVersion,
+    semantics::{InitialList, ListSemantic},
+    stats::Stats,
+    time::Time,
+};
+
+pub use vocabulary::{
+    Action, Change, Class, End, Ending, FallBack, Failure, Input, Observed, RelistCause, Report, Verdict,
+};
+
+/// Settings of one reflector. Plain data; `Default` is what production should use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How fresh the first read has to be. Relists ask for "not older than seen". Default [`ListSemantic::Any`].
+    pub semantic: ListSemantic,
+    /// How initial state is fetched. Default [`InitialList::Auto`].
+    pub initial: InitialList,
+    /// What is known about streams, for [`InitialList::Auto`]. Default: worth asking for.
+    pub verdict: Verdict,
+    /// Objects a page. Default 500, as client-go. The server pays: one page in memory.
+    pub page_size: u32,
+    /// A session that lived this long after it became live is healthy. Default 10 s.
+    pub healthy_after: Duration,
+    /// How long an answer may stay silent before it is closed. Default 150 s: the API server aims at one bookmark a
+    /// minute, so two may go missing. Shorter finds dead connections sooner and costs one request per resource type.
+    pub idle_timeout: Duration,
+    /// How long a stream may send no object before its initial state is complete. Default 10 s, restarted by each.
+    pub initial_events_stall: Duration,
+    /// `timeoutSeconds` of a watch, drawn from this range. Default 300 to 599, as client-go.
+    pub watch_timeout_seconds: RangeInclusive<u32>,
+    /// Pause between polls while watches are forbidden. Default 5 minutes, a fifth of jitter added.
+    pub poll_interval: Duration,
+    /// How long a verdict against streams lasts. Default 1 hour, a fifth of jitter added; costs one refused request.
+    pub verdict_lasts: Duration,
+    /// Delays after sessions that ended.
+    pub backoff: backoff::Config,
+    /// Where jitter and lifetimes come from. Equal seeds decide equally.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            semantic: ListSemantic::Any,
+            initial: InitialList::Auto,
+            verdict: Verdict::Streams,
+            page_size: limits::PAGE_SIZE,
+            healthy_after: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(150),
+            initial_events_stall: Duration::from_secs(10),
+            watch_timeout_seconds: 300..=599,
+            poll_interval: Duration::from_mins(5),
+            verdict_lasts: Duration::from_hours(1),
+            backoff: backoff::Config::default(),
+            seed: 0,
+        }
+    }
+}
+
+/// Keeps a copy in step with a server.
+///
+/// Cost: an input allocates only when a position moves or a request is due.
+#[derive(Debug)]
+pub struct Reflector {
+    stats: Stats,
+}
+
+impl Reflector {
+    /// A reflector that has asked for nothing yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let _ = config;
+        todo!()
+    }
+
+    /// Takes one fact. Afterwards drain [`Self::poll_action`], then arm a timer for [`Self::poll_timeout`].
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        let _ = (now, input);
+        todo!()
+    }
+
+    /// The next thing to do; `None` when all is done until the next fact.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        todo!()
+    }
+
+    /// When to hand in [`Input::TimedOut`] if nothing else happens.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        todo!()
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Whether initial state was complete once.
+    #[must_use]
+    pub const fn is_synced(&self) -> bool {
+        todo!()
+    }
+
+    /// The last position seen: of initial state, a live change or a bookmark.
+    #[must_use]
+    pub const fn position(&self) -> Option<&ResourceVersion> {
+        todo!()
+    }
+
+    /// What is known about streams by now.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        todo!()
+    }
+}

@@ -1,1 +1,70 @@
-//! Placeholder.
+//! What a reflector counts: plain numbers that only grow. The shell reads them when it is asked, so they cannot drift.
+
+use crate::reflector::{Class, FallBack, RelistCause};
+
+/// Counts of one reflector since it was made.
+///
+/// # Source
+/// Exposed by the SDK as `informer_*_total{resource, ...}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Requests ordered, of any kind.
+    pub requests: u64,
+    /// Requests for changes after a position: the cheap ones.
+    pub resumes: u64,
+    /// Pages after the first.
+    pub pages: u64,
+    /// Times initial state was complete.
+    pub syncs: u64,
+    /// Items and initial events received for a stage.
+    pub initial_objects: u64,
+    /// Live changes received.
+    pub live_objects: u64,
+    /// Live bookmarks received.
+    pub bookmarks: u64,
+    /// Frames that carried nothing usable: unreadable objects, unknown types, positions that are none.
+    pub ignored: u64,
+    /// Sessions that proved healthy.
+    pub healthy_sessions: u64,
+    /// Sessions that ended before they were healthy.
+    pub unhealthy_ends: u64,
+    /// Sessions closed because nothing came for too long; resumed without failure.
+    pub silences: u64,
+    /// Sessions closed because a position went back.
+    pub went_back: u64,
+    relists: [u64; RelistCause::ALL.len()],
+    fallbacks: [u64; FallBack::ALL.len()],
+    failures: [u64; Class::ALL.len()],
+}
+
+impl Stats {
+    /// Times initial state was asked for because of `cause`. The sum over [`RelistCause::ALL`] is every such request.
+    #[must_use]
+    pub const fn relists(&self, cause: RelistCause) -> u64 {
+        self.relists[cause as usize]
+    }
+
+    /// Times streams were given up for pages because of `cause`.
+    #[must_use]
+    pub const fn fallbacks(&self, cause: FallBack) -> u64 {
+        self.fallbacks[cause as usize]
+    }
+
+    /// Answers that failed as `class`.
+    #[must_use]
+    pub const fn failures(&self, class: Class) -> u64 {
+        self.failures[class as usize]
+    }
+
+    pub(crate) const fn count_relist(&mut self, cause: RelistCause) {
+        self.relists[cause as usize] += 1;
+    }
+
+    pub(crate) const fn count_fallback(&mut self, cause: FallBack) {
+        self.fallbacks[cause as usize] += 1;
+    }
+
+    pub(crate) const fn count_failure(&mut self, class: Class) {
+        self.failures[class as usize] += 1;
+    }
+}

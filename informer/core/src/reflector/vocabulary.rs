@@ -1,0 +1,254 @@
+//! What the reflector is told and what it orders. Facts are in the past tense, orders in the imperative; both are closed.
+
+use std::time::Duration;
+
+use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
+
+/// What happened, as the driver reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input<'a> {
+    /// Begin. Later ones mean nothing.
+    Start,
+    /// The headers of the open answer arrived with a 2xx status.
+    Accepted,
+    /// One item of a list or one event of a watch, with readable metadata.
+    Object(Observed<'a>),
+    /// A bookmark.
+    Bookmark {
+        /// Its position as sent.
+        resource_version: &'a str,
+        /// Whether the annotation `k8s.io/initial-events-end` is exactly `"true"`.
+        initial_events_end: bool,
+    },
+    /// A list body was complete. The answer is over: no [`Input::Ended`] follows for it.
+    PageEnd {
+        /// The list's position as sent.
+        resource_version: &'a str,
+        /// The token, when more pages follow; `None` for an empty one.
+        continue_token: Option<&'a str>,
+    },
+    /// A sign of life without a position: an unreadable object, an unknown event type.
+    Ignored,
+    /// The open answer ended.
+    Ended(End),
+    /// The time that [`Reflector::poll_timeout`](super::Reflector::poll_timeout) named has come.
+    TimedOut,
+}
+
+/// The metadata of one object received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed<'a> {
+    /// What it says about the object.
+    pub change: Change,
+    /// `namespace/name`, or `name`.
+    pub key: &'a str,
+    /// Its uid; empty when it has none.
+    pub uid: &'a str,
+    /// Its resourceVersion as sent.
+    pub resource_version: &'a str,
+}
+
+/// What became of an object received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A watch event ADDED.
+    Added,
+    /// A watch event MODIFIED.
+    Modified,
+    /// A watch event DELETED.
+    Deleted,
+    /// An item of a list.
+    Item,
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself, between two frames.
+    Closed,
+    /// By an error: instead of an answer, in the stream, or of the connection.
+    Failed(Failure),
+}
+
+/// An error as the server or the network told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What it means for the next request.
+    pub class: Class,
+    /// How long the server asked to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure without `Retry-After`.
+    #[must_use]
+    pub const fn new(class: Class) -> Self {
+        Self { class, retry_after: None }
+    }
+}
+
+/// Errors by what they mean for the next request. The same whether they came as HTTP status or in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// 410: the position or token is older than the server's history.
+    Expired,
+    /// The position lies ahead of the server (504 with one of three dialects).
+    TooLarge,
+    /// 400, 404, 405, 422: this kind of request is not answered here.
+    Refused,
+    /// 401, 403.
+    Forbidden,
+    /// 429.
+    TooMany,
+    /// No answer, or one that broke off.
+    Connection,
+    /// 5xx.
+    Server,
+    /// An answer that is not what the protocol says.
+    Malformed,
+}
+
+impl Class {
+    /// All classes, for labels.
+    pub const ALL: [Self; 8] = [
+        Self::Expired,
+        Self::TooLarge,
+        Self::Refused,
+        Self::Forbidden,
+        Self::TooMany,
+        Self::Connection,
+        Self::Server,
+        Self::Malformed,
+    ];
+}
+
+/// What the driver has to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Drop any open answer and ask this.
+    Send(Read),
+    /// Drop the open answer; nothing is asked for now.
+    Close,
+    /// Initial state begins: open a stage. Never while one is open.
+    Init,
+    /// The object just handed in belongs to the stage.
+    InitApply,
+    /// The stage is complete at this position and becomes the state.
+    InitDone(ResourceVersion),
+    /// The object just handed in is the newest of its key.
+    Apply,
+    /// The object just handed in is gone: from the stage while one is open, from the state otherwise.
+    Delete,
+    /// Nothing at or below this position will follow.
+    Bookmark(ResourceVersion),
+    /// Initial state broke off: forget the stage. Readers keep what they have.
+    Abandon,
+    /// Something worth telling: for logs, metrics, `explain` and the reason why nothing is ready.
+    Report(Report),
+}
+
+/// What the reflector tells about itself. Each is counted in [`Stats`](crate::stats::Stats).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Initial state is asked for.
+    Relist {
+        /// Why.
+        cause: RelistCause,
+    },
+    /// Streams were given up for pages.
+    FellBack {
+        /// Why.
+        cause: FallBack,
+    },
+    /// The next request goes out at `until`.
+    Waiting {
+        /// When.
+        until: Time,
+        /// What the last session ended with.
+        cause: Ending,
+    },
+    /// The session proved healthy: delays are small again.
+    Healthy,
+    /// The state asked for by [`ListSemantic::Exact`](crate::ListSemantic::Exact) is no longer there. Final: nothing
+    /// is asked any more.
+    Expired,
+}
+
+/// Why initial state is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RelistCause {
+    /// It never was.
+    Start,
+    /// The position is older than the server's history.
+    Expired,
+    /// The position lies ahead of the server.
+    TooLarge,
+    /// A page after the first had expired.
+    PageExpired,
+    /// The attempt before did not reach its end.
+    Interrupted,
+    /// The attempt before was a stream, and streams were given up.
+    FellBack,
+    /// The position cannot be resumed from: the server failed to, several times in a row.
+    NotResumable,
+    /// The server allows lists and forbids watches: polling.
+    WatchForbidden,
+}
+
+impl RelistCause {
+    /// All causes, for labels.
+    pub const ALL: [Self; 8] = [
+        Self::Start,
+        Self::Expired,
+        Self::TooLarge,
+        Self::PageExpired,
+        Self::Interrupted,
+        Self::FellBack,
+        Self::NotResumable,
+        Self::WatchForbidden,
+    ];
+}
+
+/// Why streams were given up for pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FallBack {
+    /// The server does not know them.
+    Refused,
+    /// The server forbids watches and allows lists.
+    Forbidden,
+    /// A stream was accepted and then stood still.
+    Stalled,
+    /// Several streams in a row failed: one attempt with pages, no verdict.
+    Failures,
+}
+
+impl FallBack {
+    /// All causes, for labels.
+    pub const ALL: [Self; 4] = [Self::Refused, Self::Forbidden, Self::Stalled, Self::Failures];
+}
+
+/// What a session ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The server closed it.
+    Closed,
+    /// An error.
+    Failed(Class),
+    /// Nothing came for too long, not even headers.
+    Unanswered,
+    /// A position went back.
+    WentBack,
+    /// Watches are forbidden: the next poll.
+    WatchForbidden,
+}
+
+/// What is known about a server's streams for one resource type. Outlives a reflector: whoever keeps several of them
+/// reads it with [`Reflector::verdict`](super::Reflector::verdict) and hands it to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// They are worth asking for.
+    #[default]
+    Streams,
+    /// They were given up.
+    Pages(FallBack),
+}
