@@ -127,8 +127,8 @@ impl ResourceType {
     }
 }
 
-fn field(&(label, path, _absent): &(&str, &str, &str)) -> Field {
-    Field { label: label.to_owned(), path: path.to_owned() }
+fn field(&(label, path, absent): &(&str, &str, &str)) -> Field {
+    Field { label: label.to_owned(), path: path.to_owned(), absent: absent.to_owned() }
 }
 
 /// One group version and its types, in the order of discovery.

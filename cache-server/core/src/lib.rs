@@ -3,4 +3,35 @@
 //! INVARIANT: appending an event costs the same for one watcher and for ten thousand; waking costs only those it
 //! concerns. INVARIANT: an object's wire bytes exist once; everything sent is a slice of them. Does no I/O and knows no
 //! clock.
+//!
+//! In reading order: an object and its bytes ([`entry`]), a change of it ([`event`]), which objects a client wants
+//! ([`filter`]), recent changes ([`window`], [`buckets`]), who waits for them ([`interest`]), the cache that ties them
+//! together ([`cache`]), and how clients read it ([`cursor`], [`page`]) into [`slices`].
 
+pub mod limits;
+
+pub mod entry;
+pub mod event;
+pub mod filter;
+pub mod slices;
+
+mod buckets;
+mod pins;
+mod window;
+
+pub mod cache;
+pub mod cursor;
+pub mod interest;
+pub mod page;
+pub mod stats;
+
+pub use cache::{Closed, Expired, OutOfOrder, Reached, Reader, Snapshot, Writer, cache, cache_within};
+pub use cursor::{Cursor, Start, Step};
+pub use entry::{Draft, Entry, EntryError, Field, Schema};
+pub use event::{Change, Event, EventKind};
+pub use filter::{Filter, UnknownField};
+pub use interest::Waking;
+pub use limits::{Limits, Total};
+pub use page::Page;
+pub use slices::{Budget, Slices};
+pub use stats::Stats;

@@ -1,0 +1,72 @@
+//! Every bound of the cache by name, with its unit and what it costs.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+/// Bounds of one resource type's cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that only the window keeps alive: previous objects and the events themselves. Default 64 MiB. Hard, except
+    /// that one event always fits and that open snapshots may raise it to [`Self::snapshot_bytes_max`].
+    pub window_bytes_max: usize,
+    /// Events in the window. Default 65,536. Memory: counted in bytes as well, so this only bounds the time of an undo.
+    pub window_events_max: usize,
+    /// Age above which events go even when there is room. Default 5 min. Only trims; never keeps.
+    pub window_age_max: Duration,
+    /// Window bytes while an open snapshot still needs its events. Default 128 MiB. Above it the slowest reader is cut.
+    pub snapshot_bytes_max: usize,
+    /// Window bytes of all resource types that share a [`Total`]. Default 256 MiB. Hard, whatever is open.
+    pub window_bytes_total_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            window_bytes_max: 64 << 20,
+            window_events_max: 65_536,
+            window_age_max: Duration::from_secs(300),
+            snapshot_bytes_max: 128 << 20,
+            window_bytes_total_max: 256 << 20,
+        }
+    }
+}
+
+/// Window bytes of several caches together. Clones count into the same sum.
+#[derive(Clone, Debug, Default)]
+pub struct Total(Arc<AtomicUsize>);
+
+impl Total {
+    /// The sum now, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Events a reader takes while it holds the lock. Cost under the lock: one reference count each.
+pub const EVENTS_PER_LOCK: usize = 64;
+
+/// Objects and events a cursor looks at in one step, whether they match or not. Bounds the time it holds a worker.
+pub const LOOKED_AT_PER_STEP: usize = 2_048;
+
+/// Exact states kept for the next page or reader. Memory: what each does not share with the objects now; gone as soon
+/// as the window no longer reaches back to them.
+pub const EXACT_STATES_KEPT: usize = 16;
+
+/// Positions of paged listings that are kept resumable for a while. More replace the one that would end first.
+pub const HELD_POSITIONS_MAX: usize = 1_024;
+
+const _: () = assert!(EVENTS_PER_LOCK <= LOOKED_AT_PER_STEP, "a step takes at least one batch");

@@ -1,0 +1,155 @@
+//! Slices over shared bytes on their way to a socket, and how many a turn may take.
+
+use bytes::{Buf, Bytes};
+
+/// What one step may hand out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Slices in `out` at which a step stops. An event takes up to four, which may go beyond.
+    pub slices: usize,
+    /// Bytes in `out` at which a step stops. The object that reaches it still fits.
+    pub bytes: usize,
+}
+
+/// Slices in the order they are sent. They keep the objects they belong to alive, so let them go when sent.
+///
+/// Implements [`Buf`], whose `chunks_vectored` yields one I/O vector a slice.
+#[derive(Debug, Default)]
+pub struct Slices {
+    list: Vec<Bytes>,
+    /// Slices of `list` before this one are sent, and empty.
+    first: usize,
+    bytes: usize,
+}
+
+impl Slices {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { list: Vec::new(), first: 0, bytes: 0 }
+    }
+
+    /// Puts a slice at the end; an empty one is left out.
+    pub fn push(&mut self, slice: Bytes) {
+        if !slice.is_empty() {
+            self.bytes += slice.len();
+            self.list.push(slice);
+        }
+    }
+
+    /// Puts a slice at the end that lives as long as the program.
+    pub fn push_static(&mut self, slice: &'static [u8]) {
+        self.push(Bytes::from_static(slice));
+    }
+
+    /// Bytes still to send.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Slices still to send.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.list.len() - self.first
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Whether a step should stop.
+    #[must_use]
+    pub const fn reached(&self, budget: Budget) -> bool {
+        self.len() >= budget.slices || self.bytes >= budget.bytes
+    }
+
+    /// The slices still to send.
+    pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.list[self.first..].iter()
+    }
+
+    /// Forgets everything and keeps the room.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        (self.first, self.bytes) = (0, 0);
+    }
+}
+
+impl Buf for Slices {
+    fn remaining(&self) -> usize {
+        self.bytes
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.list.get(self.first).map_or(&[], |slice| slice)
+    }
+
+    fn chunks_vectored<'a>(&'a self, into: &mut [std::io::IoSlice<'a>]) -> usize {
+        let mut count = 0;
+        for (place, slice) in into.iter_mut().zip(self.iter()) {
+            *place = std::io::IoSlice::new(slice);
+            count += 1;
+        }
+        count
+    }
+
+    /// # Panics
+    /// When there are fewer bytes left.
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.bytes, "advanced past the end");
+        self.bytes -= count;
+        while count > 0 {
+            let slice = &mut self.list[self.first];
+            if count < slice.len() {
+                slice.advance(count);
+                return;
+            }
+            count -= slice.len();
+            // Let go of the object right away: its last slice may be the last thing that keeps it.
+            *slice = Bytes::new();
+            self.first += 1;
+        }
+        if self.first == self.list.len() {
+            self.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is read back is what was pushed, wherever a write stops. Method: advance by every step width.
+    #[test]
+    fn a_partial_write_continues_where_it_stopped() {
+        for width in 1..12 {
+            let mut slices = Slices::new();
+            for part in ["ab", "", "cdefg", "h", "ij"] {
+                slices.push(Bytes::from(part));
+            }
+            assert_eq!((slices.bytes(), slices.len()), (10, 4));
+            let mut read = Vec::new();
+            while slices.has_remaining() {
+                let mut vectors = [std::io::IoSlice::new(&[]); 3];
+                let filled = slices.chunks_vectored(&mut vectors);
+                let all: Vec<u8> = vectors[..filled].iter().flat_map(|vector| vector.iter().copied()).collect();
+                let taken = width.min(all.len());
+                read.extend_from_slice(&all[..taken]);
+                slices.advance(taken);
+            }
+            assert_eq!(read, b"abcdefghij", "width {width}");
+            assert!(slices.is_empty() && slices.len() == 0);
+        }
+    }
+
+    #[test]
+    fn a_budget_is_reached_by_slices_or_by_bytes() {
+        let mut slices = Slices::new();
+        slices.push(Bytes::from_static(b"0123456789"));
+        let reached = |slices: &Slices, count, bytes| slices.reached(Budget { slices: count, bytes });
+        assert!(reached(&slices, 1, 99) && reached(&slices, 9, 10) && !reached(&slices, 2, 11));
+    }
+}

@@ -1,0 +1,32 @@
+//! What a cache counts. Plain numbers; whoever reports them reads them at scrape.
+
+use std::time::Duration;
+
+/// Counters and gauges of one resource type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Objects now.
+    pub objects: usize,
+    /// Newest position taken in.
+    pub applied: u64,
+    /// Times the history began again; the first listing is one.
+    pub epochs: u64,
+    /// Events taken in since the start.
+    pub events: u64,
+    /// Events in the window.
+    pub window_events: usize,
+    /// Bytes charged to the window.
+    pub window_bytes: usize,
+    /// How far back the window reaches; `None` while nothing was evicted.
+    pub window_covers: Option<Duration>,
+    /// Buckets that somebody watches, without the one of all.
+    pub buckets: usize,
+    /// Cursors in their initial state.
+    pub watchers_initial: u64,
+    /// Cursors that follow changes, parked or not.
+    pub watchers_live: u64,
+    /// Cursors that fell behind the window.
+    pub watchers_expired: u64,
+    /// Wakers called since the start.
+    pub woken: u64,
+}
