@@ -2,6 +2,7 @@
 
 pub mod continue_token;
 pub mod framer;
+pub mod go;
 pub mod json;
 pub mod list;
 pub mod status;

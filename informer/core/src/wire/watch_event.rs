@@ -2,6 +2,8 @@
 //!
 //! INVARIANT: a line is head + object + [`TAIL`]; the heads are constants, so an object's bytes are never rewritten.
 
+use serde_json::Value;
+
 use crate::wire::status::Status;
 
 /// What one line of a watch says.
@@ -66,13 +68,87 @@ pub const TAIL: &[u8] = b"}\n";
 pub const INITIAL_EVENTS_ANNOTATION: &str = "k8s.io/initial-events-end";
 
 /// A whole BOOKMARK line: an object of the watched type that carries only the position.
+///
+/// kube-apiserver adds the zero values of some types' members (`"spec":{"containers":null}` for pods), which say nothing.
 #[must_use]
 pub fn bookmark(kind: &str, api_version: &str, resource_version: u64, initial_events_end: bool) -> Vec<u8> {
-    todo!("{kind} {api_version} {resource_version} {initial_events_end}")
+    let (kind, api_version) = (Value::from(kind), Value::from(api_version));
+    let annotations = if initial_events_end {
+        format!(r#","annotations":{{"{INITIAL_EVENTS_ANNOTATION}":"true"}}"#)
+    } else {
+        String::new()
+    };
+    let metadata = format!(r#"{{"resourceVersion":"{resource_version}"{annotations}}}"#);
+    let object = format!(r#"{{"kind":{kind},"apiVersion":{api_version},"metadata":{metadata}}}"#);
+    [br#"{"type":"BOOKMARK","object":"#, object.as_bytes(), TAIL].concat()
 }
 
 /// A whole ERROR line. The stream ends after it.
 #[must_use]
 pub fn error(status: &Status) -> Vec<u8> {
-    todo!("{status}")
+    let object = status.to_json();
+    [ERROR_HEAD, object.trim_ascii_end(), TAIL].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_reads_back_what_it_writes() {
+        for kind in [
+            EventKind::Added,
+            EventKind::Modified,
+            EventKind::Deleted,
+            EventKind::Bookmark,
+            EventKind::Error,
+            EventKind::Other,
+        ] {
+            assert_eq!(EventKind::parse(kind.as_str().as_bytes()), kind);
+        }
+        assert_eq!(EventKind::parse(b"RESTARTED"), EventKind::Other);
+        assert_eq!(EventKind::parse(b"added"), EventKind::Other);
+    }
+
+    #[test]
+    fn heads_carry_their_kind() {
+        for (head, kind) in [
+            (ADDED_HEAD, EventKind::Added),
+            (MODIFIED_HEAD, EventKind::Modified),
+            (DELETED_HEAD, EventKind::Deleted),
+            (ERROR_HEAD, EventKind::Error),
+        ] {
+            let line: Value = serde_json::from_slice(&[head, b"{}", TAIL].concat()).unwrap();
+            assert_eq!(line["type"], kind.as_str());
+            assert_eq!(line["object"], serde_json::json!({}));
+        }
+    }
+
+    #[test]
+    fn bookmarks_look_like_those_of_the_api_server() {
+        for (end, expected) in [
+            (
+                false,
+                r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"102"}}}"#,
+            ),
+            (
+                true,
+                r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"102","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+            ),
+        ] {
+            assert_eq!(String::from_utf8(bookmark("ConfigMap", "v1", 102, end)).unwrap(), format!("{expected}\n"));
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_a_status() {
+        assert_eq!(
+            String::from_utf8(error(&Status::expired_watch(5, 1200))).unwrap(),
+            concat!(
+                r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
+                r#""message":"too old resource version: 5 (1200)","reason":"Expired","code":410}}"#,
+                "\n"
+            )
+        );
+    }
 }

@@ -1,0 +1,270 @@
+//! From text to requirements: tokens, grammar, and kube-apiserver's words for what does not fit.
+//!
+//! INVARIANT: the list of tokens ends with exactly one [`Kind::End`], and no rule reads past it.
+
+use super::{Operator, ParseError, Requirement, name};
+use crate::wire::go::quote;
+
+const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    End,
+    Identifier,
+    /// `in` or `notin`: an operator where one is due, else an identifier.
+    Word(Operator),
+    Compare(Operator),
+    Not,
+    Comma,
+    Open,
+    Close,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Token<'a> {
+    kind: Kind,
+    text: &'a str,
+}
+
+impl Token<'_> {
+    /// The kind where a key or a value is due: there `in` and `notin` are names like any other.
+    const fn as_name(self) -> Kind {
+        match self.kind {
+            Kind::Word(_) => Kind::Identifier,
+            kind @ (Kind::End
+            | Kind::Identifier
+            | Kind::Compare(_)
+            | Kind::Not
+            | Kind::Comma
+            | Kind::Open
+            | Kind::Close) => kind,
+        }
+    }
+}
+
+/// Two-letter symbols first: the longest match wins.
+const SYMBOLS: [(&str, Kind); 9] = [
+    ("!=", Kind::Compare(Operator::NotEquals)),
+    ("==", Kind::Compare(Operator::DoubleEquals)),
+    ("=", Kind::Compare(Operator::Equals)),
+    ("<", Kind::Compare(Operator::LessThan)),
+    (">", Kind::Compare(Operator::GreaterThan)),
+    ("!", Kind::Not),
+    (",", Kind::Comma),
+    ("(", Kind::Open),
+    (")", Kind::Close),
+];
+
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+const fn is_symbol(byte: u8) -> bool {
+    matches!(byte, b'=' | b'!' | b'(' | b')' | b',' | b'<' | b'>')
+}
+
+fn scan(text: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches(|letter: char| u8::try_from(letter).is_ok_and(is_space));
+        // A NUL byte ends the text, as in kube-apiserver's lexer.
+        if rest.is_empty() || rest.starts_with('\0') {
+            tokens.push(Token { kind: Kind::End, text: "" });
+            return tokens;
+        }
+        let (kind, length) = SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)).map_or_else(
+            || {
+                let ends = |byte: u8| byte == 0 || is_space(byte) || is_symbol(byte);
+                let length = rest.bytes().position(ends).unwrap_or(rest.len());
+                let kind = match &rest[..length] {
+                    "in" => Kind::Word(Operator::In),
+                    "notin" => Kind::Word(Operator::NotIn),
+                    _ => Kind::Identifier,
+                };
+                (kind, length)
+            },
+            |(symbol, kind)| (*kind, symbol.len()),
+        );
+        let (text, after) = rest.split_at(length);
+        tokens.push(Token { kind, text });
+        rest = after.strip_prefix('\0').filter(|_| kind == Kind::Identifier).unwrap_or(after);
+    }
+}
+
+/// The requirements in the order written.
+pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, ParseError> {
+    let mut parser = Parser { tokens: scan(text), at: 0 };
+    let mut requirements = Vec::new();
+    loop {
+        let token = parser.peek();
+        match token.as_name() {
+            Kind::Identifier | Kind::Not => {}
+            Kind::End => return Ok(requirements),
+            Kind::Word(_) | Kind::Compare(_) | Kind::Comma | Kind::Open | Kind::Close => {
+                return found(token, ", expected: !, identifier, or 'end of string'");
+            }
+        }
+        let requirement = parser.requirement();
+        requirements
+            .push(requirement.map_err(|error| ParseError(format!("unable to parse requirement: {}", error.0)))?);
+        let token = parser.take();
+        match token.kind {
+            Kind::End => return Ok(requirements),
+            Kind::Comma if matches!(parser.peek().as_name(), Kind::Identifier | Kind::Not) => {}
+            Kind::Comma => return found(parser.peek(), ", expected: identifier after ','"),
+            Kind::Identifier | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open | Kind::Close => {
+                return found(token, ", expected: ',' or 'end of string'");
+            }
+        }
+    }
+}
+
+fn found<T>(token: Token<'_>, expected: &str) -> Result<T, ParseError> {
+    Err(ParseError(format!("found '{}'{expected}", token.text)))
+}
+
+struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        self.tokens[self.at]
+    }
+
+    /// The next token; the end can be taken any number of times.
+    fn take(&mut self) -> Token<'a> {
+        let token = self.peek();
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        token
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, ParseError> {
+        let not = self.peek().kind == Kind::Not;
+        if not {
+            self.take();
+        }
+        let key = self.take();
+        if key.as_name() != Kind::Identifier {
+            return found(key, ", expected: identifier");
+        }
+        if let Some(error) = name::key_error(key.text) {
+            return Err(invalid("<nil>", key.text, &error));
+        }
+        if not {
+            return Ok(Requirement::new(key.text, Operator::DoesNotExist, Vec::new()));
+        }
+        if matches!(self.peek().kind, Kind::End | Kind::Comma) {
+            return Ok(Requirement::new(key.text, Operator::Exists, Vec::new()));
+        }
+        let token = self.take();
+        let (Kind::Word(operator) | Kind::Compare(operator)) = token.kind else {
+            return found(token, &format!(", expected: {OPERATORS}"));
+        };
+        let values = match operator {
+            Operator::In | Operator::NotIn => self.values()?,
+            Operator::Equals | Operator::DoubleEquals | Operator::NotEquals => vec![self.exact_value()?],
+            Operator::GreaterThan | Operator::LessThan => vec![self.exact_value()?],
+            Operator::Exists | Operator::DoesNotExist => Vec::new(),
+        };
+        let requirement = Requirement::new(key.text, operator, values);
+        check_values(&requirement)?;
+        Ok(requirement)
+    }
+
+    fn exact_value(&mut self) -> Result<&'a str, ParseError> {
+        if matches!(self.peek().kind, Kind::End | Kind::Comma) {
+            return Ok("");
+        }
+        let token = self.take();
+        if token.as_name() == Kind::Identifier { Ok(token.text) } else { found(token, ", expected: identifier") }
+    }
+
+    fn values(&mut self) -> Result<Vec<&'a str>, ParseError> {
+        let token = self.take();
+        if token.kind != Kind::Open {
+            return found(token, " expected: '('");
+        }
+        let token = self.peek();
+        match token.as_name() {
+            Kind::Identifier | Kind::Comma => {}
+            Kind::Close => {
+                self.take();
+                return Ok(vec![""]);
+            }
+            Kind::End | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open => {
+                return found(token, ", expected: ',', ')' or identifier");
+            }
+        }
+        let values = self.identifiers()?;
+        self.take();
+        Ok(values)
+    }
+
+    /// Values up to the closing parenthesis, which stays. Empty ones count, once.
+    fn identifiers(&mut self) -> Result<Vec<&'a str>, ParseError> {
+        let mut values = Vec::new();
+        loop {
+            let token = self.take();
+            match token.as_name() {
+                Kind::Identifier => {
+                    values.push(token.text);
+                    match self.peek().kind {
+                        Kind::Comma => {}
+                        Kind::Close => return Ok(values),
+                        Kind::End | Kind::Identifier | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open => {
+                            return found(self.peek(), ", expected: ',' or ')'");
+                        }
+                    }
+                }
+                Kind::Comma => {
+                    if values.is_empty() {
+                        values.push("");
+                    }
+                    match self.peek().kind {
+                        Kind::Close => {
+                            values.push("");
+                            return Ok(values);
+                        }
+                        Kind::Comma => {
+                            self.take();
+                            values.push("");
+                        }
+                        Kind::End | Kind::Identifier | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open => {}
+                    }
+                }
+                Kind::End | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open | Kind::Close => {
+                    return found(token, ", expected: ',', or identifier");
+                }
+            }
+        }
+    }
+}
+
+fn invalid(path: &str, value: &str, why: &str) -> ParseError {
+    ParseError(format!("{path}: Invalid value: {}: {why}", quote(value)))
+}
+
+fn check_values(requirement: &Requirement) -> Result<(), ParseError> {
+    let mut errors = Vec::new();
+    if matches!(requirement.operator, Operator::GreaterThan | Operator::LessThan) {
+        for (at, value) in requirement.values.iter().enumerate() {
+            if value.parse::<i64>().is_err() {
+                let why = "for 'Gt', 'Lt' operators, the value must be an integer";
+                errors.push(invalid(&format!("values[{at}]"), value, why).0);
+            }
+        }
+    }
+    for (at, value) in requirement.values.iter().enumerate() {
+        if let Some(why) = name::value_error(value) {
+            errors.push(invalid(&format!("values[{at}][{}]", requirement.key), value, &why).0);
+        }
+    }
+    match errors.as_slice() {
+        [] => Ok(()),
+        [error] => Err(ParseError(error.clone())),
+        _ => Err(ParseError(format!("[{}]", errors.join(", ")))),
+    }
+}

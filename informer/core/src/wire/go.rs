@@ -1,0 +1,346 @@
+//! Texts as Go's standard library writes them, because kube-apiserver's error messages contain them.
+//!
+//! INVARIANT: nothing here decides; it only names what somebody else refused, in words clients already match on.
+
+use std::fmt::Write as _;
+
+/// Arrays and objects inside each other before Go gives up. Memory: one byte a level.
+const DEPTH_MAX: usize = 10_000;
+
+/// A text in double quotes, as `%q` prints it.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for letter in text.chars() {
+        quote_char(letter, '"', &mut out);
+    }
+    out.push('"');
+    out
+}
+
+fn quote_char(letter: char, quotation: char, out: &mut String) {
+    match letter {
+        '\\' => out.push_str("\\\\"),
+        '\x07' => out.push_str("\\a"),
+        '\x08' => out.push_str("\\b"),
+        '\x0c' => out.push_str("\\f"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\x0b' => out.push_str("\\v"),
+        _ if letter == quotation => {
+            out.push('\\');
+            out.push(letter);
+        }
+        _ if is_printable(letter) => out.push(letter),
+        _ => {
+            let code = u32::from(letter);
+            // Writing to a String cannot fail.
+            let _ = match code {
+                0..0x80 => write!(out, "\\x{code:02x}"),
+                0x80..0x1_0000 => write!(out, "\\u{code:04x}"),
+                _ => write!(out, "\\U{code:08x}"),
+            };
+        }
+    }
+}
+
+/// Go's table of printable letters is close to Rust's: what Rust's `Debug` would write as `\u{…}` is not printable,
+/// except for marks that combine with the letter before, which Go prints.
+fn is_printable(letter: char) -> bool {
+    letter.is_alphanumeric() || !letter.is_control() && !letter.escape_debug().to_string().starts_with("\\u{")
+}
+
+/// `strconv.ParseUint` in base ten.
+///
+/// # Errors
+/// Go's text: `strconv.ParseUint: parsing "abc": invalid syntax`, or `… value out of range`.
+pub fn parse_uint(text: &str) -> Result<u64, String> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if digits { "value out of range" } else { "invalid syntax" };
+    let parsed = if digits { text.parse().ok() } else { None };
+    parsed.ok_or_else(|| format!("strconv.ParseUint: parsing {}: {why}", quote(text)))
+}
+
+/// `strconv.ParseInt` in base ten.
+///
+/// # Errors
+/// Go's text: `strconv.ParseInt: parsing "x": invalid syntax`, or `… value out of range`.
+pub fn parse_int(text: &str) -> Result<i64, String> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let digits = !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if digits { "value out of range" } else { "invalid syntax" };
+    let parsed = if digits { text.parse().ok() } else { None };
+    parsed.ok_or_else(|| format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
+}
+
+/// What `encoding/json` says about bytes that are no JSON document; `None` when they are one.
+///
+/// Cost: one pass. Only the first offending byte is ever shown.
+#[must_use]
+pub fn json_error(bytes: &[u8]) -> Option<String> {
+    Scanner { bytes, at: 0, open: Vec::new() }.document().err()
+}
+
+struct Scanner<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// `{` and `[` not yet closed.
+    open: Vec<u8>,
+}
+
+impl Scanner<'_> {
+    fn document(&mut self) -> Result<(), String> {
+        loop {
+            if self.value()? {
+                continue;
+            }
+            if self.after_value()? {
+                return self.at_end();
+            }
+        }
+    }
+
+    /// One scalar, or the opening of an array or object; true when a value must follow inside it.
+    fn value(&mut self) -> Result<bool, String> {
+        const WHERE: &str = "looking for beginning of value";
+        match self.next_visible()? {
+            b'{' => {
+                self.enter(b'{')?;
+                if self.peek_visible()? == b'}' {
+                    return Ok(false);
+                }
+                self.key()?;
+                Ok(true)
+            }
+            b'[' => {
+                self.enter(b'[')?;
+                Ok(self.peek_visible()? != b']')
+            }
+            b'"' => self.string().map(|()| false),
+            b't' => self.literal("true").map(|()| false),
+            b'f' => self.literal("false").map(|()| false),
+            b'n' => self.literal("null").map(|()| false),
+            first @ (b'-' | b'0'..=b'9') => self.number(first).map(|()| false),
+            other => Err(unexpected(other, WHERE)),
+        }
+    }
+
+    /// Closes what ends here; false when another value follows, true when the document is complete.
+    fn after_value(&mut self) -> Result<bool, String> {
+        while let Some(&open) = self.open.last() {
+            let (close, context) =
+                if open == b'{' { (b'}', "after object key:value pair") } else { (b']', "after array element") };
+            match self.next_visible()? {
+                b',' if open == b'{' => return self.key().map(|()| false),
+                b',' => return Ok(false),
+                byte if byte == close => {
+                    self.open.pop();
+                }
+                other => return Err(unexpected(other, context)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn at_end(&mut self) -> Result<(), String> {
+        self.next_visible().map_or(Ok(()), |byte| Err(unexpected(byte, "after top-level value")))
+    }
+
+    fn enter(&mut self, open: u8) -> Result<(), String> {
+        self.open.push(open);
+        if self.open.len() > DEPTH_MAX { Err("exceeded max depth".to_owned()) } else { Ok(()) }
+    }
+
+    fn key(&mut self) -> Result<(), String> {
+        match self.next_visible()? {
+            b'"' => self.string()?,
+            other => return Err(unexpected(other, "looking for beginning of object key string")),
+        }
+        match self.next_visible()? {
+            b':' => Ok(()),
+            other => Err(unexpected(other, "after object key")),
+        }
+    }
+
+    fn string(&mut self) -> Result<(), String> {
+        loop {
+            match self.next()? {
+                b'"' => return Ok(()),
+                b'\\' => match self.next()? {
+                    b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => {}
+                    b'u' => {
+                        for _ in 0..4 {
+                            let byte = self.next()?;
+                            if !byte.is_ascii_hexdigit() {
+                                return Err(unexpected(byte, "in \\u hexadecimal character escape"));
+                            }
+                        }
+                    }
+                    other => return Err(unexpected(other, "in string escape code")),
+                },
+                byte if byte < 0x20 => return Err(unexpected(byte, "in string literal")),
+                _ => {}
+            }
+        }
+    }
+
+    fn literal(&mut self, word: &str) -> Result<(), String> {
+        for expected in word.bytes().skip(1) {
+            let byte = self.next()?;
+            if byte != expected {
+                return Err(unexpected(byte, &format!("in literal {word} (expecting '{}')", char::from(expected))));
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, first: u8) -> Result<(), String> {
+        let first = if first == b'-' { self.digit("in numeric literal")? } else { first };
+        if first != b'0' {
+            self.digits();
+        }
+        if self.bytes.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            self.digit("after decimal point in numeric literal")?;
+            self.digits();
+        }
+        if matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.bytes.get(self.at), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digit("in exponent of numeric literal")?;
+            self.digits();
+        }
+        Ok(())
+    }
+
+    fn digit(&mut self, context: &str) -> Result<u8, String> {
+        let byte = self.next()?;
+        if byte.is_ascii_digit() { Ok(byte) } else { Err(unexpected(byte, context)) }
+    }
+
+    fn digits(&mut self) {
+        while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+    }
+
+    fn next(&mut self) -> Result<u8, String> {
+        let byte = self.bytes.get(self.at).copied().ok_or_else(|| "unexpected end of JSON input".to_owned())?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn next_visible(&mut self) -> Result<u8, String> {
+        loop {
+            let byte = self.next()?;
+            if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+                return Ok(byte);
+            }
+        }
+    }
+
+    fn peek_visible(&mut self) -> Result<u8, String> {
+        let byte = self.next_visible()?;
+        self.at -= 1;
+        Ok(byte)
+    }
+}
+
+/// Go takes the byte as a letter: bytes above 0x7f show as Latin-1.
+fn unexpected(byte: u8, context: &str) -> String {
+    let mut letter = String::new();
+    match byte {
+        b'\'' => letter.push_str("\\'"),
+        b'"' => letter.push('"'),
+        _ => quote_char(char::from(byte), '"', &mut letter),
+    }
+    format!("invalid character '{letter}' {context}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting_is_gos() {
+        for (text, expected) in [
+            ("a b", r#""a b""#),
+            ("", r#""""#),
+            ("\"\\", r#""\"\\""#),
+            ("\0\x07\t\x7f", r#""\x00\a\t\x7f""#),
+            ("é\u{8a}'", r#""é\u008a'""#),
+            ("\u{e0001}", r#""\U000e0001""#),
+        ] {
+            assert_eq!(quote(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_fail_in_gos_words() {
+        let says = |function: &str, text: &str, why: &str| format!("strconv.{function}: parsing \"{text}\": {why}");
+        for text in ["abc", "-1", "1.5", " 1", "+5", "", "1_0"] {
+            assert_eq!(parse_uint(text), Err(says("ParseUint", text, "invalid syntax")));
+        }
+        let big = "99999999999999999999";
+        assert_eq!(parse_uint(big), Err(says("ParseUint", big, "value out of range")));
+        assert_eq!(parse_uint("05"), Ok(5));
+        assert_eq!(parse_uint("18446744073709551615"), Ok(u64::MAX));
+        for text in ["x", "", "+", "1e3"] {
+            assert_eq!(parse_int(text), Err(says("ParseInt", text, "invalid syntax")));
+        }
+        let big = "9223372036854775808";
+        assert_eq!(parse_int(big), Err(says("ParseInt", big, "value out of range")));
+        assert_eq!((parse_int("+5"), parse_int("-07")), (Ok(5), Ok(-7)));
+    }
+
+    #[test]
+    fn every_json_error_has_gos_words() {
+        for (text, expected) in [
+            ("", "unexpected end of JSON input"),
+            (" {\"a\"", "unexpected end of JSON input"),
+            ("[1,", "unexpected end of JSON input"),
+            ("-", "unexpected end of JSON input"),
+            ("hello", "invalid character 'h' looking for beginning of value"),
+            ("[1,]", "invalid character ']' looking for beginning of value"),
+            ("{bad", "invalid character 'b' looking for beginning of object key string"),
+            ("{\"a\":1,}", "invalid character '}' looking for beginning of object key string"),
+            ("{\"a\" 1}", "invalid character '1' after object key"),
+            ("{\"a\":1 \"b\"}", "invalid character '\"' after object key:value pair"),
+            ("[1 2]", "invalid character '2' after array element"),
+            ("{}x", "invalid character 'x' after top-level value"),
+            ("01", "invalid character '1' after top-level value"),
+            ("\"a\nb\"", "invalid character '\\n' in string literal"),
+            ("\"\\x\"", "invalid character 'x' in string escape code"),
+            ("\"\\u00g0\"", "invalid character 'g' in \\u hexadecimal character escape"),
+            ("nul1", "invalid character '1' in literal null (expecting 'l')"),
+            ("tree", "invalid character 'e' in literal true (expecting 'u')"),
+            ("fals'", "invalid character '\\'' in literal false (expecting 'e')"),
+            ("-a", "invalid character 'a' in numeric literal"),
+            ("1.a", "invalid character 'a' after decimal point in numeric literal"),
+            ("1e+a", "invalid character 'a' in exponent of numeric literal"),
+        ] {
+            assert_eq!(json_error(text.as_bytes()).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!(json_error(b"\x8a{").as_deref(), Some("invalid character '\\u008a' looking for beginning of value"));
+        assert_eq!(json_error(&vec![b'['; DEPTH_MAX + 1]).as_deref(), Some("exceeded max depth"));
+    }
+
+    #[test]
+    fn documents_have_no_error() {
+        for text in [
+            "{}",
+            " [ ] ",
+            "null",
+            "-0.5e-7",
+            "\"\\u00e9\\n\"",
+            "{\"a\":[1,{\"b\":[[],{}]},true],\"c\":\"d\"}\n",
+            "[[1],[2]]",
+        ] {
+            assert_eq!(json_error(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! One of several reasons in a Status, mostly about one field, in the words of field validation.
+
+use serde::{Deserialize, Serialize};
+
+use super::{lenient, reason::CauseReason};
+use crate::wire::go::quote;
+
+/// One of several reasons, usually about one field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cause {
+    /// Machine-readable part.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "CauseReason::is_unknown")]
+    pub reason: CauseReason,
+    /// For people.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Dotted path of the field: `metadata.name`.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+impl Cause {
+    /// `text` about `field`: the message of the Status gets `field: text`.
+    #[must_use]
+    pub fn new(reason: CauseReason, field: &str, text: &str) -> Self {
+        Self { reason, message: text.into(), field: field.into() }
+    }
+
+    /// `Forbidden: why`.
+    #[must_use]
+    pub fn forbidden(field: &str, why: &str) -> Self {
+        Self::new(CauseReason::FieldValueForbidden, field, &format!("Forbidden: {why}"))
+    }
+
+    /// `Required value: why`, or `Required value` alone.
+    #[must_use]
+    pub fn required(field: &str, why: &str) -> Self {
+        Self::new(CauseReason::FieldValueRequired, field, &with_detail("Required value", why))
+    }
+
+    /// `Invalid value: value: why`. `value` is printed as given: quote texts with [`quote`].
+    #[must_use]
+    pub fn invalid(field: &str, value: &str, why: &str) -> Self {
+        Self::new(CauseReason::FieldValueInvalid, field, &with_detail(&format!("Invalid value: {value}"), why))
+    }
+
+    /// `Duplicate value: value`. `value` is printed as given.
+    #[must_use]
+    pub fn duplicate(field: &str, value: &str) -> Self {
+        Self::new(CauseReason::FieldValueDuplicate, field, &format!("Duplicate value: {value}"))
+    }
+
+    /// `Unsupported value: "value": supported values: "a", "b"`.
+    #[must_use]
+    pub fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
+        let supported = supported.iter().map(|value| quote(value)).collect::<Vec<_>>().join(", ");
+        let text =
+            with_detail(&format!("Unsupported value: {}", quote(value)), &format!("supported values: {supported}"));
+        Self::new(CauseReason::FieldValueNotSupported, field, &text)
+    }
+}
+
+fn with_detail(head: &str, detail: &str) -> String {
+    if detail.is_empty() { head.to_owned() } else { format!("{head}: {detail}") }
+}

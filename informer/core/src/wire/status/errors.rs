@@ -1,0 +1,267 @@
+//! The errors of an API server by name: code, reason, message and details of each.
+//!
+//! Names and texts are those of apimachinery's `api/errors`. A resource is given as its group (empty for core) and its
+//! plural, a kind as its group and its name.
+
+use super::{Cause, CauseReason, Reason, Status, TOO_LARGE};
+use crate::wire::go::quote;
+
+impl Status {
+    fn failure(code: u16, reason: Reason, message: impl Into<String>) -> Self {
+        Self { status: "Failure".into(), message: message.into(), reason, code, ..Self::default() }
+    }
+
+    fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+        let details = self.details.get_or_insert_default();
+        details.group = group.into();
+        details.kind = kind.into();
+        details.name = name.into();
+        self
+    }
+
+    fn with_causes(mut self, causes: Vec<Cause>) -> Self {
+        self.details.get_or_insert_default().causes = causes;
+        self
+    }
+
+    fn after_seconds(mut self, seconds: u32) -> Self {
+        if seconds > 0 {
+            self.details.get_or_insert_default().retry_after_seconds = seconds;
+        }
+        self
+    }
+
+    /// 404: `pods "x" not found`.
+    #[must_use]
+    pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
+        let message = format!("{} {} not found", qualified(group, plural), quote(name));
+        Self::failure(404, Reason::NotFound, message).about(group, plural, name)
+    }
+
+    /// 409: `pods "x" already exists`.
+    #[must_use]
+    pub fn already_exists(group: &str, plural: &str, name: &str) -> Self {
+        let message = format!("{} {} already exists", qualified(group, plural), quote(name));
+        Self::failure(409, Reason::AlreadyExists, message).about(group, plural, name)
+    }
+
+    /// 409: `Operation cannot be fulfilled on pods "x": text`.
+    #[must_use]
+    pub fn conflict(group: &str, plural: &str, name: &str, text: &str) -> Self {
+        let what = qualified(group, plural);
+        let message = format!("Operation cannot be fulfilled on {what} {}: {text}", quote(name));
+        Self::failure(409, Reason::Conflict, message).about(group, plural, name)
+    }
+
+    /// 409 for a stale resourceVersion, with the text every client knows.
+    #[must_use]
+    pub fn modified(group: &str, plural: &str, name: &str) -> Self {
+        let text = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(group, plural, name, text)
+    }
+
+    /// 422: `Pod "x" is invalid: field: text`, or `[first, second]` of several causes, each said once.
+    #[must_use]
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let mut texts: Vec<String> = Vec::new();
+        for cause in &causes {
+            let text = format!("{}: {}", cause.field, cause.message);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        let what = format!("{} {} is invalid", qualified(group, kind), quote(name));
+        let message = match texts.as_slice() {
+            [] => what,
+            [text] => format!("{what}: {text}"),
+            _ => format!("{what}: [{}]", texts.join(", ")),
+        };
+        Self::failure(422, Reason::Invalid, message).about(group, kind, name).with_causes(causes)
+    }
+
+    /// 422 for query options: `ListOptions.meta.k8s.io "" is invalid: …`.
+    #[must_use]
+    pub fn invalid_options(kind: &str, causes: Vec<Cause>) -> Self {
+        Self::invalid("meta.k8s.io", kind, "", causes)
+    }
+
+    /// 422 without a field: the server rejected the request as such (a failed JSON patch).
+    #[must_use]
+    pub fn generic_invalid() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self::failure(422, Reason::Invalid, message).about("", "", "")
+    }
+
+    /// 400 with `text`.
+    #[must_use]
+    pub fn bad_request(text: impl Into<String>) -> Self {
+        Self::failure(400, Reason::BadRequest, text)
+    }
+
+    /// 401.
+    #[must_use]
+    pub fn unauthorized() -> Self {
+        Self::failure(401, Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 403: `pods "x" is forbidden: text`.
+    #[must_use]
+    pub fn forbidden(group: &str, plural: &str, name: &str, text: &str) -> Self {
+        let message = format!("{} {} is forbidden: {text}", qualified(group, plural), quote(name));
+        Self::failure(403, Reason::Forbidden, message).about(group, plural, name)
+    }
+
+    /// 405: `watch is not supported on resources of kind "pods"`.
+    #[must_use]
+    pub fn method_not_supported(group: &str, plural: &str, verb: &str) -> Self {
+        let what = qualified(group, plural);
+        let message = format!("{verb} is not supported on resources of kind {}", quote(&what));
+        Self::failure(405, Reason::MethodNotAllowed, message).about(group, plural, "")
+    }
+
+    /// 405 for a method no handler takes.
+    #[must_use]
+    pub fn generic_method_not_allowed() -> Self {
+        Self::failure(405, Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
+            .about("", "", "")
+    }
+
+    /// 404 for a path inside a served group and version, with empty details.
+    #[must_use]
+    pub fn generic_not_found() -> Self {
+        Self::failure(404, Reason::NotFound, "the server could not find the requested resource").about("", "", "")
+    }
+
+    /// 406: the media types this server has, joined by `, `.
+    #[must_use]
+    pub fn not_acceptable(accepted: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
+        Self::failure(406, Reason::NotAcceptable, message)
+    }
+
+    /// 415: the media types a body may have.
+    #[must_use]
+    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::failure(415, Reason::UnsupportedMediaType, message)
+    }
+
+    /// 415 for a type that no handler of the path takes.
+    #[must_use]
+    pub fn generic_unsupported_media_type() -> Self {
+        Self::failure(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type").about("", "", "")
+    }
+
+    /// 410 Gone with `text`.
+    #[must_use]
+    pub fn gone(text: impl Into<String>) -> Self {
+        Self::failure(410, Reason::Gone, text)
+    }
+
+    /// 410 Expired with `text`.
+    #[must_use]
+    pub fn expired(text: impl Into<String>) -> Self {
+        Self::failure(410, Reason::Expired, text)
+    }
+
+    /// In-stream 410: `oldest` is the oldest resourceVersion a watch may start from.
+    #[must_use]
+    pub fn expired_watch(asked: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {asked} ({oldest})"))
+    }
+
+    /// 410 for a list at an exact resourceVersion that is no longer kept.
+    #[must_use]
+    pub fn expired_list() -> Self {
+        Self::expired("The resourceVersion for the provided list is too old.")
+    }
+
+    /// 410 for a page; `metadata.continue` is `inconsistent_token`.
+    #[must_use]
+    pub fn expired_continue(inconsistent_token: impl Into<String>) -> Self {
+        let mut status = Self::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+             without the continue parameter, or use the continue token in this response to retrieve the remainder of \
+             the results. Continuing with the provided token results in an inconsistent list - objects that were \
+             created, modified, or deleted between the time the first chunk was returned and now may show up in the \
+             list.",
+        );
+        status.metadata.continue_token = inconsistent_token.into();
+        status
+    }
+
+    /// 504: `Timeout: text`.
+    #[must_use]
+    pub fn timeout(text: &str, retry_after_seconds: u32) -> Self {
+        Self::failure(504, Reason::Timeout, format!("Timeout: {text}"))
+            .about("", "", "")
+            .after_seconds(retry_after_seconds)
+    }
+
+    /// 504 for a resourceVersion that did not come within the time a request may wait.
+    #[must_use]
+    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        Self::timeout(&format!("{TOO_LARGE}: {asked}, current: {current}"), 1).with_causes(vec![Cause::new(
+            CauseReason::ResourceVersionTooLarge,
+            "",
+            "Too large resource version",
+        )])
+    }
+
+    /// 429 with `text`.
+    #[must_use]
+    pub fn too_many_requests(text: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Self::failure(429, Reason::TooManyRequests, text).after_seconds(retry_after_seconds)
+    }
+
+    /// 500: `Internal error occurred: text`.
+    #[must_use]
+    pub fn internal(text: &str) -> Self {
+        let cause = Cause { message: text.into(), ..Cause::default() };
+        Self::failure(500, Reason::InternalError, format!("Internal error occurred: {text}")).with_causes(vec![cause])
+    }
+
+    /// 500, try again: `The list operation against pods could not be completed at this time, please try again.`
+    #[must_use]
+    pub fn server_timeout(group: &str, plural: &str, verb: &str) -> Self {
+        let what = qualified(group, plural);
+        let message =
+            format!("The {verb} operation against {what} could not be completed at this time, please try again.");
+        Self::failure(500, Reason::ServerTimeout, message).about(group, plural, "")
+    }
+
+    /// 500 with `text` and neither reason nor details: errors kube-apiserver does not map.
+    #[must_use]
+    pub fn unmapped(text: impl Into<String>) -> Self {
+        Self::failure(500, Reason::Unknown, text)
+    }
+
+    /// 503 with `text`.
+    #[must_use]
+    pub fn unavailable(text: impl Into<String>) -> Self {
+        Self::failure(503, Reason::ServiceUnavailable, text)
+    }
+
+    /// 413: `Request entity too large: text`.
+    #[must_use]
+    pub fn request_entity_too_large(text: &str) -> Self {
+        Self::failure(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {text}"))
+    }
+
+    /// 200 after a delete that returns no object.
+    #[must_use]
+    pub fn deleted(group: &str, plural: &str, name: &str, uid: &str) -> Self {
+        let mut status = Self { status: "Success".into(), ..Self::default() }.about(group, plural, name);
+        status.details.get_or_insert_default().uid = uid.into();
+        status
+    }
+}
+
+/// `pods` or `deployments.apps`, as messages name a resource or a kind.
+#[must_use]
+pub fn qualified(group: &str, name: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}
