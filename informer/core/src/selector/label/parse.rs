@@ -165,8 +165,11 @@ impl<'a> Parser<'a> {
         };
         let values = match operator {
             Operator::In | Operator::NotIn => self.values()?,
-            Operator::Equals | Operator::DoubleEquals | Operator::NotEquals => vec![self.exact_value()?],
-            Operator::GreaterThan | Operator::LessThan => vec![self.exact_value()?],
+            Operator::Equals
+            | Operator::DoubleEquals
+            | Operator::NotEquals
+            | Operator::GreaterThan
+            | Operator::LessThan => vec![self.exact_value()?],
             Operator::Exists | Operator::DoesNotExist => Vec::new(),
         };
         let requirement = Requirement::new(key.text, operator, values);

@@ -40,25 +40,21 @@ fn canonical_text_is_what_kubernetes_prints() {
         ("a in (,x)", "a in (,x)"),
         ("a in (x,)", "a in (,x)"),
         ("a in (x,,y)", "a in (,x,y)"),
-        ("a>5,b<-07", "a>5"),
+        ("a>5,b<07", "a>5,b<07"),
         ("in", "in"),
         ("!notin", "!notin"),
         ("in in (in,notin)", "in in (in,notin)"),
         ("notin=in", "notin=in"),
         ("k8s.io/app=web", "k8s.io/app=web"),
         ("a=1,a=2", "a=1,a=2"),
-        ("a\0b", ""),
+        // A NUL byte ends the text.
+        ("\0a", ""),
     ] {
-        match text {
-            // Values are label values, so a number below zero is not one.
-            "a>5,b<-07" => assert!(Selector::parse(text).is_err()),
-            // A NUL byte ends an identifier, and two identifiers in a row are no requirement.
-            "a\0b" => assert!(Selector::parse(text).is_err()),
-            _ => assert_eq!(Selector::parse(text).unwrap().to_string(), expected, "{text:?}"),
-        }
+        assert_eq!(Selector::parse(text).unwrap().to_string(), expected, "{text:?}");
     }
     assert!(Selector::parse("").unwrap().is_empty());
-    assert_eq!(Selector::parse("\0a").unwrap(), Selector::default());
+    // ... but inside an identifier only that.
+    assert!(Selector::parse("a\0b").is_err());
 }
 
 #[test]
