@@ -68,9 +68,9 @@ impl Backoff {
         self.unhealthy = 0;
     }
 
-    /// The pause after a session that ended well.
-    pub fn after_healthy(&mut self) -> Duration {
-        self.config.healthy_max.mul_f64(self.draw())
+    /// The pause after a healthy session.
+    pub fn after_healthy(&mut self, retry_after: Option<Duration>) -> Duration {
+        self.asked(retry_after) + self.config.healthy_max.mul_f64(self.draw())
     }
 
     /// A pause that is not the server's fault and does not grow: anything up to `first_max`.
@@ -91,13 +91,16 @@ impl Backoff {
             }
         };
         self.unhealthy = self.unhealthy.saturating_add(1);
-        let asked = retry_after.unwrap_or_default().min(self.config.retry_after_max);
-        least.max(asked) + spread.mul_f64(jitter)
+        least.max(self.asked(retry_after)) + spread.mul_f64(jitter)
     }
 
     /// `[delay, delay * 1.2)`: for things done regularly, so that clients do not do them together.
     pub fn around(&mut self, delay: Duration) -> Duration {
         delay + delay.mul_f64(self.draw() / 5.0)
+    }
+
+    fn asked(&self, retry_after: Option<Duration>) -> Duration {
+        retry_after.unwrap_or_default().min(self.config.retry_after_max)
     }
 
     fn draw(&mut self) -> f64 {
@@ -128,7 +131,7 @@ mod tests {
             let delay = backoff.after_unhealthy(None).as_secs_f64();
             assert!(least <= delay && delay < most, "{delay} not in [{least}, {most})");
         }
-        assert!(backoff.after_healthy() < Duration::from_millis(100));
+        assert!(backoff.after_healthy(None) < Duration::from_millis(100));
         assert!(backoff.after_unhealthy(None) >= Duration::from_secs(30), "a healthy pause alone resets nothing");
         backoff.reset();
         assert!(backoff.after_unhealthy(None) < Duration::from_secs(1));

@@ -5,7 +5,14 @@
 
 mod vocabulary;
 
-use std::{ops::RangeInclusive, time::Duration};
+mod listing;
+mod streaming;
+mod waiting;
+mod watching;
+
+mod memory;
+
+use std::{mem, ops::RangeInclusive, time::Duration};
 
 use crate::{
     backoff, limits,
@@ -15,8 +22,14 @@ use crate::{
     time::Time,
 };
 
+use listing::Listing;
+use memory::{Memory, Way};
+use streaming::Streaming;
+use waiting::Waiting;
+use watching::Watching;
+
 pub use vocabulary::{
-    Action, Change, Class, End, Ending, FallBack, Failure, Input, Observed, RelistCause, Report, Verdict,
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Observed, RelistCause, Report, Verdict,
 };
 
 /// Settings of one reflector. Plain data; `Default` is what production should use.
@@ -70,58 +83,118 @@ impl Default for Config {
 
 /// Keeps a copy in step with a server.
 ///
+/// Between [`Input::Start`] and the end there is always a timer armed. Every request for initial state has a counted
+/// cause, every pause grows unless a session proved healthy in between, and a position is only moved by what was live.
+///
 /// Cost: an input allocates only when a position moves or a request is due.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Reflector {
-    stats: Stats,
+    state: State,
+    memory: Memory,
+}
+
+/// One struct per state, each with what is valid there and nothing else.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+enum State {
+    /// Not started.
+    Idle,
+    /// A LIST is open, or a page of one.
+    Listing(Listing),
+    /// A stream is open and its initial state is not complete.
+    Streaming(Streaming),
+    /// A watch is open, or a stream past its initial state.
+    Watching(Watching),
+    /// Nothing is open; something follows later.
+    Waiting(Waiting),
+    /// Nothing is open and nothing follows.
+    Over,
 }
 
 impl Reflector {
     /// A reflector that has asked for nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let _ = config;
-        todo!()
+        Self { state: State::Idle, memory: Memory::new(config) }
     }
 
     /// Takes one fact. Afterwards drain [`Self::poll_action`], then arm a timer for [`Self::poll_timeout`].
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
-        let _ = (now, input);
-        todo!()
+        let memory = &mut self.memory;
+        if let Input::Ended(End::Failed(failure)) = &input {
+            memory.stats.count_failure(failure.class);
+        }
+        self.state = match mem::replace(&mut self.state, State::Over) {
+            State::Idle if input == Input::Start => relist(now, RelistCause::Start, memory),
+            State::Idle => State::Idle,
+            State::Listing(state) => state.handle(now, input, memory),
+            State::Streaming(state) => state.handle(now, input, memory),
+            State::Watching(state) => state.handle(now, input, memory),
+            State::Waiting(state) => state.handle(now, input, memory),
+            State::Over => State::Over,
+        };
     }
 
     /// The next thing to do; `None` when all is done until the next fact.
     pub fn poll_action(&mut self) -> Option<Action> {
-        todo!()
+        self.memory.actions.pop_front()
     }
 
-    /// When to hand in [`Input::TimedOut`] if nothing else happens.
+    /// When to hand in [`Input::TimedOut`] if nothing else happens. `None` before the start and after the end.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        todo!()
+        match &self.state {
+            State::Idle | State::Over => None,
+            State::Listing(state) => Some(state.deadline(&self.memory)),
+            State::Streaming(state) => Some(state.deadline(&self.memory)),
+            State::Watching(state) => Some(state.deadline(&self.memory)),
+            State::Waiting(state) => Some(state.deadline()),
+        }
     }
 
     /// What was counted so far.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
-        &self.stats
+        &self.memory.stats
     }
 
     /// Whether initial state was complete once.
     #[must_use]
     pub const fn is_synced(&self) -> bool {
-        todo!()
+        self.memory.position.is_some()
     }
 
     /// The last position seen: of initial state, a live change or a bookmark.
     #[must_use]
     pub const fn position(&self) -> Option<&ResourceVersion> {
-        todo!()
+        self.memory.position.as_ref()
     }
 
-    /// What is known about streams by now.
+    /// Whether nothing will be asked any more: the exact state asked for has expired.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// What is known about streams by now. For whoever starts the next reflector of this resource type.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
-        todo!()
+        self.memory.verdict
     }
 }
+
+/// Asks for initial state, in the way that fits what is known.
+fn relist(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
+    memory.stats.count_relist(cause);
+    memory.report(Report::Relist { cause });
+    match memory.choose_way(now) {
+        Way::Stream => Streaming::begin(now, memory),
+        Way::List { limit, trial } => Listing::begin(now, limit, trial, memory),
+    }
+}
+
+#[cfg(test)]
+mod exhaustive;
+#[cfg(test)]
+mod tests;

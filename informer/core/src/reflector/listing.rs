@@ -1,0 +1,193 @@
+//! A LIST is open, or a page of one. INVARIANT: pages of one attempt share one stage; the first page's position counts,
+//! and a token is used once.
+
+use std::cmp::Ordering;
+
+use super::{
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
+    Watching,
+    memory::cause_after,
+    waiting::{Next, Waiting},
+};
+use crate::{
+    resource_version::ResourceVersion,
+    semantics::{ListSemantic, Read},
+    time::Time,
+};
+
+/// Pages in a row without an item. With a selector a server may send some; one that sends nothing else goes in circles.
+const EMPTY_PAGES_MAX: u32 = 16;
+
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Listing {
+    /// What the first page asked for; an unpaged second attempt asks the same.
+    semantic: ListSemantic,
+    /// Objects a page; `None` when everything was asked for at once.
+    limit: Option<u32>,
+    /// Why pages are tried where a stream would be asked for.
+    trial: Option<FallBack>,
+    /// Whether a stage is open.
+    opened: bool,
+    /// The position of the first page, once it has ended.
+    first: Option<ResourceVersion>,
+    /// The token the open answer was asked with; `None` for the first page.
+    token: Option<Box<str>>,
+    /// Whether the open page has sent an item.
+    has_items: bool,
+    empty_pages: u32,
+    last_sign: Time,
+}
+
+impl Listing {
+    pub(super) fn begin(now: Time, limit: Option<u32>, trial: Option<FallBack>, memory: &mut Memory) -> State {
+        Self::first_page(now, memory.semantic(), limit, trial, memory)
+    }
+
+    fn first_page(
+        now: Time,
+        semantic: ListSemantic,
+        limit: Option<u32>,
+        trial: Option<FallBack>,
+        memory: &mut Memory,
+    ) -> State {
+        memory.send(Read::List { semantic: semantic.clone(), limit });
+        State::Listing(Self {
+            semantic,
+            limit,
+            trial,
+            opened: false,
+            first: None,
+            token: None,
+            has_items: false,
+            empty_pages: 0,
+            last_sign: now,
+        })
+    }
+
+    pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
+        match input {
+            Input::TimedOut if now >= self.deadline(memory) => {
+                memory.push(Action::Close);
+                return self.fail(now, Ending::Unanswered, None, memory);
+            }
+            Input::TimedOut | Input::Start => return State::Listing(self),
+            Input::Accepted => self.open(memory),
+            Input::Object(object) => self.item(&object, memory),
+            Input::Bookmark { .. } | Input::Ignored => memory.stats.ignored += 1,
+            Input::PageEnd { resource_version, continue_token } => {
+                return self.page_end(now, resource_version, continue_token, memory);
+            }
+            Input::Ended(End::Closed) => return self.fail(now, Ending::Closed, None, memory),
+            Input::Ended(End::Failed(failure)) => return self.failed(now, failure, memory),
+        }
+        self.last_sign = now;
+        State::Listing(self)
+    }
+
+    pub(super) fn deadline(&self, memory: &Memory) -> Time {
+        self.last_sign + memory.config.idle_timeout
+    }
+
+    fn open(&mut self, memory: &mut Memory) {
+        if !self.opened {
+            self.opened = true;
+            memory.push(Action::Init);
+        }
+    }
+
+    fn item(&mut self, object: &Observed<'_>, memory: &mut Memory) {
+        self.has_items = true;
+        match object.change {
+            Change::Item if ResourceVersion::parse(object.resource_version).is_ok() => {
+                self.open(memory);
+                memory.stats.initial_objects += 1;
+                memory.push(Action::InitApply);
+            }
+            Change::Item | Change::Added | Change::Modified | Change::Deleted => memory.stats.ignored += 1,
+        }
+    }
+
+    fn page_end(mut self, now: Time, resource_version: &str, token: Option<&str>, memory: &mut Memory) -> State {
+        self.open(memory);
+        let Ok(position) = ResourceVersion::parse(resource_version) else {
+            return self.malformed(now, memory);
+        };
+        let position = self.first.take().unwrap_or(position);
+        let Some(token) = token else {
+            return self.complete(now, position, memory);
+        };
+        self.empty_pages = if self.has_items { 0 } else { self.empty_pages + 1 };
+        if self.token.as_deref() == Some(token) || self.empty_pages > EMPTY_PAGES_MAX {
+            return self.malformed(now, memory);
+        }
+        let limit = self.limit.unwrap_or(memory.config.page_size);
+        memory.send(Read::Page { limit, token: token.to_owned() });
+        State::Listing(Self {
+            first: Some(position),
+            token: Some(token.into()),
+            has_items: false,
+            last_sign: now,
+            ..self
+        })
+    }
+
+    fn complete(self, now: Time, position: ResourceVersion, memory: &mut Memory) -> State {
+        if let ListSemantic::NotOlderThan(asked) = &self.semantic
+            && position.compare(asked) == Some(Ordering::Less)
+        {
+            memory.not_satisfied();
+            return self.fail(now, Ending::WentBack, None, memory);
+        }
+        if self.trial == Some(FallBack::Forbidden) {
+            // Lists are allowed, so it was the watch that is forbidden.
+            memory.judge(now, FallBack::Forbidden);
+        }
+        memory.synced(position);
+        Watching::after_list(now, memory)
+    }
+
+    fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+        match failure.class {
+            Class::Expired if self.token.is_some() => return self.start_over_unpaged(now, memory),
+            Class::Expired if matches!(self.semantic, ListSemantic::Exact(_)) => {
+                self.abandon(memory);
+                memory.report(Report::Expired);
+                return State::Over;
+            }
+            Class::Expired | Class::TooLarge => memory.not_satisfied(),
+            Class::Refused
+            | Class::Forbidden
+            | Class::TooMany
+            | Class::Connection
+            | Class::Server
+            | Class::Malformed => {}
+        }
+        self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
+    }
+
+    /// The rest of a paged list has expired. The token the server offers instead would mix two states.
+    fn start_over_unpaged(self, now: Time, memory: &mut Memory) -> State {
+        self.abandon(memory);
+        memory.stats.count_relist(RelistCause::PageExpired);
+        memory.report(Report::Relist { cause: RelistCause::PageExpired });
+        Self::first_page(now, self.semantic, None, self.trial, memory)
+    }
+
+    fn malformed(self, now: Time, memory: &mut Memory) -> State {
+        memory.stats.count_failure(Class::Malformed);
+        self.fail(now, Ending::Failed(Class::Malformed), None, memory)
+    }
+
+    fn fail(self, now: Time, ending: Ending, retry_after: Option<std::time::Duration>, memory: &mut Memory) -> State {
+        self.abandon(memory);
+        let until = memory.unhealthy(now, ending, retry_after);
+        Waiting::until(until, Next::Relist(cause_after(ending)))
+    }
+
+    fn abandon(&self, memory: &mut Memory) {
+        if self.opened {
+            memory.push(Action::Abandon);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A stream is open and its initial state is not complete. INVARIANT: nothing here moves the position: initial events
+//! carry their objects' own versions, in no order. Only the annotated bookmark ends the phase.
+
+use std::{cmp::Ordering, time::Duration};
+
+use super::{
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, State, Watching,
+    memory::cause_after,
+    relist,
+    waiting::{Next, Waiting},
+};
+use crate::{
+    resource_version::ResourceVersion,
+    semantics::{ListSemantic, Read},
+    time::Time,
+};
+
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Streaming {
+    /// The least position the stream was asked for, if any.
+    asked: Option<ResourceVersion>,
+    sent: Time,
+    timeout_seconds: u32,
+    /// Whether the stage is open: headers have arrived, or an event.
+    opened: bool,
+    /// When the last object of the initial state came, or the request went.
+    last_object: Time,
+    /// When anything came last.
+    last_sign: Time,
+}
+
+impl Streaming {
+    pub(super) fn begin(now: Time, memory: &mut Memory) -> State {
+        let semantic = memory.semantic();
+        let asked = match &semantic {
+            ListSemantic::NotOlderThan(position) => Some(position.clone()),
+            ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => None,
+        };
+        let timeout_seconds = memory.draw_watch_timeout();
+        memory.send(Read::Stream { semantic, timeout_seconds });
+        State::Streaming(Self { asked, sent: now, timeout_seconds, opened: false, last_object: now, last_sign: now })
+    }
+
+    pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
+        match input {
+            Input::TimedOut if now >= self.deadline(memory) => return self.stalled(now, memory),
+            Input::TimedOut | Input::Start => return State::Streaming(self),
+            Input::Accepted => self.open(memory),
+            Input::Object(object) => self.event(now, &object, memory),
+            Input::Bookmark { resource_version, initial_events_end: true } => {
+                self.open(memory);
+                return self.complete(now, resource_version, memory);
+            }
+            Input::Bookmark { .. } | Input::PageEnd { .. } | Input::Ignored => memory.stats.ignored += 1,
+            Input::Ended(End::Closed) => return self.fail(now, Ending::Closed, None, memory),
+            Input::Ended(End::Failed(failure)) => return self.failed(now, failure, memory),
+        }
+        self.last_sign = now;
+        State::Streaming(self)
+    }
+
+    /// A stall only counts where pages can follow it; otherwise silence does.
+    pub(super) fn deadline(&self, memory: &Memory) -> Time {
+        let silent = self.last_sign + memory.config.idle_timeout;
+        let stalled = self.last_object + memory.config.initial_events_stall;
+        if memory.may_fall_back() { silent.min(stalled) } else { silent }
+    }
+
+    fn open(&mut self, memory: &mut Memory) {
+        if !self.opened {
+            self.opened = true;
+            memory.push(Action::Init);
+        }
+    }
+
+    fn event(&mut self, now: Time, object: &Observed<'_>, memory: &mut Memory) {
+        if ResourceVersion::parse(object.resource_version).is_err() {
+            memory.stats.ignored += 1;
+            return;
+        }
+        self.open(memory);
+        let action = match object.change {
+            Change::Added => {
+                self.last_object = now;
+                Action::InitApply
+            }
+            Change::Modified => Action::InitApply,
+            Change::Deleted => Action::Delete,
+            Change::Item => {
+                memory.stats.ignored += 1;
+                return;
+            }
+        };
+        memory.stats.initial_objects += 1;
+        memory.push(action);
+    }
+
+    fn complete(self, now: Time, resource_version: &str, memory: &mut Memory) -> State {
+        let Ok(position) = ResourceVersion::parse(resource_version) else {
+            memory.stats.count_failure(Class::Malformed);
+            memory.push(Action::Close);
+            return self.fail(now, Ending::Failed(Class::Malformed), None, memory);
+        };
+        if self.asked.as_ref().is_some_and(|asked| position.compare(asked) == Some(Ordering::Less)) {
+            memory.not_satisfied();
+            memory.push(Action::Close);
+            return self.fail(now, Ending::WentBack, None, memory);
+        }
+        memory.synced(position);
+        Watching::after_stream(now, self.sent, self.timeout_seconds)
+    }
+
+    fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+        match failure.class {
+            Class::Refused if memory.may_fall_back() => return self.give_up(now, FallBack::Refused, memory),
+            // Perhaps everything is forbidden, then it is not the stream's fault: one list tells.
+            Class::Forbidden if memory.may_fall_back() => memory.try_pages(FallBack::Forbidden),
+            Class::Expired | Class::TooLarge => memory.not_satisfied(),
+            Class::Refused
+            | Class::Forbidden
+            | Class::TooMany
+            | Class::Connection
+            | Class::Server
+            | Class::Malformed => {}
+        }
+        self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
+    }
+
+    fn stalled(self, now: Time, memory: &mut Memory) -> State {
+        if memory.may_fall_back() && self.opened {
+            return self.give_up(now, FallBack::Stalled, memory);
+        }
+        memory.push(Action::Close);
+        if memory.may_fall_back() {
+            // Not even headers: the server may just be slow, which is no verdict on its streams.
+            memory.try_pages(FallBack::Stalled);
+        }
+        self.fail(now, Ending::Unanswered, None, memory)
+    }
+
+    /// On to pages at once: it happens once per verdict. It counts as an unhealthy end, so that what follows waits.
+    fn give_up(self, now: Time, cause: FallBack, memory: &mut Memory) -> State {
+        self.abandon(memory);
+        memory.give_up_streams(now, cause);
+        memory.stats.unhealthy_ends += 1;
+        let _ = memory.backoff.after_unhealthy(None);
+        relist(now, RelistCause::FellBack, memory)
+    }
+
+    fn fail(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
+        self.abandon(memory);
+        memory.stream_failed();
+        let until = memory.unhealthy(now, ending, retry_after);
+        Waiting::until(until, Next::Relist(cause_after(ending)))
+    }
+
+    fn abandon(&self, memory: &mut Memory) {
+        if self.opened {
+            memory.push(Action::Abandon);
+        }
+    }
+}

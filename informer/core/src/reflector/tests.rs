@@ -1,0 +1,531 @@
+//! Scripts of the reflector: what it is told and what it orders, as data.
+
+use super::{RelistCause::*, *};
+use crate::semantics::Read;
+
+/// One step of a script: time passes, then one fact, or the timer that is armed.
+#[derive(Clone, Copy)]
+enum Step {
+    In(u64, Input<'static>),
+    Timer,
+}
+
+use Step::Timer;
+
+const fn now(input: Input<'static>) -> Step {
+    Step::In(0, input)
+}
+
+/// `input` after so many milliseconds.
+const fn after(ms: u64, input: Input<'static>) -> Step {
+    Step::In(ms, input)
+}
+
+const fn object(change: Change, key: &'static str, version: &'static str) -> Step {
+    now(Input::Object(Observed { change, key, uid: "u", resource_version: version }))
+}
+
+const fn added(key: &'static str, version: &'static str) -> Step {
+    object(Change::Added, key, version)
+}
+
+const fn modified(key: &'static str, version: &'static str) -> Step {
+    object(Change::Modified, key, version)
+}
+
+const fn deleted(key: &'static str, version: &'static str) -> Step {
+    object(Change::Deleted, key, version)
+}
+
+const fn item(key: &'static str, version: &'static str) -> Step {
+    object(Change::Item, key, version)
+}
+
+const fn bookmark(version: &'static str) -> Step {
+    now(Input::Bookmark { resource_version: version, initial_events_end: false })
+}
+
+const fn end_of_state(version: &'static str) -> Step {
+    now(Input::Bookmark { resource_version: version, initial_events_end: true })
+}
+
+const fn page(version: &'static str, token: Option<&'static str>) -> Step {
+    now(Input::PageEnd { resource_version: version, continue_token: token })
+}
+
+const fn fails(class: Class) -> Step {
+    now(Input::Ended(End::Failed(Failure::new(class))))
+}
+
+const START: Step = now(Input::Start);
+const OK: Step = now(Input::Accepted);
+const CLOSED: Step = now(Input::Ended(End::Closed));
+
+fn semantic(semantic: &ListSemantic) -> String {
+    match semantic {
+        ListSemantic::MostRecent => "latest".into(),
+        ListSemantic::Any => "any".into(),
+        ListSemantic::NotOlderThan(position) => format!(">={position}"),
+        ListSemantic::Exact(position) => format!("={position}"),
+    }
+}
+
+/// An action as scripts write it. Waits do not show when they end: that is what `delays` is for.
+pub(super) fn show(action: &Action) -> String {
+    match action {
+        Action::Send(Read::Stream { semantic: asked, .. }) => format!("stream {}", semantic(asked)),
+        Action::Send(Read::List { semantic: asked, limit: Some(_) }) => format!("list {}", semantic(asked)),
+        Action::Send(Read::List { semantic: asked, limit: None }) => format!("list-all {}", semantic(asked)),
+        Action::Send(Read::Page { token, .. }) => format!("page {token}"),
+        Action::Send(Read::Watch { after, .. }) => format!("watch {after}"),
+        Action::Close => "close".into(),
+        Action::Init => "init".into(),
+        Action::InitApply => "init-apply".into(),
+        Action::InitDone(position) => format!("init-done {position}"),
+        Action::Apply => "apply".into(),
+        Action::Delete => "delete".into(),
+        Action::Bookmark(position) => format!("bookmark {position}"),
+        Action::Abandon => "abandon".into(),
+        Action::Report(Report::Relist { cause }) => format!("[{cause:?}]"),
+        Action::Report(Report::FellBack { cause }) => format!("[fell back: {cause:?}]"),
+        Action::Report(Report::Waiting { cause: Ending::Failed(class), .. }) => format!("wait {class:?}"),
+        Action::Report(Report::Waiting { cause, .. }) => format!("wait {cause:?}"),
+        Action::Report(Report::Healthy) => "healthy".into(),
+        Action::Report(Report::Expired) => "over".into(),
+    }
+}
+
+struct Run {
+    reflector: Reflector,
+    time: Time,
+    shown: Vec<String>,
+    delays: Vec<Duration>,
+}
+
+impl Run {
+    fn new(config: Config) -> Self {
+        Self { reflector: Reflector::new(config), time: Time::ZERO, shown: Vec::new(), delays: Vec::new() }
+    }
+
+    fn step(&mut self, step: Step) {
+        let input = match step {
+            Step::In(ms, input) => {
+                self.time = self.time + Duration::from_millis(ms);
+                input
+            }
+            Timer => {
+                self.time = self.reflector.poll_timeout().expect("a timer is armed");
+                Input::TimedOut
+            }
+        };
+        self.reflector.handle(self.time, input);
+        let before = self.shown.len();
+        while let Some(action) = self.reflector.poll_action() {
+            if let Action::Report(Report::Waiting { until, .. }) = &action {
+                self.delays.push(until.since(self.time));
+            }
+            self.shown.push(show(&action));
+        }
+        if self.shown.len() == before {
+            self.shown.push("-".into());
+        }
+    }
+}
+
+fn run(config: Config, script: &[Step]) -> Run {
+    let mut run = Run::new(config);
+    for step in script {
+        run.step(*step);
+    }
+    run
+}
+
+/// What the default reflector does on `script`, action by action; `-` for a step without any.
+#[track_caller]
+fn check(script: &[Step], expected: &str) {
+    check_with(Config::default(), script, expected);
+}
+
+#[track_caller]
+fn check_with(config: Config, script: &[Step], expected: &str) {
+    assert_eq!(run(config, script).shown.join(" · "), expected.split_whitespace().collect::<Vec<_>>().join(" "));
+}
+
+fn paged() -> Config {
+    Config { initial: InitialList::Paged, ..Config::default() }
+}
+
+fn only_streams() -> Config {
+    Config { initial: InitialList::Stream, ..Config::default() }
+}
+
+#[test]
+fn a_stream_gives_the_state_and_goes_on_as_the_watch() {
+    check(
+        &[
+            START,
+            OK,
+            added("a", "9"),
+            added("b", "3"),
+            end_of_state("12"),
+            modified("b", "13"),
+            bookmark("20"),
+            CLOSED,
+            Timer,
+        ],
+        "[Start] · stream any · init · init-apply · init-apply · init-done 12 · apply · bookmark 20 \
+         · wait Closed · watch 20",
+    );
+}
+
+#[test]
+fn a_list_in_pages_shares_one_stage_and_the_first_position() {
+    check_with(
+        paged(),
+        &[START, OK, item("a", "3"), page("7", Some("t1")), OK, item("b", "4"), page("7", None), OK, deleted("a", "8")],
+        "[Start] · list any · init · init-apply · page t1 · - · init-apply · init-done 7 · watch 7 · - · delete",
+    );
+}
+
+/// Goal: where a refusal leads. Method: the same start, one class each.
+#[test]
+fn streams_are_given_up_at_once_only_when_the_server_cannot() {
+    let begin = "[Start] · stream any";
+    for (class, expected) in [
+        (Class::Refused, "[fell back: Refused] · [FellBack] · list any"),
+        (Class::Forbidden, "[fell back: Forbidden] · wait Forbidden · [Interrupted] · list any"),
+        (Class::TooMany, "wait TooMany · [Interrupted] · stream any"),
+        (Class::Connection, "wait Connection · [Interrupted] · stream any"),
+        (Class::Server, "wait Server · [Interrupted] · stream any"),
+        (Class::Malformed, "wait Malformed · [Interrupted] · stream any"),
+        (Class::TooLarge, "wait TooLarge · [TooLarge] · stream any"),
+    ] {
+        let script: &[Step] =
+            if class == Class::Refused { &[START, fails(class)] } else { &[START, fails(class), Timer] };
+        check(script, &format!("{begin} · {expected}"));
+    }
+}
+
+#[test]
+fn a_stalled_stream_becomes_a_list_and_each_object_restarts_the_stall() {
+    let slow =
+        |ms| after(ms, Input::Object(Observed { change: Change::Added, key: "a", uid: "u", resource_version: "1" }));
+    check(
+        &[START, OK, slow(9_000), slow(9_000), Timer, OK, item("a", "1"), page("5", None)],
+        "[Start] · stream any · init · init-apply · init-apply · abandon · [fell back: Stalled] · [FellBack] · list any \
+         · init · init-apply · init-done 5 · watch 5",
+    );
+    let stalled = run(Config::default(), &[START, OK, slow(9_000), Timer]);
+    assert_eq!(stalled.time, Time(Duration::from_secs(19)));
+    assert_eq!(stalled.reflector.verdict(), Verdict::Pages(FallBack::Stalled));
+}
+
+#[test]
+fn headers_that_do_not_come_are_no_verdict_on_streams() {
+    let tried = run(Config::default(), &[START, Timer, Timer]);
+    assert_eq!(
+        tried.shown.join(" · "),
+        "[Start] · stream any · close · [fell back: Stalled] · wait Unanswered · [Interrupted] · list any"
+    );
+    assert_eq!(tried.reflector.verdict(), Verdict::Streams);
+}
+
+#[test]
+fn three_failures_in_a_row_give_one_attempt_with_pages_and_no_verdict() {
+    check(
+        &[
+            START,
+            fails(Class::Server),
+            Timer,
+            fails(Class::Connection),
+            Timer,
+            OK,
+            CLOSED,
+            Timer,
+            fails(Class::Server),
+            Timer,
+        ],
+        "[Start] · stream any · wait Server · [Interrupted] · stream any · wait Connection · [Interrupted] · stream any \
+         · init · abandon · [fell back: Failures] · wait Closed · [Interrupted] · list any · wait Server \
+         · [Interrupted] · stream any",
+    );
+}
+
+#[test]
+fn a_verdict_handed_in_is_believed_for_an_hour_and_then_tried_again() {
+    let config = || Config { verdict: Verdict::Pages(FallBack::Refused), ..Config::default() };
+    check_with(config(), &[START], "[Start] · list any");
+    let expire = [OK, fails(Class::Expired), Timer];
+    let script: Vec<Step> =
+        [START, OK, page("5", None), after(3_599_000, Input::Ignored)].into_iter().chain(expire).collect();
+    assert_eq!(run(config(), &script).shown.last().unwrap(), "list >=5");
+    let script: Vec<Step> =
+        [START, OK, page("5", None), after(4_321_000, Input::Ignored)].into_iter().chain(expire).collect();
+    assert_eq!(run(config(), &script).shown.last().unwrap(), "stream >=5");
+}
+
+#[test]
+fn watches_forbidden_and_lists_allowed_is_polling() {
+    let polled = run(
+        Config::default(),
+        &[
+            START,
+            fails(Class::Forbidden),
+            Timer,
+            OK,
+            page("5", None),
+            fails(Class::Forbidden),
+            Timer,
+            OK,
+            page("9", None),
+            fails(Class::Forbidden),
+        ],
+    );
+    assert_eq!(
+        polled.shown.join(" · "),
+        "[Start] · stream any · [fell back: Forbidden] · wait Forbidden · [Interrupted] · list any · init · init-done 5 \
+         · watch 5 · wait WatchForbidden · [WatchForbidden] · list >=5 · init · init-done 9 · watch 9 \
+         · wait WatchForbidden"
+    );
+    for delay in &polled.delays[1..] {
+        assert!((300..360).contains(&delay.as_secs()), "{delay:?}");
+    }
+}
+
+/// Goal: what a relist asks for. Method: the position is expired, then cannot be satisfied.
+#[test]
+fn a_relist_asks_not_older_than_seen_and_the_latest_only_after_three_refusals() {
+    check_with(
+        paged(),
+        &[
+            START,
+            OK,
+            page("7", None),
+            OK,
+            added("a", "8"),
+            fails(Class::Expired),
+            Timer,
+            fails(Class::TooLarge),
+            Timer,
+            fails(Class::TooLarge),
+            Timer,
+            fails(Class::TooLarge),
+            Timer,
+            OK,
+            page("3", None),
+        ],
+        "[Start] · list any · init · init-done 7 · watch 7 · - · apply · wait Expired · [Expired] · list >=8 \
+         · wait TooLarge · [TooLarge] · list >=8 · wait TooLarge · [TooLarge] · list >=8 · wait TooLarge \
+         · [TooLarge] · list latest · init · init-done 3 · watch 3",
+    );
+}
+
+#[test]
+fn state_older_than_asked_for_is_not_taken() {
+    check_with(
+        only_streams(),
+        &[START, OK, end_of_state("7"), fails(Class::Expired), Timer, OK, added("a", "2"), end_of_state("6")],
+        "[Start] · stream any · init · init-done 7 · wait Expired · [Expired] · stream >=7 · init · init-apply \
+         · close · abandon · wait WentBack",
+    );
+}
+
+#[test]
+fn an_expired_page_is_followed_by_one_unpaged_list_of_the_same_kind() {
+    check_with(
+        Config { semantic: ListSemantic::NotOlderThan(4.into()), ..paged() },
+        &[START, OK, item("a", "3"), page("7", Some("t")), fails(Class::Expired), OK, page("9", None)],
+        "[Start] · list >=4 · init · init-apply · page t · abandon · [PageExpired] · list-all >=4 · init · init-done 9 \
+         · watch 9",
+    );
+}
+
+#[test]
+fn the_exact_state_is_listed_and_its_expiry_is_final() {
+    let exact = || Config { semantic: ListSemantic::Exact(5.into()), ..Config::default() };
+    check_with(exact(), &[START, OK, page("5", None), OK], "[Start] · list =5 · init · init-done 5 · watch 5 · -");
+    check_with(exact(), &[START, fails(Class::Expired)], "[Start] · list =5 · over");
+    let over = run(exact(), &[START, fails(Class::Expired)]).reflector;
+    assert!(over.is_over() && over.poll_timeout().is_none());
+    let later = run(exact(), &[START, OK, page("5", None), fails(Class::Expired), Timer]);
+    assert_eq!(later.shown.last().unwrap(), "stream >=5", "only the first read is exact");
+}
+
+#[test]
+fn a_stream_that_breaks_before_its_end_leaves_nothing_and_moves_nothing() {
+    check(
+        &[START, OK, added("a", "900"), bookmark("950"), CLOSED, Timer],
+        "[Start] · stream any · init · init-apply · - · abandon · wait Closed · [Interrupted] · stream any",
+    );
+}
+
+#[test]
+fn changes_during_the_initial_state_belong_to_it() {
+    check(
+        &[START, OK, added("a", "9"), modified("a", "10"), deleted("a", "11"), bookmark("12"), end_of_state("12")],
+        "[Start] · stream any · init · init-apply · init-apply · delete · - · init-done 12",
+    );
+}
+
+#[test]
+fn positions_that_are_none_end_the_initial_state_as_malformed() {
+    check(&[START, OK, end_of_state("0")], "[Start] · stream any · init · close · abandon · wait Malformed");
+    check_with(paged(), &[START, OK, page("", None)], "[Start] · list any · init · abandon · wait Malformed");
+    check_with(
+        paged(),
+        &[START, OK, item("a", "1"), page("7", Some("t")), OK, item("a", "1"), page("7", Some("t"))],
+        "[Start] · list any · init · init-apply · page t · - · init-apply · abandon · wait Malformed",
+    );
+}
+
+#[test]
+fn a_position_that_goes_back_ends_the_session_and_is_resumed_from_the_last() {
+    check(
+        &[
+            START,
+            OK,
+            end_of_state("12"),
+            modified("a", "13"),
+            modified("a", "13"),
+            modified("b", "11"),
+            Timer,
+            OK,
+            bookmark("9"),
+        ],
+        "[Start] · stream any · init · init-done 12 · apply · apply · close · wait WentBack · watch 13 · - \
+         · close · wait WentBack",
+    );
+}
+
+#[test]
+fn positions_without_an_order_never_go_back() {
+    check(
+        &[START, OK, end_of_state("zz"), modified("a", "yy"), bookmark("xx"), CLOSED, Timer],
+        "[Start] · stream any · init · init-done zz · apply · bookmark xx · wait Closed · watch xx",
+    );
+}
+
+#[test]
+fn a_position_the_server_fails_to_resume_from_is_given_up_after_three_times() {
+    let broken = [OK, fails(Class::Server), Timer];
+    let script: Vec<Step> =
+        [START, OK, end_of_state("7"), CLOSED, Timer].into_iter().chain(broken).chain(broken).chain(broken).collect();
+    assert_eq!(
+        run(Config::default(), &script).shown[5..].join(" · "),
+        "watch 7 · - · wait Server · watch 7 · - · wait Server · watch 7 · - · wait Server · [NotResumable] · stream >=7"
+    );
+    // An outage says nothing about the position.
+    let outage = [fails(Class::Server), Timer];
+    let script: Vec<Step> = [START, OK, end_of_state("7"), CLOSED, Timer]
+        .into_iter()
+        .chain(std::iter::repeat_n(outage, 20).flatten())
+        .collect();
+    assert_eq!(run(Config::default(), &script).shown.last().unwrap(), "watch 7");
+}
+
+#[test]
+fn silence_closes_and_resumes_without_failure_and_grows_patient() {
+    let mut quiet =
+        run(Config { watch_timeout_seconds: 500..=500, ..Config::default() }, &[START, OK, end_of_state("7")]);
+    let mut bounds = Vec::new();
+    for _ in 0..5 {
+        let asked = quiet.time;
+        quiet.step(OK);
+        quiet.step(Timer);
+        assert_eq!(quiet.shown.last().unwrap(), "healthy");
+        quiet.step(Timer);
+        assert_eq!(quiet.shown.last().unwrap(), "watch 7");
+        bounds.push(quiet.time.since(asked).as_secs());
+    }
+    assert_eq!(bounds, [150, 150, 300, 500, 500]);
+    assert!(quiet.delays.is_empty(), "nobody waits");
+    for step in [OK, bookmark("8"), Timer, Timer] {
+        quiet.step(step);
+    }
+    assert_eq!(quiet.reflector.stats().silences, 6);
+    let asked = quiet.time;
+    quiet.step(OK);
+    quiet.step(Timer);
+    quiet.step(Timer);
+    assert_eq!(quiet.time.since(asked).as_secs(), 150, "a bookmark makes it impatient again");
+    assert_eq!(quiet.reflector.stats().relists(Start), 1);
+}
+
+#[test]
+fn only_a_healthy_session_resets_delays() {
+    let early = [OK, after(9_000, Input::Ended(End::Closed)), Timer];
+    let healthy = [OK, after(10_000, Input::Ended(End::Closed)), Timer];
+    let own_end = [OK, after(5_000, Input::Ended(End::Closed)), Timer];
+    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer];
+    for session in [early, early, early, early, healthy, early, healthy] {
+        script.extend(session);
+    }
+    let delays: Vec<f64> = run(Config::default(), &script).delays.iter().map(Duration::as_secs_f64).collect();
+    let bounds = [(0.0, 1.0), (0.8, 1.6), (1.6, 3.2), (3.2, 6.4), (6.4, 12.8), (0.0, 0.1), (0.0, 1.0), (0.0, 0.1)];
+    assert_eq!(delays.len(), bounds.len());
+    for (delay, (least, most)) in delays.iter().zip(bounds) {
+        assert!(least <= *delay && *delay < most, "{delay} not in [{least}, {most}): {delays:?}");
+    }
+    // Ended at its own timeoutSeconds, before `healthy_after`.
+    let config = Config { watch_timeout_seconds: 5..=5, ..Config::default() };
+    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer, OK, CLOSED, Timer];
+    script.extend(own_end);
+    assert!(run(config, &script).delays[2] < Duration::from_millis(100));
+}
+
+#[test]
+fn a_first_410_after_an_outage_costs_a_moment_and_the_second_the_grown_delay() {
+    let mut script = vec![START, OK, end_of_state("7"), after(60_000, Input::Ended(End::Closed)), Timer];
+    for _ in 0..8 {
+        script.extend([fails(Class::Connection), Timer]);
+    }
+    script.extend([fails(Class::Expired), Timer, OK, end_of_state("9"), CLOSED, Timer, fails(Class::Expired)]);
+    let delays = run(Config::default(), &script).delays;
+    assert!(delays[8] >= Duration::from_secs(30));
+    assert!(delays[9] < Duration::from_secs(1), "{delays:?}");
+    assert!(delays[10] >= Duration::from_secs(30), "{delays:?}");
+    assert!(delays[11] >= Duration::from_secs(30), "{delays:?}");
+}
+
+#[test]
+fn retry_after_is_a_lower_bound_even_after_a_healthy_session() {
+    let told = Failure { class: Class::TooMany, retry_after: Some(Duration::from_secs(7)) };
+    let script = [
+        START,
+        OK,
+        end_of_state("7"),
+        after(60_000, Input::Ended(End::Failed(told))),
+        Timer,
+        now(Input::Ended(End::Failed(told))),
+    ];
+    for (delay, most) in run(Config::default(), &script).delays.iter().zip([7.1, 8.0]) {
+        assert!(7.0 <= delay.as_secs_f64() && delay.as_secs_f64() < most, "{delay:?}");
+    }
+}
+
+#[test]
+fn early_and_late_timers_change_nothing() {
+    check(
+        &[
+            now(Input::TimedOut),
+            START,
+            now(Input::TimedOut),
+            START,
+            OK,
+            now(Input::TimedOut),
+            end_of_state("7"),
+            CLOSED,
+            now(Input::TimedOut),
+            OK,
+        ],
+        "- · [Start] · stream any · - · - · init · - · init-done 7 · wait Closed · - · -",
+    );
+}
+
+#[test]
+fn objects_without_a_position_are_counted_and_stop_nothing() {
+    let counted =
+        run(Config::default(), &[START, OK, added("a", ""), added("b", "0"), end_of_state("7"), modified("a", "")]);
+    assert_eq!(counted.shown.join(" · "), "[Start] · stream any · init · - · - · init-done 7 · -");
+    assert_eq!(counted.reflector.stats().ignored, 3);
+}

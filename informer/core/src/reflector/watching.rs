@@ -1,0 +1,232 @@
+//! Live: every change and bookmark moves the position. INVARIANT: the position never goes back here, and the session
+//! resets delays only once it has proved healthy.
+
+use std::time::Duration;
+
+use super::{
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
+    waiting::{Next, Waiting},
+};
+use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
+
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Watching {
+    sent: Time,
+    /// The server ends the answer after this long by itself.
+    lifetime: Duration,
+    /// When it became live: headers arrived, or the initial state of its stream was complete.
+    live_since: Option<Time>,
+    /// Whether it has proved healthy.
+    healthy: bool,
+    /// Whether it has delivered anything.
+    moved: bool,
+    /// Whether a list came right before it, so that being forbidden concerns watches alone.
+    after_list: bool,
+    last_sign: Time,
+}
+
+impl Watching {
+    /// The first watch after a list.
+    pub(super) fn after_list(now: Time, memory: &mut Memory) -> State {
+        Self::ask(now, true, memory)
+    }
+
+    /// A stream past its initial state: the same answer stays open.
+    pub(super) fn after_stream(now: Time, sent: Time, timeout_seconds: u32) -> State {
+        let lifetime = Duration::from_secs(timeout_seconds.into());
+        State::Watching(Self {
+            sent,
+            lifetime,
+            live_since: Some(now),
+            healthy: false,
+            moved: false,
+            after_list: false,
+            last_sign: now,
+        })
+    }
+
+    /// A watch from the position of an earlier one.
+    pub(super) fn resume(now: Time, memory: &mut Memory) -> State {
+        Self::ask(now, false, memory)
+    }
+
+    fn ask(now: Time, after_list: bool, memory: &mut Memory) -> State {
+        let after = memory.position.clone().expect("a watch follows completed initial state");
+        let timeout_seconds = memory.draw_watch_timeout();
+        memory.send(Read::Watch { after, timeout_seconds });
+        State::Watching(Self {
+            sent: now,
+            lifetime: Duration::from_secs(timeout_seconds.into()),
+            live_since: None,
+            healthy: false,
+            moved: false,
+            after_list,
+            last_sign: now,
+        })
+    }
+
+    pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
+        self.prove(now, memory);
+        match input {
+            Input::TimedOut if now >= self.silent_at(memory) => return self.silent(now, memory),
+            Input::TimedOut | Input::Start => return State::Watching(self),
+            Input::Accepted => self.live(now),
+            Input::Object(object) => return self.change(now, &object, memory),
+            Input::Bookmark { resource_version, .. } => return self.bookmark(now, resource_version, memory),
+            Input::PageEnd { .. } | Input::Ignored => memory.stats.ignored += 1,
+            Input::Ended(End::Closed) => return self.closed(now, memory),
+            Input::Ended(End::Failed(failure)) => return self.failed(now, failure, memory),
+        }
+        self.last_sign = now;
+        State::Watching(self)
+    }
+
+    pub(super) fn deadline(&self, memory: &Memory) -> Time {
+        let silent = self.silent_at(memory);
+        match self.live_since {
+            Some(since) if !self.healthy => silent.min(since + memory.config.healthy_after),
+            Some(_) | None => silent,
+        }
+    }
+
+    /// Headers must come within the plain bound. After two silent sessions in a row the bound doubles, up to the
+    /// watch's lifetime: a quiet type on a server without bookmarks should not be asked again and again.
+    fn silent_at(&self, memory: &Memory) -> Time {
+        let idle = memory.config.idle_timeout;
+        let doublings = memory.silences.saturating_sub(1).min(16);
+        let patient = idle.saturating_mul(1 << doublings).min(self.lifetime.max(idle));
+        self.last_sign + if self.live_since.is_some() { patient } else { idle }
+    }
+
+    const fn live(&mut self, now: Time) {
+        if self.live_since.is_none() {
+            self.live_since = Some(now);
+        }
+    }
+
+    fn prove(&mut self, now: Time, memory: &mut Memory) {
+        let old_enough = self.live_since.is_some_and(|since| now.since(since) >= memory.config.healthy_after);
+        if old_enough && !self.healthy {
+            self.healthy = true;
+            memory.prove_healthy();
+        }
+    }
+
+    fn change(mut self, now: Time, object: &Observed<'_>, memory: &mut Memory) -> State {
+        self.live(now);
+        self.last_sign = now;
+        let action = match object.change {
+            Change::Added | Change::Modified => Action::Apply,
+            Change::Deleted => Action::Delete,
+            Change::Item => {
+                memory.stats.ignored += 1;
+                return State::Watching(self);
+            }
+        };
+        let Ok(position) = ResourceVersion::parse(object.resource_version) else {
+            memory.stats.ignored += 1;
+            return State::Watching(self);
+        };
+        if !memory.advance(&position) {
+            return self.went_back(now, memory);
+        }
+        self.moved = true;
+        memory.stats.live_objects += 1;
+        memory.push(action);
+        State::Watching(self)
+    }
+
+    fn bookmark(mut self, now: Time, resource_version: &str, memory: &mut Memory) -> State {
+        self.live(now);
+        self.last_sign = now;
+        let Ok(position) = ResourceVersion::parse(resource_version) else {
+            memory.stats.ignored += 1;
+            return State::Watching(self);
+        };
+        if !memory.advance(&position) {
+            return self.went_back(now, memory);
+        }
+        self.moved = true;
+        memory.silences = 0;
+        memory.stats.bookmarks += 1;
+        memory.push(Action::Bookmark(position));
+        State::Watching(self)
+    }
+
+    /// Nothing came for too long. Quiet types exist, so it is no failure: the same question again.
+    fn silent(self, now: Time, memory: &mut Memory) -> State {
+        if self.live_since.is_none() {
+            memory.push(Action::Close);
+            return self.pause(now, Ending::Unanswered, None, Next::Watch, memory);
+        }
+        memory.silences = memory.silences.saturating_add(1);
+        memory.stats.silences += 1;
+        Self::resume(now, memory)
+    }
+
+    fn went_back(self, now: Time, memory: &mut Memory) -> State {
+        memory.stats.went_back += 1;
+        memory.push(Action::Close);
+        let next = self.resume_or_give_up(memory);
+        self.pause(now, Ending::WentBack, None, next, memory)
+    }
+
+    fn closed(mut self, now: Time, memory: &mut Memory) -> State {
+        if self.live_since.is_some() && now.since(self.sent) >= self.lifetime && !self.healthy {
+            self.healthy = true;
+            memory.prove_healthy();
+        }
+        self.pause(now, Ending::Closed, None, Next::Watch, memory)
+    }
+
+    fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+        let next = match failure.class {
+            Class::Expired if self.was_worth_something(memory) => {
+                // The server is well and has said what to do. Once per healthy session this costs no growing delay.
+                let until = now + memory.backoff.brief();
+                memory.report(Report::Waiting { until, cause: Ending::Failed(Class::Expired) });
+                return Waiting::until(until, Next::Relist(RelistCause::Expired));
+            }
+            Class::Expired => Next::Relist(RelistCause::Expired),
+            Class::TooLarge => Next::Relist(RelistCause::TooLarge),
+            Class::Forbidden if self.after_list => return Self::poll_later(now, memory),
+            Class::Forbidden => Next::Relist(RelistCause::WatchForbidden),
+            Class::Refused | Class::Malformed => self.resume_or_give_up(memory),
+            // A 5xx instead of an answer is an outage and says nothing about the position; one in the stream may be
+            // about what follows the position.
+            Class::Server if self.live_since.is_some() => self.resume_or_give_up(memory),
+            Class::Server | Class::TooMany | Class::Connection => Next::Watch,
+        };
+        self.pause(now, Ending::Failed(failure.class), failure.retry_after, next, memory)
+    }
+
+    /// Whether the position outlived a healthy session and this one has only asked for what follows it.
+    const fn was_worth_something(&self, memory: &Memory) -> bool {
+        !self.moved && !self.healthy && memory.healthy_since_sync
+    }
+
+    fn resume_or_give_up(&self, memory: &mut Memory) -> Next {
+        let nothing_came = !self.moved && !self.healthy;
+        if nothing_came && memory.resume_failed() { Next::Relist(RelistCause::NotResumable) } else { Next::Watch }
+    }
+
+    /// Lists are allowed, watches are not.
+    fn poll_later(now: Time, memory: &mut Memory) -> State {
+        if memory.may_fall_back() {
+            memory.judge(now, FallBack::Forbidden);
+        }
+        let until = now + memory.backoff.around(memory.config.poll_interval);
+        memory.report(Report::Waiting { until, cause: Ending::WatchForbidden });
+        Waiting::until(until, Next::Relist(RelistCause::WatchForbidden))
+    }
+
+    fn pause(self, now: Time, cause: Ending, retry_after: Option<Duration>, next: Next, memory: &mut Memory) -> State {
+        if !self.healthy {
+            return Waiting::until(memory.unhealthy(now, cause, retry_after), next);
+        }
+        let until = now + memory.backoff.after_healthy(retry_after);
+        memory.report(Report::Waiting { until, cause });
+        Waiting::until(until, next)
+    }
+}
