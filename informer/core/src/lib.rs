@@ -23,6 +23,7 @@ pub mod reflector;
 pub mod stats;
 pub mod store;
 
+pub use object::Meta;
 pub use objects::{Keyed, Objects};
 pub use resource_version::ResourceVersion;
 pub use semantics::{InitialList, ListSemantic, Read, Request, Resource};

@@ -1,1 +1,344 @@
-//! Placeholder.
+//! Reads what everybody needs of an object from its raw JSON: identity, position, labels, single fields.
+//!
+//! INVARIANT: nothing else is decoded, nothing is copied unless escaped, and no bytes make it panic. Where an object has
+//! a member twice, the first counts.
+
+use std::{borrow::Cow, ops::Range};
+
+use crate::wire::{
+    json::{self, JsonError, Walk},
+    watch_event::INITIAL_EVENTS_ANNOTATION,
+};
+
+/// Metadata of one object read from its raw JSON bytes without decoding the rest.
+///
+/// Shape: ranges index the slice given to [`Meta::read`]; members that are absent or `null` are empty or `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta<'a> {
+    /// `kind`.
+    pub kind: Option<Cow<'a, str>>,
+    /// `apiVersion`.
+    pub api_version: Option<Cow<'a, str>>,
+    /// `metadata.namespace`; empty when none.
+    pub namespace: Cow<'a, str>,
+    /// `metadata.name`; empty when none, as in a bookmark.
+    pub name: Cow<'a, str>,
+    /// `metadata.uid`; empty when none.
+    pub uid: Cow<'a, str>,
+    /// `metadata.resourceVersion`; empty when none.
+    pub resource_version: Cow<'a, str>,
+    /// Where the text of `metadata.resourceVersion` is, inside its quotes.
+    pub resource_version_at: Option<Range<usize>>,
+    /// Where `metadata.labels` is, the whole `{...}`.
+    pub labels_at: Option<Range<usize>>,
+    /// Where `metadata.annotations` is, the whole `{...}`.
+    pub annotations_at: Option<Range<usize>>,
+    /// Whether the annotation `k8s.io/initial-events-end` is `"true"`: the bookmark that ends the initial state.
+    pub initial_events_end: bool,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deletion_timestamp: bool,
+}
+
+/// Why [`Meta::read`] could not read an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MetaError {
+    /// The bytes are not a JSON object.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// A member has another type than Kubernetes gives it.
+    #[error("{member} is not {expected}")]
+    WrongType {
+        /// Dotted path of the member.
+        member: &'static str,
+        /// What it should be, with its article.
+        expected: &'static str,
+    },
+}
+
+impl<'a> Meta<'a> {
+    /// Reads the metadata of the object that `object` is.
+    ///
+    /// Cost: stops as soon as kind, apiVersion and metadata are found, which is at the front of what API servers send;
+    /// about half a nanosecond for each byte up to there.
+    ///
+    /// # Errors
+    /// [`MetaError::Json`] when the bytes up to there are no JSON object, [`MetaError::WrongType`] when a member is not
+    /// what Kubernetes says.
+    pub fn read(object: &'a [u8]) -> Result<Self, MetaError> {
+        let mut meta = Self::default();
+        let mut walk = Walk::new(object)?;
+        let mut metadata = false;
+        while !(metadata && meta.kind.is_some() && meta.api_version.is_some()) {
+            let Some(key) = walk.key()? else { break };
+            match &*key.bytes() {
+                b"kind" if meta.kind.is_none() => meta.kind = text(object, walk.value()?, "kind")?,
+                b"apiVersion" if meta.api_version.is_none() => {
+                    meta.api_version = text(object, walk.value()?, "apiVersion")?;
+                }
+                b"metadata" if !metadata => metadata = meta.read_metadata(object, &mut walk)?,
+                _ => {}
+            }
+        }
+        Ok(meta)
+    }
+
+    /// `namespace/name`, or `name` for an object without namespace.
+    #[must_use]
+    pub fn key(&self) -> String {
+        if self.namespace.is_empty() { self.name.to_string() } else { format!("{}/{}", self.namespace, self.name) }
+    }
+
+    /// Reads the members of `metadata`. `false` when it is `null`.
+    fn read_metadata(&mut self, object: &'a [u8], walk: &mut Walk<'a>) -> Result<bool, MetaError> {
+        if !walk.enter()? {
+            return if is_null(object, &walk.value()?) { Ok(false) } else { Err(wrong("metadata", "an object")) };
+        }
+        while let Some(key) = walk.key()? {
+            match &*key.bytes() {
+                b"name" => set(&mut self.name, text(object, walk.value()?, "metadata.name")?),
+                b"namespace" => set(&mut self.namespace, text(object, walk.value()?, "metadata.namespace")?),
+                b"uid" => set(&mut self.uid, text(object, walk.value()?, "metadata.uid")?),
+                b"resourceVersion" if self.resource_version_at.is_none() => {
+                    let at = walk.value()?;
+                    if let Some(version) = text(object, at.clone(), "metadata.resourceVersion")? {
+                        self.resource_version = version;
+                        self.resource_version_at = Some(at.start + 1..at.end - 1);
+                    }
+                }
+                b"labels" if self.labels_at.is_none() => {
+                    self.labels_at = map(object, walk.value()?, "metadata.labels")?;
+                }
+                b"annotations" if self.annotations_at.is_none() => {
+                    self.annotations_at = map(object, walk.value()?, "metadata.annotations")?;
+                }
+                b"deletionTimestamp" => self.deletion_timestamp |= !is_null(object, &walk.value()?),
+                _ => {}
+            }
+        }
+        if let Some(at) = &self.annotations_at {
+            let end = label(&object[at.clone()], INITIAL_EVENTS_ANNOTATION);
+            self.initial_events_end = end.as_deref() == Some("true");
+        }
+        Ok(true)
+    }
+}
+
+/// Members of a flat string map such as labels, in order. Other values than strings are left out.
+///
+/// Never panics on bad JSON: ends where it stops being a map. `null` is an empty map.
+pub fn string_map<'a>(json: &'a [u8]) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
+    json::members(json)
+        .map_while(Result::ok)
+        .filter_map(|member| Some((member.key.text()?, json::string(member.value)?)))
+}
+
+/// The value of `key` in a flat string map.
+///
+/// Cost: reads up to the member found; decodes nothing else.
+#[must_use]
+pub fn label<'a>(map_json: &'a [u8], key: &str) -> Option<Cow<'a, str>> {
+    let mut walk = Walk::new(map_json).ok()?;
+    while let Some(found) = walk.key().ok()? {
+        if found.is(key) {
+            return json::string(&map_json[walk.value().ok()?]);
+        }
+    }
+    None
+}
+
+/// The scalar at a dotted path such as `spec.nodeName`: a string's contents, or the text of a number or boolean.
+///
+/// Shape: objects only, no arrays; `null` is none. A key may contain dots: `metadata.labels.app.kubernetes.io/name`.
+/// Cost: reads up to the member found; about half a nanosecond for each byte up to there.
+#[must_use]
+pub fn field<'a>(object: &'a [u8], path: &str) -> Option<Cow<'a, str>> {
+    json::unescape(&object[field_at(object, path)?])
+}
+
+/// Where the text that [`field`] returns stands in `object`, before escapes are decoded.
+#[must_use]
+pub fn field_at(object: &[u8], path: &str) -> Option<Range<usize>> {
+    let mut walk = Walk::new(object).ok()?;
+    // What is left of the path inside each object entered.
+    let mut rests = vec![path.as_bytes()];
+    while walk.level() > 0 {
+        let rest = *rests.last()?;
+        let Some(key) = walk.key().ok()? else {
+            rests.pop();
+            continue;
+        };
+        let key = key.bytes();
+        if *key == *rest {
+            return scalar(object, walk.value().ok()?);
+        }
+        let inner = rest.strip_prefix(&*key).and_then(|rest| rest.strip_prefix(b"."));
+        if let Some(inner) = inner
+            && walk.enter().ok()?
+        {
+            rests.push(inner);
+        }
+    }
+    None
+}
+
+/// The text of a scalar value that is not `null`.
+fn scalar(object: &[u8], at: Range<usize>) -> Option<Range<usize>> {
+    match object.get(at.start)? {
+        b'{' | b'[' | b'n' => None,
+        b'"' => Some(at.start + 1..at.end - 1),
+        _ => Some(at),
+    }
+}
+
+/// The string at `at`; `None` for `null`.
+fn text<'a>(object: &'a [u8], at: Range<usize>, member: &'static str) -> Result<Option<Cow<'a, str>>, MetaError> {
+    if is_null(object, &at) {
+        return Ok(None);
+    }
+    json::string(&object[at]).map(Some).ok_or_else(|| wrong(member, "a string"))
+}
+
+/// The object at `at`; `None` for `null`.
+fn map(object: &[u8], at: Range<usize>, member: &'static str) -> Result<Option<Range<usize>>, MetaError> {
+    match object.get(at.start) {
+        Some(b'{') => Ok(Some(at)),
+        _ if is_null(object, &at) => Ok(None),
+        _ => Err(wrong(member, "an object")),
+    }
+}
+
+fn is_null(object: &[u8], at: &Range<usize>) -> bool {
+    &object[at.clone()] == b"null"
+}
+
+/// Puts `found` into an empty `member`.
+fn set<'a>(member: &mut Cow<'a, str>, found: Option<Cow<'a, str>>) {
+    if let (true, Some(found)) = (member.is_empty(), found) {
+        *member = found;
+    }
+}
+
+const fn wrong(member: &'static str, expected: &'static str) -> MetaError {
+    MetaError::WrongType { member, expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","namespace":"shop","uid":"u-1",
+        "resourceVersion":"42","labels":{"app":"web","q\"":"\u00e9","n":1},"annotations":{"note":"{\"a\":[]}"}},
+        "spec":{"nodeName":"node-1","replicas":3,"paused":true,"none":null,"inner":{"a.b/c":"x"},"list":[{"z":"1"}]}}"#;
+
+    #[test]
+    fn a_pod_is_read() {
+        let meta = Meta::read(POD).unwrap();
+        assert_eq!((meta.kind.as_deref(), meta.api_version.as_deref()), (Some("Pod"), Some("v1")));
+        assert_eq!(
+            (&*meta.namespace, &*meta.name, &*meta.uid, &*meta.resource_version),
+            ("shop", "web-0", "u-1", "42")
+        );
+        assert_eq!(meta.key(), "shop/web-0");
+        assert_eq!(&POD[meta.resource_version_at.unwrap()], b"42");
+        let labels = &POD[meta.labels_at.unwrap()];
+        let all: Vec<_> = string_map(labels).collect();
+        assert_eq!(all, [("app".into(), "web".into()), ("q\"".into(), "\u{e9}".into())]);
+        assert_eq!(label(labels, "q\"").as_deref(), Some("\u{e9}"));
+        assert_eq!((label(labels, "n"), label(labels, "none")), (None, None));
+        assert_eq!(&POD[meta.annotations_at.unwrap()], br#"{"note":"{\"a\":[]}"}"#);
+        assert!(!meta.initial_events_end && !meta.deletion_timestamp);
+    }
+
+    #[test]
+    fn fields_are_found_by_path() {
+        for (path, expected) in [
+            ("spec.nodeName", Some("node-1")),
+            ("spec.replicas", Some("3")),
+            ("spec.paused", Some("true")),
+            ("spec.none", None),
+            ("spec.inner", None),
+            ("spec.inner.a.b/c", Some("x")),
+            ("spec.list", None),
+            ("spec.list.z", None),
+            ("spec.nodeName.x", None),
+            ("spec", None),
+            ("spec.", None),
+            ("", None),
+            ("kind", Some("Pod")),
+            ("metadata.labels.app", Some("web")),
+            ("metadata.labels.q\"", Some("\u{e9}")),
+            ("nodeName", None),
+        ] {
+            assert_eq!(field(POD, path).as_deref(), expected, "{path}");
+        }
+        assert_eq!(&POD[field_at(POD, "metadata.labels.q\"").unwrap()], br"\u00e9");
+        assert_eq!(field(br#"{"a":{"b":1},"a.b":2,"a":{"c":3}}"#, "a.c").as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn absent_and_null_members_are_none() {
+        for json in [
+            "{}",
+            r#"{"kind":null,"apiVersion":null,"metadata":null}"#,
+            r#"{"metadata":{}}"#,
+            r#"{"metadata":{"name":null,"namespace":null,"uid":null,"resourceVersion":null,"labels":null,
+                "annotations":null,"deletionTimestamp":null}}"#,
+        ] {
+            assert_eq!(Meta::read(json.as_bytes()), Ok(Meta::default()), "{json}");
+        }
+    }
+
+    #[test]
+    fn wrong_types_are_errors_that_name_the_member() {
+        for (json, expected) in [
+            (r#"{"kind":7}"#, "kind is not a string"),
+            (r#"{"apiVersion":{}}"#, "apiVersion is not a string"),
+            (r#"{"metadata":"x"}"#, "metadata is not an object"),
+            (r#"{"metadata":{"name":5}}"#, "metadata.name is not a string"),
+            (r#"{"metadata":{"namespace":["a"]}}"#, "metadata.namespace is not a string"),
+            (r#"{"metadata":{"uid":true}}"#, "metadata.uid is not a string"),
+            (r#"{"metadata":{"resourceVersion":12}}"#, "metadata.resourceVersion is not a string"),
+            (r#"{"metadata":{"labels":[]}}"#, "metadata.labels is not an object"),
+            (r#"{"metadata":{"annotations":""}}"#, "metadata.annotations is not an object"),
+            (r#"{"metadata":{"name":"\x"}}"#, "metadata.name is not a string"),
+            ("[]", "malformed JSON at byte 0"),
+            (r#"{"metadata":{"name":"a"}"#, "JSON ends too early"),
+        ] {
+            assert_eq!(Meta::read(json.as_bytes()).unwrap_err().to_string(), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn bookmarks_and_terminating_objects_are_recognised() {
+        let json = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9","creationTimestamp":null,
+            "annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+        let meta = Meta::read(json).unwrap();
+        assert!(meta.initial_events_end && meta.name.is_empty() && meta.key().is_empty());
+        let json = br#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z","n\u0061me":"a",
+            "annotations":{"k8s.io/initial-events-end":"false"}}}"#;
+        let meta = Meta::read(json).unwrap();
+        assert!(meta.deletion_timestamp && !meta.initial_events_end);
+        assert_eq!(meta.key(), "a");
+    }
+
+    #[test]
+    fn of_equal_members_the_first_counts() {
+        let json =
+            br#"{"metadata":{"name":"a","name":"b","labels":{"x":"1"},"labels":{"x":"2"}},"metadata":{"uid":"u"}}"#;
+        let meta = Meta::read(json).unwrap();
+        assert_eq!((&*meta.name, &*meta.uid), ("a", ""));
+        assert_eq!(label(&json[meta.labels_at.unwrap()], "x").as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn every_prefix_is_an_error_or_the_whole_metadata() {
+        let whole = Meta::read(POD).unwrap();
+        for end in 0..POD.len() {
+            if let Ok(meta) = Meta::read(&POD[..end]) {
+                assert_eq!(meta, whole, "cut at {end}");
+            }
+            let _ = field(&POD[..end], "spec.replicas");
+            let _ = string_map(&POD[..end]).count();
+        }
+    }
+}

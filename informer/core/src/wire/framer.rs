@@ -1,1 +1,398 @@
-//! Placeholder.
+//! Cuts the body of a watch or a LIST into objects while it arrives, in chunks of any size.
+//!
+//! INVARIANT: holds one object and one envelope at most, whatever is sent. INVARIANT: frames do not depend on how the
+//! body is cut into chunks. INVARIANT: a frame is handed out only when it is complete: an event at the end of its
+//! document, an item at its closing brace.
+
+use crate::{
+    limits::{ENVELOPE_BYTES_MAX, OBJECT_BYTES_MAX},
+    wire::{
+        json::{
+            Key,
+            structure::{Stop, Stops, Structure},
+        },
+        watch_event::EventKind,
+    },
+};
+
+mod cut;
+mod envelope;
+mod error;
+mod held;
+#[cfg(test)]
+mod tests;
+
+pub use envelope::ListEnd;
+pub use error::{Begins, FrameError};
+use held::{Head, Held};
+
+/// The path most callers cut: who changed which field when, often half of an object.
+pub const MANAGED_FIELDS: &str = "metadata.managedFields";
+
+/// What a body consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// Documents `{"type":…,"object":{…}}`, one after the other, without end.
+    Watch,
+    /// One document `{…,"items":[{…},…]}`.
+    List,
+}
+
+/// The type of the objects in a body.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TypeMeta {
+    /// `v1`, `apps/v1`.
+    pub api_version: String,
+    /// `Pod`, not `PodList`.
+    pub kind: String,
+}
+
+/// How a body is cut into frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FramerConfig {
+    /// What the body consists of.
+    pub shape: Shape,
+    /// Dotted paths that are left out of every object, such as [`MANAGED_FIELDS`]. A key may contain dots. Objects only,
+    /// no arrays. Default none.
+    pub cut: Vec<String>,
+    /// Largest object accepted, in bytes as sent. Default [`OBJECT_BYTES_MAX`]. Memory: one buffer of this size at worst.
+    pub object_bytes_max: usize,
+    /// Written into list items that lack kind or apiVersion, when the list has not said its own before them. Default
+    /// none: such items stay as they are.
+    pub type_meta: Option<TypeMeta>,
+}
+
+impl FramerConfig {
+    /// The defaults for a body of this shape.
+    #[must_use]
+    pub const fn new(shape: Shape) -> Self {
+        Self { shape, cut: Vec::new(), object_bytes_max: OBJECT_BYTES_MAX, type_meta: None }
+    }
+}
+
+/// One complete part of a body. Valid until the framer is used again.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// One event of a watch. The object of an ERROR event is a Status.
+    Event {
+        /// What the event says.
+        kind: EventKind,
+        /// Its object as sent, without what was cut.
+        object: &'a [u8],
+    },
+    /// One item of a list as sent, without what was cut; `{"kind":K,"apiVersion":V,` is put in front where they lack.
+    Item(&'a [u8]),
+    /// The list is complete. Nothing follows.
+    ListEnd(ListEnd),
+    /// A Status where an event or a list was due, as sent. After it a watch goes on, a list is over.
+    Status(&'a [u8]),
+}
+
+/// Cuts one body into frames: feed it chunks with [`Framer::next`], then call [`Framer::finish`].
+///
+/// Cost: about one nanosecond a byte; one copy of each object, no allocation once its buffer has grown.
+#[derive(Debug)]
+pub struct Framer {
+    shape: Shape,
+    type_meta: Option<TypeMeta>,
+    place: Place,
+    structure: Structure,
+    // The document without the objects in it: `{}` or `[]` stands for them.
+    envelope: Vec<u8>,
+    held: Held,
+    // What items of this list lack; known when its first item begins.
+    head: Option<Head>,
+    // Whether this document's `object` or `items` has come.
+    payload: bool,
+    // Whether the last call returned a frame, whose buffers may now be used again.
+    handed_out: bool,
+    // Bytes of the body before the current document.
+    before: u64,
+}
+
+/// Where in the body the next byte is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Before a document.
+    Between,
+    /// In a document, outside its objects.
+    Envelope,
+    /// After the key of the member that carries the objects.
+    Payload,
+    /// In the array of items, outside of them.
+    Items,
+    /// In an object.
+    Object,
+    /// After the list.
+    Done,
+    /// After an error, which every further call repeats.
+    Failed(FrameError),
+}
+
+/// A frame whose bytes are still ours, so that it may be decided in a loop.
+enum Ready {
+    Event(EventKind),
+    Item,
+    ListEnd(ListEnd),
+    Status,
+}
+
+impl Framer {
+    /// A framer at the start of a body.
+    #[must_use]
+    pub fn new(config: FramerConfig) -> Self {
+        let FramerConfig { shape, cut, object_bytes_max, type_meta } = config;
+        Self {
+            shape,
+            type_meta,
+            place: Place::Between,
+            structure: Structure::new(),
+            envelope: Vec::new(),
+            held: Held::new(cut, object_bytes_max),
+            head: None,
+            payload: false,
+            handed_out: false,
+            before: 0,
+        }
+    }
+
+    /// Takes bytes off `chunk` until one frame is complete, or until the chunk is used up (`None`).
+    ///
+    /// Call again with what is left of the chunk. The frame is valid until then.
+    ///
+    /// # Errors
+    /// When the body is not what its shape says, or a limit is passed. There is no way on: every further call repeats
+    /// the error.
+    pub fn next<'s>(&'s mut self, chunk: &mut &[u8]) -> Result<Option<Frame<'s>>, FrameError> {
+        if std::mem::take(&mut self.handed_out) {
+            self.release();
+        }
+        match self.advance(chunk) {
+            Ok(None) => Ok(None),
+            Ok(Some(ready)) => {
+                self.handed_out = true;
+                Ok(Some(match ready {
+                    Ready::Event(kind) => Frame::Event { kind, object: self.held.bytes() },
+                    Ready::Item => Frame::Item(self.held.bytes()),
+                    Ready::ListEnd(end) => Frame::ListEnd(end),
+                    Ready::Status => Frame::Status(&self.envelope),
+                }))
+            }
+            Err(error) => {
+                self.fail(error);
+                Err(error)
+            }
+        }
+    }
+
+    /// The body has ended.
+    ///
+    /// # Errors
+    /// [`FrameError::Truncated`] when it ended inside a document or before the end of a list; an earlier error again.
+    pub fn finish(&mut self) -> Result<(), FrameError> {
+        match self.place {
+            Place::Done => Ok(()),
+            Place::Between if self.shape == Shape::Watch => Ok(()),
+            Place::Failed(error) => Err(error),
+            Place::Between | Place::Envelope | Place::Payload | Place::Items | Place::Object => {
+                let error = FrameError::Truncated { after: self.taken() };
+                self.fail(error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Memory held for the parts of a body that are not complete, in bytes.
+    #[must_use]
+    pub fn bytes_held(&self) -> usize {
+        self.envelope.capacity() + self.held.capacity()
+    }
+
+    fn advance(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+        loop {
+            let ready = match self.place {
+                Place::Between => self.begin(chunk)?,
+                Place::Envelope => self.in_envelope(chunk)?,
+                Place::Payload => self.at_payload(chunk)?,
+                Place::Items => self.in_items(chunk)?,
+                Place::Object => self.in_object(chunk)?,
+                Place::Done => {
+                    self.skip_space(chunk);
+                    if !chunk.is_empty() {
+                        return Err(FrameError::Trailing { at: self.taken() });
+                    }
+                    None
+                }
+                Place::Failed(error) => return Err(error),
+            };
+            if ready.is_some() || chunk.is_empty() {
+                return Ok(ready);
+            }
+        }
+    }
+
+    /// Looks for the start of a document.
+    fn begin(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+        self.skip_space(chunk);
+        match chunk.first() {
+            None => {}
+            Some(b'{') => self.place = Place::Envelope,
+            Some(&byte) => return Err(FrameError::NotJson { begins: Begins::with(byte) }),
+        }
+        Ok(None)
+    }
+
+    /// Keeps what is outside of objects, up to the key they stand behind or the end of the document.
+    fn in_envelope(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+        match self.keep(chunk, Stops { keys: 1, ends: 0, ..Stops::NONE })? {
+            Some(Stop::Key) if self.key_carries_objects() => self.place = Place::Payload,
+            Some(Stop::Key | Stop::Value) | None => {}
+            Some(Stop::End) => return self.end().map(Some),
+        }
+        Ok(None)
+    }
+
+    /// Looks at the first byte of the member that carries the objects.
+    fn at_payload(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+        if self.keep(chunk, Stops { values: 1, ..Stops::NONE })?.is_none() {
+            return Ok(None);
+        }
+        self.place = match (self.shape, chunk.first()) {
+            _ if self.payload => return Err(self.unexpected()),
+            (Shape::Watch, Some(b'{')) => {
+                self.held.begin(1, None);
+                Place::Object
+            }
+            (Shape::List, Some(b'[')) => {
+                self.head = envelope::type_meta(&self.envelope).as_ref().or(self.type_meta.as_ref()).map(Head::new);
+                self.skip(chunk, 1)?;
+                Place::Items
+            }
+            // Checked when the document ends.
+            (Shape::List, Some(b'n')) => Place::Envelope,
+            (Shape::Watch | Shape::List, _) => return Err(self.unexpected()),
+        };
+        self.payload = true;
+        Ok(None)
+    }
+
+    /// Drops what is between items, up to the next one or the end of the array.
+    fn in_items(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+        let (taken, stop) = self.run(chunk, Stops { values: 2, ends: 1, ..Stops::NONE })?;
+        *chunk = &chunk[taken..];
+        match stop {
+            None => {}
+            Some(Stop::Value | Stop::Key) => {
+                if chunk.first() != Some(&b'{') {
+                    return Err(self.unexpected());
+                }
+                self.held.begin(2, self.head.as_ref());
+                self.place = Place::Object;
+            }
+            Some(Stop::End) => {
+                self.envelope.extend_from_slice(b"[]");
+                self.place = Place::Envelope;
+            }
+        }
+        Ok(None)
+    }
+
+    fn in_object(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+        let complete = self.held.feed(&mut self.structure, chunk).map_err(|error| error.shifted(self.before))?;
+        if !complete {
+            return Ok(None);
+        }
+        match self.shape {
+            Shape::Watch => {
+                self.envelope.extend_from_slice(b"{}");
+                self.place = Place::Envelope;
+                Ok(None)
+            }
+            Shape::List => {
+                self.held.insert(self.head.as_ref());
+                self.place = Place::Items;
+                Ok(Some(Ready::Item))
+            }
+        }
+    }
+
+    /// The document has ended: decides what it was.
+    fn end(&mut self) -> Result<Ready, FrameError> {
+        let ready = match (self.shape, self.payload) {
+            (Shape::Watch, true) => envelope::event_kind(&self.envelope).map(Ready::Event),
+            (Shape::List, true) => envelope::list_end(&self.envelope).map(Ready::ListEnd),
+            (Shape::Watch | Shape::List, false) => envelope::is_status(&self.envelope).then_some(Ready::Status),
+        };
+        let ready = ready.ok_or(FrameError::Unexpected { at: self.before })?;
+        self.before = self.taken();
+        self.structure = Structure::new();
+        self.payload = false;
+        self.place = match self.shape {
+            Shape::Watch => Place::Between,
+            Shape::List => Place::Done,
+        };
+        Ok(ready)
+    }
+
+    /// Moves bytes from `chunk` to the envelope, up to a stop.
+    fn keep(&mut self, chunk: &mut &[u8], stops: Stops) -> Result<Option<Stop>, FrameError> {
+        let room = ENVELOPE_BYTES_MAX.saturating_sub(self.envelope.len());
+        let (taken, stop) = self.run(&chunk[..chunk.len().min(room)], stops)?;
+        self.envelope.extend_from_slice(&chunk[..taken]);
+        *chunk = &chunk[taken..];
+        if stop.is_none() && !chunk.is_empty() {
+            return Err(FrameError::TooLarge { limit: ENVELOPE_BYTES_MAX });
+        }
+        Ok(stop)
+    }
+
+    /// Takes `count` bytes off `chunk` and keeps none of them.
+    fn skip(&mut self, chunk: &mut &[u8], count: usize) -> Result<(), FrameError> {
+        let (taken, _) = self.run(&chunk[..count], Stops::NONE)?;
+        *chunk = &chunk[taken..];
+        Ok(())
+    }
+
+    fn run(&mut self, bytes: &[u8], stops: Stops) -> Result<(usize, Option<Stop>), FrameError> {
+        self.structure.run(bytes, stops).map_err(|error| FrameError::from(error).shifted(self.before))
+    }
+
+    /// Takes white space outside of documents.
+    fn skip_space(&mut self, chunk: &mut &[u8]) {
+        let rest = chunk.trim_ascii_start();
+        self.before += (chunk.len() - rest.len()) as u64;
+        *chunk = rest;
+    }
+
+    fn key_carries_objects(&self) -> bool {
+        let name = match self.shape {
+            Shape::Watch => "object",
+            Shape::List => "items",
+        };
+        let start = self.envelope.len() - self.structure.key_len();
+        Key(&self.envelope[start + 1..self.envelope.len() - 1]).is(name)
+    }
+
+    /// Bytes of the body taken so far.
+    const fn taken(&self) -> u64 {
+        self.before + self.structure.seen()
+    }
+
+    const fn unexpected(&self) -> FrameError {
+        FrameError::Unexpected { at: self.taken() }
+    }
+
+    /// Forgets the frame handed out, and the memory a large one needed.
+    fn release(&mut self) {
+        self.held.release();
+        if matches!(self.place, Place::Between | Place::Done) {
+            self.envelope.clear();
+        }
+    }
+
+    fn fail(&mut self, error: FrameError) {
+        self.held = Held::new(Vec::new(), 0);
+        self.envelope = Vec::new();
+        self.place = Place::Failed(error);
+    }
+}

@@ -1,1 +1,350 @@
-//! Placeholder.
+//! Reads complete JSON documents without decoding them: members in order, values as byte ranges, strings on demand.
+//!
+//! INVARIANT: never panics and never goes deeper than [`DEPTH_MAX`](crate::limits::DEPTH_MAX), whatever the bytes are.
+
+use std::{borrow::Cow, ops::Range};
+
+use memchr::memchr;
+
+pub(crate) mod structure;
+
+use structure::{Stop, Stops, Structure};
+
+/// Why bytes are not a JSON document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// A byte stands where the grammar does not allow it.
+    #[error("malformed JSON at byte {at}")]
+    Malformed {
+        /// Position of that byte in the document.
+        at: u64,
+    },
+    /// Deeper than [`DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    #[error("JSON is nested deeper than {limit} levels")]
+    TooDeep {
+        /// The limit, in levels.
+        limit: usize,
+    },
+    /// The bytes end inside the document.
+    #[error("JSON ends too early")]
+    Ended,
+}
+
+/// A walk over an object: keys in order, each followed by taking its value, entering it, or neither.
+///
+/// Shape: `key` returns the keys of the innermost object entered, then `None` once, and is back in the outer one.
+/// Cost: every byte is seen once. Keys and values are checked as far as the walk goes, and no further.
+#[derive(Clone, Debug)]
+pub struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    // Objects entered and not left; 0 when the outermost has ended.
+    level: usize,
+    structure: Structure,
+}
+
+/// A key as it stands in the document, without its quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key<'a>(pub(crate) &'a [u8]);
+
+/// One member of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member<'a> {
+    /// Its key.
+    pub key: Key<'a>,
+    /// Its value without surrounding white space, undecoded.
+    pub value: &'a [u8],
+    /// Where `value` is in the slice given to [`members`].
+    pub at: Range<usize>,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins with the members of the object that `bytes` is.
+    ///
+    /// # Errors
+    /// When `bytes` does not begin with an object.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, JsonError> {
+        let stops = Stops { values: 0, ..Stops::NONE };
+        let mut structure = Structure::new();
+        let (at, _) = structure.run(bytes, stops)?;
+        match bytes.get(at) {
+            Some(b'{') => Ok(Self { bytes, at, level: 1, structure }),
+            Some(_) => Err(JsonError::Malformed { at: at as u64 }),
+            None => Err(JsonError::Ended),
+        }
+    }
+
+    /// The next key of the innermost object, or `None` when that object has ended and is left. Skips what was not taken.
+    ///
+    /// # Errors
+    /// When the bytes up to there are not JSON.
+    pub fn key(&mut self) -> Result<Option<Key<'a>>, JsonError> {
+        if self.level == 0 {
+            return Ok(None);
+        }
+        let stops = Stops { keys: self.level, ends: self.level - 1, ..Stops::NONE };
+        match self.run(stops)? {
+            Stop::Key => {
+                let start = self.at.saturating_sub(self.structure.key_len());
+                Ok(Some(Key(self.bytes.get(start + 1..self.at - 1).unwrap_or_default())))
+            }
+            Stop::End | Stop::Value => {
+                self.level -= 1;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes the value of the key just returned: where it is, without surrounding white space.
+    ///
+    /// # Errors
+    /// When the bytes up to its end are not JSON.
+    pub fn value(&mut self) -> Result<Range<usize>, JsonError> {
+        self.run(Stops { values: self.level, ..Stops::NONE })?;
+        let start = self.at;
+        self.run(Stops { ends: self.level, ..Stops::NONE })?;
+        Ok(start..self.at)
+    }
+
+    /// Enters the value of the key just returned. `false` when it is no object; it can still be taken.
+    ///
+    /// # Errors
+    /// When the bytes up to its start are not JSON.
+    pub fn enter(&mut self) -> Result<bool, JsonError> {
+        self.run(Stops { values: self.level, ..Stops::NONE })?;
+        let object = self.bytes.get(self.at) == Some(&b'{');
+        self.level += usize::from(object);
+        Ok(object)
+    }
+
+    /// How many objects are entered; 0 when the outermost has ended.
+    #[must_use]
+    pub const fn level(&self) -> usize {
+        self.level
+    }
+
+    fn run(&mut self, stops: Stops) -> Result<Stop, JsonError> {
+        let (taken, stop) = self.structure.run(&self.bytes[self.at..], stops)?;
+        self.at += taken;
+        stop.ok_or(JsonError::Ended)
+    }
+}
+
+impl<'a> Key<'a> {
+    /// Whether the key says `text`, escaped or not.
+    #[must_use]
+    pub fn is(self, text: &str) -> bool {
+        *self.bytes() == *text.as_bytes()
+    }
+
+    /// The key's bytes with escapes decoded; as sent when an escape is broken. Cost: no copy when there is no escape.
+    #[must_use]
+    pub fn bytes(self) -> Cow<'a, [u8]> {
+        if memchr(b'\\', self.0).is_none() {
+            return Cow::Borrowed(self.0);
+        }
+        self.text().map_or(Cow::Borrowed(self.0), |text| Cow::Owned(text.into_owned().into_bytes()))
+    }
+
+    /// The key decoded; `None` when it is not UTF-8 or an escape is broken.
+    #[must_use]
+    pub fn text(self) -> Option<Cow<'a, str>> {
+        unescape(self.0)
+    }
+}
+
+/// The members of one object in order. Ends after the first error. What follows the object is not looked at.
+pub fn members<'a>(object: &'a [u8]) -> impl Iterator<Item = Result<Member<'a>, JsonError>> {
+    let mut walk = Walk::new(object).map(Some);
+    std::iter::from_fn(move || {
+        let step = match &mut walk {
+            Ok(Some(walk)) => member(walk),
+            Ok(None) => return None,
+            Err(error) => Err(*error),
+        };
+        if !matches!(step, Ok(Some(_))) {
+            walk = Ok(None);
+        }
+        step.transpose()
+    })
+}
+
+fn member<'a>(walk: &mut Walk<'a>) -> Result<Option<Member<'a>>, JsonError> {
+    let Some(key) = walk.key()? else { return Ok(None) };
+    let at = walk.value()?;
+    Ok(Some(Member { key, value: &walk.bytes[at.clone()], at }))
+}
+
+/// Length of the value that `bytes` begins with, leading white space included.
+///
+/// # Errors
+/// When it is not JSON, or not all of it is there.
+pub fn skip_value(bytes: &[u8]) -> Result<usize, JsonError> {
+    let mut structure = Structure::new();
+    let (taken, stop) = structure.run(bytes, Stops { ends: 0, ..Stops::NONE })?;
+    if stop.is_some() || structure.in_bare_scalar() { Ok(taken) } else { Err(JsonError::Ended) }
+}
+
+/// The contents of a string value, quotes and escapes removed; `None` when `value` is no such string.
+#[must_use]
+pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
+    unescape(value.strip_prefix(b"\"")?.strip_suffix(b"\"")?)
+}
+
+/// `text` as a JSON string, quotes included.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    serde_json::to_string(text).expect("text is always a JSON string")
+}
+
+/// What stands between the quotes of a string, with escapes decoded. A lone surrogate becomes U+FFFD, as in Go.
+///
+/// `None` when it is not UTF-8 or an escape is broken. Cost: no copy when there is no escape.
+#[must_use]
+pub fn unescape(raw: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(raw).ok()?;
+    let Some(first) = memchr(b'\\', raw) else { return Some(Cow::Borrowed(text)) };
+    let mut decoded = String::with_capacity(text.len());
+    let (mut run, mut rest) = text.split_at(first);
+    loop {
+        decoded.push_str(run);
+        if rest.is_empty() {
+            return Some(Cow::Owned(decoded));
+        }
+        let after = escape(&rest[1..], &mut decoded)?;
+        (run, rest) = after.split_at(memchr(b'\\', after.as_bytes()).unwrap_or(after.len()));
+    }
+}
+
+/// Decodes one escape whose backslash is already gone and returns what follows it.
+fn escape<'a>(text: &'a str, decoded: &mut String) -> Option<&'a str> {
+    let plain = match *text.as_bytes().first()? {
+        byte @ (b'"' | b'\\' | b'/') => char::from(byte),
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'u' => return unicode(&text[1..], decoded),
+        _ => return None,
+    };
+    decoded.push(plain);
+    Some(&text[1..])
+}
+
+/// Decodes the four digits behind `\u`, and the other half of a surrogate pair.
+fn unicode<'a>(text: &'a str, decoded: &mut String) -> Option<&'a str> {
+    let (unit, rest) = hex(text)?;
+    let low = || rest.strip_prefix("\\u").and_then(hex).filter(|(low, _)| (0xDC00..0xE000).contains(low));
+    if (0xD800..0xDC00).contains(&unit)
+        && let Some((low, after)) = low()
+    {
+        let code = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
+        decoded.push(char::from_u32(code)?);
+        return Some(after);
+    }
+    decoded.push(char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER));
+    Some(rest)
+}
+
+fn hex(text: &str) -> Option<(u32, &str)> {
+    let digits = text.get(..4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    Some((u32::from_str_radix(digits, 16).ok()?, &text[4..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys(json: &str) -> Vec<String> {
+        members(json.as_bytes())
+            .map(|member| match member {
+                Ok(member) => format!("{}={}", member.key.text().unwrap(), String::from_utf8_lossy(member.value)),
+                Err(error) => error.to_string(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn members_come_in_order_and_trimmed() {
+        assert_eq!(keys(r#" { "b" : 1 , "a":{"x":[1,{}]},"\u0063":"}" } "#), ["b=1", r#"a={"x":[1,{}]}"#, r#"c="}""#]);
+        assert_eq!(keys("{}"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn members_end_after_the_first_error() {
+        let malformed = |at| format!("malformed JSON at byte {at}");
+        for (json, expected) in [
+            ("null", vec![malformed(0)]),
+            ("", vec!["JSON ends too early".to_owned()]),
+            (r#"{"a":1,}"#, vec!["a=1".to_owned(), malformed(7)]),
+            (r#"{"a":1 "b":2}"#, vec!["a=1".to_owned(), malformed(7)]),
+            (r#"{"a" 1}"#, vec![malformed(5)]),
+            (r#"{"a":[1,]}"#, vec![malformed(8)]),
+            (r#"{"a":[1}}"#, vec![malformed(7)]),
+            (r#"{"a":{"b"}}"#, vec![malformed(9)]),
+            (r#"{"a":"b"#, vec!["JSON ends too early".to_owned()]),
+            (r#"{a:1}"#, vec![malformed(1)]),
+            (r#"{,}"#, vec![malformed(1)]),
+            (r#"{"a":]}"#, vec![malformed(5)]),
+        ] {
+            assert_eq!(keys(json), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        let deep = |levels: usize| [vec![b'['; levels], vec![b']'; levels]].concat();
+        assert_eq!(skip_value(&deep(512)), Ok(1024));
+        assert_eq!(skip_value(&deep(513)), Err(JsonError::TooDeep { limit: 512 }));
+        assert_eq!(skip_value(&b"{\"a\":".repeat(1 << 20)), Err(JsonError::TooDeep { limit: 512 }));
+    }
+
+    #[test]
+    fn a_value_ends_where_it_ends() {
+        for (json, length) in [(" 12.5e+3 ,", 8), ("null", 4), ("\"a\\\"b\"x", 6), ("[1,[2]] ", 7), ("{} {}", 2)] {
+            assert_eq!(skip_value(json.as_bytes()), Ok(length), "{json}");
+        }
+        for json in ["", " ", "\"a", "[1", "\"\\"] {
+            assert_eq!(skip_value(json.as_bytes()), Err(JsonError::Ended), "{json}");
+        }
+    }
+
+    #[test]
+    fn escapes_decode_as_in_go() {
+        for (raw, text) in [
+            (r#"plain"#, Some("plain")),
+            (r#"\"\\\/\b\f\n\r\t"#, Some("\"\\/\u{8}\u{c}\n\r\t")),
+            (r#"i\u0074ems"#, Some("items")),
+            (r#"\uD83D\uDE00!"#, Some("\u{1F600}!")),
+            (r#"\uD83Dx\uDE00"#, Some("\u{FFFD}x\u{FFFD}")),
+            (r#"\uD83D\u0041"#, Some("\u{FFFD}A")),
+            (r#"\u00"#, None),
+            (r#"\u+041"#, None),
+            (r#"\x"#, None),
+            (r#"a\"#, None),
+        ] {
+            assert_eq!(unescape(raw.as_bytes()).as_deref(), text, "{raw}");
+        }
+        assert_eq!(unescape(b"\xff"), None);
+        assert!(matches!(unescape(b"same"), Some(Cow::Borrowed(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_survives_quoting(text in any::<String>()) {
+            let quoted = quote(&text);
+            prop_assert_eq!(string(quoted.as_bytes()), Some(Cow::Borrowed(text.as_str())));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(
+            prop_oneof![proptest::sample::select(b"{}[]:,\"\\ 1nu".to_vec()), any::<u8>()], 0..60)) {
+            let _ = members(&bytes).count();
+            let _ = skip_value(&bytes);
+            let _ = unescape(&bytes);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The one object that is being framed: kept as it arrives, without the members that are cut.
+//!
+//! INVARIANT: what is kept is always the beginning of a valid object; a cut member's separating comma goes with it.
+//! INVARIANT: never more than the limit is kept, and the limit counts bytes as sent, so that cuts do not hide them.
+
+use std::ops::Range;
+
+use super::{
+    FrameError, TypeMeta,
+    cut::{Cuts, Verdict},
+};
+use crate::{
+    limits::FRAMER_KEEP_BYTES,
+    wire::json::{
+        self, Key,
+        structure::{Stop, Stops, Structure},
+    },
+};
+
+/// What is put in front of an item that lacks its type, as JSON text.
+#[derive(Debug)]
+pub(super) struct Head {
+    kind: String,
+    api_version: String,
+}
+
+/// The object being framed.
+#[derive(Debug)]
+pub(super) struct Held {
+    // Room for a head, then the object from its opening brace on.
+    bytes: Vec<u8>,
+    // What is handed out of `bytes`: from the head, if one was put in front.
+    from: usize,
+    // Where the object's own opening brace stands.
+    brace: usize,
+    cuts: Cuts,
+    cutting: Cutting,
+    // Depth of the container the object stands in.
+    depth: usize,
+    // Whether the keys of the object itself are looked at, and which have come.
+    wants_type: bool,
+    has_kind: bool,
+    has_api_version: bool,
+    // Bytes of the object as sent.
+    sent: usize,
+    sent_max: usize,
+}
+
+/// Where the bytes that come next belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cutting {
+    /// To the object.
+    No,
+    /// To a member that is cut. `first` when it stands right behind an opening brace.
+    Value { first: bool },
+    /// Behind a first member that was cut: a comma that comes next goes with it.
+    Comma,
+}
+
+impl Head {
+    pub(super) fn new(meta: &TypeMeta) -> Self {
+        Self { kind: json::quote(&meta.kind), api_version: json::quote(&meta.api_version) }
+    }
+
+    /// The text in front of the members of an object that lacks `kind` or `apiVersion`, without its last comma.
+    fn text(&self, kind: bool, api_version: bool) -> String {
+        match (kind, api_version) {
+            (true, true) => format!("{{\"kind\":{},\"apiVersion\":{}", self.kind, self.api_version),
+            (true, false) => format!("{{\"kind\":{}", self.kind),
+            (false, true) => format!("{{\"apiVersion\":{}", self.api_version),
+            (false, false) => String::new(),
+        }
+    }
+
+    /// Length of the longest such text.
+    fn len(&self) -> usize {
+        "{\"kind\":,\"apiVersion\":".len() + self.kind.len() + self.api_version.len()
+    }
+}
+
+impl Held {
+    pub(super) fn new(cut: Vec<String>, sent_max: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            from: 0,
+            brace: 0,
+            cuts: Cuts::new(cut),
+            cutting: Cutting::No,
+            depth: 0,
+            wants_type: false,
+            has_kind: false,
+            has_api_version: false,
+            sent: 0,
+            sent_max,
+        }
+    }
+
+    /// A new object begins, in a container at `depth`. `head` may be put in front of it when it is complete.
+    pub(super) fn begin(&mut self, depth: usize, head: Option<&Head>) {
+        self.bytes.clear();
+        self.brace = head.map_or(0, Head::len);
+        self.bytes.resize(self.brace, b' ');
+        self.from = self.brace;
+        self.cuts.begin();
+        self.cutting = Cutting::No;
+        self.depth = depth;
+        self.wants_type = head.is_some();
+        self.has_kind = false;
+        self.has_api_version = false;
+        self.sent = 0;
+    }
+
+    /// Takes bytes off `chunk` until the object is complete (`true`) or the chunk is used up.
+    pub(super) fn feed(&mut self, structure: &mut Structure, chunk: &mut &[u8]) -> Result<bool, FrameError> {
+        while !chunk.is_empty() {
+            let room = self.sent_max - self.sent;
+            if room == 0 {
+                return Err(FrameError::TooLarge { limit: self.sent_max });
+            }
+            let window = &chunk[..chunk.len().min(room)];
+            let (taken, stop) = match self.cutting {
+                Cutting::No => {
+                    let (taken, stop) = structure.run(window, self.stops())?;
+                    self.keep(&window[..taken]);
+                    (taken, stop)
+                }
+                Cutting::Value { .. } => structure.run(window, self.stops())?,
+                Cutting::Comma => structure.run(self.comma(window), Stops::NONE)?,
+            };
+            self.sent += taken;
+            *chunk = &chunk[taken..];
+            match stop {
+                Some(Stop::Key) => self.key(structure.key_len()),
+                Some(Stop::End) if self.end() => return Ok(true),
+                Some(Stop::End | Stop::Value) | None => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Puts in front of the complete object what it lacks of `head`.
+    pub(super) fn insert(&mut self, head: Option<&Head>) {
+        let Some(head) = head else { return };
+        let text = head.text(!self.has_kind, !self.has_api_version);
+        if text.is_empty() {
+            return;
+        }
+        self.from = self.brace - text.len();
+        self.bytes[self.from..self.brace].copy_from_slice(text.as_bytes());
+        if self.bytes[self.brace + 1..].trim_ascii_start() == b"}" {
+            self.bytes.remove(self.brace);
+        } else {
+            self.bytes[self.brace] = b',';
+        }
+    }
+
+    /// The complete object.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+
+    pub(super) const fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The complete object is no longer needed, nor is the memory if it was a large one.
+    pub(super) fn release(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(FRAMER_KEEP_BYTES);
+        self.from = 0;
+    }
+
+    /// Where the grammar is to stop: at keys a path may follow, and at the end of the innermost object entered.
+    fn stops(&self) -> Stops {
+        let inner = self.depth + self.cuts.levels();
+        match self.cutting {
+            Cutting::No if self.wants_type || !self.cuts.is_empty() => {
+                Stops { keys: inner, ends: inner - 1, ..Stops::NONE }
+            }
+            Cutting::No => Stops { ends: self.depth, ..Stops::NONE },
+            Cutting::Value { .. } | Cutting::Comma => Stops { ends: inner, ..Stops::NONE },
+        }
+    }
+
+    /// A key of the innermost object entered has just been kept; `len` bytes with its quotes.
+    fn key(&mut self, len: usize) {
+        let span = self.bytes.len() - len..self.bytes.len();
+        let key = Key(&self.bytes[span.start + 1..span.end - 1]).bytes();
+        if self.wants_type && self.cuts.levels() == 1 {
+            self.has_kind |= *key == *b"kind";
+            self.has_api_version |= *key == *b"apiVersion";
+        }
+        if self.cuts.key(&key) == Verdict::Cut {
+            self.drop_key(span);
+        }
+    }
+
+    /// Takes back a key whose member is cut, and the comma before it.
+    fn drop_key(&mut self, span: Range<usize>) {
+        let before = self.bytes[..span.start].trim_ascii_end();
+        let first = before.last() != Some(&b',');
+        let len = before.len() - usize::from(!first);
+        self.bytes.truncate(len);
+        self.cutting = Cutting::Value { first };
+    }
+
+    /// A value has ended: the one being cut, an object entered, or (`true`) the whole object.
+    fn end(&mut self) -> bool {
+        match self.cutting {
+            Cutting::Value { first } => {
+                self.cutting = if first { Cutting::Comma } else { Cutting::No };
+                false
+            }
+            Cutting::No | Cutting::Comma => {
+                self.cuts.leave();
+                self.cuts.levels() == 0
+            }
+        }
+    }
+
+    /// White space behind a first member that was cut, and the comma if it is there.
+    fn comma<'a>(&mut self, window: &'a [u8]) -> &'a [u8] {
+        let space = window.len() - window.trim_ascii_start().len();
+        let Some(&byte) = window.get(space) else { return window };
+        self.cutting = Cutting::No;
+        &window[..space + usize::from(byte == b',')]
+    }
+
+    /// Appends to the object, growing by doubling but never beyond the limit.
+    fn keep(&mut self, bytes: &[u8]) {
+        let needed = self.bytes.len() + bytes.len();
+        if self.bytes.capacity() < needed {
+            let most = self.sent_max + self.brace;
+            let capacity = needed.max(most.min(self.bytes.capacity() * 2));
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+}
