@@ -1,0 +1,92 @@
+//! Every setting of an informer as data, with its unit, its default and who pays for it.
+
+use std::time::Duration;
+
+use informer_core::{InitialList, ListSemantic, limits, store::Representation};
+
+use crate::error::ConfigError;
+
+/// Settings of one informer. `Default` is what production should use; the builder's methods set single fields.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// How fresh the first read has to be. Default [`ListSemantic::Any`], as client-go's first LIST; relists ask for
+    /// "not older than seen". `MostRecent` costs servers before 1.31 a read of all of etcd's prefix.
+    pub list_semantic: ListSemantic,
+    /// How initial state is fetched. Default [`InitialList::Auto`]: as a stream, in pages where that is refused or
+    /// stands still.
+    pub initial_list: InitialList,
+    /// Objects a page. Default 500, as client-go. Larger pages cost the server memory, smaller ones requests.
+    pub page_size: u32,
+    /// Dotted paths that are cut out of every object while it is received, before anything is decoded. Default
+    /// `metadata.managedFields`, often half of an object.
+    pub drop_paths: Vec<String>,
+    /// What the store keeps of an object. Default [`Representation::Json`]: its bytes without the dropped paths.
+    pub representation: Representation,
+    /// The largest object accepted, in bytes; above it the answer is given up. Default 16 MiB. Memory: one such buffer
+    /// at most while an object of that size is received.
+    pub object_bytes_max: usize,
+    /// A session that lived this long is healthy, and the next request follows at once. Default 10 s. Shorter lets a
+    /// server that closes watches early be asked more often.
+    pub healthy_after: Duration,
+    /// How long an answer may stay silent before it is given up and resumed. Default 150 s: the API server aims at one
+    /// bookmark a minute, so two may go missing. Shorter finds dead connections sooner and costs one request each time.
+    pub idle_timeout: Duration,
+    /// How long a stream may send no object before its initial state is complete. Default 10 s, restarted by each.
+    /// Shorter turns a slow server's clients to pages, which cost it more.
+    pub initial_events_stall: Duration,
+    /// How long an answer's headers may take. Default 65 s: kube-apiserver ends ordinary requests after 60.
+    pub headers_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            list_semantic: ListSemantic::default(),
+            initial_list: InitialList::default(),
+            page_size: limits::PAGE_SIZE,
+            drop_paths: vec![MANAGED_FIELDS.to_owned()],
+            representation: Representation::default(),
+            object_bytes_max: limits::OBJECT_BYTES_MAX,
+            healthy_after: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(150),
+            initial_events_stall: Duration::from_secs(10),
+            headers_timeout: Duration::from_secs(65),
+        }
+    }
+}
+
+/// What writers did to which field: of use to server-side apply, and to hardly any reader.
+pub(crate) const MANAGED_FIELDS: &str = "metadata.managedFields";
+
+/// Members without which an object has no key and no position, and their parents.
+const IDENTITY: [&str; 6] =
+    ["kind", "apiVersion", "metadata", "metadata.name", "metadata.namespace", "metadata.resourceVersion"];
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        for (is_zero, name) in [
+            (self.page_size == 0, "page_size"),
+            (self.object_bytes_max == 0, "object_bytes_max"),
+            (self.idle_timeout.is_zero(), "idle_timeout"),
+            (self.initial_events_stall.is_zero(), "initial_events_stall"),
+            (self.headers_timeout.is_zero(), "headers_timeout"),
+        ] {
+            if is_zero {
+                return Err(ConfigError::Zero(name));
+            }
+        }
+        if let Some(path) = self.drop_paths.iter().find(|path| !may_drop(path)) {
+            return Err(ConfigError::DropPath(path.clone()));
+        }
+        if matches!((&self.list_semantic, self.initial_list), (ListSemantic::Exact(_), InitialList::Stream)) {
+            return Err(ConfigError::ExactStream);
+        }
+        Ok(())
+    }
+}
+
+/// Cutting the uid would hide that an object was replaced by another of its name; it may not be cut either.
+fn may_drop(path: &str) -> bool {
+    path.split('.').all(|member| !member.is_empty()) && !IDENTITY.contains(&path) && path != "metadata.uid"
+}

@@ -1,0 +1,233 @@
+//! Typed objects, decoded when asked for and shared while somebody holds them.
+//! INVARIANT: a decoded object lives exactly as long as its users; errors name the place, never the value.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, Weak},
+};
+
+use informer_core::store::Entry;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+
+/// Decoded objects that somebody holds, by the entry they were decoded from.
+///
+/// Memory: one slot for each decoded object in use, at most as many again that went out of use. A `Weak` keeps its
+/// allocation, so slots without users are swept whenever they could outnumber those in use.
+pub(crate) struct Decoded<K> {
+    slots: Mutex<Slots<K>>,
+}
+
+struct Slots<K> {
+    by_entry: HashMap<usize, Slot<K>>,
+    sweep_at: usize,
+}
+
+struct Slot<K> {
+    // Keeps the entry's address taken, so that the map's key stays unique.
+    _entry: Weak<Entry>,
+    object: Weak<K>,
+}
+
+impl<K> Default for Decoded<K> {
+    fn default() -> Self {
+        Self { slots: Mutex::new(Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST }) }
+    }
+}
+
+impl<K> Decoded<K> {
+    /// The object of `entry`, from whoever holds it, else decoded now. Two threads may decode the same one; both then
+    /// hold the first.
+    pub(crate) fn get(&self, entry: &Arc<Entry>) -> Result<Arc<K>, DecodeError>
+    where
+        K: DeserializeOwned,
+    {
+        let address = Arc::as_ptr(entry).addr();
+        if let Some(shared) = self.slots.lock().find(address) {
+            return Ok(shared);
+        }
+        let json = entry.json();
+        let object = Arc::new(serde_json::from_slice(&json).map_err(|error| DecodeError::new(entry, &json, &error))?);
+        let mut slots = self.slots.lock();
+        if let Some(shared) = slots.find(address) {
+            return Ok(shared);
+        }
+        slots.insert(address, Slot { _entry: Arc::downgrade(entry), object: Arc::downgrade(&object) });
+        Ok(object)
+    }
+}
+
+impl<K> Slots<K> {
+    fn find(&self, address: usize) -> Option<Arc<K>> {
+        self.by_entry.get(&address)?.object.upgrade()
+    }
+
+    fn insert(&mut self, address: usize, slot: Slot<K>) {
+        if self.by_entry.len() >= self.sweep_at {
+            self.by_entry.retain(|_, slot| slot.object.strong_count() > 0);
+            self.by_entry.shrink_to(self.by_entry.len() * 2);
+            self.sweep_at = (self.by_entry.len() * 2).max(SWEEP_AT_LEAST);
+        }
+        self.by_entry.insert(address, slot);
+    }
+}
+
+impl<K> fmt::Debug for Decoded<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoded").field("of", &PhantomData::<K>).finish_non_exhaustive()
+    }
+}
+
+/// Slots below which sweeping is not worth the walk.
+const SWEEP_AT_LEAST: usize = 64;
+
+/// An object's bytes are no `K`. It stays in the store and is delivered like any other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecodeError {
+    /// The object's `namespace/name`, or `name`.
+    pub key: String,
+    /// Where in the object, as far as it was read: `spec.containers[0].ports`. Empty for the object itself.
+    pub path: String,
+    /// What the type wants there, when that can be told without quoting the object: ``missing field `name` ``,
+    /// `expected u16`.
+    pub wanted: Option<String>,
+}
+
+impl DecodeError {
+    fn new(entry: &Entry, json: &[u8], error: &serde_json::Error) -> Self {
+        Self { key: entry.key().to_owned(), path: path_at(json, offset(json, error)), wanted: wanted(error) }
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "object {} does not decode", self.key)?;
+        if !self.path.is_empty() {
+            write!(f, " at {}", self.path)?;
+        }
+        self.wanted.as_ref().map_or(Ok(()), |wanted| write!(f, ": {wanted}"))
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// The part of serde's message that comes from the type. The rest may quote the object, and objects may be Secrets.
+fn wanted(error: &serde_json::Error) -> Option<String> {
+    let text = error.to_string();
+    // serde_json appends its position, which means nothing to the reader.
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    if text.starts_with("missing field `") {
+        return Some(text.to_owned());
+    }
+    let known = ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `"];
+    let (_, expected) = text.rsplit_once(", expected ").filter(|_| known.iter().any(|head| text.starts_with(head)))?;
+    Some(format!("expected {expected}"))
+}
+
+/// Byte offset of serde_json's line and column, both counted from one.
+fn offset(json: &[u8], error: &serde_json::Error) -> usize {
+    let mut line_start = 0;
+    for _ in 1..error.line() {
+        let rest = json.get(line_start..).unwrap_or_default();
+        line_start += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+    }
+    (line_start + error.column().saturating_sub(1)).min(json.len())
+}
+
+/// The dotted path of the value in which byte `end` lies. Reads names and punctuation only.
+fn path_at(json: &[u8], end: usize) -> String {
+    enum Level {
+        Object { name: String },
+        Array { index: usize },
+    }
+    let mut levels: Vec<Level> = Vec::new();
+    let mut at = 0;
+    while at < end {
+        match json[at] {
+            b'{' => levels.push(Level::Object { name: String::new() }),
+            b'[' => levels.push(Level::Array { index: 0 }),
+            b'}' | b']' => drop(levels.pop()),
+            b',' => {
+                if let Some(Level::Array { index }) = levels.last_mut() {
+                    *index += 1;
+                }
+            }
+            b'"' => {
+                let stop = string_end(json, at);
+                let is_name = json.get(stop..).unwrap_or_default().iter().find(|byte| !byte.is_ascii_whitespace());
+                if let (Some(b':'), Some(Level::Object { name })) = (is_name, levels.last_mut()) {
+                    *name = String::from_utf8_lossy(&json[at + 1..stop - 1]).into_owned();
+                }
+                at = stop - 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    let mut path = String::new();
+    for level in &levels {
+        match level {
+            Level::Object { name } if path.is_empty() => path.push_str(name),
+            Level::Object { name } if name.is_empty() => {}
+            Level::Object { name } => path.extend([".", name]),
+            Level::Array { index } => path.push_str(&format!("[{index}]")),
+        }
+    }
+    path
+}
+
+/// The offset after the closing quote of the string that opens at `start`; at least two past it, for slicing.
+fn string_end(json: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < json.len() && json[at] != b'"' {
+        at += if json[at] == b'\\' { 2 } else { 1 };
+    }
+    (at + 1).clamp((start + 2).min(json.len()), json.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    fn error(json: &str) -> (String, Option<String>) {
+        let error = serde_json::from_str::<Pod>(json).expect_err("not a pod");
+        (path_at(json.as_bytes(), offset(json.as_bytes(), &error)), wanted(&error))
+    }
+
+    #[test]
+    fn an_error_names_the_place_and_never_the_value() {
+        for (json, path, expected) in [
+            (
+                r#"{"metadata":{"name":"a"},"spec":{"containers":[{"name":"x"},{"name":"y","ports":"hunter2"}]}}"#,
+                "spec.containers[1].ports",
+                Some("expected a sequence"),
+            ),
+            (r#"{"metadata":{"name":7}}"#, "metadata.name", Some("expected a string")),
+            (r#"{"spec":{"containers":[{"image":"a"}], "nodeName" : {"hunter2":1}}}"#, "spec.nodeName", None),
+            (r#"{"metadata":{"creationTimestamp":"hunter2"}}"#, "metadata.creationTimestamp", None),
+            (r#"{"metadata":{"labels":{"a\"b":true}}}"#, "metadata.labels.a\\\"b", Some("expected a string")),
+        ] {
+            let (found, wanted) = error(json);
+            assert_eq!(found, path, "{json}");
+            assert!(!format!("{wanted:?}").contains("hunter2"), "{wanted:?}");
+            if let Some(expected) = expected {
+                assert_eq!(wanted.as_deref(), Some(expected), "{json}");
+            }
+        }
+    }
+
+    #[test]
+    fn broken_json_has_a_place_too() {
+        for json in ["{", "\"", r#"{"a":"\"#, r#"{"metadata":{"name":"#, "[", r#"{"a":["b","#] {
+            for end in 0..=json.len() {
+                path_at(json.as_bytes(), end);
+            }
+        }
+        assert_eq!(path_at(br#"{"metadata":{"name":"#, 20), "metadata.name");
+    }
+}

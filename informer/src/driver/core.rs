@@ -1,0 +1,335 @@
+//! The pure half of an informer: frames in, store out. Knows no socket.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use informer_core::{
+    InitialList, Read, Request, Time,
+    object::Meta,
+    reflector::{self, Action, Change, Input, Observed, Reflector, Report},
+    store::{Event, Representation, Store},
+    wire::{framer::Frame, status::Status, watch_event::EventKind},
+};
+use tokio::{sync::watch, time::Instant};
+
+use super::{Outlets, Setup};
+use crate::{
+    error::{Chain, Error, Kind},
+    progress::Progress,
+};
+
+/// What the reflector ordered last.
+pub(super) enum Order {
+    Send(Read),
+    Close,
+}
+
+pub(super) struct Core {
+    // The type's plural, for logs.
+    resource: String,
+    is_auto: bool,
+    reflector: Reflector,
+    store: Store,
+    published: watch::Sender<informer_core::store::Snapshot>,
+    progress: watch::Sender<Progress>,
+    order: Option<Order>,
+    // Whether the request in flight, or the next one, is for initial state that is not complete.
+    is_initial: bool,
+    // Since the last `publish`: the store changed; a frame came; an object came.
+    changed: bool,
+    confirmed: bool,
+    progressed: bool,
+    list_ended: bool,
+    // An object came on the first request that brought one, and its time is not yet noted.
+    first_object: Option<bool>,
+    bytes_received: u64,
+    unreadable: Unreadable,
+}
+
+/// Objects without name or position. Each is told once; the number of those remembered is bounded.
+#[derive(Default)]
+struct Unreadable {
+    count: u64,
+    told: BTreeSet<String>,
+}
+
+/// Unreadable objects that are told by name. Beyond them they are only counted.
+const UNREADABLE_TOLD_MAX: usize = 64;
+
+impl Core {
+    pub(super) fn new(config: reflector::Config, representation: Representation, resource: &str) -> (Self, Outlets) {
+        let store = Store::new(representation);
+        let (published, now) = watch::channel(store.snapshot());
+        let (sender, progress) = watch::channel(Progress::new());
+        let core = Self {
+            resource: resource.to_owned(),
+            is_auto: config.initial == InitialList::Auto,
+            reflector: Reflector::new(config),
+            store,
+            published,
+            progress: sender,
+            order: None,
+            is_initial: true,
+            changed: false,
+            confirmed: false,
+            progressed: false,
+            list_ended: false,
+            first_object: None,
+            bytes_received: 0,
+            unreadable: Unreadable::default(),
+        };
+        (core, Outlets { now, progress })
+    }
+
+    /// Takes one complete frame.
+    ///
+    /// # Errors
+    /// What the frame says when it is an error, or that it is none of the protocol's.
+    pub(super) fn on_frame(&mut self, now: Time, frame: Frame<'_>) -> Result<(), Kind> {
+        self.confirmed = true;
+        match frame {
+            Frame::Item(object) => self.on_object(now, Change::Item, object),
+            Frame::Event { kind, object } => match kind {
+                EventKind::Added => self.on_object(now, Change::Added, object),
+                EventKind::Modified => self.on_object(now, Change::Modified, object),
+                EventKind::Deleted => self.on_object(now, Change::Deleted, object),
+                EventKind::Bookmark => self.on_bookmark(now, object),
+                EventKind::Error => return Err(told(object)),
+                EventKind::Other => self.handle(now, Input::Ignored),
+            },
+            Frame::ListEnd(end) => {
+                self.list_ended = true;
+                let resource_version = &end.resource_version;
+                self.handle(now, Input::PageEnd { resource_version, continue_token: end.continue_token.as_deref() });
+            }
+            Frame::Status(status) => return Err(told(status)),
+        }
+        Ok(())
+    }
+
+    fn on_object(&mut self, now: Time, change: Change, object: &[u8]) {
+        self.progressed = true;
+        self.first_object.get_or_insert(true);
+        let meta = match Meta::read(object) {
+            Ok(meta) if !meta.name.is_empty() && !meta.resource_version.is_empty() => meta,
+            Ok(meta) => return self.on_unreadable(now, meta.key()),
+            Err(_) => return self.on_unreadable(now, String::new()),
+        };
+        let key = meta.key();
+        let observed = Observed { change, key: &key, uid: &meta.uid, resource_version: &meta.resource_version };
+        self.reflector.handle(now, Input::Object(observed));
+        self.obey(Some((object, &meta)));
+    }
+
+    /// Delivered as a sign of life: an object nobody can name must not stop the others.
+    fn on_unreadable(&mut self, now: Time, key: String) {
+        self.unreadable.count += 1;
+        if self.unreadable.told.len() < UNREADABLE_TOLD_MAX && !self.unreadable.told.contains(&key) {
+            tracing::warn!(resource = self.resource, key, "an object without name or resourceVersion is left out");
+            self.unreadable.told.insert(key);
+        }
+        self.handle(now, Input::Ignored);
+    }
+
+    fn on_bookmark(&mut self, now: Time, object: &[u8]) {
+        match Meta::read(object) {
+            Ok(meta) => {
+                let initial_events_end = meta.initial_events_end;
+                let resource_version = &meta.resource_version;
+                self.handle(now, Input::Bookmark { resource_version, initial_events_end });
+            }
+            Err(_) => self.handle(now, Input::Ignored),
+        }
+    }
+
+    /// Takes one fact that carries no object.
+    pub(super) fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.reflector.handle(now, input);
+        self.obey(None);
+    }
+
+    fn obey(&mut self, object: Option<(&[u8], &Meta<'_>)>) {
+        while let Some(action) = self.reflector.poll_action() {
+            match (action, object) {
+                (Action::Send(read), _) => {
+                    self.is_initial = read.is_initial();
+                    self.order = Some(Order::Send(read));
+                }
+                (Action::Close, _) => self.order = Some(Order::Close),
+                (Action::Init, _) => self.change(Event::Init),
+                (Action::InitApply, Some((json, meta))) => self.change(Event::InitApply(json, meta)),
+                (Action::InitDone(position), _) => {
+                    self.is_initial = false;
+                    self.change(Event::InitDone(position));
+                    self.completed();
+                }
+                (Action::Apply, Some((json, meta))) => self.change(Event::Apply(json, meta)),
+                (Action::Delete, Some((_, meta))) => self.change(Event::Delete(meta)),
+                (Action::Bookmark(position), _) => self.change(Event::Bookmark(position)),
+                (Action::Abandon, _) => self.change(Event::Abandon),
+                (Action::Report(report), _) => self.report(report),
+                (Action::InitApply | Action::Apply | Action::Delete, None) => {
+                    unreachable!("the reflector orders this about the object just handed in")
+                }
+            }
+        }
+    }
+
+    fn change(&mut self, event: Event<'_>) {
+        // A stage is invisible until it is done.
+        self.changed |= !matches!(event, Event::Init | Event::InitApply(..) | Event::Abandon);
+        if let Err(error) = self.store.handle(event) {
+            self.unreadable.count += 1;
+            tracing::warn!(resource = self.resource, error = %Chain(&error), "an object is left out");
+        }
+    }
+
+    fn completed(&mut self) {
+        let (resource, objects) = (&self.resource, self.store.snapshot().objects.len());
+        tracing::info!(resource, objects, "initial state is complete");
+    }
+
+    fn report(&mut self, report: Report) {
+        let resource = &self.resource;
+        match report {
+            Report::Relist { cause } => tracing::info!(resource, ?cause, "initial state is asked for"),
+            Report::FellBack { cause } => {
+                tracing::info!(resource, ?cause, "streams are given up for pages");
+                if cause == reflector::FallBack::Stalled {
+                    self.note(Kind::Silent);
+                }
+            }
+            Report::Waiting { until, cause } => {
+                tracing::debug!(resource, %until, ?cause, "waiting before the next request");
+                match cause {
+                    // The failure itself was noted when it came.
+                    reflector::Ending::Failed(_) | reflector::Ending::WatchForbidden => {}
+                    reflector::Ending::Closed => self.note(Kind::Ended),
+                    reflector::Ending::Unanswered => self.note(Kind::Silent),
+                    reflector::Ending::WentBack => self.note(Kind::History),
+                }
+            }
+            Report::Healthy => tracing::debug!(resource, "the session is healthy"),
+            Report::Expired => {
+                tracing::warn!(resource, "the state asked for is no longer there; nothing more is asked");
+                self.progress.send_modify(|progress| progress.is_final = true);
+            }
+        }
+    }
+
+    /// Remembers why initial state is not complete, for whoever waits for it.
+    fn note(&self, kind: Kind) {
+        if self.is_initial {
+            self.progress.send_modify(|progress| {
+                progress.failure = Some(Error::new(kind, progress.request.as_ref()));
+            });
+        }
+    }
+
+    pub(super) fn failed(&self, error: Error) {
+        tracing::warn!(resource = self.resource, error = %Chain(&error), "reading failed");
+        if self.is_initial {
+            self.progress.send_modify(|progress| progress.failure = Some(error));
+        }
+    }
+
+    /// A read of initial state waits for its turn.
+    pub(super) fn queued(&self, request: Request) {
+        self.progress.send_modify(|progress| {
+            progress.request = Some(request);
+            progress.is_queued = true;
+            progress.attempts += 1;
+        });
+    }
+
+    /// A request is sent.
+    pub(super) fn asked(&mut self, request: Request) {
+        self.progress.send_modify(|progress| {
+            progress.request = Some(request);
+            progress.is_queued = false;
+        });
+    }
+
+    pub(super) const fn received(&mut self, bytes: usize) {
+        self.bytes_received += bytes as u64;
+    }
+
+    /// Lets readers see what changed, and the cluster what was found out about streams.
+    pub(super) fn publish(&mut self, setup: &Setup) {
+        if self.is_auto {
+            setup.cluster.verdicts().set(&setup.type_path(), self.reflector.verdict());
+        }
+        if std::mem::take(&mut self.changed) {
+            self.published.send_replace(self.store.snapshot());
+        }
+        let confirmed = std::mem::take(&mut self.confirmed) && !self.is_initial;
+        self.progress.send_if_modified(|progress| {
+            progress.stats.reflector = self.reflector.stats().clone();
+            progress.stats.bytes_received = self.bytes_received;
+            progress.stats.unreadable = self.unreadable.count;
+            if confirmed {
+                progress.confirmed = Some(Instant::now());
+            }
+            let has_synced = self.reflector.is_synced() && !progress.is_synced;
+            if has_synced {
+                progress.stats.synced_after = Some(progress.started.elapsed());
+            }
+            if !self.is_initial {
+                progress.failure = None;
+            }
+            progress.is_synced |= has_synced;
+            has_synced
+        });
+    }
+
+    /// Whether the first object ever has come since this was asked last.
+    pub(super) fn take_first_object(&mut self) -> bool {
+        self.first_object.as_mut().is_some_and(std::mem::take)
+    }
+
+    pub(super) fn first_object_after(&self, elapsed: Duration) {
+        self.progress.send_modify(|progress| progress.stats.first_object_after = Some(elapsed));
+    }
+
+    /// The server said something, which confirms what the store holds unless it is about to be replaced.
+    pub(super) const fn confirmed(&mut self) {
+        self.confirmed = true;
+    }
+
+    /// Whether a list was complete since this was asked last.
+    pub(super) fn take_list_end(&mut self) -> bool {
+        std::mem::take(&mut self.list_ended)
+    }
+
+    pub(super) fn take_progressed(&mut self) -> bool {
+        std::mem::take(&mut self.progressed)
+    }
+
+    pub(super) const fn has_order(&self) -> bool {
+        self.order.is_some()
+    }
+
+    pub(super) const fn take_order(&mut self) -> Option<Order> {
+        self.order.take()
+    }
+
+    pub(super) const fn is_initial(&self) -> bool {
+        self.is_initial
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.reflector.poll_timeout()
+    }
+
+    pub(super) fn stopped(&self) {
+        tracing::debug!(resource = self.resource, "stopped");
+        self.progress.send_modify(|progress| progress.is_stopped = true);
+    }
+}
+
+/// What an ERROR event or a Status in place of a list says. One that says success, or nothing readable, is neither.
+fn told(object: &[u8]) -> Kind {
+    match Status::read(object) {
+        Some(status) => Kind::InAnswer(status),
+        None => Kind::Malformed,
+    }
+}

@@ -1,0 +1,69 @@
+//! The one request of an informer, from waiting for its turn to the end of its answer.
+
+use std::future::pending;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use informer_core::{Read, Request, wire::framer::Framer};
+use tokio::{
+    sync::{AcquireError, OwnedSemaphorePermit},
+    time::Instant,
+};
+
+use crate::{
+    error::Error,
+    transport::{Answer, Transport},
+};
+
+pub(super) enum Link {
+    /// Nothing is asked.
+    Closed,
+    /// A read of initial state waits for the cluster's relist budget.
+    Queued {
+        read: Read,
+        permit: BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>,
+        since: Instant,
+        /// The answer before, for its connection.
+        finished: Option<Answer>,
+    },
+    /// Sent, and no headers yet.
+    Sent(BoxFuture<'static, Result<Answer, Error>>),
+    /// Accepted.
+    Open { answer: Answer, framer: Framer },
+}
+
+/// What the network did.
+pub(super) enum Happened {
+    Granted(OwnedSemaphorePermit),
+    Answered(Result<Answer, Error>),
+    Chunk(Result<Option<Bytes>, Error>),
+}
+
+impl Link {
+    pub(super) fn sent(transport: Transport, request: Request, is_watch: bool, finished: Option<Answer>) -> Self {
+        Self::Sent(Box::pin(async move {
+            if let Some(answer) = finished {
+                answer.drain().await;
+            }
+            transport.send(request, is_watch).await
+        }))
+    }
+
+    /// The next thing that happens; never, when nothing is asked. Cancel safe.
+    pub(super) async fn next(&mut self) -> Happened {
+        match self {
+            Self::Closed => pending().await,
+            Self::Queued { permit, .. } => Happened::Granted(permit.await.expect("the relist budget is never closed")),
+            Self::Sent(answer) => Happened::Answered(answer.await),
+            Self::Open { answer, .. } => Happened::Chunk(answer.chunk().await),
+        }
+    }
+
+    /// The answer, when it is a list that was read to its end: a few bytes more, and its connection can be used again.
+    pub(super) fn finished(self) -> Option<Answer> {
+        match self {
+            Self::Open { answer, mut framer } if !answer.is_watch() => framer.finish().is_ok().then_some(answer),
+            Self::Closed | Self::Queued { .. } | Self::Sent(_) | Self::Open { .. } => None,
+        }
+    }
+}

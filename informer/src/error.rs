@@ -1,0 +1,291 @@
+//! What can go wrong, told one level at a time. INVARIANT: no error carries bytes of an object.
+
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+
+use informer_core::{Request, reflector::Class, selector, wire::framer::FrameError, wire::status::Status};
+
+/// Why a request, or the answer to it, failed.
+///
+/// Opaque: ask it with the `is_…` methods. `Display` prints this level only; [`source`](StdError::source) has the rest.
+/// Cost: cloning is one reference count.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    request: Option<Request>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// The kube configuration yields no client.
+    Client(kube::Error),
+    /// No answer came: refused, reset, TLS, name resolution, authentication plug-in.
+    Connect(kube::Error),
+    /// The request was sent, and no headers came within this time.
+    NoHeaders(Duration),
+    /// The answer's headers refuse the request.
+    Refused { code: u16, status: Option<Status>, retry_after: Option<Duration> },
+    /// The headers accepted it, then a Status came where objects were due.
+    InAnswer(Status),
+    /// The body broke off.
+    Body(kube::Error),
+    /// The body is not what it should be.
+    Frame(FrameError),
+    /// An object's or list's resourceVersion is none, or goes back.
+    History,
+    /// Nothing came for as long as the settings allow.
+    Silent,
+    /// The answer ended before initial state was complete.
+    Ended,
+    /// An error was announced, and it cannot be read.
+    Malformed,
+}
+
+impl Error {
+    pub(crate) fn new(kind: Kind, request: Option<&Request>) -> Self {
+        Self(Arc::new(Inner { kind, request: request.cloned() }))
+    }
+
+    /// Whether the position asked for has left the server's history (410).
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.status().is_some_and(Status::is_expired) || self.code() == Some(410)
+    }
+
+    /// Whether the server does not let this user read the resource (401, 403).
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.code(), Some(401 | 403))
+    }
+
+    /// Whether the same request may succeed later without anybody changing anything.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self.class() {
+            Class::TooMany | Class::Connection | Class::Server | Class::Malformed | Class::TooLarge => true,
+            Class::Expired | Class::Refused | Class::Forbidden => false,
+        }
+    }
+
+    /// The least time the server asked to wait, from the header or the Status.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        let header = match &self.0.kind {
+            Kind::Refused { retry_after, .. } => *retry_after,
+            Kind::Client(_)
+            | Kind::Connect(_)
+            | Kind::NoHeaders(_)
+            | Kind::InAnswer(_)
+            | Kind::Body(_)
+            | Kind::Frame(_)
+            | Kind::History
+            | Kind::Silent
+            | Kind::Ended
+            | Kind::Malformed => None,
+        };
+        header.or_else(|| self.status().and_then(Status::retry_after))
+    }
+
+    /// The request that failed, when one was made.
+    #[must_use]
+    pub fn request(&self) -> Option<&Request> {
+        self.0.request.as_ref()
+    }
+
+    /// The HTTP status, or the code of a Status that came in an accepted answer.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match &self.0.kind {
+            Kind::Refused { code, .. } => Some(*code),
+            Kind::InAnswer(status) => Some(status.code),
+            Kind::Client(_)
+            | Kind::Connect(_)
+            | Kind::NoHeaders(_)
+            | Kind::Body(_)
+            | Kind::Frame(_)
+            | Kind::History
+            | Kind::Silent
+            | Kind::Ended
+            | Kind::Malformed => None,
+        }
+    }
+
+    /// What the reflector makes of it.
+    pub(crate) fn class(&self) -> Class {
+        let status = self.status();
+        match &self.0.kind {
+            Kind::Refused { .. } | Kind::InAnswer(_) if self.is_expired() => Class::Expired,
+            Kind::Refused { .. } | Kind::InAnswer(_) if status.is_some_and(Status::is_too_large_resource_version) => {
+                Class::TooLarge
+            }
+            Kind::Refused { .. } | Kind::InAnswer(_) => match self.code() {
+                Some(401 | 403) => Class::Forbidden,
+                Some(429) => Class::TooMany,
+                Some(408) => Class::Server,
+                Some(code) if (400..500).contains(&code) => Class::Refused,
+                _ => Class::Server,
+            },
+            Kind::Client(_) | Kind::Connect(_) | Kind::NoHeaders(_) | Kind::Body(_) | Kind::Silent | Kind::Ended => {
+                Class::Connection
+            }
+            Kind::Frame(FrameError::Truncated { .. }) => Class::Connection,
+            Kind::Frame(_) | Kind::History | Kind::Malformed => Class::Malformed,
+        }
+    }
+
+    fn status(&self) -> Option<&Status> {
+        match &self.0.kind {
+            Kind::Refused { status, .. } => status.as_ref(),
+            Kind::InAnswer(status) => Some(status),
+            Kind::Client(_)
+            | Kind::Connect(_)
+            | Kind::NoHeaders(_)
+            | Kind::Body(_)
+            | Kind::Frame(_)
+            | Kind::History
+            | Kind::Silent
+            | Kind::Ended
+            | Kind::Malformed => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.kind {
+            Kind::Client(_) => f.write_str("no client can be made of the configuration"),
+            Kind::Connect(_) => f.write_str("the server gave no answer"),
+            Kind::NoHeaders(limit) => write!(f, "the server gave no answer within {limit:?}"),
+            Kind::Refused { code, status: Some(_), .. } => write!(f, "the server answered {code}"),
+            Kind::Refused { code, status: None, .. } => write!(f, "the server answered {code} without a Status"),
+            Kind::InAnswer(status) => write!(f, "the server ended an accepted answer with {}", status.code),
+            Kind::Body(_) => f.write_str("the answer broke off"),
+            Kind::Frame(_) => f.write_str("the answer is not a Kubernetes list or watch"),
+            Kind::History => f.write_str("the answer's resourceVersions do not follow what was seen before"),
+            Kind::Silent => f.write_str("the answer fell silent"),
+            Kind::Ended => f.write_str("the answer ended before initial state was complete"),
+            Kind::Malformed => f.write_str("the answer holds an error that cannot be read"),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.0.kind {
+            Kind::Client(error) | Kind::Connect(error) | Kind::Body(error) => Some(error),
+            Kind::Refused { status, .. } => status.as_ref().map(|status| status as _),
+            Kind::InAnswer(status) => Some(status),
+            Kind::Frame(error) => Some(error),
+            Kind::NoHeaders(_) | Kind::History | Kind::Silent | Kind::Ended | Kind::Malformed => None,
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error").field("kind", &self.0.kind).field("request", &self.0.request).finish()
+    }
+}
+
+/// An error and everything below it in one line, for logs.
+pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut next = self.0.source();
+        while let Some(error) = next {
+            write!(f, ": {error}")?;
+            next = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Which setting of an informer is wrong. Nothing was sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The label selector does not parse.
+    #[error("labels")]
+    Labels(#[source] selector::label::ParseError),
+    /// The field selector does not parse.
+    #[error("fields")]
+    Fields(#[source] selector::field::ParseError),
+    /// The namespace is no name that can stand in a path.
+    #[error("namespace {0:?} is not a namespace's name")]
+    Namespace(String),
+    /// A namespace was given for a type that lives in none.
+    #[error("{plural} are cluster-scoped, a namespace cannot be given")]
+    ClusterScoped {
+        /// The type, as in the path.
+        plural: String,
+    },
+    /// A path to drop that is empty, or takes away what identifies an object.
+    #[error("path {0:?} cannot be dropped")]
+    DropPath(String),
+    /// A number or duration that must not be zero.
+    #[error("{0} must not be zero")]
+    Zero(&'static str),
+    /// `Exact` cannot be streamed: a stream is never older than a position, and never exactly at one.
+    #[error("ListSemantic::Exact cannot be read with InitialList::Stream")]
+    ExactStream,
+    /// `start` was called outside a tokio runtime.
+    #[error("start needs a running tokio runtime")]
+    NoRuntime,
+}
+
+/// An informer whose initial state is not complete, and why.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct NotReady {
+    /// What it is waiting for.
+    pub cause: Cause,
+    /// Requests for initial state since the start.
+    pub attempts: u64,
+    /// How long ago the informer was started.
+    pub since: Duration,
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not ready after {:.1?} and {} requests: {}", self.since, self.attempts, self.cause)
+    }
+}
+
+impl StdError for NotReady {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.cause {
+            Cause::Failed(error) => Some(error),
+            Cause::Queued | Cause::Receiving | Cause::Stopped => None,
+        }
+    }
+}
+
+/// What an informer without its initial state is waiting for.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Other informers of the cluster are reading their initial state; see
+    /// [`Cluster::relists_at_once`](crate::Cluster::relists_at_once).
+    Queued,
+    /// Initial state is being asked for or received, and nothing has failed since.
+    Receiving,
+    /// The last attempt failed.
+    Failed(Error),
+    /// The informer was stopped.
+    Stopped,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queued => f.write_str("other informers are reading first"),
+            Self::Receiving => f.write_str("initial state is on its way"),
+            Self::Failed(_) => f.write_str("the last attempt failed"),
+            Self::Stopped => f.write_str("the informer was stopped"),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The handle of a running informer: reads, readiness, and what it is doing.
+
+mod builder;
+
+use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
+
+use informer_core::{Request, ResourceVersion};
+use tokio::{
+    sync::{oneshot, watch},
+    time::timeout,
+};
+
+pub use self::builder::InformerBuilder;
+pub(crate) use self::builder::Type;
+use crate::{
+    decode::Decoded,
+    driver::{Driver, Outlets, Setup},
+    error::NotReady,
+    progress::Progress,
+    stats::Stats,
+    store::Store,
+    subscription::Subscription,
+};
+
+/// A live copy of the objects of one resource type. Cheap to clone; the last clone dropped stops it.
+pub struct Informer<K> {
+    store: Store<K>,
+    progress: watch::Receiver<Progress>,
+    decoded: Arc<Decoded<K>>,
+    now: watch::Receiver<informer_core::store::Snapshot>,
+    // Dropped with the last clone, which the driver takes as its order to stop.
+    running: Arc<oneshot::Sender<()>>,
+}
+
+impl<K> Informer<K> {
+    /// Starts the task. Must be called inside a tokio runtime.
+    fn start(setup: Setup) -> Self {
+        let (running, stop) = oneshot::channel();
+        let (driver, Outlets { now, progress }) = Driver::new(setup, stop);
+        tokio::spawn(driver.run());
+        let decoded = Arc::new(Decoded::default());
+        let store = Store::new(now.clone(), Arc::clone(&decoded));
+        Self { store, progress, decoded, now, running: Arc::new(running) }
+    }
+
+    /// The request in flight, else the last one, as it goes on the wire: `GET /api/v1/pods?watch=true&…`.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        self.progress.borrow().request.as_ref().map_or_else(String::new, Request::to_string)
+    }
+
+    /// Waits until initial state is complete. Once it was, this is ready for ever; [`age`](Self::age) tells how old
+    /// the state is.
+    ///
+    /// Cancel safe. Cost: one wake-up.
+    ///
+    /// # Errors
+    /// [`NotReady`] at the deadline, and earlier when waiting is of no use: the informer was stopped, or the version
+    /// asked for with `Exact` is no longer there.
+    pub async fn ready(&self, deadline: Duration) -> Result<(), NotReady> {
+        let mut progress = self.progress.clone();
+        // Late, or the driver is gone: what it wrote last tells which.
+        let _ = timeout(deadline, progress.wait_for(Progress::is_decided)).await;
+        let progress = progress.borrow();
+        if progress.is_synced { Ok(()) } else { Err(progress.not_ready()) }
+    }
+
+    /// Waits until the store has reached `version`, such as that of an object just written: read your writes.
+    ///
+    /// Only versions of the same resource type compare. With selectors, a write outside of them is reached when a
+    /// bookmark says so, which may take a minute.
+    ///
+    /// # Errors
+    /// [`Behind`] at the deadline, or when the informer was stopped.
+    pub async fn wait_for(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), Behind> {
+        let has_reached =
+            |reached: &ResourceVersion| matches!(reached.compare(version), Some(Ordering::Equal | Ordering::Greater));
+        let mut now = self.now.clone();
+        let arrived = now.wait_for(|state| state.resource_version.as_ref().is_some_and(has_reached));
+        match timeout(deadline, arrived).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Behind { asked: version.clone(), reached: self.resource_version() }),
+        }
+    }
+
+    /// The version of the state that reads see. `None` before the first sync.
+    #[must_use]
+    pub fn resource_version(&self) -> Option<ResourceVersion> {
+        self.now.borrow().resource_version.clone()
+    }
+
+    /// How long ago the server last confirmed what the store holds, by a change, a bookmark or an accepted watch.
+    /// `None` before the first sync. On a quiet type it grows to the distance of bookmarks, about a minute.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.progress.borrow().confirmed.map(|at| at.elapsed())
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.progress.borrow().stats.clone()
+    }
+
+    /// The read side.
+    #[must_use]
+    pub const fn store(&self) -> &Store<K> {
+        &self.store
+    }
+
+    /// A subscriber that is told everything there is, and then what changes. Does not keep the informer running.
+    #[must_use]
+    pub fn subscribe(&self) -> Subscription<K> {
+        Subscription::new(self.now.clone(), Arc::clone(&self.decoded))
+    }
+}
+
+impl<K> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            progress: self.progress.clone(),
+            decoded: Arc::clone(&self.decoded),
+            now: self.now.clone(),
+            running: Arc::clone(&self.running),
+        }
+    }
+}
+
+impl<K> fmt::Debug for Informer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informer").field("request", &self.explain()).field("store", &self.store).finish()
+    }
+}
+
+/// A version that was not reached in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("version {asked} was not reached; the store is at {}", reached.as_ref().map_or("nothing", ResourceVersion::as_str))]
+#[non_exhaustive]
+pub struct Behind {
+    /// The version waited for.
+    pub asked: ResourceVersion,
+    /// The store's own; `None` before the first sync.
+    pub reached: Option<ResourceVersion>,
+}

@@ -1,0 +1,104 @@
+//! Reading what an informer holds. INVARIANT: a snapshot is one state at one version and never changes.
+
+use std::{fmt, sync::Arc};
+
+use informer_core::{ResourceVersion, selector::label, store};
+use tokio::sync::watch;
+
+use crate::{decode::Decoded, object::Object};
+
+/// The read side of an informer's store. Cheap to clone. Does not keep the informer running; what it held last stays
+/// readable.
+pub struct Store<K> {
+    now: watch::Receiver<store::Snapshot>,
+    decoded: Arc<Decoded<K>>,
+}
+
+impl<K> Store<K> {
+    pub(crate) const fn new(now: watch::Receiver<store::Snapshot>, decoded: Arc<Decoded<K>>) -> Self {
+        Self { now, decoded }
+    }
+
+    /// The state as it is now. Empty before the first sync. Cost: three reference counts, no lock is held afterwards.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot<K> {
+        Snapshot { state: self.now.borrow().clone(), decoded: Arc::clone(&self.decoded) }
+    }
+}
+
+impl<K> Clone for Store<K> {
+    fn clone(&self) -> Self {
+        Self { now: self.now.clone(), decoded: Arc::clone(&self.decoded) }
+    }
+}
+
+impl<K> fmt::Debug for Store<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.snapshot().fmt(f)
+    }
+}
+
+/// One state at one version. Cheap to clone; holding it keeps alive what it shows, also what has since been replaced.
+pub struct Snapshot<K> {
+    state: store::Snapshot,
+    decoded: Arc<Decoded<K>>,
+}
+
+impl<K> Snapshot<K> {
+    /// The object of `namespace/name`, or of `name` for cluster-scoped types.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Object<K>> {
+        self.state.objects.get(key).map(|entry| self.object(entry))
+    }
+
+    /// All objects, in byte order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = Object<K>> {
+        self.state.objects.iter().map(|entry| self.object(entry))
+    }
+
+    /// The objects of one namespace, in order. Cost: O(log n + result).
+    pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = Object<K>> {
+        self.state.objects.namespace(namespace).map(|entry| self.object(entry))
+    }
+
+    /// The objects whose labels match, in order. Cost: one scan over the labels of all objects.
+    pub fn select(&self, labels: &label::Selector) -> impl Iterator<Item = Object<K>> {
+        let matching = self.state.objects.iter().filter(|entry| labels.matches(|key| entry.label(key)));
+        matching.map(|entry| self.object(entry))
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state.objects.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.state.objects.is_empty()
+    }
+
+    /// The version of this state: every change at or below it is in, none above it. `None` before the first sync.
+    #[must_use]
+    pub const fn resource_version(&self) -> Option<&ResourceVersion> {
+        self.state.resource_version.as_ref()
+    }
+
+    fn object(&self, entry: &Arc<store::Entry>) -> Object<K> {
+        Object::new(Arc::clone(entry), Arc::clone(&self.decoded))
+    }
+}
+
+impl<K> Clone for Snapshot<K> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), decoded: Arc::clone(&self.decoded) }
+    }
+}
+
+impl<K> fmt::Debug for Snapshot<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = self.resource_version().map_or("nothing", ResourceVersion::as_str);
+        write!(f, "Snapshot({} objects at {version})", self.len())
+    }
+}

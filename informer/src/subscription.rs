@@ -1,0 +1,190 @@
+//! Changes as seen by one subscriber: the difference between what it was told and what is.
+//!
+//! INVARIANT: `told` is exactly the state that the events handed out so far, and those queued, add up to.
+
+use std::{collections::VecDeque, fmt, sync::Arc};
+
+use informer_core::{
+    ResourceVersion,
+    objects::{Difference, Objects},
+    store::{self, Entry},
+};
+use tokio::sync::watch;
+
+use crate::{decode::Decoded, object::Object};
+
+/// What happened to the objects of an informer, as one subscriber sees it.
+#[non_exhaustive]
+pub enum Event<K> {
+    /// The object is new to this subscriber.
+    Added(Object<K>),
+    /// The object, still of the same uid, has another version. Versions in between may have been skipped.
+    Updated {
+        /// As the subscriber knew it.
+        old: Object<K>,
+        /// As it is.
+        new: Object<K>,
+    },
+    /// The object is gone. Another object of the same name is [`Event::Added`] afterwards.
+    Deleted {
+        /// As the subscriber knew it.
+        last_known: Object<K>,
+        /// Whether initial state was read again in between, so that the object's last versions, and even its deletion,
+        /// may have been noticed by absence alone.
+        missed: bool,
+    },
+    /// Initial state was complete, and every event up to this version has been handed out. Comes again after each time
+    /// initial state had to be read again.
+    Synced(ResourceVersion),
+}
+
+/// The changes of an informer from nothing to now, and then as they come.
+///
+/// Level-triggered: each event leads from what this subscriber was told to what is. A slow subscriber skips versions in
+/// between and never deletions; it cannot lag, and nobody waits for it. Events come in byte order of keys within one
+/// look at the state.
+///
+/// Memory: the state the subscriber was told, which shares with the store whatever has not changed since, and at most
+/// [`AT_ONCE`] differences more.
+pub struct Subscription<K> {
+    now: watch::Receiver<store::Snapshot>,
+    decoded: Arc<Decoded<K>>,
+    told: Objects<Entry>,
+    // The relist of the last state told in full: `Synced` is due when it moves.
+    relists: u64,
+    // Where the last look stopped, when it found more differences than it took.
+    cursor: Option<Box<str>>,
+    queue: VecDeque<Event<K>>,
+}
+
+/// Differences taken from one look at the state. Bounds what is queued; a long difference is continued by key.
+pub const AT_ONCE: usize = 64;
+
+impl<K> Subscription<K> {
+    pub(crate) fn new(mut now: watch::Receiver<store::Snapshot>, decoded: Arc<Decoded<K>>) -> Self {
+        // Whatever is there already is news to this subscriber.
+        now.mark_changed();
+        Self { now, decoded, told: Objects::new(), relists: 0, cursor: None, queue: VecDeque::new() }
+    }
+
+    /// The next change; `None` when the informer was stopped and everything has been told.
+    ///
+    /// Cancel safe: dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Event<K>> {
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Some(event);
+            }
+            // Marked as seen before it is read: what is published meanwhile wakes the wait below.
+            let now = self.now.borrow_and_update().clone();
+            if !self.look(&now) && self.queue.is_empty() && self.now.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    /// Queues the next differences to `now`. Returns whether there may be more.
+    fn look(&mut self, now: &store::Snapshot) -> bool {
+        let missed = self.relists != now.relists;
+        let found = match &self.cursor {
+            None => differences(self.told.diff(&now.objects).take(AT_ONCE)),
+            Some(key) => after(&self.told, &now.objects, key),
+        };
+        let is_all = found.len() < AT_ONCE;
+        let was_first = self.cursor.is_none();
+        self.cursor = if is_all { None } else { found.last().map(|(old, new)| key_of(old, new)) };
+        if is_all && was_first {
+            self.told = now.objects.clone();
+        } else {
+            self.take_over(&found);
+        }
+        for (old, new) in found {
+            self.queue_change(old, new, missed);
+        }
+        if is_all && was_first && missed {
+            self.relists = now.relists;
+            self.queue.extend(now.resource_version.clone().map(Event::Synced));
+        }
+        !(is_all && was_first)
+    }
+
+    /// Moves `told` by these differences alone.
+    fn take_over(&mut self, found: &[(Option<Arc<Entry>>, Option<Arc<Entry>>)]) {
+        for (old, new) in found {
+            match (old, new) {
+                (_, Some(new)) => drop(self.told.insert(Arc::clone(new))),
+                (Some(old), None) => drop(self.told.remove(old.key())),
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn queue_change(&mut self, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>, missed: bool) {
+        let object = |entry| Object::new(entry, Arc::clone(&self.decoded));
+        match (old.map(object), new.map(object)) {
+            (Some(old), Some(new)) if old.uid() == new.uid() => self.queue.push_back(Event::Updated { old, new }),
+            (Some(last_known), new) => {
+                self.queue.push_back(Event::Deleted { last_known, missed });
+                self.queue.extend(new.map(Event::Added));
+            }
+            (None, new) => self.queue.extend(new.map(Event::Added)),
+        }
+    }
+}
+
+fn differences<'a>(
+    found: impl Iterator<Item = Difference<'a, Entry>>,
+) -> Vec<(Option<Arc<Entry>>, Option<Arc<Entry>>)> {
+    let pair = |difference| match difference {
+        Difference::Added(new) => (None, Some(Arc::clone(new))),
+        Difference::Updated { old, new } => (Some(Arc::clone(old)), Some(Arc::clone(new))),
+        Difference::Removed(old) => (Some(Arc::clone(old)), None),
+    };
+    found.map(pair).collect()
+}
+
+/// The first differences behind `key`, found by walking both states. A long difference touches most of them anyway,
+/// and their own `diff` cannot start in the middle.
+fn after(told: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<(Option<Arc<Entry>>, Option<Arc<Entry>>)> {
+    let mut found = Vec::new();
+    let mut olds = told.after(Some(key)).peekable();
+    let mut news = now.after(Some(key)).peekable();
+    while found.len() < AT_ONCE {
+        let (takes_old, takes_new) = match (olds.peek(), news.peek()) {
+            (None, None) => break,
+            (Some(_), None) => (true, false),
+            (None, Some(_)) => (false, true),
+            (Some(old), Some(new)) => (old.key() <= new.key(), new.key() <= old.key()),
+        };
+        let old = if takes_old { olds.next() } else { None };
+        let new = if takes_new { news.next() } else { None };
+        if !matches!((old, new), (Some(old), Some(new)) if Arc::ptr_eq(old, new)) {
+            found.push((old.cloned(), new.cloned()));
+        }
+    }
+    found
+}
+
+fn key_of(old: &Option<Arc<Entry>>, new: &Option<Arc<Entry>>) -> Box<str> {
+    new.as_ref().or(old.as_ref()).map_or_else(Box::default, |entry| entry.key().into())
+}
+
+impl<K> fmt::Debug for Event<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Added(object) => write!(f, "Added({object:?})"),
+            Self::Updated { old, new } => write!(f, "Updated({old:?} to {})", new.resource_version()),
+            Self::Deleted { last_known, missed } => write!(f, "Deleted({last_known:?}, missed: {missed})"),
+            Self::Synced(version) => write!(f, "Synced({version})"),
+        }
+    }
+}
+
+impl<K> fmt::Debug for Subscription<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("told", &self.told.len())
+            .field("queued", &self.queue.len())
+            .finish_non_exhaustive()
+    }
+}

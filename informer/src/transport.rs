@@ -1,0 +1,138 @@
+//! Requests as kube's client sends them, answers as bytes.
+//! INVARIANT: one `send` is one request: nothing below this file retries. No body is held whole.
+
+use std::{convert::Infallible, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt, Empty};
+use informer_core::{Request, limits, wire::status::Status};
+use kube::client::Body;
+
+use crate::error::{Error, Kind};
+
+/// What an informer reads through. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Transport {
+    client: kube::Client,
+    // kube's client retries 429, 503 and 504 by itself, fifteen times from 5 ms, and hides them from us. It can only
+    // do so with a body it can clone, and the body of a response cannot be cloned: this client answers with such.
+    bodies: kube::Client,
+    headers_timeout: Duration,
+}
+
+/// An accepted answer, read chunk by chunk.
+pub(crate) struct Answer {
+    request: Request,
+    is_watch: bool,
+    body: Body,
+}
+
+impl Transport {
+    /// Must be called inside a tokio runtime.
+    pub(crate) fn new(client: kube::Client, headers_timeout: Duration) -> Self {
+        let empty = tower::service_fn(|_: http::Request<Body>| async {
+            Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new()))
+        });
+        Self { client, bodies: kube::Client::new(empty, ""), headers_timeout }
+    }
+
+    /// Sends one GET and waits for its headers. Dropping the future gives the request up.
+    ///
+    /// # Errors
+    /// No connection, no headers in time, or a status other than 200 with what its body says.
+    pub(crate) async fn send(&self, request: Request, is_watch: bool) -> Result<Answer, Error> {
+        tracing::debug!(%request, "requesting");
+        match tokio::time::timeout(self.headers_timeout, self.exchange(&request)).await {
+            Ok(Ok(body)) => Ok(Answer { request, is_watch, body }),
+            Ok(Err(kind)) => Err(Error::new(kind, Some(&request))),
+            Err(_) => Err(Error::new(Kind::NoHeaders(self.headers_timeout), Some(&request))),
+        }
+    }
+
+    async fn exchange(&self, request: &Request) -> Result<Body, Kind> {
+        let body = self.empty_body().await?;
+        let sent = http::Request::get(request.uri())
+            .header(header::ACCEPT, "application/json")
+            // Said and not left out: a kube client built with gzip would ask for it, hold a window of 32 KiB for every
+            // watch, and see events only when the server's compressor flushes.
+            .header(header::ACCEPT_ENCODING, "identity")
+            .body(body)
+            .map_err(|error| Kind::Connect(kube::Error::HttpError(error)))?;
+        let (parts, body) = self.client.send(sent).await.map_err(Kind::Connect)?.into_parts();
+        if parts.status == http::StatusCode::OK {
+            return Ok(body);
+        }
+        let status = Status::read(&read_at_most(body, limits::ERROR_BODY_BYTES_MAX).await);
+        Err(Kind::Refused { code: parts.status.as_u16(), status, retry_after: retry_after(&parts.headers) })
+    }
+
+    async fn empty_body(&self) -> Result<Body, Kind> {
+        let request = http::Request::new(Body::empty());
+        self.bodies.send(request).await.map(http::Response::into_body).map_err(Kind::Connect)
+    }
+}
+
+impl Answer {
+    /// The next bytes; `None` when the answer ended by itself. Cancel safe.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Some(Err(error)) => return Err(Error::new(Kind::Body(error), Some(&self.request))),
+            }
+        }
+    }
+
+    /// Reads the few bytes behind a list's end, so that its connection can be used again. Gives up early: a new
+    /// connection costs less than waiting.
+    pub(crate) async fn drain(mut self) {
+        let to_the_end = async {
+            for _ in 0..DRAIN_CHUNKS_MAX {
+                if !matches!(self.chunk().await, Ok(Some(_))) {
+                    return;
+                }
+            }
+        };
+        // Late or not, the answer is dropped.
+        let _ = tokio::time::timeout(DRAIN_TIME_MAX, to_the_end).await;
+    }
+
+    pub(crate) const fn is_watch(&self) -> bool {
+        self.is_watch
+    }
+
+    pub(crate) const fn request(&self) -> &Request {
+        &self.request
+    }
+}
+
+/// Chunks behind a list's end: a newline, and the end itself.
+const DRAIN_CHUNKS_MAX: usize = 4;
+
+/// What waiting for them may cost.
+const DRAIN_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// The first bytes of an error's body. A body that breaks off has said what it has said.
+async fn read_at_most(mut body: Body, limit: usize) -> Vec<u8> {
+    let mut read = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        let bytes = frame.into_data().unwrap_or_default();
+        let room = limit - read.len();
+        read.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if read.len() == limit {
+            break;
+        }
+    }
+    read
+}
+
+/// `Retry-After` in seconds. The form with a date is not used by Kubernetes.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
