@@ -58,4 +58,14 @@ impl Stage {
             current.insert(Arc::clone(entry));
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn staged_len(&self) -> usize {
+        self.staged.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn unseen_len(&self) -> usize {
+        self.unseen.len()
+    }
 }
