@@ -1,1 +1,227 @@
-//! Placeholder.
+//! Creates, updates, patches and deletes objects the way kube-apiserver does.
+//!
+//! INVARIANT: an object is only ever replaced or deleted at the version that was read, so no write is lost; a write
+//! that named no version is read and tried again when another one came first. INVARIANT: a write that changes nothing
+//! gets no new version and makes no event.
+//!
+//! What is left out, knowingly: admission (an object may name a namespace that does not exist), defaulting, validation
+//! beyond metadata, managedFields of its own making (what clients send is kept), server-side apply, strategic merge
+//! patches, graceful deletion of pods (they go at once), and the garbage collector's finalizers.
+
+mod body;
+mod create;
+mod delete;
+mod metadata;
+mod options;
+mod patch;
+mod update;
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::StatusCode;
+use informer_core::wire::status::Status;
+use serde_json::Value;
+use watch_cache::{Draft, Entry, EntryError};
+
+use crate::{app::App, registry::ResourceType};
+
+use self::{body::Object, metadata::Part, options::Options, update::Change};
+
+/// One write, as the router understood it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<'a> {
+    /// The type of the path.
+    pub(super) ty: &'a Arc<ResourceType>,
+    /// The namespace of the path.
+    pub(super) namespace: Option<&'a str>,
+    /// The name of the path; `None` is the collection.
+    pub(super) name: Option<&'a str>,
+    /// What stands behind the name.
+    pub(super) subresource: Option<&'a str>,
+    /// The query, decoded.
+    pub(super) query: &'a [(String, String)],
+    /// The Content-Type header.
+    pub(super) content_type: Option<&'a str>,
+    /// The body, within the limit.
+    pub(super) body: &'a [u8],
+}
+
+/// What a write answers.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// 200 or 201.
+    pub(super) code: StatusCode,
+    /// JSON with a newline at the end.
+    pub(super) json: Bytes,
+}
+
+/// `POST …/{plural}`.
+///
+/// # Errors
+/// The Status to answer with.
+pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    create::create(app, request).await
+}
+
+/// `PUT …/{plural}/{name}`, and the same of its status.
+///
+/// # Errors
+/// The Status to answer with.
+pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    let place = request.place()?;
+    let options = Options::read("UpdateOptions", request.query)?;
+    let mut object = body::read_object(&app.registry, request.ty, request.content_type, request.body)?;
+    metadata::match_namespace(request.ty, place.namespace, &mut object)?;
+    place.match_name(&object)?;
+    update::update(app, &place, &Change::Replace(object), options).await
+}
+
+/// `PATCH …/{plural}/{name}`, and the same of its status.
+///
+/// # Errors
+/// The Status to answer with.
+pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    let place = request.place()?;
+    let options = Options::read("PatchOptions", request.query)?;
+    let patch = patch::Patch::read(request.content_type, request.body)?;
+    update::update(app, &place, &Change::Patch(patch), options).await
+}
+
+/// `DELETE …/{plural}/{name}`.
+///
+/// # Errors
+/// The Status to answer with.
+pub(super) async fn delete(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    let place = request.place()?;
+    if place.part == Part::Status {
+        return Err(Status::generic_method_not_allowed());
+    }
+    let options = options::DeleteOptions::read(request)?;
+    delete::delete(app, &place, &options).await
+}
+
+/// Where an object is, or would be.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    ty: &'a Arc<ResourceType>,
+    /// Empty for cluster-scoped types.
+    namespace: &'a str,
+    name: &'a str,
+    part: Part,
+}
+
+impl<'a> Request<'a> {
+    /// The one object that the request is about.
+    fn place(&self) -> Result<Place<'a>, Status> {
+        let part = match self.subresource {
+            None => Part::Main,
+            Some("status") if self.ty.has_status => Part::Status,
+            Some(_) => return Err(Status::generic_not_found()),
+        };
+        let Some(name) = self.name else { return Err(Status::generic_method_not_allowed()) };
+        Ok(Place { ty: self.ty, namespace: self.namespace.unwrap_or_default(), name, part })
+    }
+}
+
+impl Place<'_> {
+    fn key(&self) -> String {
+        self.ty.key(self.namespace, self.name)
+    }
+
+    fn not_found(&self) -> Status {
+        Status::not_found(&self.ty.group, &self.ty.plural, self.name)
+    }
+
+    fn modified(&self) -> Status {
+        Status::modified(&self.ty.group, &self.ty.plural, self.name)
+    }
+
+    /// The object as it is now, decoded.
+    async fn read(&self, app: &App) -> Result<Current, Status> {
+        let reader = app.caches.fresh(self.ty).await?;
+        let entry = reader.get(&self.key()).ok_or_else(|| self.not_found())?;
+        Current::decode(entry)
+    }
+
+    /// The object names itself as the path does.
+    fn match_name(&self, object: &Object) -> Result<(), Status> {
+        let said = metadata::text(object, "name");
+        if said.is_empty() {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                self.name
+            )));
+        }
+        if said != self.name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({said}) does not match the name on the URL ({})",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A stored object and what it says.
+struct Current {
+    entry: Arc<Entry>,
+    object: Object,
+}
+
+impl Current {
+    fn decode(entry: Arc<Entry>) -> Result<Self, Status> {
+        match serde_json::from_slice(&entry.object()) {
+            Ok(Value::Object(object)) => Ok(Self { entry, object }),
+            Ok(_) | Err(_) => Err(Status::internal("a stored object cannot be read")),
+        }
+    }
+}
+
+impl Answer {
+    /// A stored object.
+    fn stored(code: StatusCode, entry: &Entry) -> Self {
+        let object = entry.object();
+        let mut json = BytesMut::with_capacity(object.len() + 1);
+        json.put(object);
+        json.put_u8(b'\n');
+        Self { code, json: json.freeze() }
+    }
+
+    /// An object that is not stored like this: of a dry run, or the last one of a deletion.
+    fn unstored(code: StatusCode, ty: &ResourceType, object: Object) -> Self {
+        Self { code, json: ordered(ty, object).into() }
+    }
+
+    fn status(status: &Status) -> Self {
+        Self { code: StatusCode::OK, json: status.to_json().into() }
+    }
+}
+
+/// The text of an object with kind and apiVersion first, as stored ones have it, and a newline.
+fn ordered(ty: &ResourceType, mut object: Object) -> Vec<u8> {
+    object.remove("kind");
+    object.remove("apiVersion");
+    let mut json =
+        format!("{{\"kind\":{},\"apiVersion\":{}", Value::from(&*ty.kind), Value::from(ty.api_version())).into_bytes();
+    for (member, value) in object {
+        json.extend_from_slice(format!(",{}:{value}", Value::String(member)).as_bytes());
+    }
+    json.extend_from_slice(b"}\n");
+    json
+}
+
+/// What storage takes.
+fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
+    let text = serde_json::to_vec(object).expect("a JSON object has a text");
+    Draft::new(&ty.schema, &text).map_err(|error| match error {
+        EntryError::TooLarge { bytes } => Status::request_entity_too_large(&format!("the object has {bytes} bytes")),
+        EntryError::NotAnObject | EntryError::NoName | EntryError::BadName => Status::bad_request(error.to_string()),
+    })
+}
+
+/// Now, in UTC and whole seconds, as objects carry it.
+fn now() -> String {
+    let now = jiff::Timestamp::now();
+    jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+}

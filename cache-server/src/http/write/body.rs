@@ -1,0 +1,242 @@
+//! Turns the body of a write into an object, or says why it is none.
+//!
+//! INVARIANT: no part of a body is repeated in a message: it may hold a secret.
+//!
+//! Source: apiserver `endpoints/handlers/{create,rest}.go`, transformDecodeError.
+
+use informer_core::wire::status::Status;
+use serde_json::{Map, Value};
+
+use crate::registry::{Registry, ResourceType};
+
+/// One object while it is being written. Members are sorted; the cache puts kind and apiVersion first.
+pub(crate) type Object = Map<String, Value>;
+
+/// The media types a body may have.
+pub(super) const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+
+/// How the bytes of a body are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Json,
+    Yaml,
+}
+
+impl Encoding {
+    /// By the Content-Type header; none is JSON.
+    ///
+    /// # Errors
+    /// 415 for anything else, protobuf among it.
+    pub(super) fn of(content_type: Option<&str>) -> Result<Self, Status> {
+        match media_type(content_type).as_deref() {
+            None | Some("application/json") => Ok(Self::Json),
+            Some("application/yaml") => Ok(Self::Yaml),
+            Some(_) => Err(Status::unsupported_media_type(&ACCEPTED)),
+        }
+    }
+
+    /// Reads one document.
+    ///
+    /// # Errors
+    /// What is wrong and where, without a word of the body.
+    pub(super) fn decode(self, body: &[u8]) -> Result<Value, String> {
+        match self {
+            Self::Json => serde_json::from_slice(body).map_err(|error| format!("json parse error: {error}")),
+            Self::Yaml => {
+                // Manifests write file modes as 0644, as YAML 1.1 reads them.
+                let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+                serde_saphyr::from_slice_with_options(body, options).map_err(|error| match error.location() {
+                    Some(at) => format!("yaml parse error at line {} column {}", at.line(), at.column()),
+                    None => "yaml parse error".to_owned(),
+                })
+            }
+        }
+    }
+}
+
+/// The media type of a header without its parameters, in lower case; `None` when there is none.
+pub(super) fn media_type(header: Option<&str>) -> Option<String> {
+    let essence = header?.split(';').next()?.trim().to_ascii_lowercase();
+    (!essence.is_empty()).then_some(essence)
+}
+
+/// Reads an object of type `ty`. Its kind and apiVersion may be left out and are there afterwards.
+///
+/// # Errors
+/// 415 for an unknown media type; 400 for what is not an object, or an object of another type.
+pub(super) fn read_object(
+    registry: &Registry,
+    ty: &ResourceType,
+    content_type: Option<&str>,
+    body: &[u8],
+) -> Result<Object, Status> {
+    let value = Encoding::of(content_type)?
+        .decode(body)
+        .map_err(|error| unrecognized(ty, &format!("couldn't get version/kind; {error}")))?;
+    let Value::Object(mut object) = value else {
+        let found = json_type(&value);
+        return Err(unrecognized(
+            ty,
+            &format!("couldn't get version/kind; json parse error: json: cannot unmarshal {found} into an object"),
+        ));
+    };
+    check_type(registry, ty, &object)?;
+    object.insert("kind".to_owned(), Value::String(ty.kind.clone()));
+    object.insert("apiVersion".to_owned(), Value::String(ty.api_version().to_owned()));
+    super::metadata::check_shape(&object).map_err(|error| cannot_be_handled(ty, &ty.kind, &ty.version, &error))?;
+    Ok(object)
+}
+
+/// Checks that `object` says it is of type `ty`, or does not say.
+///
+/// # Errors
+/// 400 in Kubernetes' words.
+fn check_type(registry: &Registry, ty: &ResourceType, object: &Object) -> Result<(), Status> {
+    let api_version = text(object, "apiVersion").map_err(|error| unrecognized(ty, &error))?.unwrap_or(ty.api_version());
+    let kind = text(object, "kind").map_err(|error| unrecognized(ty, &error))?.unwrap_or(&ty.kind);
+    if api_version == ty.api_version() && kind == ty.kind {
+        return Ok(());
+    }
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let Some(found) = registry.by_kind(api_version, kind) else {
+        let error = format!("no kind {kind:?} is registered for version {api_version:?} in scheme \"built-in\"");
+        return Err(cannot_be_handled(ty, kind, version, &error));
+    };
+    if kind == ty.kind {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            ty.api_version()
+        )));
+    }
+    let from = format!("{}.{}", found.version, found.kind);
+    let to = format!("{}.{}", internal_package(ty), ty.kind);
+    Err(cannot_be_handled(ty, kind, version, &format!("converting ({from}) to ({to}): unknown conversion")))
+}
+
+/// `{kind} in version "{version}" cannot be handled as a {ty}: {error}`.
+fn cannot_be_handled(ty: &ResourceType, kind: &str, version: &str, error: &str) -> Status {
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {error}", ty.kind))
+}
+
+fn unrecognized(ty: &ResourceType, error: &str) -> Status {
+    Status::bad_request(format!("the object provided is unrecognized (must be of type {}): {error}", ty.kind))
+}
+
+/// The package of kube-apiserver's own form of the type, which its messages show.
+fn internal_package(ty: &ResourceType) -> &str {
+    if ty.group.is_empty() { "core" } else { ty.group.split('.').next().unwrap_or(&ty.group) }
+}
+
+/// A member that is a text; empty and null count as absent.
+fn text<'a>(object: &'a Object, member: &str) -> Result<Option<&'a str>, String> {
+    match object.get(member) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok((!text.is_empty()).then_some(text)),
+        Some(other) => Err(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{member} of \
+             type string",
+            json_type(other)
+        )),
+    }
+}
+
+/// What Go's decoder calls a value.
+pub(super) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: (&str, &str, &str), content_type: Option<&str>, body: &str) -> Result<Object, String> {
+        let registry = Registry::builtin();
+        let ty = registry.find(path.0, path.1, path.2).expect("a built-in type");
+        read_object(&registry, &ty, content_type, body.as_bytes())
+            .map_err(|status| format!("{} {}", status.code, status.message))
+    }
+
+    const CONFIG_MAPS: (&str, &str, &str) = ("", "v1", "configmaps");
+
+    /// Goal: bodies of other types and of no type. Method: a table of body and answer.
+    #[test]
+    fn bodies_that_are_no_such_object_are_refused() {
+        let table = [
+            (
+                r#"{"kind":"Secret","apiVersion":"v1"}"#,
+                "400 Secret in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Secret) to \
+                 (core.ConfigMap): unknown conversion",
+            ),
+            (
+                r#"{"kind":"ConfigMap","apiVersion":"v2"}"#,
+                "400 ConfigMap in version \"v2\" cannot be handled as a ConfigMap: no kind \"ConfigMap\" is registered \
+                 for version \"v2\" in scheme \"built-in\"",
+            ),
+            (
+                r#"{"kind":"Deployment","apiVersion":"apps/v1"}"#,
+                "400 Deployment in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Deployment) to \
+                 (core.ConfigMap): unknown conversion",
+            ),
+            (
+                r#"{"metadata":{"annotations":{"foo":["bar"]}}}"#,
+                "400 ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal array into \
+                 Go struct field ObjectMeta.metadata.annotations of type string",
+            ),
+            (
+                "{bad",
+                "400 the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json \
+                 parse error: key must be a string at line 1 column 2",
+            ),
+            (
+                "[]",
+                "400 the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json \
+                 parse error: json: cannot unmarshal array into an object",
+            ),
+            (
+                r#"{"kind":7}"#,
+                "400 the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json \
+                 parse error: json: cannot unmarshal number into Go struct field .kind of type string",
+            ),
+        ];
+        for (body, answer) in table {
+            assert_eq!(read(CONFIG_MAPS, None, body).expect_err(body), answer);
+        }
+    }
+
+    #[test]
+    fn kind_and_api_version_may_be_left_out() {
+        let object = read(("apps", "v1", "deployments"), None, r#"{"metadata":{"name":"a"}}"#).expect("an object");
+        assert_eq!((object["kind"].as_str(), object["apiVersion"].as_str()), (Some("Deployment"), Some("apps/v1")));
+    }
+
+    #[test]
+    fn yaml_reads_as_manifests_are_written() {
+        let body = "kind: ConfigMap\nmetadata:\n  name: a\ndata:\n  mode: 0644\n  text: \"yes\"\n";
+        let object = read(CONFIG_MAPS, Some("application/yaml; charset=utf-8"), body).expect("an object");
+        assert_eq!(object["data"]["mode"], 0o644);
+        assert_eq!(object["data"]["text"], "yes");
+        let error = read(CONFIG_MAPS, Some("application/yaml"), "a: [secret\nb: {").expect_err("not YAML");
+        assert!(error.contains("yaml parse error at line") && !error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn other_media_types_are_refused() {
+        for content_type in ["application/vnd.kubernetes.protobuf", "text/plain", "application/cbor"] {
+            assert_eq!(
+                read(CONFIG_MAPS, Some(content_type), "{}").expect_err(content_type),
+                "415 the body of the request was in an unknown format - accepted media types include: \
+                 application/json, application/yaml"
+            );
+        }
+        for content_type in ["application/json", "Application/JSON; charset=utf-8", ""] {
+            assert!(read(CONFIG_MAPS, Some(content_type), "{}").is_ok(), "{content_type}");
+        }
+    }
+}

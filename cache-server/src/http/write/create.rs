@@ -1,0 +1,131 @@
+//! Creates objects, with names of their own or generated ones.
+//!
+//! Source: apiserver `registry/rest/create.go`, `storage/names/generate.go`.
+
+use http::StatusCode;
+use informer_core::wire::status::Status;
+
+use super::{
+    Answer, Request,
+    body::{Object, read_object},
+    draft,
+    metadata::{self, Birth},
+    now,
+    options::Options,
+};
+use crate::{
+    app::App,
+    storage::{Expect, Txn, WriteError},
+};
+
+/// How often a generated name may be taken before the client hears of it.
+const NAMES_MAX: usize = 8;
+/// A generated name is this much of its base at most, and then the random part.
+const BASE_BYTES_MAX: usize = 58;
+const RANDOM_BYTES: usize = 5;
+/// No vowels and nothing that looks like one: a name never spells a word.
+const RANDOM_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    let ty = request.ty;
+    if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
+        return Err(Status::generic_method_not_allowed());
+    }
+    let options = Options::read("CreateOptions", request.query)?;
+    let mut sent = read_object(&app.registry, ty, request.content_type, request.body)?;
+    metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut sent)?;
+    let base = metadata::text(&sent, "generateName").to_owned();
+    let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
+    let mut names_left = if generates { NAMES_MAX } else { 1 };
+    loop {
+        let mut object = sent.clone();
+        let birth = Birth { uid: &uid(), now: &now(), generated_name: &generate_name(&base) };
+        metadata::prepare_create(ty, &mut object, birth)?;
+        names_left -= 1;
+        match store(app, request, &object, options).await? {
+            Stored::As(answer) => return Ok(answer),
+            Stored::Taken if names_left > 0 => {}
+            Stored::Taken => return Err(taken(app, request, &object, generates).await),
+        }
+    }
+}
+
+/// What became of one attempt.
+enum Stored {
+    As(Answer),
+    Taken,
+}
+
+async fn store(app: &App, request: &Request<'_>, object: &Object, options: Options) -> Result<Stored, Status> {
+    let ty = request.ty;
+    let put = draft(ty, object)?;
+    if options.dry_run {
+        let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
+        let answer = || Answer::unstored(StatusCode::CREATED, ty, object.clone());
+        return Ok(if taken { Stored::Taken } else { Stored::As(answer()) });
+    }
+    let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
+    match app.storage.write(txn).await {
+        Ok(written) => Ok(Stored::As(Answer::stored(StatusCode::CREATED, &written.entry))),
+        Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(Stored::Taken),
+        Err(error @ (WriteError::NotFound | WriteError::Storage(_))) => Err(error.into()),
+    }
+}
+
+/// The words for a name that is taken.
+async fn taken(app: &App, request: &Request<'_>, object: &Object, generated: bool) -> Status {
+    let (ty, name) = (request.ty, metadata::text(object, "name"));
+    let mut status = Status::already_exists(&ty.group, &ty.plural, name);
+    if generated {
+        status.message.push_str(", the server was not able to generate a unique name for the object");
+        status.details.get_or_insert_default().retry_after_seconds = 1;
+        return status;
+    }
+    let place = super::Place { ty, namespace: request.namespace.unwrap_or_default(), name, part: metadata::Part::Main };
+    // Gone again, or not readable: then it is enough that it existed.
+    if place.read(app).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
+        status.message.insert_str(0, "object is being deleted: ");
+    }
+    status
+}
+
+fn generate_name(base: &str) -> String {
+    let mut end = base.len().min(BASE_BYTES_MAX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let random = (0..RANDOM_BYTES).map(|_| char::from(RANDOM_ALPHABET[fastrand::usize(..RANDOM_ALPHABET.len())]));
+    base[..end].chars().chain(random).collect()
+}
+
+/// A random uid: version 4, variant 1 of RFC 9562.
+fn uid() -> String {
+    let random = (fastrand::u128(..) & !(0xF << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{random:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_are_of_version_four() {
+        for _ in 0..100 {
+            let uid = uid();
+            let lengths: Vec<usize> = uid.split('-').map(str::len).collect();
+            assert_eq!(lengths, [8, 4, 4, 4, 12], "{uid}");
+            assert_eq!(&uid[14..15], "4", "{uid}");
+            assert!("89ab".contains(&uid[19..20]), "{uid}");
+        }
+    }
+
+    #[test]
+    fn generated_names_are_short_and_spell_nothing() {
+        let name = generate_name("job-");
+        assert!(name.len() == 9 && name.starts_with("job-"), "{name}");
+        assert!(name.bytes().skip(4).all(|byte| RANDOM_ALPHABET.contains(&byte)), "{name}");
+        assert_eq!(generate_name(&"a".repeat(100)).len(), 63);
+        assert!(generate_name(&"ä".repeat(50)).starts_with(&"ä".repeat(29)));
+    }
+}

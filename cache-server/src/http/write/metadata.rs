@@ -1,0 +1,458 @@
+//! The rules of `metadata`: what the server fills in, what it keeps, and what it refuses.
+//!
+//! INVARIANT: knows no storage and no clock; the caller brings the time and the uid.
+//!
+//! Source: apiserver `registry/rest/{create,update,meta}.go`, apimachinery `api/validation/objectmeta.go`.
+
+use informer_core::wire::status::{Cause, Status, quote};
+use serde_json::{Value, json};
+
+use super::body::{Object, json_type};
+use crate::registry::{CreatedStatus, ResourceType, refuse_namespace};
+
+/// Members that hold one text.
+const TEXTS: [&str; 7] =
+    ["name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"];
+/// Members that hold a map of texts.
+const MAPS: [&str; 2] = ["labels", "annotations"];
+
+/// Checks that metadata holds what its members must hold; null is absent.
+///
+/// # Errors
+/// What Go's decoder says of it.
+pub(super) fn check_shape(object: &Object) -> Result<(), String> {
+    let metadata = match object.get("metadata") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Object(metadata)) => metadata,
+        Some(other) => return Err(mistyped(other, "metadata", "ObjectMeta")),
+    };
+    for member in TEXTS {
+        expect_text(metadata.get(member), member)?;
+    }
+    for member in MAPS {
+        match metadata.get(member) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(map)) => {
+                for value in map.values() {
+                    expect_text(Some(value), member)?;
+                }
+            }
+            Some(other) => return Err(mistyped(other, member, "map[string]string")),
+        }
+    }
+    match metadata.get("finalizers") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(finalizers)) => {
+            finalizers.iter().try_for_each(|finalizer| expect_text(Some(finalizer), "finalizers"))
+        }
+        Some(other) => Err(mistyped(other, "finalizers", "[]string")),
+    }
+}
+
+fn expect_text(value: Option<&Value>, member: &str) -> Result<(), String> {
+    match value {
+        None | Some(Value::Null | Value::String(_)) => Ok(()),
+        Some(other) => Err(mistyped(other, member, "string")),
+    }
+}
+
+fn mistyped(value: &Value, member: &str, wanted: &str) -> String {
+    let field = if member == "metadata" { ".metadata".to_owned() } else { format!("ObjectMeta.metadata.{member}") };
+    format!("json: cannot unmarshal {} into Go struct field {field} of type {wanted}", json_type(value))
+}
+
+/// A text member of metadata; empty when absent.
+pub(super) fn text<'a>(object: &'a Object, member: &str) -> &'a str {
+    object.get("metadata").and_then(|metadata| metadata.get(member)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The finalizers, in order.
+pub(super) fn finalizers(object: &Object) -> Vec<&str> {
+    let listed = object.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
+    listed.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Whether the object waits for its finalizers to go.
+pub(super) fn is_terminating(object: &Object) -> bool {
+    !text(object, "deletionTimestamp").is_empty()
+}
+
+/// The metadata, made empty where it was absent or null. [`check_shape`] has seen to it that it is nothing else.
+pub(super) fn metadata_mut(object: &mut Object) -> &mut Object {
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+    if !metadata.is_object() {
+        *metadata = json!({});
+    }
+    metadata.as_object_mut().expect("made an object above")
+}
+
+/// Puts `value` where it is not empty, and takes the member out where it is.
+fn put(metadata: &mut Object, member: &str, value: &str) {
+    if value.is_empty() {
+        metadata.remove(member);
+    } else {
+        metadata.insert(member.to_owned(), Value::String(value.to_owned()));
+    }
+}
+
+/// Fills the namespace from the path, or takes it away from an object of a cluster-scoped type.
+///
+/// # Errors
+/// 400 when the object says another one.
+pub(super) fn match_namespace(ty: &ResourceType, namespace: &str, object: &mut Object) -> Result<(), Status> {
+    let said = text(object, "namespace");
+    if ty.namespaced && !said.is_empty() && said != namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    put(metadata_mut(object), "namespace", if ty.namespaced { namespace } else { "" });
+    Ok(())
+}
+
+/// What the server gives a new object.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Birth<'a> {
+    /// A random uid.
+    pub(super) uid: &'a str,
+    /// Now, as RFC 3339 in whole seconds.
+    pub(super) now: &'a str,
+    /// The name, for an object that only brings the start of one.
+    pub(super) generated_name: &'a str,
+}
+
+/// Makes a sent object a new one: wipes what only the server sets, sets it, and checks the name.
+///
+/// # Errors
+/// 500 when a resourceVersion was sent, as Kubernetes has it; 422 for a bad name or namespace.
+pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birth<'_>) -> Result<(), Status> {
+    if !text(object, "resourceVersion").is_empty() {
+        return Err(Status::unmapped("resourceVersion should not be set on objects to be created"));
+    }
+    if text(object, "name").is_empty() && !text(object, "generateName").is_empty() {
+        put(metadata_mut(object), "name", birth.generated_name);
+    }
+    let causes = check_names(ty, object);
+    if !causes.is_empty() {
+        return Err(Status::invalid(&ty.group, &ty.kind, text(object, "name"), causes));
+    }
+    let metadata = metadata_mut(object);
+    metadata.retain(|_, value| !value.is_null());
+    for wiped in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        metadata.remove(wiped);
+    }
+    put(metadata, "uid", birth.uid);
+    put(metadata, "creationTimestamp", birth.now);
+    if ty.tracks_generation {
+        metadata.insert("generation".to_owned(), Value::from(1));
+    }
+    match ty.created_status {
+        CreatedStatus::Kept => {}
+        CreatedStatus::Dropped => {
+            object.remove("status");
+        }
+        CreatedStatus::Phase(phase) => {
+            object.insert("status".to_owned(), json!({ "phase": phase }));
+        }
+    }
+    Ok(())
+}
+
+fn check_names(ty: &ResourceType, object: &Object) -> Vec<Cause> {
+    let (name, base, namespace) = (text(object, "name"), text(object, "generateName"), text(object, "namespace"));
+    let mut causes = Vec::new();
+    let mut refuse = |field: &str, value: &str, why: Vec<String>| {
+        causes.extend(why.iter().map(|why| Cause::invalid(field, &quote(value), why)));
+    };
+    if !base.is_empty() {
+        refuse("metadata.generateName", base, ty.name_rule.refuse_base(base));
+    }
+    if !name.is_empty() {
+        refuse("metadata.name", name, ty.name_rule.refuse(name));
+    }
+    if ty.namespaced {
+        refuse("metadata.namespace", namespace, refuse_namespace(namespace));
+    }
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    }
+    causes
+}
+
+/// Which part of an object a request may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Everything, except `.status` where the type has that subresource.
+    Main,
+    /// `.status` alone.
+    Status,
+}
+
+/// Makes `object`, as sent or as patched, the successor of `stored`: takes over what the request may not change, sets
+/// the generation, and refuses changes of what never changes. The resourceVersion is the stored one afterwards.
+///
+/// # Errors
+/// 422 for immutable metadata and for new finalizers of a terminating object.
+pub(super) fn prepare_update(
+    ty: &ResourceType,
+    stored: &Object,
+    mut object: Object,
+    part: Part,
+) -> Result<Object, Status> {
+    let mut next = match part {
+        Part::Status => {
+            let mut next = stored.clone();
+            carry(&mut object, &mut next, "status");
+            if let Some(managed) = metadata_mut(&mut object).remove("managedFields") {
+                metadata_mut(&mut next).insert("managedFields".to_owned(), managed);
+            }
+            return Ok(next);
+        }
+        Part::Main => object,
+    };
+    if ty.has_status {
+        carry(&mut stored.clone(), &mut next, "status");
+    }
+    metadata_mut(&mut next).retain(|_, value| !value.is_null());
+    keep_unset(stored, &mut next);
+    let causes = check_immutable(stored, &next);
+    if !causes.is_empty() {
+        return Err(Status::invalid(&ty.group, &ty.kind, text(stored, "name"), causes));
+    }
+    set_generation(ty, stored, &mut next);
+    put(metadata_mut(&mut next), "resourceVersion", text(stored, "resourceVersion"));
+    Ok(next)
+}
+
+/// Moves a member over, or takes it away where the source has none.
+fn carry(from: &mut Object, to: &mut Object, member: &str) {
+    match from.remove(member) {
+        Some(value) => to.insert(member.to_owned(), value),
+        None => to.remove(member),
+    };
+}
+
+/// What the server set and the client left out is taken over: clients need not send it back.
+fn keep_unset(stored: &Object, next: &mut Object) {
+    let Some(before) = stored.get("metadata").and_then(Value::as_object) else { return };
+    let metadata = metadata_mut(next);
+    for member in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
+        let unset = metadata.get(member).is_none_or(|value| value.as_str() == Some(""));
+        if let (true, Some(value)) = (unset, before.get(member)) {
+            metadata.insert(member.to_owned(), value.clone());
+        }
+    }
+    metadata.remove("selfLink");
+}
+
+fn check_immutable(stored: &Object, next: &Object) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let member =
+        |object: &Object, member: &str| object.get("metadata").and_then(|metadata| metadata.get(member)).cloned();
+    for name in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (before, now) = (member(stored, name), member(next, name));
+        if before != now {
+            let shown = now.map_or_else(|| "null".to_owned(), |now| now.to_string());
+            causes.push(Cause::invalid(&format!("metadata.{name}"), &shown, "field is immutable"));
+        }
+    }
+    let before = finalizers(stored);
+    let added: Vec<&str> = finalizers(next).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
+    if is_terminating(stored) && !added.is_empty() {
+        let added = added.iter().map(|finalizer| quote(finalizer)).collect::<Vec<_>>().join(", ");
+        causes.push(Cause::forbidden(
+            "metadata.finalizers",
+            &format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{added}}}"
+            ),
+        ));
+    }
+    causes
+}
+
+/// The generation grows when the desired state changes: anything but metadata and status.
+fn set_generation(ty: &ResourceType, stored: &Object, next: &mut Object) {
+    let before = generation(stored);
+    let desired = |object: &Object| -> Vec<(String, Value)> {
+        let state = object.iter().filter(|(member, _)| !matches!(member.as_str(), "metadata" | "status"));
+        state.map(|(member, value)| (member.clone(), value.clone())).collect()
+    };
+    let changed = ty.tracks_generation && desired(stored) != desired(next);
+    put_generation(next, before + u64::from(changed));
+}
+
+fn generation(object: &Object) -> u64 {
+    object.get("metadata").and_then(|metadata| metadata.get("generation")).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn put_generation(object: &mut Object, generation: u64) {
+    let metadata = metadata_mut(object);
+    if generation == 0 {
+        metadata.remove("generation");
+    } else {
+        metadata.insert("generation".to_owned(), Value::from(generation));
+    }
+}
+
+/// Marks an object that finalizers hold as being deleted since `now`.
+pub(super) fn mark_terminating(object: &mut Object, now: &str) {
+    let generation = generation(object);
+    put_generation(object, if generation == 0 { 0 } else { generation + 1 });
+    let metadata = metadata_mut(object);
+    put(metadata, "deletionTimestamp", now);
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(0));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::registry::Registry;
+
+    const BIRTH: Birth<'_> = Birth { uid: "u1", now: "2026-01-01T00:00:00Z", generated_name: "a-xyz" };
+
+    fn ty(group: &str, plural: &str) -> Arc<ResourceType> {
+        Registry::builtin().find(group, "v1", plural).expect("a built-in type")
+    }
+
+    fn create(ty: &ResourceType, namespace: &str, sent: Value) -> Result<Value, (u16, String)> {
+        let mut object = sent.as_object().expect("an object").clone();
+        match_namespace(ty, namespace, &mut object)
+            .and_then(|()| prepare_create(ty, &mut object, BIRTH))
+            .map(|()| Value::Object(object))
+            .map_err(|status| (status.code, status.message))
+    }
+
+    #[test]
+    fn a_new_object_gets_what_only_the_server_sets() {
+        let sent = json!({"metadata": {"name": "a", "uid": "mine", "selfLink": "/x", "generation": 9, "labels": null,
+            "deletionTimestamp": "2020-01-01T00:00:00Z", "creationTimestamp": null, "managedFields": [{"manager": "m"}]},
+            "data": {"k": "v"}});
+        assert_eq!(
+            create(&ty("", "configmaps"), "ns", sent),
+            Ok(json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u1", "creationTimestamp":
+                "2026-01-01T00:00:00Z", "managedFields": [{"manager": "m"}]}, "data": {"k": "v"}}))
+        );
+        let created =
+            create(&ty("", "nodes"), "", json!({"metadata": {"name": "n", "namespace": "ns"}})).expect("a node");
+        assert_eq!(created["metadata"].get("namespace"), None);
+    }
+
+    #[test]
+    fn status_and_generation_start_as_the_type_has_it() {
+        let created = |group: &str, plural: &str| {
+            let sent = json!({"metadata": {"name": "a"}, "spec": {}, "status": {"sent": true}});
+            let created = create(&ty(group, plural), "ns", sent).expect("is created");
+            (created.get("status").cloned(), created["metadata"].get("generation").cloned())
+        };
+        assert_eq!(created("", "pods"), (Some(json!({"phase": "Pending"})), Some(json!(1))));
+        assert_eq!(created("", "namespaces"), (Some(json!({"phase": "Active"})), None));
+        assert_eq!(created("", "nodes"), (Some(json!({"sent": true})), None));
+        assert_eq!(created("apps", "deployments"), (None, Some(json!(1))));
+        assert_eq!(created("", "configmaps"), (Some(json!({"sent": true})), None));
+    }
+
+    /// Goal: refusals of a create. Method: a table of type, metadata, code and text.
+    #[test]
+    fn objects_that_cannot_be_created_are_refused() {
+        let table = [
+            (
+                "configmaps",
+                json!({"resourceVersion": "1"}),
+                500,
+                "resourceVersion should not be set on objects to be created",
+            ),
+            (
+                "configmaps",
+                json!({}),
+                422,
+                "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required",
+            ),
+            (
+                "configmaps",
+                json!({"name": "a", "namespace": "other"}),
+                400,
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ),
+            (
+                "configmaps",
+                json!({"name": "A"}),
+                422,
+                "ConfigMap \"A\" is invalid: metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must \
+                 consist of lower case alphanumeric characters, '-' or '.', and must start and end with an \
+                 alphanumeric character (e.g. 'example.com', regex used for validation is \
+                 '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            ),
+            (
+                "services",
+                json!({"name": "1a"}),
+                422,
+                "Service \"1a\" is invalid: metadata.name: Invalid value: \"1a\": a DNS-1035 label must consist of \
+                 lower case alphanumeric characters or '-', start with an alphabetic character, and end with an \
+                 alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
+                 '[a-z]([-a-z0-9]*[a-z0-9])?')",
+            ),
+        ];
+        for (plural, metadata, code, text) in table {
+            let refused = create(&ty("", plural), "ns", json!({ "metadata": metadata }));
+            assert_eq!(refused, Err((code, text.to_owned())));
+        }
+        let roles = ty("rbac.authorization.k8s.io", "clusterroles");
+        assert!(create(&roles, "", json!({"metadata": {"name": "system:Node_x"}})).is_ok());
+    }
+
+    #[test]
+    fn a_name_wins_over_the_start_of_one() {
+        let name = |metadata: Value| {
+            create(&ty("", "configmaps"), "ns", json!({ "metadata": metadata })).expect("is created")["metadata"]["name"]
+                .clone()
+        };
+        assert_eq!(name(json!({"generateName": "a-"})), "a-xyz");
+        assert_eq!(name(json!({"generateName": "a-", "name": "b"})), "b");
+    }
+
+    /// Goal: what a decoder of typed objects refuses. Method: a table of object and refusal.
+    #[test]
+    fn metadata_of_another_shape_is_refused() {
+        let table = [
+            (
+                json!({"metadata": 7}),
+                Some("json: cannot unmarshal number into Go struct field .metadata of type ObjectMeta"),
+            ),
+            (
+                json!({"metadata": {"name": {}}}),
+                Some("json: cannot unmarshal object into Go struct field ObjectMeta.metadata.name of type string"),
+            ),
+            (
+                json!({"metadata": {"labels": {"a": true}}}),
+                Some("json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string"),
+            ),
+            (
+                json!({"metadata": {"finalizers": "x"}}),
+                Some(
+                    "json: cannot unmarshal string into Go struct field ObjectMeta.metadata.finalizers of type []string",
+                ),
+            ),
+            (json!({"metadata": null}), None),
+            (json!({}), None),
+            (json!({"metadata": {"labels": null, "annotations": {"a": null}, "finalizers": [], "uid": null}}), None),
+        ];
+        for (object, refusal) in table {
+            let object = object.as_object().expect("an object");
+            assert_eq!(check_shape(object).err().as_deref(), refusal);
+        }
+    }
+
+    #[test]
+    fn marking_an_object_for_deletion_counts_as_a_change() {
+        let mut object = json!({"metadata": {"generation": 4}}).as_object().expect("an object").clone();
+        mark_terminating(&mut object, "2026-01-01T00:00:00Z");
+        assert!(is_terminating(&object));
+        assert_eq!(
+            Value::Object(object),
+            json!({"metadata": {"generation": 5, "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "deletionGracePeriodSeconds": 0}})
+        );
+    }
+}

@@ -1,0 +1,347 @@
+//! Replaces and patches objects.
+//!
+//! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
+
+use http::StatusCode;
+use informer_core::wire::status::{Cause, Status};
+use serde_json::Value;
+
+use super::{
+    Answer, Place,
+    body::Object,
+    draft,
+    metadata::{self, Part},
+    options::Options,
+    patch::Patch,
+};
+use crate::{
+    app::App,
+    registry::ResourceType,
+    storage::{Expect, Txn, WriteError},
+};
+
+/// How often a write that named no version is tried when others come first.
+const ATTEMPTS_MAX: usize = 5;
+
+/// What the client wants of an object.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// This instead. Its name and namespace are those of the path.
+    Replace(Object),
+    /// The same with this done to it.
+    Patch(Patch),
+}
+
+/// What a change comes to.
+#[derive(Debug, PartialEq)]
+enum Plan {
+    /// Nothing: the object is as wanted.
+    Keep,
+    /// This is stored.
+    Put(Object),
+    /// The last finalizer is gone, so the object goes; this is its last content.
+    Delete(Object),
+}
+
+/// Makes the change and answers the object. When another write comes first, the change is made again to what that
+/// left; one that names a version then no longer fits.
+pub(super) async fn update(app: &App, place: &Place<'_>, change: &Change, options: Options) -> Result<Answer, Status> {
+    for _ in 0..ATTEMPTS_MAX {
+        let current = place.read(app).await?;
+        let plan = plan(place, &current.object, change)?;
+        let put = match &plan {
+            Plan::Keep => return Ok(Answer::stored(StatusCode::OK, &current.entry)),
+            Plan::Put(next) | Plan::Delete(next) if options.dry_run => {
+                return Ok(Answer::unstored(StatusCode::OK, place.ty, next.clone()));
+            }
+            Plan::Put(next) => Some(draft(place.ty, next)?),
+            Plan::Delete(_) => None,
+        };
+        let expect = Expect::At(current.entry.resource_version());
+        match app.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
+            Ok(written) => {
+                return Ok(match plan {
+                    Plan::Keep | Plan::Put(_) => Answer::stored(StatusCode::OK, &written.entry),
+                    Plan::Delete(last) => Answer::unstored(StatusCode::OK, place.ty, last),
+                });
+            }
+            Err(WriteError::Conflict { .. } | WriteError::Exists) => {}
+            Err(WriteError::NotFound) => return Err(place.not_found()),
+            Err(error @ WriteError::Storage(_)) => return Err(error.into()),
+        }
+    }
+    Err(place.modified())
+}
+
+fn plan(place: &Place<'_>, stored: &Object, change: &Change) -> Result<Plan, Status> {
+    let sent = match change {
+        Change::Replace(object) => {
+            check_uid(place, stored, object)?;
+            object.clone()
+        }
+        Change::Patch(patch) => {
+            let object = patch.apply(place.ty, stored)?;
+            check_patched(place, &object)?;
+            object
+        }
+    };
+    check_version(place, stored, &sent)?;
+    let next = metadata::prepare_update(place.ty, stored, sent, place.part)?;
+    if metadata::is_terminating(stored) && metadata::finalizers(&next).is_empty() && grace_seconds(stored) == 0 {
+        return Ok(Plan::Delete(next));
+    }
+    Ok(if next == *stored { Plan::Keep } else { Plan::Put(next) })
+}
+
+fn grace_seconds(object: &Object) -> u64 {
+    let grace = object.get("metadata").and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
+    grace.and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// An object of another uid is another object.
+fn check_uid(place: &Place<'_>, stored: &Object, object: &Object) -> Result<(), Status> {
+    let (wanted, found) = (metadata::text(object, "uid"), metadata::text(stored, "uid"));
+    if wanted.is_empty() || wanted == found {
+        return Ok(());
+    }
+    let ResourceType { group, plural, .. } = &**place.ty;
+    let text = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{plural}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+        place.key()
+    );
+    Err(Status::conflict(group, plural, place.name, &text))
+}
+
+/// A patch cannot move an object.
+fn check_patched(place: &Place<'_>, object: &Object) -> Result<(), Status> {
+    place.match_name(object)?;
+    let said = metadata::text(object, "namespace");
+    if place.ty.namespaced && !said.is_empty() && said != place.namespace {
+        return Err(Status::bad_request(format!(
+            "the namespace of the object ({said}) does not match the namespace on the request ({})",
+            place.namespace
+        )));
+    }
+    Ok(())
+}
+
+/// The version that the change is meant for, if it says one.
+fn check_version(place: &Place<'_>, stored: &Object, sent: &Object) -> Result<(), Status> {
+    let said = metadata::text(sent, "resourceVersion");
+    let ResourceType { group, plural, unconditional_update, .. } = &**place.ty;
+    let version = match said {
+        "" => 0,
+        digits => digits
+            .parse()
+            .map_err(|_| Status::unmapped(format!("strconv.ParseUint: parsing {digits:?}: invalid syntax")))?,
+    };
+    match version {
+        0 if *unconditional_update => Ok(()),
+        // The plural stands where other messages have the kind.
+        0 => Err(Status::invalid(
+            group,
+            plural,
+            place.name,
+            vec![Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update")],
+        )),
+        _ if said == metadata::text(stored, "resourceVersion") => Ok(()),
+        _ => Err(place.modified()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::Registry;
+
+    struct Case {
+        ty: Arc<ResourceType>,
+        stored: Value,
+        part: Part,
+    }
+
+    impl Case {
+        fn new(group: &str, plural: &str, stored: Value) -> Self {
+            let ty = Registry::builtin().find(group, "v1", plural).expect("a built-in type");
+            Self { ty, stored, part: Part::Main }
+        }
+
+        fn plan(&self, change: &Change) -> Result<Plan, (u16, String)> {
+            let place = Place { ty: &self.ty, namespace: "ns", name: "a", part: self.part };
+            plan(&place, &object(self.stored.clone()), change).map_err(|status| (status.code, status.message))
+        }
+
+        fn replace(&self, sent: Value) -> Result<Plan, (u16, String)> {
+            self.plan(&Change::Replace(object(sent)))
+        }
+
+        fn merge(&self, patch: Value) -> Result<Plan, (u16, String)> {
+            self.plan(&Change::Patch(Patch::Merge(patch)))
+        }
+    }
+
+    fn object(value: Value) -> Object {
+        value.as_object().expect("an object").clone()
+    }
+
+    fn put(plan: Result<Plan, (u16, String)>) -> Value {
+        match plan.expect("is accepted") {
+            Plan::Put(object) => Value::Object(object),
+            other @ (Plan::Keep | Plan::Delete(_)) => panic!("{other:?}"),
+        }
+    }
+
+    fn config_map() -> Case {
+        Case::new(
+            "",
+            "configmaps",
+            json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v"}, "metadata": {"name": "a", "namespace":
+                "ns", "uid": "u1", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "managedFields": [{"manager": "m"}]}}),
+        )
+    }
+
+    fn deployment() -> Case {
+        Case::new(
+            "apps",
+            "deployments",
+            json!({"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"replicas": 1}, "status": {"replicas": 1},
+                "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "7", "generation": 3}}),
+        )
+    }
+
+    fn metadata(mut members: Value) -> Value {
+        members["name"] = json!("a");
+        members["namespace"] = json!("ns");
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v"}, "metadata": members})
+    }
+
+    #[test]
+    fn what_the_server_set_may_be_left_out() {
+        let case = config_map();
+        assert_eq!(case.replace(metadata(json!({}))), Ok(Plan::Keep));
+        assert_eq!(case.replace(metadata(json!({"creationTimestamp": null, "uid": ""}))), Ok(Plan::Keep));
+        assert_eq!(case.merge(json!({})), Ok(Plan::Keep));
+        assert_eq!(case.merge(json!({"data": {"k": "v"}, "metadata": {"labels": null}})), Ok(Plan::Keep));
+    }
+
+    #[test]
+    fn a_change_keeps_identity_and_drops_nothing_that_was_sent() {
+        let next = put(config_map().merge(json!({"data": {"l": "w"}, "metadata": {"labels": {"x": "y"}}})));
+        assert_eq!(next["data"], json!({"k": "v", "l": "w"}));
+        assert_eq!(next["metadata"]["labels"], json!({"x": "y"}));
+        assert_eq!((&next["metadata"]["uid"], &next["metadata"]["resourceVersion"]), (&json!("u1"), &json!("7")));
+        assert!(next["metadata"].get("generation").is_none());
+    }
+
+    /// Goal: refusals of update and patch. Method: a table of metadata sent, code and text.
+    #[test]
+    fn writes_that_do_not_fit_are_refused() {
+        let modified = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply \
+                        your changes to the latest version and try again";
+        let table = [
+            (json!({"resourceVersion": "6"}), 409, modified.to_owned()),
+            (json!({"resourceVersion": "8"}), 409, modified.to_owned()),
+            (json!({"resourceVersion": "x"}), 500, "strconv.ParseUint: parsing \"x\": invalid syntax".to_owned()),
+            (
+                json!({"uid": "u2"}),
+                409,
+                "Operation cannot be fulfilled on configmaps \"a\": StorageError: invalid object, Code: 4, Key: \
+                 /registry/configmaps/ns/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in \
+                 precondition: u2, UID in object meta: u1"
+                    .to_owned(),
+            ),
+            (
+                json!({"creationTimestamp": "2020-01-01T00:00:00Z"}),
+                422,
+                "ConfigMap \"a\" is invalid: metadata.creationTimestamp: Invalid value: \"2020-01-01T00:00:00Z\": \
+                 field is immutable"
+                    .to_owned(),
+            ),
+        ];
+        for (sent, code, text) in table {
+            assert_eq!(config_map().replace(metadata(sent)), Err((code, text)));
+        }
+        let moved = [
+            (json!({"metadata": {"name": "b"}}), "the name of the object (b) does not match the name on the URL (a)"),
+            (
+                json!({"metadata": {"namespace": "other"}}),
+                "the namespace of the object (other) does not match the namespace on the request (ns)",
+            ),
+        ];
+        for (patch, text) in moved {
+            assert_eq!(config_map().merge(patch), Err((400, text.to_owned())));
+        }
+        assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "6"}})), Err((409, modified.to_owned())));
+        assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "7"}})), Ok(Plan::Keep));
+    }
+
+    #[test]
+    fn some_types_must_be_updated_at_a_version() {
+        let stored = json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "a",
+            "namespace": "ns", "resourceVersion": "7"}});
+        let case = Case::new("coordination.k8s.io", "leases", stored.clone());
+        let mut sent = stored;
+        sent["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
+        assert_eq!(
+            case.replace(sent),
+            Err((
+                422,
+                "leases.coordination.k8s.io \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be \
+                 specified for an update"
+                    .to_owned()
+            ))
+        );
+    }
+
+    #[test]
+    fn generation_counts_changes_of_the_desired_state() {
+        let generation = |patch: Value| put(deployment().merge(patch))["metadata"]["generation"].clone();
+        assert_eq!(generation(json!({"spec": {"replicas": 2}})), json!(4));
+        assert_eq!(generation(json!({"metadata": {"labels": {"a": "b"}}})), json!(3));
+        assert_eq!(generation(json!({"spec": {"replicas": 2}, "metadata": {"generation": 99}})), json!(4));
+    }
+
+    #[test]
+    fn status_is_written_by_its_subresource_alone() {
+        let mut case = deployment();
+        assert_eq!(case.merge(json!({"status": {"replicas": 9}})), Ok(Plan::Keep));
+        case.part = Part::Status;
+        let next = put(case.merge(json!({"status": {"replicas": 9}, "spec": {"replicas": 9}, "metadata": {"labels":
+            {"a": "b"}}})));
+        assert_eq!((&next["status"]["replicas"], &next["spec"]["replicas"]), (&json!(9), &json!(1)));
+        assert!(next["metadata"].get("labels").is_none());
+        assert_eq!(next["metadata"]["generation"], json!(3));
+        assert_eq!(put(case.merge(json!({"status": null}))).get("status"), None);
+    }
+
+    #[test]
+    fn finalizers_hold_a_deleted_object_until_the_last_is_gone() {
+        let mut case = config_map();
+        case.stored["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+        case.stored["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        case.stored["metadata"]["finalizers"] = json!(["x/y", "z"]);
+        let next = put(case.merge(json!({"metadata": {"finalizers": ["z"]}})));
+        assert_eq!(next["metadata"]["deletionTimestamp"], json!("2026-01-02T00:00:00Z"));
+        assert_eq!(
+            case.merge(json!({"metadata": {"finalizers": ["x/y", "z", "new", "er"]}})),
+            Err((
+                422,
+                "ConfigMap \"a\" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the \
+                 object is being deleted, found new finalizers []string{\"new\", \"er\"}"
+                    .to_owned()
+            ))
+        );
+        for patch in [json!({"metadata": {"finalizers": null}}), json!({"metadata": {"finalizers": []}})] {
+            match case.merge(patch) {
+                Ok(Plan::Delete(last)) => assert!(metadata::finalizers(&last).is_empty()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
