@@ -1,25 +1,27 @@
 //! The cache of one resource type: one writer, any number of readers, one state behind one lock.
 //!
-//! INVARIANT: the writer holds the lock for one event; a reader to clone the map or at most 64 `Arc<Event>`s.
-//! Selectors, encoding and waking happen outside.
+//! INVARIANT: the writer holds the lock for one event; a reader to clone the map or to take at most
+//! [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, waking and dropping happen
+//! outside.
 
 use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
+    mem,
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use informer_core::{Objects, Time};
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    cursor::{Cursor, Start},
+    buckets::{Buckets, Scope},
     entry::{Entry, Schema},
+    epoch::Epoch,
     event::{Change, Event},
-    filter::Filter,
-    interest::Waking,
+    interest::{Interest, Parked, Waking},
     limits::{Limits, Total},
-    stats::Stats,
+    reader::{Exact, Reader},
+    waiting::Waiting,
+    window::{Log, Window},
 };
 
 /// The position lies below what the window still has.
@@ -57,146 +59,215 @@ pub fn cache(schema: Arc<Schema>, limits: Limits) -> (Writer, Waking, Reader) {
 /// [`cache`], one of several that share `total`.
 #[must_use]
 pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Writer, Waking, Reader) {
-    todo!("{schema:?} {limits:?} {total:?}")
+    let state = State {
+        objects: Objects::new(),
+        window: Window::new(0, total.clone()),
+        buckets: Buckets::default(),
+        applied: 0,
+        epoch: Epoch::new(0),
+        events: 0,
+    };
+    let shared = Arc::new(Shared {
+        schema,
+        limits,
+        state: RwLock::new(state),
+        interest: Arc::default(),
+        waiting: Arc::default(),
+        exact: Mutex::default(),
+        counters: Counters::default(),
+    });
+    let waking = Waking::new(Arc::clone(&shared.interest));
+    let writer = Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), evicted: Vec::new() };
+    (writer, waking, Reader::new(shared))
+}
+
+/// What writer, readers and cursors share.
+pub(crate) struct Shared {
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) limits: Limits,
+    pub(crate) state: RwLock<State>,
+    pub(crate) interest: Arc<Interest>,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) exact: Mutex<Exact>,
+    pub(crate) counters: Counters,
+}
+
+/// The state behind the lock.
+pub(crate) struct State {
+    pub(crate) objects: Objects<Entry>,
+    pub(crate) window: Window,
+    pub(crate) buckets: Buckets,
+    /// Newest position taken in. Mirrored in [`Waiting`] once the lock is free.
+    pub(crate) applied: u64,
+    pub(crate) epoch: Arc<Epoch>,
+    /// Events taken in since the start.
+    pub(crate) events: u64,
+}
+
+/// Watchers by state.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) initial: AtomicU64,
+    pub(crate) live: AtomicU64,
+    pub(crate) expired: AtomicU64,
+}
+
+impl State {
+    /// The events a watcher of `scope` reads; `None` when it never joined.
+    pub(crate) fn log(&self, scope: &Scope) -> Option<&Log> {
+        match scope {
+            Scope::All => Some(&self.window.log),
+            Scope::Namespace(_) | Scope::Name(_) | Scope::Node(_) => self.buckets.get(scope).map(|bucket| &bucket.log),
+        }
+    }
+
+    /// Changes objects and position. `None` when nothing changed but the position.
+    fn take_in(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
+        let (got, is_event) = match &change {
+            Change::Put(entry) => (entry.resource_version(), true),
+            Change::Deleted { resource_version, .. } => (*resource_version, true),
+            Change::Progress(position) => (*position, false),
+        };
+        if is_event && got <= self.applied {
+            return Err(OutOfOrder { got, applied: self.applied });
+        }
+        self.applied = self.applied.max(got);
+        Ok(match change {
+            Change::Put(entry) => {
+                let previous = self.objects.insert(Arc::clone(&entry));
+                Some(Arc::new(Event::put(entry, previous, now)))
+            }
+            Change::Deleted { key, resource_version } => {
+                let last = self.objects.remove(&key);
+                last.map(|last| Arc::new(Event::deleted(last, resource_version, now)))
+            }
+            Change::Progress(_) => None,
+        })
+    }
+
+    /// Drops events until every bound holds, those last that open snapshots still need. Returns whether any went.
+    fn evict(&mut self, limits: &Limits, node_field: Option<usize>, now: Time, gone: &mut Vec<Arc<Event>>) {
+        while !self.window.fits(limits, now) {
+            let Some(oldest) = self.window.log.oldest().map(|event| event.resource_version) else { break };
+            let needed = self.epoch.oldest_needed(now).is_some_and(|position| position < oldest);
+            if needed && self.window.fits_snapshots(limits) {
+                break;
+            }
+            if needed {
+                self.epoch.cut_below(oldest);
+            }
+            let Some(event) = self.window.evict() else { break };
+            self.buckets.evict(&event, node_field);
+            gone.push(event);
+        }
+        self.window.measure(now);
+    }
 }
 
 /// The only writer. Dropping it closes the cache: open watches end cleanly.
-#[derive(Debug)]
-pub struct Writer {}
+pub struct Writer {
+    shared: Arc<Shared>,
+    total: Total,
+    /// Room kept between events; empty in between.
+    touched: Vec<Arc<Parked>>,
+    evicted: Vec<Arc<Event>>,
+}
 
 impl Writer {
     /// Starts a new epoch with the state listed at `resource_version`: window and exact states are dropped, open
-    /// watches end cleanly, resumes below get [`Expired`].
+    /// watches end cleanly, resumes below get [`Expired`]. Cost: one wake-up a watcher.
     pub fn reset(&mut self, objects: Objects<Entry>, resource_version: u64, now: Time) {
-        todo!("{objects:?} {resource_version} {now}")
+        let number = self.shared.state.read().epoch.number + 1;
+        let mut window = Window::new(resource_version, self.total.clone());
+        window.measure(now);
+        let buckets = Buckets::default();
+        let epoch = Epoch::new(number);
+        let old = {
+            let state = &mut *self.shared.state.write();
+            state.epoch.end();
+            let events = state.events;
+            mem::replace(state, State { objects, window, buckets, applied: resource_version, epoch, events })
+        };
+        self.touched.extend(old.buckets.everybody());
+        drop(old);
+        let _dropped_outside = self.shared.exact.lock().clear();
+        self.shared.interest.touch(&mut self.touched);
+        self.shared.waiting.reach(resource_version);
     }
 
-    /// Takes one change in, in commit order. Cost: O(log n), whoever watches.
+    /// Takes one change in, in commit order. Returns the event, or `None` when only the position moved: for progress,
+    /// and for the deletion of an object that is not there. Cost: O(log n) and four look-ups, whoever watches.
     ///
     /// # Errors
     /// [`OutOfOrder`] when it does not follow; the state is unchanged.
     pub fn apply(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
-        todo!("{change:?} {now}")
+        let Self { shared, touched, evicted, .. } = self;
+        let node_field = shared.schema.node_field;
+        let (event, applied, lost) = {
+            let state = &mut *shared.state.write();
+            let event = state.take_in(change, now)?;
+            if let Some(event) = &event {
+                state.events += 1;
+                state.window.push(Arc::clone(event));
+                state.buckets.push(event, node_field, |parked| touched.push(Arc::clone(parked)));
+            }
+            state.evict(&shared.limits, node_field, now, evicted);
+            (event, state.applied, state.window.log.lost())
+        };
+        shared.forget(evicted, lost);
+        // First the waiting reads: they are who is waiting for an answer.
+        shared.waiting.reach(applied);
+        shared.interest.touch(touched);
+        Ok(event)
     }
 
     /// Drops events that are too old. Call every few seconds while nothing happens.
     pub fn trim(&mut self, now: Time) {
-        todo!("{now}")
+        let lost = {
+            let state = &mut *self.shared.state.write();
+            state.evict(&self.shared.limits, self.shared.schema.node_field, now, &mut self.evicted);
+            state.window.log.lost()
+        };
+        self.shared.forget(&mut self.evicted, lost);
     }
 
-    /// Ends the cache: watches end cleanly, waits fail.
+    /// Ends the cache: watches end cleanly, waits fail. Reads of what is there still work.
     pub fn close(&mut self) {
-        todo!()
+        {
+            let state = &mut *self.shared.state.write();
+            state.epoch.end();
+            self.touched.extend(state.buckets.everybody());
+        }
+        self.shared.waiting.close();
+        self.shared.interest.touch(&mut self.touched);
+        self.shared.interest.close();
     }
 }
 
-/// One state of all objects. Holds no lock. While it lives, the window keeps the events after it within
-/// [`Limits::snapshot_bytes_max`].
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// The objects.
-    pub objects: Objects<Entry>,
-    /// What a LIST of this state says.
-    pub resource_version: u64,
-    /// The history it belongs to.
-    pub epoch: u64,
-}
-
-impl Snapshot {
-    /// Whether it became too expensive to keep: its reader must be cut, with anything but a clean end.
-    #[must_use]
-    pub fn is_cut(&self) -> bool {
-        todo!()
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
-/// Reads the cache. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Reader {}
-
-impl Reader {
-    /// The schema the cache was made with.
-    #[must_use]
-    pub fn schema(&self) -> &Arc<Schema> {
-        todo!()
-    }
-
-    /// The newest position taken in; zero before the first listing.
-    #[must_use]
-    pub fn applied(&self) -> u64 {
-        todo!()
-    }
-
-    /// The oldest position a watch of everything can resume from.
-    #[must_use]
-    pub fn oldest(&self) -> u64 {
-        todo!()
-    }
-
-    /// The state now. Cost: one reference count under the lock.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        todo!()
-    }
-
-    /// One object now.
-    #[must_use]
-    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
-        todo!("{key}")
-    }
-
-    /// The state at `resource_version`: the greatest one not above it. A position ahead of [`Self::applied`] is for the
-    /// caller to wait for; here it gives the state now. Cost: undoing the events since; the last sixteen results are
-    /// kept.
-    ///
-    /// # Errors
-    /// [`Expired`] below the window or the epoch.
-    pub fn at(&self, resource_version: u64) -> Result<Snapshot, Expired> {
-        todo!("{resource_version}")
-    }
-
-    /// Keeps `resource_version` readable by [`Self::at`] until `until`, within [`Limits::snapshot_bytes_max`]: for the
-    /// next page of a listing.
-    pub fn hold(&self, resource_version: u64, until: Time) {
-        todo!("{resource_version} {until}")
-    }
-
-    /// Opens a cursor.
-    ///
-    /// # Errors
-    /// [`Expired`] when the changes after the start are no longer known.
-    pub fn cursor(&self, start: Start, filter: Arc<Filter>) -> Result<Cursor, Expired> {
-        todo!("{start:?} {filter:?}")
-    }
-
-    /// Resolves once the cache is listed and has taken in `resource_version`. Cancel safe.
-    #[must_use]
-    pub fn reached(&self, resource_version: u64) -> Reached {
-        todo!("{resource_version}")
-    }
-
-    /// How far back the window reaches, as of the last change or trim; `None` while nothing was evicted. Bookmarks go
-    /// out at least every third of it.
-    #[must_use]
-    pub fn covers(&self) -> Option<Duration> {
-        todo!()
-    }
-
-    /// Counters and gauges.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        todo!()
+impl Shared {
+    /// Lets go of what the window no longer reaches, without the lock.
+    fn forget(&self, evicted: &mut Vec<Arc<Event>>, lost: u64) {
+        if !evicted.is_empty() {
+            evicted.clear();
+            let _dropped_outside = self.exact.lock().remove_below(lost);
+        }
     }
 }
 
-/// Waits for a position; see [`Reader::reached`].
-#[derive(Debug)]
-pub struct Reached {}
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Writer({})", self.shared.schema.kind)
+    }
+}
 
-impl Future for Reached {
-    type Output = Result<(), Closed>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        todo!("{cx:?}")
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cache({} at {})", self.schema.kind, self.waiting.applied())
     }
 }

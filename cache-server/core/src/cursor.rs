@@ -1,12 +1,25 @@
-//! One watcher's place in the history: in the initial snapshot, live, or expired.
+//! One watcher's place in the history: in the initial snapshot, live, or over.
 //!
-//! INVARIANT: its memory does not depend on objects, events or other watchers. INVARIANT: a position is only told when
-//! nothing before it is unread.
+//! INVARIANT: its memory does not depend on objects, events or other watchers. INVARIANT: a position is told only when
+//! nothing before it is unread. INVARIANT: the initial state is never called complete at a position that cannot be
+//! resumed from.
 
-use std::task::Context;
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+    task::Context,
+};
 
 use crate::{
-    cache::{Expired, Snapshot},
+    buckets::Scope,
+    cache::{Expired, Shared, State},
+    epoch::Epoch,
+    event::{Event, EventKind},
+    filter::Filter,
+    interest::{Parked, Place},
+    limits::{EVENTS_PER_LOCK, LOOKED_AT_PER_STEP},
+    page::Walk,
+    reader::Snapshot,
     slices::{Budget, Slices},
 };
 
@@ -27,8 +40,8 @@ pub enum Step {
     /// The cursor moved; slices may have been pushed, or nothing matched so far. Step again, perhaps after letting
     /// others run.
     Sent,
-    /// The initial state is complete at this position, which can be resumed from: the end bookmark goes here, before
-    /// the next step. Comes once, and only for [`Start::Initial`].
+    /// The initial state is complete at this position, which can be resumed from: the end bookmark goes behind what was
+    /// pushed, before the next step. Comes once, and only for [`Start::Initial`].
     InitialDone(u64),
     /// Nothing to do. The waker given is called at the next change that may concern the filter.
     Wait,
@@ -41,30 +54,258 @@ pub enum Step {
 /// One watcher's place. Pulls: nothing is queued for it. At most about 1 KiB with everything it owns, whatever the
 /// number of objects.
 #[derive(Debug)]
-pub struct Cursor {}
+pub struct Cursor {
+    shared: Arc<Shared>,
+    epoch: Arc<Epoch>,
+    filter: Arc<Filter>,
+    scope: Scope,
+    /// Of the scope's bucket; `None` when the history was over before it was joined.
+    parked: Option<Arc<Parked>>,
+    place: Option<Place>,
+    /// Everything that matches at or below was pushed.
+    position: u64,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Sends a frozen state; its events are kept meanwhile.
+    Initial(Walk),
+    /// Follows the bucket.
+    Live,
+    /// Says the same for ever.
+    Over(Step),
+}
+
+/// What was read under the lock.
+enum Read {
+    Events,
+    AtHead,
+    Over(Step),
+}
 
 impl Cursor {
+    pub(crate) fn open(shared: Arc<Shared>, start: Start, filter: Arc<Filter>) -> Result<Self, Expired> {
+        let scope = filter.scope();
+        let (epoch, position) = match &start {
+            Start::Initial(snapshot) => (Arc::clone(snapshot.history()), snapshot.resource_version),
+            Start::After(position) => (Arc::clone(&shared.state.read().epoch), *position),
+        };
+        shared.counters.live.fetch_add(1, Ordering::Relaxed);
+        let mut cursor = Self { shared, epoch, filter, scope, parked: None, place: None, position, phase: Phase::Live };
+        cursor.join()?;
+        match start {
+            Start::Initial(snapshot) => cursor.enter(Phase::Initial(Walk::new(snapshot, Arc::clone(&cursor.filter)))),
+            Start::After(_) => {}
+        }
+        Ok(cursor)
+    }
+
+    /// Joins the scope's bucket, so that its events are kept from `position` on. Does nothing in a history that is over.
+    fn join(&mut self) -> Result<(), Expired> {
+        let expired = |state: &State| Expired { asked: self.position, oldest: state.window.log.lost() };
+        if self.scope == Scope::All {
+            // Watching everything changes nothing in the state.
+            let state = self.shared.state.read();
+            if self.position < state.window.log.lost() && !self.epoch.ended() {
+                return Err(expired(&state));
+            }
+            self.parked = Some(Arc::clone(&state.buckets.all));
+            return Ok(());
+        }
+        let state = &mut *self.shared.state.write();
+        if !self.epoch.ended() {
+            // A start in the future must not hide events from a bucket that others share.
+            let position = self.position.min(state.applied);
+            let node_field = self.shared.schema.node_field;
+            let parked = state.buckets.join(&self.scope, position, &state.window.log, node_field);
+            self.parked = Some(parked.ok_or_else(|| expired(state))?);
+        }
+        Ok(())
+    }
+
     /// Pushes what comes next into `out`, within `budget`. Without a context, [`Step::Wait`] registers nothing.
     /// Cost: short read locks; selectors and slices are done outside.
     pub fn step(&mut self, budget: Budget, out: &mut Slices, cx: Option<&mut Context<'_>>) -> Step {
-        todo!("{budget:?} {out:?} {cx:?}")
+        let step = match &mut self.phase {
+            Phase::Over(step) => return *step,
+            Phase::Initial(walk) => {
+                if self.epoch.ended() {
+                    Step::EpochEnded
+                } else if walk.snapshot().is_cut() {
+                    Step::Expired(Expired { asked: self.position, oldest: self.shared.state.read().window.log.lost() })
+                } else {
+                    let more = walk.step(|entry| {
+                        out.push(entry.added());
+                        !out.reached(budget)
+                    });
+                    if more { Step::Sent } else { self.finish_initial() }
+                }
+            }
+            Phase::Live => self.follow(budget, out, cx),
+        };
+        match step {
+            Step::Sent | Step::Wait => {}
+            Step::InitialDone(_) => self.enter(Phase::Live),
+            Step::EpochEnded => self.enter(Phase::Over(step)),
+            Step::Expired(_) => {
+                self.shared.counters.expired.fetch_add(1, Ordering::Relaxed);
+                self.enter(Phase::Over(step));
+            }
+        }
+        step
     }
 
-    /// The position a bookmark may carry now, or `None` while something is unread or the initial state is incomplete.
-    /// Write it before the next step.
+    /// The last object was pushed: complete, if the events since are still there.
+    fn finish_initial(&self) -> Step {
+        let state = self.shared.state.read();
+        match state.log(&self.scope) {
+            Some(_) | None if self.epoch.ended() => Step::EpochEnded,
+            Some(log) if log.lost() <= self.position => Step::InitialDone(self.position),
+            // What is told is where a watch of anything could resume.
+            Some(_) | None => Step::Expired(Expired { asked: self.position, oldest: state.window.log.lost() }),
+        }
+    }
+
+    fn follow(&mut self, budget: Budget, out: &mut Slices, mut cx: Option<&mut Context<'_>>) -> Step {
+        let before = out.bytes();
+        let mut looked = 0;
+        let mut batch = [const { None }; EVENTS_PER_LOCK];
+        while looked < LOOKED_AT_PER_STEP {
+            if out.reached(budget) {
+                return Step::Sent;
+            }
+            // What goes beyond the budget would be read again.
+            let room = (budget.slices - out.len()).min(EVENTS_PER_LOCK);
+            let sent = out.bytes() != before;
+            match self.read(&mut batch[..room], if sent { None } else { cx.as_deref_mut() }) {
+                Read::Events => {}
+                Read::AtHead => return if sent { Step::Sent } else { Step::Wait },
+                Read::Over(step) => return step,
+            }
+            for event in batch.iter_mut().map_while(Option::take) {
+                if !out.reached(budget) {
+                    self.push(&event, out);
+                    self.position = event.resource_version;
+                    looked += 1;
+                }
+            }
+        }
+        Step::Sent
+    }
+
+    /// Takes the next events of the bucket, or parks when there are none.
+    fn read(&mut self, batch: &mut [Option<Arc<Event>>], cx: Option<&mut Context<'_>>) -> Read {
+        let (read, _dropped_outside) = {
+            let state = self.shared.state.read();
+            let log = match state.log(&self.scope) {
+                Some(log) if !self.epoch.ended() => log,
+                Some(_) | None => return Read::Over(Step::EpochEnded),
+            };
+            if self.position < log.lost() {
+                let oldest = state.window.log.lost();
+                return Read::Over(Step::Expired(Expired { asked: self.position, oldest }));
+            }
+            let mut events = log.after(self.position);
+            let mut count = 0;
+            for (place, event) in batch.iter_mut().zip(&mut events) {
+                *place = Some(Arc::clone(event));
+                count += 1;
+            }
+            if 0 < count {
+                (Read::Events, None)
+            } else {
+                // Nothing unread in the bucket: what happened elsewhere up to here is no concern of this watcher.
+                self.position = self.position.max(state.applied);
+                let old = cx.zip(self.parked.as_ref());
+                (Read::AtHead, old.and_then(|(cx, parked)| parked.park(&mut self.place, cx.waker())))
+            }
+        };
+        read
+    }
+
+    /// Pushes `event` as this watcher sees it: objects enter and leave the selector.
+    fn push(&self, event: &Event, out: &mut Slices) {
+        let before = event.previous.as_ref().filter(|previous| self.filter.matches(previous));
+        let now = event.kind != EventKind::Deleted && self.filter.matches(&event.object);
+        match (before, now) {
+            (None, false) => {}
+            (None, true) => out.push(event.object.added()),
+            (Some(_), true) => event.object.modified(out),
+            (Some(previous), false) => previous.deleted(event.digits.clone(), out),
+        }
+    }
+
+    /// The position a bookmark may carry now, or `None` while something is unread, the initial state is incomplete, the
+    /// start lies ahead of the cache, or the cursor is over. Write it before the next step.
     pub fn bookmark(&mut self) -> Option<u64> {
-        todo!()
+        match self.phase {
+            Phase::Live => {}
+            Phase::Initial(_) | Phase::Over(_) => return None,
+        }
+        let state = self.shared.state.read();
+        let log = state.log(&self.scope).filter(|_| !self.epoch.ended())?;
+        let at_head = log.lost() <= self.position && log.after(self.position).next().is_none();
+        if !at_head || state.applied < self.position {
+            return None;
+        }
+        self.position = state.applied;
+        Some(self.position)
     }
 
-    /// Everything that matches at or below was pushed. The start's position during the initial state.
+    /// Everything that matches at or below was pushed. The snapshot's position during the initial state.
     #[must_use]
-    pub fn position(&self) -> u64 {
-        todo!()
+    pub const fn position(&self) -> u64 {
+        self.position
     }
 
     /// Whether the initial state is still being sent.
     #[must_use]
-    pub fn is_initial(&self) -> bool {
-        todo!()
+    pub const fn is_initial(&self) -> bool {
+        matches!(self.phase, Phase::Initial(_))
+    }
+
+    /// Changes the phase and what is counted. Lets the snapshot go.
+    fn enter(&mut self, phase: Phase) {
+        if let Some(counter) = self.counter() {
+            counter.fetch_sub(1, Ordering::Relaxed);
+        }
+        drop(mem::replace(&mut self.phase, phase));
+        if let Some(counter) = self.counter() {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if matches!(self.phase, Phase::Over(_)) {
+            self.leave();
+        }
+    }
+
+    fn counter(&self) -> Option<&std::sync::atomic::AtomicU64> {
+        match self.phase {
+            Phase::Initial(_) => Some(&self.shared.counters.initial),
+            Phase::Live => Some(&self.shared.counters.live),
+            Phase::Over(_) => None,
+        }
+    }
+
+    /// Leaves the bucket; the last watcher takes it along.
+    fn leave(&mut self) {
+        let Some(parked) = self.parked.take() else { return };
+        drop(parked.leave(self.place.take()));
+        if self.scope != Scope::All {
+            let state = &mut *self.shared.state.write();
+            // Buckets of a later history are not ours.
+            if Arc::ptr_eq(&state.epoch, &self.epoch) {
+                state.buckets.leave(&self.scope);
+            }
+        }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        if let Some(counter) = self.counter() {
+            counter.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.leave();
     }
 }

@@ -1,14 +1,22 @@
 //! One object and its bytes on the wire, made once.
 //!
-//! INVARIANT: `line` is `{"type":"ADDED","object":{"kind":K,"apiVersion":V,<other members>}}\n` on one line, with
-//! `metadata.resourceVersion` present exactly once.
+//! INVARIANT: the line is `{"type":"ADDED","object":{"kind":K,"apiVersion":V,<other members>}}` and a newline, compact,
+//! with `metadata.resourceVersion` present exactly once. Everything else an entry knows are places in it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use bytes::Bytes;
-use informer_core::Keyed;
+use informer_core::{
+    Keyed,
+    object::{self, Meta},
+    wire::watch_event::{ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD, TAIL},
+};
 
 use crate::slices::Slices;
+
+mod draft;
+
+pub use draft::{Draft, EntryError};
 
 /// What a cache needs to know of a resource type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,143 +44,332 @@ pub struct Field {
     pub absent: String,
 }
 
-/// Why bytes are no object.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
-    /// Not one JSON object with a metadata object.
-    #[error("not a JSON object with metadata")]
-    NotAnObject,
-    /// No `metadata.name`.
-    #[error("the object has no name")]
-    NoName,
-    /// A name or namespace with `/` or control characters cannot be a key.
-    #[error("the object's name or namespace cannot be a key")]
-    BadName,
-    /// Longer than [`informer_core::limits::OBJECT_BYTES_MAX`].
-    #[error("the object has {bytes} bytes")]
-    TooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-}
-
-/// An object on its way into storage: canonical text without the digits of its resourceVersion.
-#[derive(Debug)]
-pub struct Draft {}
-
-impl Draft {
-    /// Reads `object`, one JSON object with its members in any order; kind and apiVersion become those of `schema`, the
-    /// resourceVersion is whatever [`Self::commit`] says. Cost: one pass and one copy; white space goes.
-    ///
-    /// # Errors
-    /// [`EntryError`]; never with the object's content.
-    pub fn new(schema: &Schema, object: &[u8]) -> Result<Self, EntryError> {
-        todo!("{schema:?} {object:?}")
-    }
-
-    /// `namespace/name`, or `name` when there is no namespace.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        todo!()
-    }
-
-    /// Whether committing would change nothing but the resourceVersion: such an update is no event.
-    #[must_use]
-    pub fn same_content(&self, entry: &Entry) -> bool {
-        todo!("{entry:?}")
-    }
-
-    /// The entry at `resource_version`. Cost: one allocation of the line's size and one for the entry.
-    #[must_use]
-    pub fn commit(self, resource_version: u64) -> Arc<Entry> {
-        todo!("{resource_version}")
-    }
-}
-
 /// One object at one resourceVersion. Never changes; shared by everything that knows the object.
-#[derive(Debug)]
-pub struct Entry {}
+pub struct Entry {
+    /// The line, then the values of fields that do not stand in it as they are: escaped or absent ones.
+    text: Bytes,
+    line_len: u32,
+    /// Behind kind and apiVersion and their commas.
+    rest_at: u32,
+    /// Digits of the resourceVersion, uid, and the whole map of labels.
+    digits: Span,
+    uid: Span,
+    labels: Span,
+    /// As in [`Schema::fields`].
+    fields: Box<[Span]>,
+    key: Box<str>,
+    /// Where in the key the name begins.
+    name_at: u32,
+    builtin: bool,
+    resource_version: u64,
+}
+
+/// A place in an entry's text. Empty ones stand at zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    end: u32,
+}
 
 impl Entry {
     /// `""` for cluster-scoped objects.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        todo!()
+        self.key.get(..(self.name_at as usize).saturating_sub(1)).unwrap_or_default()
     }
 
     /// The name without the namespace.
     #[must_use]
     pub fn name(&self) -> &str {
-        todo!()
+        self.key.get(self.name_at as usize..).unwrap_or_default()
     }
 
-    /// `""` when there is none.
+    /// As it stands in the object; `""` when there is none.
     #[must_use]
     pub fn uid(&self) -> &str {
-        todo!()
+        self.str(self.uid)
     }
 
     /// The object's own position.
     #[must_use]
-    pub fn resource_version(&self) -> u64 {
-        todo!()
+    pub const fn resource_version(&self) -> u64 {
+        self.resource_version
     }
 
     /// Its digits, shared.
     #[must_use]
     pub fn digits(&self) -> Bytes {
-        todo!()
+        self.slice(self.digits.start, self.digits.end)
     }
 
-    /// A label's value.
+    /// A label's value. Cost: reads the labels up to it, not the body.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
-        todo!("{key}")
+        object::label(self.bytes(self.labels), key)
     }
 
     /// The value of a selectable field by its place in [`Schema::fields`]; `""` when the place does not exist.
     #[must_use]
     pub fn field(&self, place: usize) -> &str {
-        todo!("{place}")
+        self.fields.get(place).map_or("", |&span| self.str(span))
     }
 
     /// The object itself: `{"kind":…}`, no newline. Shared, not copied.
     #[must_use]
     pub fn object(&self) -> Bytes {
-        todo!()
+        self.slice(HEAD, self.object_end())
     }
 
     /// The whole ADDED line. Shared, not copied.
     #[must_use]
     pub fn added(&self) -> Bytes {
-        todo!()
+        self.slice(0, self.line_len)
     }
 
     /// Pushes the MODIFIED line: a head and the rest.
     pub fn modified(&self, out: &mut Slices) {
-        todo!("{out:?}")
+        out.push_static(MODIFIED_HEAD);
+        out.push(self.slice(HEAD, self.line_len));
     }
 
     /// Pushes the DELETED line: this content with `digits` as its resourceVersion.
     pub fn deleted(&self, digits: Bytes, out: &mut Slices) {
-        todo!("{out:?} {digits:?}")
+        out.push_static(DELETED_HEAD);
+        out.push(self.slice(HEAD, self.digits.start));
+        out.push(digits);
+        out.push(self.slice(self.digits.end, self.line_len));
     }
 
     /// Pushes an item of a LIST, with a comma before it unless it is the first. Items of built-in types have no kind and
     /// apiVersion.
     pub fn item(&self, first: bool, out: &mut Slices) {
-        todo!("{out:?} {first}")
+        if self.builtin {
+            out.push_static(if first { b"{" } else { b",{" });
+            out.push(self.slice(self.rest_at, self.object_end()));
+        } else {
+            out.push_static(if first { b"" } else { b"," });
+            out.push(self.object());
+        }
     }
 
     /// Memory of the entry, in bytes, with its line.
     #[must_use]
     pub fn cost(&self) -> usize {
-        todo!()
+        size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS
+    }
+
+    const fn object_end(&self) -> u32 {
+        self.line_len - LINE_TAIL
+    }
+
+    fn slice(&self, start: u32, end: u32) -> Bytes {
+        self.text.slice(start as usize..end as usize)
+    }
+
+    fn bytes(&self, span: Span) -> &[u8] {
+        self.text.get(span.start as usize..span.end as usize).unwrap_or_default()
+    }
+
+    fn str(&self, span: Span) -> &str {
+        std::str::from_utf8(self.bytes(span)).expect("a draft is UTF-8 and spans lie between ASCII")
     }
 }
 
 impl Keyed for Entry {
     fn key(&self) -> &str {
-        todo!()
+        &self.key
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    /// Never the body.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.key, self.resource_version)
+    }
+}
+
+impl Span {
+    fn new(start: usize, end: usize) -> Self {
+        let place = |at| u32::try_from(at).expect("an object is shorter than 4 GiB");
+        if start == end { Self::default() } else { Self { start: place(start), end: place(end) } }
+    }
+
+    const fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+}
+
+/// Lengths of the line's ends. The heads differ per type of event, the tail does not.
+const HEAD: u32 = ADDED_HEAD.len() as u32;
+const LINE_TAIL: u32 = TAIL.len() as u32;
+
+/// The allocator's share for line, key, fields, reference counts, and the place in the map of objects.
+const ALLOCATIONS: usize = 112;
+
+/// Reads of a draft's own text cannot fail, but what a client sends can: the callers decide.
+fn read_meta(body: &[u8]) -> Result<Meta<'_>, EntryError> {
+    Meta::read(body).map_err(|_| EntryError::NotAnObject)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn schema(builtin: bool) -> Schema {
+        let field = |label: &str, path: &str, absent: &str| Field {
+            label: label.into(),
+            path: path.into(),
+            absent: absent.into(),
+        };
+        Schema {
+            kind: "Pod".into(),
+            api_version: "v1".into(),
+            builtin,
+            fields: vec![
+                field("spec.nodeName", "spec.nodeName", ""),
+                field("spec.host", "spec.nodeName", ""),
+                field("spec.hostNetwork", "spec.hostNetwork", "false"),
+                field("status.phase", "status.phase", ""),
+            ],
+            node_field: Some(0),
+        }
+    }
+
+    fn entry(object: &str, resource_version: u64) -> Arc<Entry> {
+        Draft::new(&schema(true), object.as_bytes()).expect(object).commit(resource_version)
+    }
+
+    fn text(pushed: impl FnOnce(&mut Slices)) -> String {
+        let mut out = Slices::new();
+        pushed(&mut out);
+        out.iter().map(|slice| std::str::from_utf8(slice).expect("UTF-8")).collect()
+    }
+
+    /// Goal: any member order, spacing and earlier resourceVersion give the one canonical line. Method: golden text.
+    #[test]
+    fn an_object_becomes_its_canonical_line() {
+        let line = r#"{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","name":"a","namespace":"b"},"spec":{"x":[1, 2]}}}"#.replace(", 2", ",2") + "\n";
+        for object in [
+            r#"{"metadata":{"name":"a","namespace":"b"},"spec":{"x":[1,2]}}"#,
+            r#"{"apiVersion":"v9","metadata":{"name":"a","namespace":"b"},"spec":{"x":[1,2]},"kind":"Nod"}"#,
+            r#"{"kind":"Pod","metadata":{"resourceVersion":"123456","name":"a","namespace":"b"},"spec":{"x":[1,2]}}"#,
+            r#"{"metadata":{"resourceVersion":"","name":"a","resourceVersion":"5","namespace":"b"},"spec":{"x":[1,2]}}"#,
+            "\n{ \"metadata\" : {\t\"name\": \"a\",\r\n\"namespace\":\"b\" },\n \"spec\":{\"x\" : [ 1 , 2 ] } } ",
+            r#"{"\u006betadata":1,"metadata":{"name":"a","namespace":"b"},"spec":{"x":[1,2]}}"#,
+        ] {
+            let odd = object.contains("etadata\":1");
+            let expected = if odd { line.replace(r#""metadata""#, r#""ketadata":1,"metadata""#) } else { line.clone() };
+            assert_eq!(entry(object, 7).added(), expected.as_bytes(), "{object}");
+        }
+    }
+
+    #[test]
+    fn white_space_in_strings_stays() {
+        let entry = entry(r#"{"metadata":{"name":"a","annotations":{"x":" \" : \\"}}}"#, 7);
+        let expected = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","name":"a","annotations":{"x":" \" : \\"}}}"#;
+        assert_eq!(entry.object(), expected.as_bytes());
+    }
+
+    /// Goal: the digits of a deletion stand in the place of the content's, whatever their number. Method: parse it.
+    #[test]
+    fn heads_and_digits_are_swapped_and_nothing_else_changes() {
+        for resource_version in [1, 99, 1_844_674_407_370_955] {
+            let entry =
+                entry(r#"{"metadata":{"name":"a","resourceVersion":"3"},"spec":{"nodeName":"n"}}"#, resource_version);
+            let object = json!({
+                "kind": "Pod", "apiVersion": "v1", "spec": {"nodeName": "n"},
+                "metadata": {"name": "a", "resourceVersion": resource_version.to_string()},
+            });
+            let read = |line: &str| serde_json::from_str::<Value>(line).expect("a line is JSON");
+            assert_eq!(read(&text(|out| out.push(entry.added()))), json!({"type": "ADDED", "object": object}));
+            assert_eq!(read(&text(|out| entry.modified(out))), json!({"type": "MODIFIED", "object": object}));
+            for digits in ["9", "10000000000"] {
+                let mut gone = object.clone();
+                gone["metadata"]["resourceVersion"] = json!(digits);
+                let line = text(|out| entry.deleted(Bytes::from(digits), out));
+                assert_eq!(read(&line), json!({"type": "DELETED", "object": gone}));
+                assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
+            }
+            assert_eq!((entry.field(0), entry.field(1)), ("n", "n"), "behind the digits");
+            assert_eq!(entry.digits(), resource_version.to_string());
+        }
+    }
+
+    #[test]
+    fn items_of_custom_types_keep_their_kind() {
+        let object = r#"{"metadata":{"name":"a"}}"#;
+        for (builtin, first, expected) in [
+            (true, true, r#"{"metadata":{"resourceVersion":"7","name":"a"}}"#),
+            (true, false, r#",{"metadata":{"resourceVersion":"7","name":"a"}}"#),
+            (false, true, r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","name":"a"}}"#),
+            (false, false, r#",{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","name":"a"}}"#),
+        ] {
+            let entry = Draft::new(&schema(builtin), object.as_bytes()).expect("an object").commit(7);
+            assert_eq!(text(|out| entry.item(first, out)), expected);
+        }
+    }
+
+    #[test]
+    fn what_selectors_read_is_found_on_arrival() {
+        let entry = entry(
+            r#"{"spec":{"containers":[{"nodeName":"no"}],"nodeName":"n\u002d1"},"status":{"phase":"Running"},
+                "metadata":{"uid":"u","labels":{"app":"x","b/c":"\"y\""},"namespace":"ns","name":"p"}}"#,
+            12,
+        );
+        assert_eq!((entry.key(), entry.namespace(), entry.name(), entry.uid()), ("ns/p", "ns", "p", "u"));
+        assert_eq!((entry.label("app").as_deref(), entry.label("b/c").as_deref()), (Some("x"), Some("\"y\"")));
+        assert_eq!(entry.label("none"), None);
+        assert_eq!((entry.field(0), entry.field(2), entry.field(3)), ("n-1", "false", "Running"));
+        assert_eq!(entry.field(9), "");
+        let bare = self::entry(
+            r#"{"metadata":{"name":"p"},"spec":{"nodeName":null,"hostNetwork":true},"status":{"phase":{}}}"#,
+            1,
+        );
+        assert_eq!((bare.field(0), bare.field(2), bare.field(3), bare.uid()), ("", "true", "", ""));
+        assert_eq!((bare.key(), bare.namespace(), bare.name(), bare.label("a")), ("p", "", "p", None));
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for (object, error) in [
+            ("", EntryError::NotAnObject),
+            ("null", EntryError::NotAnObject),
+            ("{}", EntryError::NotAnObject),
+            (r#"{"metadata":[]}"#, EntryError::NotAnObject),
+            (r#"{"metadata":{"name":"a"}"#, EntryError::NotAnObject),
+            (r#"{"metadata":{"name":"a"}} x"#, EntryError::NotAnObject),
+            (r#"{"metadata":{"name":"a"},"metadata":{"name":"b"}}"#, EntryError::NotAnObject),
+            (r#"{"metadata":{"namespace":"b"}}"#, EntryError::NoName),
+            (r#"{"metadata":{"name":""}}"#, EntryError::NoName),
+            (r#"{"metadata":{"name":"a/b"}}"#, EntryError::BadName),
+            (r#"{"metadata":{"name":"a\u0000"}}"#, EntryError::BadName),
+            (r#"{"metadata":{"name":"a","namespace":"b/c"}}"#, EntryError::BadName),
+        ] {
+            assert_eq!(Draft::new(&schema(true), object.as_bytes()).err(), Some(error), "{object}");
+        }
+        assert_eq!(
+            Draft::new(&schema(true), b"{\"metadata\":{\"name\":\"\xff\"}}").err(),
+            Some(EntryError::NotAnObject)
+        );
+    }
+
+    #[test]
+    fn a_draft_knows_whether_it_changes_anything() {
+        let stored = entry(r#"{"metadata":{"name":"a","resourceVersion":"1"},"spec":{}}"#, 99);
+        let same =
+            |object: &str| Draft::new(&schema(true), object.as_bytes()).expect("an object").same_content(&stored);
+        assert!(same(r#"{"metadata":{"name":"a","resourceVersion":"99"},"spec":{}}"#));
+        assert!(same(r#"{ "kind": "Pod", "metadata": {"name":"a","resourceVersion":"5"},"spec":{}}"#));
+        assert!(!same(r#"{"metadata":{"name":"a","resourceVersion":"99"},"spec":{"x":1}}"#));
+        assert!(!same(r#"{"metadata":{"name":"b","resourceVersion":"99"},"spec":{}}"#));
+    }
+
+    #[test]
+    fn an_entry_adds_little_to_its_bytes() {
+        assert!(size_of::<Entry>() <= 136, "{}", size_of::<Entry>());
     }
 }

@@ -1,10 +1,18 @@
 //! Which objects a client wants: scope, name, labels and fields, resolved once against the schema.
+//!
+//! INVARIANT: `range` and `node` only narrow where to look; [`Filter::matches`] alone decides.
 
 use std::sync::Arc;
 
-use informer_core::selector::{field, label};
+use informer_core::{
+    Keyed,
+    selector::{field, label},
+};
 
-use crate::entry::{Entry, Schema};
+use crate::{
+    buckets::Scope,
+    entry::{Entry, Schema},
+};
 
 /// A selector asks for a field that objects of this type cannot be selected by.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +24,40 @@ pub struct UnknownField {
 
 /// Which objects a client wants.
 #[derive(Clone, Debug)]
-pub struct Filter {}
+pub struct Filter {
+    /// Of the request's path.
+    namespace: Option<Box<str>>,
+    range: Range,
+    node: Option<Box<str>>,
+    labels: label::Selector,
+    terms: Box<[Term]>,
+}
+
+/// Which keys can match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Range {
+    All,
+    /// Keys of one namespace, as `namespace/`.
+    Namespace(Box<str>),
+    /// One key.
+    Key(Box<str>),
+}
+
+/// One comparison of a field selector, its field looked up.
+#[derive(Clone, Debug)]
+struct Term {
+    operand: Operand,
+    op: field::Op,
+    value: Box<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operand {
+    Name,
+    Namespace,
+    /// A place in [`Schema::fields`].
+    Field(usize),
+}
 
 impl Filter {
     /// A filter over objects of `schema`. `namespace` is that of the request's path; `None` reads all, and is the only
@@ -32,24 +73,111 @@ impl Filter {
         labels: label::Selector,
         fields: &field::Selector,
     ) -> Result<Arc<Self>, UnknownField> {
-        todo!("{schema:?} {namespaced} {namespace:?} {labels:?} {fields:?}")
+        let terms = fields.terms().iter().map(|term| Term::new(schema, term)).collect::<Result<Box<_>, _>>()?;
+        let exactly = |operand: Operand| {
+            let wanted = |term: &&Term| term.operand == operand && term.op == field::Op::Eq;
+            terms.iter().find(wanted).map(|term| &*term.value)
+        };
+        let one_namespace = namespace.or_else(|| exactly(Operand::Namespace)).filter(|_| namespaced);
+        let range = match (exactly(Operand::Name), one_namespace) {
+            (Some(name), Some(namespace)) => Range::Key(format!("{namespace}/{name}").into()),
+            (Some(name), None) if !namespaced => Range::Key(name.into()),
+            (_, Some(namespace)) => Range::Namespace(format!("{namespace}/").into()),
+            (_, None) => Range::All,
+        };
+        let node = schema.node_field.and_then(|place| {
+            let same = |other: usize| schema.fields.get(other).map(|field| &field.path);
+            let is_node = |operand| matches!(operand, Operand::Field(other) if same(other) == same(place));
+            terms.iter().find(|term| is_node(term.operand) && term.op == field::Op::Eq).map(|term| term.value.clone())
+        });
+        Ok(Arc::new(Self { namespace: namespace.map(Into::into), range, node, labels, terms }))
     }
 
     /// Everything.
     #[must_use]
     pub fn all() -> Arc<Self> {
-        todo!()
+        let labels = label::Selector::default();
+        Arc::new(Self { namespace: None, range: Range::All, node: None, labels, terms: Box::default() })
     }
 
     /// Whether `entry` is wanted. Cost: string comparisons; the body is not scanned.
     #[must_use]
     pub fn matches(&self, entry: &Entry) -> bool {
-        todo!("{entry:?}")
+        self.namespace.as_deref().is_none_or(|namespace| entry.namespace() == namespace)
+            && self.terms.iter().all(|term| term.matches(entry))
+            && (self.labels.is_empty() || self.labels.matches(|key| entry.label(key)))
     }
 
     /// Whether neither label nor field selector was given.
     #[must_use]
     pub fn selects_all(&self) -> bool {
-        todo!()
+        self.terms.is_empty() && self.labels.is_empty()
+    }
+
+    /// The namespace of the request's path.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// Which keys can match.
+    pub(crate) const fn range(&self) -> &Range {
+        &self.range
+    }
+
+    /// The narrowest bucket that has every event of interest.
+    pub(crate) fn scope(&self) -> Scope {
+        match (&self.range, &self.node) {
+            (Range::Key(key), _) => Scope::Name(key.clone()),
+            (Range::All | Range::Namespace(_), Some(node)) => Scope::Node(node.clone()),
+            (Range::Namespace(prefix), None) => Scope::Namespace(prefix.strip_suffix('/').unwrap_or(prefix).into()),
+            (Range::All, None) => Scope::All,
+        }
+    }
+}
+
+impl Range {
+    /// The first key that can be in it.
+    pub(crate) fn start(&self) -> &str {
+        match self {
+            Self::All => "",
+            Self::Namespace(prefix) => prefix,
+            Self::Key(key) => key,
+        }
+    }
+
+    /// Whether a key at or after [`Self::start`] is still in it.
+    pub(crate) fn contains(&self, entry: &Entry) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(prefix) => entry.key().starts_with(&**prefix),
+            Self::Key(key) => entry.key() == &**key,
+        }
+    }
+}
+
+impl Term {
+    fn new(schema: &Schema, term: &field::Term) -> Result<Self, UnknownField> {
+        let operand = match &*term.field {
+            "metadata.name" => Operand::Name,
+            "metadata.namespace" => Operand::Namespace,
+            label => {
+                let place = schema.fields.iter().position(|field| field.label == label);
+                Operand::Field(place.ok_or_else(|| UnknownField { label: label.to_owned() })?)
+            }
+        };
+        Ok(Self { operand, op: term.op, value: term.value.as_str().into() })
+    }
+
+    fn matches(&self, entry: &Entry) -> bool {
+        let value = match self.operand {
+            Operand::Name => entry.name(),
+            Operand::Namespace => entry.namespace(),
+            Operand::Field(place) => entry.field(place),
+        };
+        match self.op {
+            field::Op::Eq => value == &*self.value,
+            field::Op::NotEq => value != &*self.value,
+        }
     }
 }

@@ -5,8 +5,8 @@
 //! clock.
 //!
 //! In reading order: an object and its bytes ([`entry`]), a change of it ([`event`]), which objects a client wants
-//! ([`filter`]), recent changes ([`window`], [`buckets`]), who waits for them ([`interest`]), the cache that ties them
-//! together ([`cache`]), and how clients read it ([`cursor`], [`page`]) into [`slices`].
+//! ([`filter`]), recent changes (`window`, `buckets`), who waits for them ([`interest`]), the cache that ties them
+//! together ([`cache`], read through [`reader`]), and how clients walk it ([`cursor`], [`page`]) into [`slices`].
 
 pub mod limits;
 
@@ -16,16 +16,18 @@ pub mod filter;
 pub mod slices;
 
 mod buckets;
-mod pins;
+mod epoch;
+mod waiting;
 mod window;
 
 pub mod cache;
 pub mod cursor;
 pub mod interest;
 pub mod page;
+pub mod reader;
 pub mod stats;
 
-pub use cache::{Closed, Expired, OutOfOrder, Reached, Reader, Snapshot, Writer, cache, cache_within};
+pub use cache::{Closed, Expired, OutOfOrder, Writer, cache, cache_within};
 pub use cursor::{Cursor, Start, Step};
 pub use entry::{Draft, Entry, EntryError, Field, Schema};
 pub use event::{Change, Event, EventKind};
@@ -33,5 +35,7 @@ pub use filter::{Filter, UnknownField};
 pub use interest::Waking;
 pub use limits::{Limits, Total};
 pub use page::Page;
+pub use reader::{Reader, Snapshot};
 pub use slices::{Budget, Slices};
 pub use stats::Stats;
+pub use waiting::Reached;

@@ -1,53 +1,209 @@
 //! The items of one LIST answer: where a page starts and ends in a snapshot, and its items one by one.
+//!
+//! INVARIANT: memory is a snapshot and two keys, whatever the number of items.
 
 use std::sync::Arc;
 
+use informer_core::Keyed;
+
 use crate::{
-    cache::Snapshot,
-    filter::Filter,
+    entry::Entry,
+    filter::{Filter, Range},
+    limits::LOOKED_AT_PER_STEP,
+    reader::Snapshot,
     slices::{Budget, Slices},
 };
 
+/// A place in a snapshot: everything before it is done. Initial states and LIST answers walk the same way.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    snapshot: Snapshot,
+    filter: Arc<Filter>,
+    /// Where to go on.
+    key: String,
+    /// Whether the object at `key` itself is done.
+    passed: bool,
+}
+
+impl Walk {
+    pub(crate) fn new(snapshot: Snapshot, filter: Arc<Filter>) -> Self {
+        let key = filter.range().start().to_owned();
+        Self { snapshot, filter, key, passed: false }
+    }
+
+    pub(crate) const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Shows objects that match, in key order, until `visit` says to stop behind one, or too many were looked at.
+    /// Returns whether there may be more; not to be called again when there is not.
+    pub(crate) fn step(&mut self, mut visit: impl FnMut(&Arc<Entry>) -> bool) -> bool {
+        let mut last = None;
+        let mut more = false;
+        let mut looked = 0;
+        {
+            let range = self.filter.range();
+            let mut look = |entry: &Arc<Entry>| {
+                looked += 1;
+                more = looked >= LOOKED_AT_PER_STEP;
+                if self.filter.matches(entry) && !visit(entry) {
+                    more = true;
+                }
+                if more {
+                    last = Some(Arc::clone(entry));
+                }
+                !more
+            };
+            walk(&self.snapshot, range, &self.key, self.passed, &mut look);
+        }
+        if let Some(last) = last {
+            self.key.clear();
+            self.key.push_str(last.key());
+            self.passed = true;
+        }
+        more
+    }
+
+    /// How many objects of the range follow, matching or not. Cost: one step each.
+    fn count(&self) -> u64 {
+        let mut count = 0;
+        walk(&self.snapshot, self.filter.range(), &self.key, self.passed, &mut |_| {
+            count += 1;
+            true
+        });
+        count
+    }
+
+    fn is_at_end(&self) -> bool {
+        let mut end = true;
+        walk(&self.snapshot, self.filter.range(), &self.key, self.passed, &mut |_| {
+            end = false;
+            false
+        });
+        end
+    }
+}
+
+/// Shows every object of `range` from `key` on until `look` says to stop. Cost: O(log n + shown).
+fn walk(snapshot: &Snapshot, range: &Range, key: &str, passed: bool, look: &mut impl FnMut(&Arc<Entry>) -> bool) {
+    let objects = &snapshot.objects;
+    match (range, passed) {
+        (Range::Key(_), true) => {}
+        // Everything in the range starts at or behind its start, so a key before it would change nothing.
+        (Range::Key(only), false) => {
+            if let Some(entry) = objects.get(only).filter(|entry| key <= entry.key()) {
+                look(entry);
+            }
+        }
+        (Range::All | Range::Namespace(_), true) => {
+            let mut entries = objects.after(Some(key)).take_while(|entry| range.contains(entry));
+            entries.all(look);
+        }
+        (Range::All | Range::Namespace(_), false) => {
+            let mut entries = objects.from(key).take_while(|entry| range.contains(entry));
+            entries.all(look);
+        }
+    }
+}
+
 /// The items of one LIST answer. Holds a snapshot and a key, no list of items.
 #[derive(Debug)]
-pub struct Page {}
+pub struct Page {
+    walk: Walk,
+    /// Matching objects left to send; `None` is all.
+    left: Option<usize>,
+    first: bool,
+    done: bool,
+    next: Option<String>,
+    remaining: Option<u64>,
+}
 
 impl Page {
     /// The objects of `snapshot` that `filter` wants, from `start` (as in a continue token: relative to the namespace of
-    /// the path, inclusive), at most `limit` of them. Cost: without a limit nothing; with one, the page is walked once to
-    /// find its end.
+    /// the path, inclusive), at most `limit` of them; zero is no limit. Cost: without a limit nothing; with one, the page
+    /// is walked once to find its end, and the rest once more to count it when there is no selector.
     #[must_use]
     pub fn new(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
-        todo!("{snapshot:?} {filter:?} {start:?} {limit:?}")
+        let limit = limit.filter(|&limit| 0 < limit);
+        let mut walk = Walk::new(snapshot, filter);
+        if let Some(start) = start {
+            let absolute = match walk.filter.namespace() {
+                Some(namespace) => format!("{namespace}/{start}"),
+                None => start.to_owned(),
+            };
+            walk.key = absolute.max(walk.key);
+        }
+        let mut page = Self { walk, left: limit, first: true, done: false, next: None, remaining: None };
+        if let Some(limit) = limit {
+            page.find_end(limit);
+        }
+        page
+    }
+
+    /// Walks ahead to the last object of the page and looks what follows.
+    fn find_end(&mut self, limit: usize) {
+        let walk = &self.walk;
+        let mut ahead = Walk {
+            snapshot: walk.snapshot.clone(),
+            filter: Arc::clone(&walk.filter),
+            key: walk.key.clone(),
+            passed: false,
+        };
+        let mut matched = 0;
+        while matched < limit
+            && ahead.step(|_| {
+                matched += 1;
+                matched < limit
+            })
+        {}
+        if matched < limit || ahead.is_at_end() {
+            return;
+        }
+        if walk.filter.selects_all() {
+            self.remaining = Some(ahead.count());
+        }
+        let prefix = walk.filter.namespace().map_or(0, |namespace| namespace.len() + 1);
+        self.next = Some(format!("{}\0", ahead.key.get(prefix..).unwrap_or_default()));
     }
 
     /// What the list's metadata says.
     #[must_use]
-    pub fn resource_version(&self) -> u64 {
-        todo!()
+    pub const fn resource_version(&self) -> u64 {
+        self.walk.snapshot.resource_version
     }
 
     /// `start` of the next page, when at least one more stored object follows in the range, wanted or not.
     #[must_use]
     pub fn next(&self) -> Option<&str> {
-        todo!()
+        self.next.as_deref()
     }
 
     /// Objects after this page; only with [`Self::next`] and without selectors.
     #[must_use]
-    pub fn remaining(&self) -> Option<u64> {
-        todo!()
+    pub const fn remaining(&self) -> Option<u64> {
+        self.remaining
     }
 
     /// Pushes items with the commas between them, within `budget`. `false` once the last is pushed; `true` may push
     /// nothing when nothing matched so far.
     pub fn step(&mut self, budget: Budget, out: &mut Slices) -> bool {
-        todo!("{budget:?} {out:?}")
+        if self.done {
+            return false;
+        }
+        let Self { walk, left, first, .. } = self;
+        let more = walk.step(|entry| {
+            entry.item(*first, out);
+            *first = false;
+            *left = left.map(|left| left - 1);
+            *left != Some(0) && !out.reached(budget)
+        });
+        self.done = !more || self.left == Some(0);
+        !self.done
     }
 
     /// Whether the snapshot became too expensive to keep: reset the connection, never end it cleanly.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        todo!()
+        self.walk.snapshot.is_cut()
     }
 }

@@ -27,6 +27,4 @@ pub struct Stats {
     pub watchers_live: u64,
     /// Cursors that fell behind the window.
     pub watchers_expired: u64,
-    /// Wakers called since the start.
-    pub woken: u64,
 }

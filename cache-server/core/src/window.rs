@@ -1,1 +1,160 @@
-//! Placeholder.
+//! Recent events: of one resource type (the window) or of what one bucket is about, as a ring that both share.
+//!
+//! INVARIANT: resourceVersions strictly increase. INVARIANT: every event above `lost` that belongs here is here.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use informer_core::Time;
+
+use crate::{
+    event::Event,
+    limits::{Limits, Total},
+};
+
+/// Events in order, and the newest position that is gone.
+#[derive(Debug)]
+pub(crate) struct Log {
+    events: VecDeque<Arc<Event>>,
+    /// A reader at `lost` or above misses nothing.
+    lost: u64,
+}
+
+impl Log {
+    pub(crate) const fn new(lost: u64) -> Self {
+        Self { events: VecDeque::new(), lost }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(crate) const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub(crate) fn push(&mut self, event: Arc<Event>) {
+        debug_assert!(self.events.back().is_none_or(|last| last.resource_version < event.resource_version));
+        self.events.push_back(event);
+    }
+
+    /// Takes the oldest event out.
+    pub(crate) fn evict(&mut self) -> Option<Arc<Event>> {
+        let event = self.events.pop_front()?;
+        self.lost = event.resource_version;
+        if self.events.capacity() > ROOM_KEPT && self.events.len() < self.events.capacity() / 4 {
+            self.events.shrink_to(self.events.capacity() / 2);
+        }
+        Some(event)
+    }
+
+    /// Takes the oldest event out if it is the one at `resource_version`.
+    pub(crate) fn evict_at(&mut self, resource_version: u64) {
+        if self.oldest().is_some_and(|event| event.resource_version == resource_version) {
+            self.evict();
+        }
+    }
+
+    pub(crate) fn oldest(&self) -> Option<&Arc<Event>> {
+        self.events.front()
+    }
+
+    /// Events above `position` in order. Cost: O(log n) to find the first.
+    pub(crate) fn after(&self, position: u64) -> impl Iterator<Item = &Arc<Event>> {
+        self.events.range(self.index_after(position)..)
+    }
+
+    /// Events in (`low`, `high`] from the newest to the oldest. Cost: O(log n) to find the first.
+    pub(crate) fn back_from(&self, high: u64, low: u64) -> impl Iterator<Item = &Arc<Event>> {
+        let high = self.index_after(high);
+        self.events.range(self.index_after(low).min(high)..high).rev()
+    }
+
+    /// Puts events in front that were left out when the log was made: `older` from the newest to the oldest, all of
+    /// those in (`lost`, [`Self::lost`]].
+    pub(crate) fn fill_back(&mut self, older: impl Iterator<Item = Arc<Event>>, lost: u64) {
+        for event in older {
+            self.events.push_front(event);
+        }
+        self.lost = lost;
+    }
+
+    fn index_after(&self, position: u64) -> usize {
+        // Most readers are at or near the head.
+        if self.events.back().is_none_or(|last| last.resource_version <= position) {
+            return self.events.len();
+        }
+        self.events.partition_point(|event| event.resource_version <= position)
+    }
+}
+
+/// Places a log keeps allocated when its events go.
+const ROOM_KEPT: usize = 64;
+
+/// The log of all events, and what it costs.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) log: Log,
+    bytes: usize,
+    total: Total,
+    /// When the newest evicted event came in.
+    lost_at: Option<Time>,
+    covers: Option<Duration>,
+}
+
+impl Window {
+    pub(crate) const fn new(lost: u64, total: Total) -> Self {
+        Self { log: Log::new(lost), bytes: 0, total, lost_at: None, covers: None }
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How far back it reaches, as of the last [`Self::measure`].
+    pub(crate) const fn covers(&self) -> Option<Duration> {
+        self.covers
+    }
+
+    pub(crate) fn push(&mut self, event: Arc<Event>) {
+        let cost = event.cost();
+        self.bytes += cost;
+        self.total.add(cost);
+        self.log.push(event);
+    }
+
+    /// Whether every bound holds. One event may be larger than all of them, but not older.
+    pub(crate) fn fits(&self, limits: &Limits, now: Time) -> bool {
+        let Some(oldest) = self.log.oldest() else { return true };
+        let small = self.log.len() == 1
+            || self.bytes <= limits.window_bytes_max
+                && self.log.len() <= limits.window_events_max
+                && self.total.bytes() <= limits.window_bytes_total_max;
+        small && now.since(oldest.at) <= limits.window_age_max
+    }
+
+    /// Whether the bounds hold that even open snapshots do not move.
+    pub(crate) fn fits_snapshots(&self, limits: &Limits) -> bool {
+        self.log.len() == 1
+            || self.bytes <= limits.snapshot_bytes_max.max(limits.window_bytes_max)
+                && self.total.bytes() <= limits.window_bytes_total_max
+    }
+
+    pub(crate) fn evict(&mut self) -> Option<Arc<Event>> {
+        let event = self.log.evict()?;
+        let cost = event.cost();
+        self.bytes -= cost;
+        self.total.sub(cost);
+        self.lost_at = Some(event.at);
+        Some(event)
+    }
+
+    pub(crate) fn measure(&mut self, now: Time) {
+        self.covers = self.lost_at.map(|lost_at| now.since(lost_at));
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.total.sub(self.bytes);
+    }
+}

@@ -1,0 +1,347 @@
+//! An object on its way into storage: canonical text without the digits of its resourceVersion.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use informer_core::{
+    limits::OBJECT_BYTES_MAX,
+    wire::{
+        json::{self, JsonError, Key, Walk},
+        watch_event::{ADDED_HEAD, TAIL},
+    },
+};
+
+use super::{Entry, HEAD, Schema, Span, read_meta};
+
+/// Why bytes are no object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// Not one JSON object with one metadata object in it.
+    #[error("not a JSON object with metadata")]
+    NotAnObject,
+    /// No `metadata.name`.
+    #[error("the object has no name")]
+    NoName,
+    /// A name or namespace with `/` or control characters cannot be a key.
+    #[error("the object's name or namespace cannot be a key")]
+    BadName,
+    /// Longer than [`OBJECT_BYTES_MAX`].
+    #[error("the object has {bytes} bytes")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+impl From<JsonError> for EntryError {
+    fn from(_: JsonError) -> Self {
+        Self::NotAnObject
+    }
+}
+
+/// An object on its way into storage: canonical text without the digits of its resourceVersion.
+pub struct Draft {
+    /// The object with `"resourceVersion":""`.
+    body: Vec<u8>,
+    /// Values of fields that do not stand in the body as they are. Spans beyond the body lead here.
+    values: Vec<u8>,
+    digits_at: usize,
+    rest_at: usize,
+    uid: Span,
+    labels: Span,
+    fields: Box<[Span]>,
+    key: Box<str>,
+    name_at: usize,
+    builtin: bool,
+}
+
+impl Draft {
+    /// Reads `object`, one JSON object with its members in any order; kind and apiVersion become those of `schema`, the
+    /// resourceVersion is whatever [`Self::commit`] says. Cost: a few passes and one copy; white space goes.
+    ///
+    /// # Errors
+    /// [`EntryError`]; never with the object's content.
+    pub fn new(schema: &Schema, object: &[u8]) -> Result<Self, EntryError> {
+        if object.len() > OBJECT_BYTES_MAX {
+            return Err(EntryError::TooLarge { bytes: object.len() });
+        }
+        if std::str::from_utf8(object).is_err() {
+            return Err(EntryError::NotAnObject);
+        }
+        let Canonical { body, digits_at, rest_at } = Canonical::write(schema, object)?;
+        let (key, name_at, labels) = {
+            let meta = read_meta(&body)?;
+            if meta.name.is_empty() {
+                return Err(EntryError::NoName);
+            }
+            if [&meta.name, &meta.namespace].iter().any(|part| part.contains(|c: char| c == '/' || c.is_control())) {
+                return Err(EntryError::BadName);
+            }
+            let labels = meta.labels_at.clone().map_or_else(Span::default, |at| Span::new(at.start, at.end));
+            let name_at = if meta.namespace.is_empty() { 0 } else { meta.namespace.len() + 1 };
+            (meta.key().into_boxed_str(), name_at, labels)
+        };
+        let uid = informer_core::object::field_at(&body, "metadata.uid");
+        let uid = uid.map_or_else(Span::default, |at| Span::new(at.start, at.end));
+        let (fields, values) = Fields::read(schema, &body)?;
+        Ok(Self { body, values, digits_at, rest_at, uid, labels, fields, key, name_at, builtin: schema.builtin })
+    }
+
+    /// `namespace/name`, or `name` when there is no namespace.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Length of the object in bytes, without the digits of its resourceVersion.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Never: an object has a name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    /// Whether committing would change nothing but the resourceVersion: such an update is no event.
+    #[must_use]
+    pub fn same_content(&self, entry: &Entry) -> bool {
+        let object = entry.object();
+        let (digits, head) = ((entry.digits.end - entry.digits.start) as usize, (entry.digits.start - HEAD) as usize);
+        head == self.digits_at
+            && object[..head] == self.body[..head]
+            && object[head + digits..] == self.body[self.digits_at..]
+    }
+
+    /// The entry at `resource_version`. Cost: one allocation of the line's size and one for the entry.
+    #[must_use]
+    pub fn commit(self, resource_version: u64) -> Arc<Entry> {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(resource_version);
+        let line_len = ADDED_HEAD.len() + self.body.len() + digits.len() + TAIL.len();
+        let mut text = Vec::with_capacity(line_len + self.values.len());
+        text.extend_from_slice(ADDED_HEAD);
+        text.extend_from_slice(&self.body[..self.digits_at]);
+        text.extend_from_slice(digits.as_bytes());
+        text.extend_from_slice(&self.body[self.digits_at..]);
+        text.extend_from_slice(TAIL);
+        text.extend_from_slice(&self.values);
+        let place = |span: Span| self.place(span, digits.len());
+        let digits_at = ADDED_HEAD.len() + self.digits_at;
+        Arc::new(Entry {
+            line_len: narrow(line_len),
+            rest_at: narrow(ADDED_HEAD.len() + self.rest_at),
+            digits: Span::new(digits_at, digits_at + digits.len()),
+            uid: place(self.uid),
+            labels: place(self.labels),
+            fields: self.fields.iter().map(|&span| place(span)).collect(),
+            name_at: narrow(self.name_at),
+            builtin: self.builtin,
+            resource_version,
+            text: Bytes::from(text),
+            key: self.key,
+        })
+    }
+
+    /// Where a span of the body, or of the values behind it, stands in the entry's text.
+    fn place(&self, span: Span, digits: usize) -> Span {
+        if span.is_empty() {
+            return span;
+        }
+        let (start, end) = (span.start as usize, span.end as usize);
+        let shift = if start >= self.body.len() {
+            ADDED_HEAD.len() + digits + TAIL.len()
+        } else if start >= self.digits_at {
+            ADDED_HEAD.len() + digits
+        } else {
+            ADDED_HEAD.len()
+        };
+        Span::new(start + shift, end + shift)
+    }
+}
+
+impl std::fmt::Debug for Draft {
+    /// Never the body.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Draft").field("key", &self.key).field("len", &self.len()).finish()
+    }
+}
+
+/// The body while it is written.
+struct Canonical {
+    body: Vec<u8>,
+    digits_at: usize,
+    rest_at: usize,
+}
+
+impl Canonical {
+    fn write(schema: &Schema, object: &[u8]) -> Result<Self, EntryError> {
+        let mut body = Vec::with_capacity(object.len() + schema.kind.len() + schema.api_version.len() + ROOM);
+        body.extend_from_slice(br#"{"kind":"#);
+        body.extend_from_slice(json::quote(&schema.kind).as_bytes());
+        body.extend_from_slice(br#","apiVersion":"#);
+        body.extend_from_slice(json::quote(&schema.api_version).as_bytes());
+        let rest_at = body.len() + 1;
+        let mut digits_at = None;
+        for member in json::members(object) {
+            let member = member?;
+            if member.key.is("kind") || member.key.is("apiVersion") {
+                continue;
+            }
+            body.push(b',');
+            push_key(&mut body, member.key)?;
+            if !member.key.is("metadata") {
+                push_compact(&mut body, member.value);
+            } else if digits_at.is_none() {
+                digits_at = Some(push_metadata(&mut body, member.value)?);
+            } else {
+                return Err(EntryError::NotAnObject);
+            }
+        }
+        body.push(b'}');
+        let alone = object[json::skip_value(object)?..].iter().all(u8::is_ascii_whitespace);
+        let digits_at = digits_at.filter(|_| alone).ok_or(EntryError::NotAnObject)?;
+        Ok(Self { body, digits_at, rest_at })
+    }
+}
+
+/// Writes metadata with an empty resourceVersion, in its place or first. Returns where its digits go.
+fn push_metadata(body: &mut Vec<u8>, metadata: &[u8]) -> Result<usize, EntryError> {
+    let is_position = |key: Key<'_>| key.is("resourceVersion");
+    let mut digits_at = None;
+    let mut separator = b'{';
+    if !json::members(metadata).any(|member| member.is_ok_and(|member| is_position(member.key))) {
+        body.push(separator);
+        digits_at = Some(push_position(body));
+        separator = b',';
+    }
+    for member in json::members(metadata) {
+        let member = member?;
+        if is_position(member.key) && digits_at.is_some() {
+            continue;
+        }
+        body.push(separator);
+        separator = b',';
+        if is_position(member.key) {
+            digits_at = Some(push_position(body));
+        } else {
+            push_key(body, member.key)?;
+            push_compact(body, member.value);
+        }
+    }
+    body.push(b'}');
+    digits_at.ok_or(EntryError::NotAnObject)
+}
+
+fn push_position(body: &mut Vec<u8>) -> usize {
+    body.extend_from_slice(br#""resourceVersion":"""#);
+    body.len() - 1
+}
+
+fn push_key(body: &mut Vec<u8>, key: Key<'_>) -> Result<(), EntryError> {
+    let text = key.text().ok_or(EntryError::NotAnObject)?;
+    body.extend_from_slice(json::quote(&text).as_bytes());
+    body.push(b':');
+    Ok(())
+}
+
+/// Copies a value without the white space between its tokens.
+fn push_compact(body: &mut Vec<u8>, value: &[u8]) {
+    let (mut from, mut at, mut in_string) = (0, 0, false);
+    while at < value.len() {
+        match value[at] {
+            b'\\' if in_string => at += 1,
+            b'"' => in_string = !in_string,
+            b' ' | b'\n' | b'\r' | b'\t' if !in_string => {
+                body.extend_from_slice(&value[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    body.extend_from_slice(&value[from..]);
+}
+
+/// Finds all selectable fields in one walk.
+struct Fields<'a> {
+    body: &'a [u8],
+    found: Vec<Option<Span>>,
+    values: Vec<u8>,
+}
+
+impl<'a> Fields<'a> {
+    fn read(schema: &Schema, body: &'a [u8]) -> Result<(Box<[Span]>, Vec<u8>), EntryError> {
+        if schema.fields.is_empty() {
+            return Ok((Box::default(), Vec::new()));
+        }
+        let wanted: Vec<_> = schema.fields.iter().map(|field| &*field.path).enumerate().collect();
+        let mut fields = Self { body, found: vec![None; wanted.len()], values: Vec::new() };
+        fields.visit(&mut Walk::new(body)?, &wanted)?;
+        let Self { found, mut values, .. } = fields;
+        let spans = found
+            .into_iter()
+            .zip(&schema.fields)
+            .map(|(found, field)| found.unwrap_or_else(|| push_value(body, &mut values, &field.absent)));
+        let spans = spans.collect();
+        values.shrink_to_fit();
+        Ok((spans, values))
+    }
+
+    /// Walks the object entered last. `wanted` are places and the paths left to go.
+    fn visit(&mut self, walk: &mut Walk<'_>, wanted: &[(usize, &str)]) -> Result<(), JsonError> {
+        while let Some(key) = walk.key()? {
+            let key = key.bytes();
+            let mut here = Vec::new();
+            let mut deeper = Vec::new();
+            for &(place, path) in wanted {
+                match path.as_bytes().strip_prefix(&*key) {
+                    Some([]) => here.push(place),
+                    Some([b'.', ..]) => deeper.push((place, &path[key.len() + 1..])),
+                    Some([_, ..]) | None => {}
+                }
+            }
+            if !deeper.is_empty() && walk.enter()? {
+                self.visit(walk, &deeper)?;
+            } else if !here.is_empty() {
+                let at = walk.value()?;
+                let span = self.scalar(at.start, at.end);
+                for place in here {
+                    // The first of two members of one name counts.
+                    self.found[place] = self.found[place].or(span);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of a string, number or boolean; `None` for anything else.
+    fn scalar(&mut self, start: usize, end: usize) -> Option<Span> {
+        let value = &self.body[start..end];
+        match value.first()? {
+            b'"' if value.contains(&b'\\') => {
+                let text = json::string(value)?;
+                Some(push_value(self.body, &mut self.values, &text))
+            }
+            b'"' => Some(Span::new(start + 1, end - 1)),
+            b'{' | b'[' | b'n' => None,
+            _ => Some(Span::new(start, end)),
+        }
+    }
+}
+
+/// Puts a value behind the body.
+fn push_value(body: &[u8], values: &mut Vec<u8>, value: &str) -> Span {
+    let start = body.len() + values.len();
+    values.extend_from_slice(value.as_bytes());
+    Span::new(start, start + value.len())
+}
+
+fn narrow(at: usize) -> u32 {
+    u32::try_from(at).expect("an object is shorter than 4 GiB")
+}
+
+/// For the two keys at the front and an inserted resourceVersion.
+const ROOM: usize = 64;

@@ -1,0 +1,232 @@
+//! Reads of a cache: states, single objects, positions, and where cursors come from.
+//!
+//! INVARIANT: a reader changes nothing but who watches.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use informer_core::{Objects, Time};
+
+use crate::{
+    cache::{Expired, Shared},
+    cursor::{Cursor, Start},
+    entry::{Entry, Schema},
+    epoch::{Epoch, Pin},
+    event::{Event, EventKind},
+    filter::Filter,
+    limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
+    stats::Stats,
+    waiting::Reached,
+};
+
+/// One state of all objects. Holds no lock. While it lives, the window keeps the events after it within
+/// [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max).
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The objects.
+    pub objects: Objects<Entry>,
+    /// What a LIST of this state says.
+    pub resource_version: u64,
+    /// The number of the history it belongs to.
+    pub epoch: u64,
+    pin: Arc<Pin>,
+}
+
+impl Snapshot {
+    fn new(objects: Objects<Entry>, resource_version: u64, epoch: &Arc<Epoch>) -> Self {
+        Self { objects, resource_version, epoch: epoch.number, pin: epoch.pin(resource_version) }
+    }
+
+    /// Whether it became too expensive to keep: its reader must be cut, with anything but a clean end.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.pin.is_cut()
+    }
+
+    pub(crate) fn history(&self) -> &Arc<Epoch> {
+        self.pin.epoch()
+    }
+}
+
+/// Reads the cache. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    shared: Arc<Shared>,
+}
+
+impl Reader {
+    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The schema the cache was made with.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.shared.schema
+    }
+
+    /// The newest position taken in; zero before the first listing. Cost: one load.
+    #[must_use]
+    pub fn applied(&self) -> u64 {
+        self.shared.waiting.applied()
+    }
+
+    /// The oldest position a watch of everything can resume from.
+    #[must_use]
+    pub fn oldest(&self) -> u64 {
+        self.shared.state.read().window.log.lost()
+    }
+
+    /// The state now. Cost: two reference counts under the lock.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.shared.state.read();
+        Snapshot::new(state.objects.clone(), state.applied, &state.epoch)
+    }
+
+    /// One object now.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        self.shared.state.read().objects.get(key).cloned()
+    }
+
+    /// The state at `resource_version`: the greatest one not above it. A position ahead of [`Self::applied`] is for the
+    /// caller to wait for; here it gives the state now. Cost: undoing the events since, about 0.3 µs each; the last
+    /// sixteen results are kept.
+    ///
+    /// # Errors
+    /// [`Expired`] below the window or the epoch.
+    pub fn at(&self, resource_version: u64) -> Result<Snapshot, Expired> {
+        let now = self.snapshot();
+        if now.resource_version <= resource_version {
+            return Ok(now);
+        }
+        let known = self.shared.exact.lock().get(now.epoch, resource_version);
+        let objects = known.map_or_else(|| self.undo(&now, resource_version), Ok)?;
+        // Pinned under the lock, and only while the window still reaches there: what was kept may be older.
+        let state = self.shared.state.read();
+        let oldest = state.window.log.lost();
+        if state.epoch.number != now.epoch || resource_version < oldest {
+            return Err(Expired { asked: resource_version, oldest });
+        }
+        Ok(Snapshot::new(objects, resource_version, &state.epoch))
+    }
+
+    /// Takes back the events after `resource_version`, newest first, and keeps the result.
+    fn undo(&self, now: &Snapshot, resource_version: u64) -> Result<Objects<Entry>, Expired> {
+        let mut objects = now.objects.clone();
+        let mut position = now.resource_version;
+        loop {
+            let batch: Vec<Arc<Event>> = {
+                let state = self.shared.state.read();
+                let oldest = state.window.log.lost();
+                if state.epoch.number != now.epoch || resource_version < oldest {
+                    return Err(Expired { asked: resource_version, oldest });
+                }
+                state.window.log.back_from(position, resource_version).take(EVENTS_PER_LOCK).cloned().collect()
+            };
+            let Some(last) = batch.last() else { break };
+            position = last.resource_version - 1;
+            for event in &batch {
+                match (event.kind, &event.previous) {
+                    (EventKind::Updated | EventKind::Deleted, Some(previous)) => {
+                        objects.insert(Arc::clone(previous));
+                    }
+                    (EventKind::Created | EventKind::Updated | EventKind::Deleted, _) => {
+                        objects.remove(informer_core::Keyed::key(&*event.object));
+                    }
+                }
+            }
+        }
+        let _dropped_outside = self.shared.exact.lock().put(now.epoch, resource_version, objects.clone());
+        Ok(objects)
+    }
+
+    /// Keeps `resource_version` readable by [`Self::at`] until `until`, within
+    /// [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max): for the next page of a listing.
+    pub fn hold(&self, resource_version: u64, until: Time) {
+        self.shared.state.read().epoch.hold(resource_version, until);
+    }
+
+    /// Opens a cursor.
+    ///
+    /// # Errors
+    /// [`Expired`] when the changes after the start are no longer known.
+    pub fn cursor(&self, start: Start, filter: Arc<Filter>) -> Result<Cursor, Expired> {
+        Cursor::open(Arc::clone(&self.shared), start, filter)
+    }
+
+    /// Resolves once the cache is listed and has taken in `resource_version`. Cancel safe.
+    #[must_use]
+    pub fn reached(&self, resource_version: u64) -> Reached {
+        Reached::new(Arc::clone(&self.shared.waiting), resource_version)
+    }
+
+    /// How far back the window reaches, as of the last change or trim; `None` while nothing was evicted. Bookmarks go
+    /// out at least every third of it.
+    #[must_use]
+    pub fn covers(&self) -> Option<Duration> {
+        self.shared.state.read().window.covers()
+    }
+
+    /// Counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let counters = &self.shared.counters;
+        let state = self.shared.state.read();
+        Stats {
+            objects: state.objects.len(),
+            applied: state.applied,
+            epochs: state.epoch.number,
+            events: state.events,
+            window_events: state.window.log.len(),
+            window_bytes: state.window.bytes(),
+            window_covers: state.window.covers(),
+            buckets: state.buckets.len(),
+            watchers_initial: counters.initial.load(Ordering::Relaxed),
+            watchers_live: counters.live.load(Ordering::Relaxed),
+            watchers_expired: counters.expired.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Exact states by epoch and position, the most recently used last.
+#[derive(Debug, Default)]
+pub(crate) struct Exact {
+    states: VecDeque<(u64, u64, Objects<Entry>)>,
+}
+
+impl Exact {
+    fn get(&mut self, epoch: u64, position: u64) -> Option<Objects<Entry>> {
+        let at = self.states.iter().position(|&(e, p, _)| (e, p) == (epoch, position))?;
+        let state = self.states.remove(at)?;
+        let objects = state.2.clone();
+        self.states.push_back(state);
+        Some(objects)
+    }
+
+    /// Returns what to drop outside of locks.
+    fn put(&mut self, epoch: u64, position: u64, objects: Objects<Entry>) -> Option<Objects<Entry>> {
+        self.states.push_back((epoch, position, objects));
+        if self.states.len() <= EXACT_STATES_KEPT {
+            return None;
+        }
+        self.states.pop_front().map(|(_, _, objects)| objects)
+    }
+
+    /// Returns what to drop outside of locks.
+    pub(crate) fn remove_below(&mut self, lost: u64) -> Vec<Objects<Entry>> {
+        let (gone, kept) = std::mem::take(&mut self.states).into_iter().partition(|&(_, position, _)| position < lost);
+        self.states = kept;
+        let gone: VecDeque<_> = gone;
+        gone.into_iter().map(|(_, _, objects)| objects).collect()
+    }
+
+    /// Returns what to drop outside of locks.
+    pub(crate) fn clear(&mut self) -> Vec<Objects<Entry>> {
+        self.remove_below(u64::MAX)
+    }
+}

@@ -1,0 +1,110 @@
+//! Reads that wait for a position.
+//!
+//! INVARIANT: nobody waits for a position that was reached. Who registers looks at the position under the lock; the
+//! writer moves the position before it takes the lock.
+
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use parking_lot::Mutex;
+
+use crate::cache::Closed;
+
+/// The position reached and who waits for a later one.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// The cache's applied position; zero before the first listing.
+    applied: AtomicU64,
+    readers: Mutex<Readers>,
+}
+
+#[derive(Debug, Default)]
+struct Readers {
+    /// By position and number.
+    wakers: BTreeMap<(u64, u64), Waker>,
+    next: u64,
+    closed: bool,
+}
+
+impl Waiting {
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// Moves the position and wakes who waited for it. The caller holds no lock.
+    pub(crate) fn reach(&self, position: u64) {
+        self.applied.store(position, Ordering::Release);
+        let ready = {
+            let readers = &mut *self.readers.lock();
+            if readers.wakers.first_key_value().is_none_or(|(&(first, _), _)| position < first) {
+                return;
+            }
+            let later = readers.wakers.split_off(&(position.saturating_add(1), 0));
+            std::mem::replace(&mut readers.wakers, later)
+        };
+        ready.into_values().for_each(Waker::wake);
+    }
+
+    pub(crate) fn close(&self) {
+        let all = {
+            let readers = &mut *self.readers.lock();
+            readers.closed = true;
+            std::mem::take(&mut readers.wakers)
+        };
+        all.into_values().for_each(Waker::wake);
+    }
+}
+
+/// Waits for a position; see [`Reader::reached`](crate::Reader::reached). Cancel safe.
+#[derive(Debug)]
+pub struct Reached {
+    waiting: Arc<Waiting>,
+    position: u64,
+    /// Which of the waiting readers this is, once it waits.
+    number: Option<u64>,
+}
+
+impl Reached {
+    pub(crate) fn new(waiting: Arc<Waiting>, position: u64) -> Self {
+        // Position zero does not exist: who asks for it waits for the first listing.
+        Self { waiting, position: position.max(1), number: None }
+    }
+}
+
+impl Future for Reached {
+    type Output = Result<(), Closed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let (outcome, _dropped_outside) = {
+            let readers = &mut *this.waiting.readers.lock();
+            if this.position <= this.waiting.applied() {
+                (Poll::Ready(Ok(())), None)
+            } else if readers.closed {
+                (Poll::Ready(Err(Closed)), None)
+            } else {
+                let number = *this.number.get_or_insert_with(|| {
+                    readers.next += 1;
+                    readers.next
+                });
+                (Poll::Pending, readers.wakers.insert((this.position, number), cx.waker().clone()))
+            }
+        };
+        outcome
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let _dropped_outside = self.waiting.readers.lock().wakers.remove(&(self.position, number));
+        }
+    }
+}
