@@ -50,7 +50,6 @@ impl Cluster {
 
     /// Declares an informer of a type known at compile time. Nothing is sent before
     /// [`start`](InformerBuilder::start).
-    #[must_use]
     pub fn informer<K>(&self) -> InformerBuilder<K>
     where
         K: Resource<DynamicType = ()>,
@@ -60,7 +59,6 @@ impl Cluster {
     }
 
     /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource.
-    #[must_use]
     pub fn informer_for<K>(&self, resource: &ApiResource) -> InformerBuilder<K> {
         InformerBuilder::new(self.clone(), Type::from(resource))
     }

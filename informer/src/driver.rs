@@ -179,7 +179,7 @@ impl Driver {
             object_bytes_max: self.setup.config.object_bytes_max,
             type_meta: Some(self.setup.type_meta.clone()),
         });
-        self.link = Link::Open { answer, framer };
+        self.link = Link::Open { answer: Box::new(answer), framer: Box::new(framer) };
         self.core.confirmed();
         self.tell(Input::Accepted);
     }

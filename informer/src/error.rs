@@ -26,9 +26,9 @@ pub(crate) enum Kind {
     /// The request was sent, and no headers came within this time.
     NoHeaders(Duration),
     /// The answer's headers refuse the request.
-    Refused { code: u16, status: Option<Status>, retry_after: Option<Duration> },
+    Refused { code: u16, status: Option<Box<Status>>, retry_after: Option<Duration> },
     /// The headers accepted it, then a Status came where objects were due.
-    InAnswer(Status),
+    InAnswer(Box<Status>),
     /// The body broke off.
     Body(kube::Error),
     /// The body is not what it should be.
@@ -137,7 +137,7 @@ impl Error {
 
     fn status(&self) -> Option<&Status> {
         match &self.0.kind {
-            Kind::Refused { status, .. } => status.as_ref(),
+            Kind::Refused { status, .. } => status.as_deref(),
             Kind::InAnswer(status) => Some(status),
             Kind::Client(_)
             | Kind::Connect(_)
@@ -175,8 +175,8 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.kind {
             Kind::Client(error) | Kind::Connect(error) | Kind::Body(error) => Some(error),
-            Kind::Refused { status, .. } => status.as_ref().map(|status| status as _),
-            Kind::InAnswer(status) => Some(status),
+            Kind::Refused { status, .. } => status.as_deref().map(|status| status as _),
+            Kind::InAnswer(status) => Some(&**status),
             Kind::Frame(error) => Some(error),
             Kind::NoHeaders(_) | Kind::History | Kind::Silent | Kind::Ended | Kind::Malformed => None,
         }

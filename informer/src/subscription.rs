@@ -57,6 +57,9 @@ pub struct Subscription<K> {
     queue: VecDeque<Event<K>>,
 }
 
+/// One key before and now; one side at least is there.
+type Pair = (Option<Arc<Entry>>, Option<Arc<Entry>>);
+
 /// Differences taken from one look at the state. Bounds what is queued; a long difference is continued by key.
 pub const AT_ONCE: usize = 64;
 
@@ -109,7 +112,7 @@ impl<K> Subscription<K> {
     }
 
     /// Moves `told` by these differences alone.
-    fn take_over(&mut self, found: &[(Option<Arc<Entry>>, Option<Arc<Entry>>)]) {
+    fn take_over(&mut self, found: &[Pair]) {
         for (old, new) in found {
             match (old, new) {
                 (_, Some(new)) => drop(self.told.insert(Arc::clone(new))),
@@ -132,9 +135,7 @@ impl<K> Subscription<K> {
     }
 }
 
-fn differences<'a>(
-    found: impl Iterator<Item = Difference<'a, Entry>>,
-) -> Vec<(Option<Arc<Entry>>, Option<Arc<Entry>>)> {
+fn differences<'a>(found: impl Iterator<Item = Difference<'a, Entry>>) -> Vec<Pair> {
     let pair = |difference| match difference {
         Difference::Added(new) => (None, Some(Arc::clone(new))),
         Difference::Updated { old, new } => (Some(Arc::clone(old)), Some(Arc::clone(new))),
@@ -145,7 +146,7 @@ fn differences<'a>(
 
 /// The first differences behind `key`, found by walking both states. A long difference touches most of them anyway,
 /// and their own `diff` cannot start in the middle.
-fn after(told: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<(Option<Arc<Entry>>, Option<Arc<Entry>>)> {
+fn after(told: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<Pair> {
     let mut found = Vec::new();
     let mut olds = told.after(Some(key)).peekable();
     let mut news = now.after(Some(key)).peekable();

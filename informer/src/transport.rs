@@ -64,7 +64,11 @@ impl Transport {
             return Ok(body);
         }
         let status = Status::read(&read_at_most(body, limits::ERROR_BODY_BYTES_MAX).await);
-        Err(Kind::Refused { code: parts.status.as_u16(), status, retry_after: retry_after(&parts.headers) })
+        Err(Kind::Refused {
+            code: parts.status.as_u16(),
+            status: status.map(Box::new),
+            retry_after: retry_after(&parts.headers),
+        })
     }
 
     async fn empty_body(&self) -> Result<Body, Kind> {

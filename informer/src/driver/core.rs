@@ -329,7 +329,7 @@ impl Core {
 /// What an ERROR event or a Status in place of a list says. One that says success, or nothing readable, is neither.
 fn told(object: &[u8]) -> Kind {
     match Status::read(object) {
-        Some(status) => Kind::InAnswer(status),
+        Some(status) => Kind::InAnswer(Box::new(status)),
         None => Kind::Malformed,
     }
 }

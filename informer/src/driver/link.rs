@@ -29,7 +29,7 @@ pub(super) enum Link {
     /// Sent, and no headers yet.
     Sent(BoxFuture<'static, Result<Answer, Error>>),
     /// Accepted.
-    Open { answer: Answer, framer: Framer },
+    Open { answer: Box<Answer>, framer: Box<Framer> },
 }
 
 /// What the network did.
@@ -62,7 +62,7 @@ impl Link {
     /// The answer, when it is a list that was read to its end: a few bytes more, and its connection can be used again.
     pub(super) fn finished(self) -> Option<Answer> {
         match self {
-            Self::Open { answer, mut framer } if !answer.is_watch() => framer.finish().is_ok().then_some(answer),
+            Self::Open { answer, mut framer } if !answer.is_watch() => framer.finish().is_ok().then_some(*answer),
             Self::Closed | Self::Queued { .. } | Self::Sent(_) | Self::Open { .. } => None,
         }
     }

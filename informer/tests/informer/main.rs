@@ -1,0 +1,10 @@
+//! The SDK against servers that do as they are told: in memory with paused time, over sockets, and finite answers.
+
+mod fixture;
+
+mod answers;
+mod reading;
+mod sockets;
+mod subscribing;
+mod timing;
+mod wire;

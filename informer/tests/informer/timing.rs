@@ -1,0 +1,159 @@
+//! Time, paused: delays under refusal, silence, stalls, the relist budget.
+
+use std::time::Duration;
+
+use informer::{Cause, InitialList};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+
+use crate::fixture::{
+    SOON, Step, added, bookmark, contents, end_bookmark, in_memory, is_stream, is_watch, item, list, ok, refuse,
+    status, until,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Goal: a server in trouble is left alone. Method: ten minutes of each kind of trouble, requests counted.
+#[tokio::test(start_paused = true)]
+async fn ten_minutes_of_refusal_are_few_requests() {
+    for (name, initial, code) in [
+        ("lists answered 500", InitialList::Unpaged, 500),
+        ("lists answered 403", InitialList::Unpaged, 403),
+        ("lists answered 429", InitialList::Paged, 429),
+        ("streams answered 503", InitialList::Stream, 503),
+        ("everything answered 422", InitialList::Auto, 422),
+        ("everything answered 403", InitialList::Auto, 403),
+    ] {
+        let (cluster, log) = in_memory(move |_, _| refuse(code, status(code, "Sorry", "no")));
+        let pods = cluster.informer::<Pod>().initial_list(initial).start().unwrap();
+        let not_ready = pods.ready(10 * MINUTE).await.unwrap_err();
+        assert!(matches!(&not_ready.cause, Cause::Failed(error) if error.code() == Some(code)), "{name}: {not_ready}");
+        assert_eq!(not_ready.attempts as usize, log.uris().len(), "{name}");
+        // One more than lists alone: the stream that was refused first.
+        assert!((5..=21).contains(&log.uris().len()), "{name}: {} requests", log.uris().len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_every_watch_at_once_is_asked_twelve_times_a_minute_at_most() {
+    let (cluster, log) = in_memory(|_, uri| match uri {
+        uri if is_stream(uri) => ok([Step::Send(end_bookmark(9))]),
+        _ => ok([]),
+    });
+    let pods = cluster.informer::<Pod>().start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    tokio::time::sleep(MINUTE).await;
+    assert!((3..=12).contains(&log.uris().len()), "{:?}", log.times());
+    assert_eq!(log.count("sendInitialEvents"), 1, "no relist");
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_kept() {
+    let (cluster, log) =
+        in_memory(|_, _| refuse(429, status(429, "TooManyRequests", "later")).header("retry-after", "30"));
+    let _pods = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).start().unwrap();
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert_eq!(log.uris().len(), 1);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(log.uris().len(), 2, "{:?}", log.times());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_resumed_after_150_seconds_without_a_relist() {
+    let (cluster, log) = in_memory(|_, uri| match uri {
+        uri if is_stream(uri) => ok([Step::Send(added("a/a", 3)), Step::Send(end_bookmark(9)), Step::Hang]),
+        _ => ok([Step::Wait(MINUTE), Step::Send(bookmark(50)), Step::Hang]),
+    });
+    let pods = cluster.informer::<Pod>().start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(155)).await;
+    let times = log.times();
+    assert_eq!(times.len(), 2, "{times:?}");
+    assert!((150..152).contains(&times[1].as_secs()), "{times:?}");
+    assert!(log.uris()[1].contains("resourceVersion=9&"));
+    tokio::time::sleep(Duration::from_secs(250)).await;
+    assert!(log.uris()[2].contains("resourceVersion=50&"), "the bookmark moved the place to resume");
+    assert_eq!(log.count("sendInitialEvents"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_without_end_bookmark_falls_back_after_ten_seconds_and_ready_waits_for_it() {
+    let (cluster, log) = in_memory(|_, uri| match uri {
+        uri if is_stream(uri) => ok([Step::Wait(Duration::from_secs(8)), Step::Send(added("a/a", 3)), Step::Hang]),
+        uri if is_watch(uri) => ok([Step::Hang]),
+        _ => ok([Step::Send(list(&[item("a/a", 3)], 9, ""))]),
+    });
+    let pods = cluster.informer::<Pod>().start().unwrap();
+    let not_ready = pods.ready(Duration::from_secs(15)).await.unwrap_err();
+    assert!(matches!(not_ready.cause, Cause::Receiving), "{not_ready}");
+    pods.ready(SOON).await.unwrap();
+    assert_eq!(log.times()[1].as_secs(), 18, "each object restarts the ten seconds");
+    assert_eq!(contents(&pods), "a/a@3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_that_do_not_come_are_an_error_in_time() {
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    });
+    let cluster = informer::Cluster::new(kube::Client::new(service, "default"));
+    let limit = Duration::from_secs(5);
+    let declared = cluster.informer::<Pod>().initial_list(InitialList::Unpaged);
+    let pods = declared.config(|config| config.headers_timeout = limit).start().unwrap();
+    let not_ready = pods.ready(Duration::from_secs(5) + Duration::from_millis(1)).await.unwrap_err();
+    let Cause::Failed(error) = &not_ready.cause else { panic!("{not_ready}") };
+    assert_eq!(error.to_string(), "the server gave no answer within 5s");
+}
+
+/// Goal: at most two informers read at once; waiting for the turn is neither silence nor a stall. Method: two lists
+/// that take three minutes, a third that must wait as long and then takes its own time.
+#[tokio::test(start_paused = true)]
+async fn two_read_at_once_and_the_third_waits_without_losing_patience() {
+    let (cluster, log) = in_memory(|_, uri| {
+        if is_watch(uri) {
+            return ok([Step::Hang]);
+        }
+        let whole = list(&[item("a/a", 3)], 9, "");
+        let (begin, rest) = whole.split_at(60);
+        let wait = [Step::Wait(100 * Duration::from_secs(1)), Step::Send(String::new())];
+        ok([Step::Send(begin.into())].into_iter().chain(wait).chain([Step::Send(rest.into())]))
+    });
+    let unpaged = InitialList::Unpaged;
+    let first = cluster.informer::<Pod>().initial_list(unpaged).start().unwrap();
+    let second = cluster.informer::<Secret>().initial_list(unpaged).start().unwrap();
+    let third = cluster.informer::<ConfigMap>().initial_list(unpaged).config(|it| it.idle_timeout = 2 * MINUTE).start();
+    let third = third.unwrap();
+    let not_ready = third.ready(MINUTE).await.unwrap_err();
+    assert!(matches!(not_ready.cause, Cause::Queued), "{not_ready}");
+    first.ready(2 * MINUTE).await.unwrap();
+    second.ready(MINUTE).await.unwrap();
+    third.ready(2 * MINUTE).await.unwrap();
+    assert_eq!(log.count("configmaps?resourceVersion=0"), 1, "{:?}", log.uris());
+    let sent = log.uris().iter().position(|uri| uri.contains("configmaps")).unwrap();
+    assert!(log.times()[sent] >= 100 * Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_stream_gives_its_turn_back() {
+    let (cluster, _log) = in_memory(|_, uri| match uri {
+        uri if uri.contains("/pods") => ok([Step::Send(added("a/a", 3)), Step::Hang]),
+        _ => ok([Step::Send(end_bookmark(9)), Step::Hang]),
+    });
+    let stream = InitialList::Stream;
+    let stuck = cluster.informer::<Pod>().initial_list(stream).start().unwrap();
+    let also_stuck = cluster.informer::<Pod>().namespace("a").initial_list(stream).start().unwrap();
+    let fine = cluster.informer::<Secret>().initial_list(stream).start().unwrap();
+    fine.ready(Duration::from_secs(11)).await.unwrap();
+    for pods in [&stuck, &also_stuck] {
+        assert!(pods.ready(Duration::ZERO).await.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_an_informer_in_the_queue_or_in_an_answer_ends_it() {
+    let (cluster, log) = in_memory(|_, _| ok([Step::Send(added("a/a", 3)), Step::Hang]));
+    let informers: Vec<_> = (0..4).map(|_| cluster.informer::<Pod>().start().unwrap()).collect();
+    until("two requests", || log.uris().len() == 2).await;
+    drop(informers);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(log.uris().len(), 2, "nobody asks any more");
+}

@@ -1,0 +1,89 @@
+//! What goes on the wire for each setting, and that it goes once.
+
+use std::time::Duration;
+
+use informer::{Cause, InitialList, ListSemantic, ResourceVersion};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
+
+use crate::fixture::{SOON, Step, cluster_at, end_bookmark, in_memory, is_stream, list, ok, until};
+
+const HEAD: &str = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+
+/// Without `timeoutSeconds`, which is drawn.
+fn without_timeout(uri: &str) -> String {
+    let parts: Vec<&str> = uri.split('&').filter(|part| !part.starts_with("timeoutSeconds=")).collect();
+    parts.join("&")
+}
+
+/// Goal: what is configured is what is asked. Method: the first two requests of every semantic × strategy.
+#[tokio::test(start_paused = true)]
+async fn each_semantic_and_strategy_asks_exactly_this() {
+    let at = || ResourceVersion::from(7);
+    let stream = |query: &str| format!("{HEAD}{query}&allowWatchBookmarks=true");
+    for (semantic, initial, first) in [
+        (ListSemantic::Any, InitialList::Auto, stream("&resourceVersion=0")),
+        (ListSemantic::Any, InitialList::Stream, stream("&resourceVersion=0")),
+        (ListSemantic::MostRecent, InitialList::Stream, stream("")),
+        (ListSemantic::NotOlderThan(at()), InitialList::Stream, stream("&resourceVersion=7")),
+        (ListSemantic::Any, InitialList::Paged, "resourceVersion=0&limit=500".into()),
+        (ListSemantic::MostRecent, InitialList::Paged, "limit=500".into()),
+        (
+            ListSemantic::NotOlderThan(at()),
+            InitialList::Paged,
+            "resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=500".into(),
+        ),
+        (
+            ListSemantic::Exact(at()),
+            InitialList::Paged,
+            "resourceVersion=7&resourceVersionMatch=Exact&limit=500".into(),
+        ),
+        (ListSemantic::Any, InitialList::Unpaged, "resourceVersion=0".into()),
+        (ListSemantic::MostRecent, InitialList::Unpaged, String::new()),
+        (ListSemantic::Exact(at()), InitialList::Unpaged, "resourceVersion=7&resourceVersionMatch=Exact".into()),
+    ] {
+        let (cluster, log) = in_memory(|number, uri| match number {
+            1 if is_stream(uri) => ok([Step::Send(end_bookmark(41)), Step::Send(end_bookmark(41))]),
+            1 => ok([Step::Send(list(&[], 41, ""))]),
+            _ => ok([Step::Hang]),
+        });
+        let informer = cluster.informer::<Pod>().list_semantic(semantic.clone()).initial_list(initial).start().unwrap();
+        informer.ready(SOON).await.unwrap();
+        until("the watch", || log.uris().len() == 2).await;
+        let uris = log.uris();
+        let (path, query) = uris[0].split_once('?').unwrap_or((&uris[0], ""));
+        assert_eq!((path, without_timeout(query)), ("/api/v1/pods", first), "{semantic:?} {initial:?}");
+        let watch = "/api/v1/pods?watch=true&resourceVersion=41&allowWatchBookmarks=true";
+        assert_eq!(without_timeout(&uris[1]), watch, "{semantic:?} {initial:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_namespace_and_selectors_are_in_the_request_before_it_is_sent() {
+    let (cluster, _log) = in_memory(|_, _| ok([Step::Hang]));
+    let declared =
+        cluster.informer::<Deployment>().namespace("prod").labels("app in (web,api)").fields("metadata.name!=x");
+    let informer = declared.initial_list(InitialList::Unpaged).start().unwrap();
+    assert_eq!(
+        informer.explain(),
+        "GET /apis/apps/v1/namespaces/prod/deployments?resourceVersion=0&labelSelector=app%20in%20%28api%2Cweb%29&fieldSelector=metadata.name%21%3Dx"
+    );
+}
+
+/// Goal: kube's client, which by default retries 503 fifteen times from 5 ms, retries nothing of ours. Method: it has
+/// its default settings here; requests the informer counted against those that arrived.
+#[tokio::test]
+async fn one_send_is_one_request() {
+    let server = MockServer::start().await;
+    Mock::given(any()).respond_with(ResponseTemplate::new(503)).mount(&server).await;
+    let informer = cluster_at(&server.uri()).informer::<Pod>().initial_list(InitialList::Unpaged).start().unwrap();
+    until("a third attempt", || informer.stats().reflector.requests == 3).await;
+    let not_ready = informer.ready(Duration::ZERO).await.unwrap_err();
+    let Cause::Failed(error) = &not_ready.cause else { panic!("{not_ready}") };
+    assert!(error.code() == Some(503) && error.is_retryable());
+    let requests = server.received_requests().await.unwrap();
+    assert!((2..=3).contains(&requests.len()), "the third may be on its way: {}", requests.len());
+    assert_eq!(requests[0].headers["accept"], "application/json");
+    assert_eq!(requests[0].headers["accept-encoding"], "identity");
+    assert!(!requests[0].headers.contains_key("transfer-encoding"), "a GET has no body");
+}
