@@ -10,6 +10,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use watch_cache::{Field, Schema};
 
+pub(crate) use names::refuse_namespace;
 pub use names::{NameRule, is_label, is_subdomain};
 pub use table::CreatedStatus;
 

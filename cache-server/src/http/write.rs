@@ -22,7 +22,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
 use informer_core::wire::status::Status;
 use serde_json::Value;
-use watch_cache::{Draft, Entry, EntryError};
+use watch_cache::{Draft, Entry, EntryError, Filter, Page};
 
 use crate::{app::App, registry::ResourceType};
 
@@ -64,6 +64,21 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     create::create(app, request).await
 }
 
+/// Creates an object of a manifest: what a dump of a running cluster says of it stays, except its resourceVersion.
+///
+/// # Errors
+/// The Status that a client would get.
+pub(crate) async fn create_from_manifest(
+    app: &App,
+    ty: &Arc<ResourceType>,
+    namespace: Option<&str>,
+    object: &[u8],
+) -> Result<(), Status> {
+    let request =
+        Request { ty, namespace, name: None, subresource: None, query: &[], content_type: None, body: object };
+    create::create_from_manifest(app, &request).await
+}
+
 /// `PUT …/{plural}/{name}`, and the same of its status.
 ///
 /// # Errors
@@ -99,6 +114,24 @@ pub(super) async fn delete(app: &App, request: &Request<'_>) -> Result<Answer, S
     }
     let options = options::DeleteOptions::read(request)?;
     delete::delete(app, &place, &options).await
+}
+
+/// `DELETE …/{plural}`: deletes what `filter` wants, at most `limit` objects, one by one. Answers the list as it was
+/// read. Objects that are gone by then are nobody's error.
+///
+/// # Errors
+/// The Status to answer with, when the first object that could not be deleted has one.
+pub(super) async fn delete_collection(
+    app: &App,
+    request: &Request<'_>,
+    filter: Arc<Filter>,
+    limit: Option<usize>,
+) -> Result<Page, Status> {
+    if request.ty.namespaced && request.namespace.is_none() {
+        return Err(Status::generic_method_not_allowed());
+    }
+    let options = options::DeleteOptions::read(request)?;
+    delete::delete_collection(app, request.ty, filter, limit, &options).await
 }
 
 /// Where an object is, or would be.

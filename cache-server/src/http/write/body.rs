@@ -4,7 +4,7 @@
 //!
 //! Source: apiserver `endpoints/handlers/{create,rest}.go`, transformDecodeError.
 
-use informer_core::wire::status::Status;
+use informer_core::wire::{go, status::Status};
 use serde_json::{Map, Value};
 
 use crate::registry::{Registry, ResourceType};
@@ -41,7 +41,11 @@ impl Encoding {
     /// What is wrong and where, without a word of the body.
     pub(super) fn decode(self, body: &[u8]) -> Result<Value, String> {
         match self {
-            Self::Json => serde_json::from_slice(body).map_err(|error| format!("json parse error: {error}")),
+            Self::Json => serde_json::from_slice(body).map_err(|error| {
+                // What only this decoder refuses, such as lone surrogates, has only its words.
+                let text = go::json_error(body).unwrap_or_else(|| error.to_string());
+                format!("json parse error: {text}")
+            }),
             Self::Yaml => {
                 // Manifests write file modes as 0644, as YAML 1.1 reads them.
                 let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
@@ -192,7 +196,7 @@ mod tests {
             (
                 "{bad",
                 "400 the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json \
-                 parse error: key must be a string at line 1 column 2",
+                 parse error: invalid character 'b' looking for beginning of object key string",
             ),
             (
                 "[]",

@@ -50,6 +50,29 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     }
 }
 
+/// Creates an object of a manifest, as [`create`] does, but with what a dump of a running cluster says of it: uid, time
+/// of creation, generation and status stay, and its resourceVersion is left behind.
+pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Result<(), Status> {
+    let ty = request.ty;
+    let mut object = read_object(&app.registry, ty, request.content_type, request.body)?;
+    metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut object)?;
+    let generated = generate_name(metadata::text(&object, "generateName"));
+    metadata::metadata_mut(&mut object).remove("resourceVersion");
+    let status = object.get("status").cloned();
+    let generation = metadata::metadata_mut(&mut object).get("generation").cloned();
+    let (uid, now) = (uid(), now());
+    let or = |said: &str, given: &str| if said.is_empty() { given.to_owned() } else { said.to_owned() };
+    let uid = or(metadata::text(&object, "uid"), &uid);
+    let now = or(metadata::text(&object, "creationTimestamp"), &now);
+    metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &now, generated_name: &generated })?;
+    object.extend(status.map(|status| ("status".to_owned(), status)));
+    metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
+    match store(app, request, &object, Options::default()).await? {
+        Stored::As(_) => Ok(()),
+        Stored::Taken => Err(taken(app, request, &object, false).await),
+    }
+}
+
 /// What became of one attempt.
 enum Stored {
     As(Answer),

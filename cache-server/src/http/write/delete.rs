@@ -2,13 +2,22 @@
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Delete), `registry/rest/delete.go`.
 
-use http::StatusCode;
-use informer_core::wire::status::Status;
-use serde_json::Value;
+use std::sync::Arc;
 
-use super::{Answer, Current, Place, draft, metadata, now, options::DeleteOptions};
+use http::StatusCode;
+use informer_core::wire::status::{Reason, Status};
+use serde_json::Value;
+use watch_cache::{Filter, Page};
+
+use super::{
+    Answer, Current, Place, draft,
+    metadata::{self, Part},
+    now,
+    options::DeleteOptions,
+};
 use crate::{
     app::App,
+    registry::ResourceType,
     storage::{Expect, Txn, WriteError},
 };
 
@@ -41,6 +50,29 @@ pub(super) async fn delete(app: &App, place: &Place<'_>, options: &DeleteOptions
         }
     }
     Err(place.modified())
+}
+
+/// Deletes what `filter` wants and answers the list as it was read.
+pub(super) async fn delete_collection(
+    app: &App,
+    ty: &Arc<ResourceType>,
+    filter: Arc<Filter>,
+    limit: Option<usize>,
+    options: &DeleteOptions,
+) -> Result<Page, Status> {
+    let snapshot = app.caches.fresh(ty).await?.snapshot();
+    let wanted = snapshot.objects.iter().filter(|entry| filter.matches(entry)).take(limit.unwrap_or(usize::MAX));
+    for entry in wanted {
+        let place = Place { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
+        // Another object of that name is not what was listed.
+        let listed = DeleteOptions { uid: Some(entry.uid().to_owned()), ..options.clone() };
+        match delete(app, &place, &listed).await {
+            Ok(_) => {}
+            Err(status) if matches!(status.reason, Reason::NotFound | Reason::Conflict) => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(Page::new(snapshot, filter, None, limit))
 }
 
 /// What an object that went at once answers, at the version of the deletion.

@@ -4,7 +4,10 @@
 //!
 //! Source: apiserver `registry/rest/{create,update,meta}.go`, apimachinery `api/validation/objectmeta.go`.
 
-use informer_core::wire::status::{Cause, Status, quote};
+use informer_core::wire::{
+    go::quote,
+    status::{Cause, Status},
+};
 use serde_json::{Value, json};
 
 use super::body::{Object, json_type};

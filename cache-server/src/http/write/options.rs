@@ -2,7 +2,10 @@
 //!
 //! Source: apimachinery `pkg/apis/meta/v1/validation`.
 
-use informer_core::wire::status::{Cause, CauseReason, Status, quote};
+use informer_core::wire::{
+    go::quote,
+    status::{Cause, CauseReason, Status},
+};
 use serde_json::Value;
 
 use super::{Request, body::Encoding};

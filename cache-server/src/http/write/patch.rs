@@ -4,7 +4,10 @@
 //!
 //! Source: apiserver `endpoints/handlers/patch.go`.
 
-use informer_core::wire::status::{Cause, Status, quote};
+use informer_core::wire::{
+    go::quote,
+    status::{Cause, Status},
+};
 use serde_json::Value;
 
 use super::{

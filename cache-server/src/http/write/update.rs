@@ -6,14 +6,7 @@ use http::StatusCode;
 use informer_core::wire::status::{Cause, Status};
 use serde_json::Value;
 
-use super::{
-    Answer, Place,
-    body::Object,
-    draft,
-    metadata::{self, Part},
-    options::Options,
-    patch::Patch,
-};
+use super::{Answer, Place, body::Object, draft, metadata, options::Options, patch::Patch};
 use crate::{
     app::App,
     registry::ResourceType,
@@ -156,7 +149,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::*;
+    use super::{super::metadata::Part, *};
     use crate::registry::Registry;
 
     struct Case {
