@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The harness: how tests start the server, speak to it as any client would, and describe objects.
+//!
+//! INVARIANT: what stands here knows the server only by its command line and its sockets. Everything panics with the
+//! whole story on the first surprise, because its only callers are tests.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    reason = "a harness panics in the name of the test that called it"
+)]
+
+pub mod http;
+pub mod objects;
+pub mod process;

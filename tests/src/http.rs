@@ -1,0 +1,249 @@
+//! A small HTTP client for tests: one connection a request, every answer whole, every wait bounded.
+//!
+//! INVARIANT: nothing is interpreted that a test might want to see: status, headers and bytes come as they were sent.
+
+mod watch;
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::{net::TcpStream, time::timeout};
+
+pub use watch::{Event, LINE_WAIT, Step, Watch, briefs};
+
+use crate::objects::Object;
+
+/// How long an answer may take. Reads that wait for a position take three seconds.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(15);
+
+/// Largest body a test reads, in bytes.
+pub const BODY_BYTES_MAX: usize = 256 << 20;
+
+/// Content type of a JSON merge patch.
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// Speaks to one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    address: SocketAddr,
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status code.
+    pub code: StatusCode,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Body, as sent.
+    pub body: Bytes,
+    /// From before the connection to the last byte.
+    pub took: Duration,
+    /// What was asked: method and path, for messages.
+    pub asked: String,
+}
+
+impl Client {
+    /// A client of the server at `address`.
+    pub const fn new(address: SocketAddr) -> Self {
+        Self { address }
+    }
+
+    /// Asks for `path`, which may carry a query.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Self::request(Method::GET, path, &[], Bytes::new())).await
+    }
+
+    /// Asks for `path` with more headers.
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.send(Self::request(Method::GET, path, headers, Bytes::new())).await
+    }
+
+    /// Sends JSON to a collection.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Self::request(Method::POST, path, &[("content-type", "application/json")], text(body))).await
+    }
+
+    /// Replaces an object.
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send(Self::request(Method::PUT, path, &[("content-type", "application/json")], text(body))).await
+    }
+
+    /// Changes an object by a patch of `content_type`.
+    pub async fn patch(&self, path: &str, content_type: &str, body: &Value) -> Answer {
+        self.send(Self::request(Method::PATCH, path, &[("content-type", content_type)], text(body))).await
+    }
+
+    /// Deletes an object or a collection.
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(Self::request(Method::DELETE, path, &[], Bytes::new())).await
+    }
+
+    /// Creates an object; its resourceVersion.
+    pub async fn create(&self, object: &Object) -> u64 {
+        self.post(&object.collection(), object.body()).await.with_code(201).resource_version()
+    }
+
+    /// Replaces an object unconditionally; its new resourceVersion.
+    pub async fn update(&self, object: &Object) -> u64 {
+        self.put(&object.path(), object.body()).await.with_code(200).resource_version()
+    }
+
+    /// Deletes an object; the position afterwards, learnt by a consistent list of its type, because not every answer
+    /// carries it.
+    pub async fn remove(&self, object: &Object) -> u64 {
+        self.delete(&object.path()).await.with_code(200);
+        self.get(&object.everywhere()).await.with_code(200).resource_version()
+    }
+
+    /// Opens a watch and waits for its headers; `path` carries the query, with `watch=` in it.
+    pub async fn watch(&self, path: &str) -> Watch {
+        let asked = format!("GET {path}");
+        let begun = Instant::now();
+        let answer = self.exchange(Self::request(Method::GET, path, &[], Bytes::new()), &asked).await;
+        Watch::new(answer, begun, asked)
+    }
+
+    /// Sends any request to its end.
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        let begun = Instant::now();
+        let asked = format!("{} {}", request.method(), request.uri());
+        let (head, body) = self.exchange(request, &asked).await.into_parts();
+        let Ok(body) = timeout(ANSWER_WAIT, Limited::new(body, BODY_BYTES_MAX).collect()).await else {
+            panic!("{asked}: the answer does not end; {head:?}");
+        };
+        let body = body.unwrap_or_else(|error| panic!("{asked}: the answer breaks off: {error}")).to_bytes();
+        Answer { code: head.status, headers: head.headers, body, took: begun.elapsed(), asked }
+    }
+
+    /// Builds a request for [`send`](Self::send).
+    pub fn request(method: Method, path: &str, headers: &[(&str, &str)], body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(Full::new(body)).unwrap_or_else(|error| panic!("{path} is no request: {error}"))
+    }
+
+    async fn exchange(&self, mut request: Request<Full<Bytes>>, asked: &str) -> Response<Incoming> {
+        let host = self.address.to_string().parse().expect("an address is a header value");
+        request.headers_mut().entry(header::HOST).or_insert(host);
+        let exchange = async {
+            let stream = TcpStream::connect(self.address).await.map_err(|error| error.to_string())?;
+            let io = TokioIo::new(stream);
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(io).await.map_err(|error| error.to_string())?;
+            tokio::spawn(connection);
+            sender.send_request(request).await.map_err(|error| error.to_string())
+        };
+        match timeout(ANSWER_WAIT, exchange).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => panic!("{asked}: {error}"),
+            Err(_) => panic!("{asked}: no answer within {ANSWER_WAIT:?}"),
+        }
+    }
+}
+
+fn text(body: &Value) -> Bytes {
+    body.to_string().into()
+}
+
+impl Answer {
+    /// The answer, if it has this status code.
+    #[track_caller]
+    pub fn with_code(self, code: u16) -> Self {
+        assert_eq!(self.code, code, "{}: {}", self.asked, String::from_utf8_lossy(&self.body));
+        self
+    }
+
+    /// The body as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{}: {error}: {}", self.asked, String::from_utf8_lossy(&self.body)))
+    }
+
+    /// The body as text.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap_or_else(|error| panic!("{}: {error}", self.asked))
+    }
+
+    /// A header as text; empty when it is missing.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// `metadata.resourceVersion`.
+    #[track_caller]
+    pub fn resource_version(&self) -> u64 {
+        resource_version(&self.json())
+    }
+
+    /// Keys of the items of a list: `namespace/name`, or `name`.
+    #[track_caller]
+    pub fn keys(&self) -> Vec<String> {
+        let list = self.json();
+        let items = list["items"].as_array().unwrap_or_else(|| panic!("{}: no items in {list}", self.asked));
+        items.iter().map(key).collect()
+    }
+
+    /// The token of the next page, if there is one.
+    #[track_caller]
+    pub fn token(&self) -> Option<String> {
+        self.json()["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
+    }
+
+    /// `metadata.remainingItemCount`.
+    #[track_caller]
+    pub fn remaining(&self) -> Option<u64> {
+        self.json()["metadata"]["remainingItemCount"].as_u64()
+    }
+
+    /// The message of a Status.
+    #[track_caller]
+    pub fn message(&self) -> String {
+        self.json()["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// `namespace/name`, or `name`.
+#[track_caller]
+pub fn key(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_else(|| panic!("no name in {object}"));
+    metadata["namespace"].as_str().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+}
+
+/// `metadata.resourceVersion` as this server's number.
+#[track_caller]
+pub fn resource_version(object: &Value) -> u64 {
+    let text = object["metadata"]["resourceVersion"].as_str();
+    text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no resourceVersion in {object}"))
+}
+
+/// A path with a query, each value escaped.
+pub fn with_query(path: &str, query: &[(&str, &str)]) -> String {
+    let mut out = path.to_owned();
+    for (at, (name, value)) in query.iter().enumerate() {
+        out.push(if at == 0 && !path.contains('?') { '?' } else { '&' });
+        out.push_str(name);
+        out.push('=');
+        for byte in value.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                out.push(char::from(byte));
+            } else {
+                out.push_str(&format!("%{byte:02X}"));
+            }
+        }
+    }
+    out
+}
