@@ -1,11 +1,251 @@
 //! Answers HTTP: routes a request, and turns every outcome into a response.
+//!
+//! INVARIANT: status codes and response bytes are decided here and below, nowhere else in the server.
+//!
+//! In reading order: where a path leads ([`route`]), what a client accepts ([`negotiate`]) and asks for ([`query`]), the
+//! answers to reads ([`list`], [`watch`]), to writes ([`write`]) and to questions about the server ([`discovery`]), the
+//! bodies they stream ([`body`]), and errors ([`status`]).
 
 pub mod body;
+
 mod discovery;
 mod list;
 mod negotiate;
+mod pretty;
 mod query;
 mod route;
 mod status;
 mod watch;
 mod write;
+
+pub(crate) use write::create_from_manifest as create;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header, request::Parts};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use informer_core::wire::status::Status;
+
+use self::{
+    body::Body,
+    discovery::{Check, DiscoveryPath, Health},
+    query::{ListOptions, Query},
+    route::{Route, Target},
+};
+use crate::{app::App, limits, metrics};
+
+/// What every request gets.
+pub(crate) type Response = http::Response<Body>;
+
+const AUDIT_ID: header::HeaderName = header::HeaderName::from_static("audit-id");
+
+/// Answers one request. Never fails: what goes wrong is said in the response.
+///
+/// Cost: a request body is read into memory, up to [`limits::REQUEST_BODY_BYTES_MAX`]; response bodies are streams.
+pub async fn handle<B>(app: Arc<App>, request: Request<B>) -> http::Response<Body>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (parts, body) = request.into_parts();
+    let call = Call::new(&parts);
+    let (verb, resource, answer) = match route::parse(&app.registry, parts.uri.path()) {
+        Route::Resource(target) => {
+            let verb = call.verb(&target);
+            (verb, target.ty.id().to_owned(), call.resource(&app, &target, body).await)
+        }
+        route @ (Route::Discovery(_) | Route::Health(..) | Route::Version | Route::Metrics) => {
+            let verb = if call.method == Method::GET { "GET" } else { "OTHER" };
+            (verb, String::new(), call.document(&app, &route))
+        }
+        Route::NotFound => ("OTHER", String::new(), Err(Status::generic_not_found())),
+        Route::Unknown => ("OTHER", String::new(), Ok(status::page_not_found())),
+    };
+    let mut response = answer.unwrap_or_else(|error| {
+        // A client that accepts no JSON gets the form that people can read.
+        let indent = call.indent || error.code == StatusCode::NOT_ACCEPTABLE;
+        status::respond(&error, indent)
+    });
+    app.metrics.request(verb, &resource, response.status().as_u16());
+    tracing::debug!(verb, path = parts.uri.path(), code = response.status().as_u16(), "request answered");
+    finish(response.headers_mut());
+    response
+}
+
+/// What a request gets whose Host header names another server: it may come from a page in a browser that was led here.
+pub(crate) fn refuse_host() -> Response {
+    let mut response = status::respond(&status::foreign_host(), true);
+    finish(response.headers_mut());
+    response
+}
+
+/// Headers that every response has.
+fn finish(headers: &mut HeaderMap) {
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    let id = audit_id(fastrand::u128(..));
+    headers.insert(AUDIT_ID, HeaderValue::from_str(&id).expect("hexadecimal digits and dashes are a header"));
+}
+
+/// A random UUID (version 4) made of `bits`.
+fn audit_id(bits: u128) -> String {
+    let bits = bits & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+    let text = format!("{bits:032x}");
+    [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
+}
+
+/// One request without its path and body.
+struct Call<'a> {
+    method: &'a Method,
+    headers: &'a HeaderMap,
+    accept: String,
+    query: Query,
+    /// Whether people read the answer.
+    indent: bool,
+}
+
+impl<'a> Call<'a> {
+    fn new(parts: &'a Parts) -> Self {
+        let query = Query::parse(parts.uri.query());
+        let indent = negotiate::is_for_people(&parts.headers, &query);
+        let accept = negotiate::joined(&parts.headers, header::ACCEPT);
+        Self { method: &parts.method, headers: &parts.headers, accept, query, indent }
+    }
+
+    /// Kubernetes' word for what is asked.
+    fn verb(&self, target: &Target) -> &'static str {
+        let named = target.name.is_some();
+        match *self.method {
+            Method::GET if named => "GET",
+            Method::GET if self.query.flag("watch") == Some(true) => "WATCH",
+            Method::GET => "LIST",
+            Method::POST => "POST",
+            Method::PUT => "PUT",
+            Method::PATCH => "PATCH",
+            Method::DELETE if named => "DELETE",
+            Method::DELETE => "DELETECOLLECTION",
+            _ => "OTHER",
+        }
+    }
+
+    /// Answers about objects.
+    async fn resource<B>(&self, app: &App, target: &Target, body: B) -> Result<Response, Status>
+    where
+        B: http_body::Body,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let everywhere = target.ty.namespaced && target.namespace.is_none();
+        let name = target.name.as_deref();
+        match (self.method, name) {
+            (&Method::GET, _) => negotiate::check(&self.accept)?,
+            // There is no object of all namespaces.
+            (&Method::POST | &Method::DELETE, None) if !everywhere => negotiate::check(&self.accept)?,
+            (&Method::PUT | &Method::PATCH | &Method::DELETE, Some(_)) => negotiate::check(&self.accept)?,
+            _ => return Err(Status::generic_method_not_allowed()),
+        }
+        if self.method != Method::GET {
+            return self.write(app, target, &read(body).await?).await;
+        }
+        if let Some(name) = name {
+            return list::get(app, target, name, &self.query, self.indent).await;
+        }
+        let options = ListOptions::read(&self.query)?;
+        if options.watch { watch::watch(app, target, &options).await } else { list::list(app, target, &options).await }
+    }
+
+    async fn write(&self, app: &App, target: &Target, body: &[u8]) -> Result<Response, Status> {
+        let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let request = write::Request {
+            ty: &target.ty,
+            namespace: target.namespace.as_deref(),
+            name: target.name.as_deref(),
+            subresource: target.subresource.as_deref(),
+            query: self.query.pairs(),
+            content_type,
+            body,
+        };
+        if *self.method == Method::DELETE && target.name.is_none() {
+            let options = ListOptions::read(&self.query)?;
+            let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
+            let deleted = write::delete_collection(app, &request, options.filter(target)?, limit).await?;
+            return list::respond(app, &target.ty, deleted, None).await;
+        }
+        let answer = match *self.method {
+            Method::POST => write::create(app, &request).await?,
+            Method::PUT => write::update(app, &request).await?,
+            Method::PATCH => write::patch(app, &request).await?,
+            Method::DELETE => write::delete(app, &request).await?,
+            _ => return Err(Status::generic_method_not_allowed()),
+        };
+        let json = if self.indent { pretty::indent(&answer.json).into() } else { answer.json.into() };
+        Ok(body::json(answer.code, json))
+    }
+
+    /// Answers about the server.
+    fn document(&self, app: &App, route: &Route) -> Result<Response, Status> {
+        if self.method != Method::GET {
+            return Err(Status::generic_method_not_allowed());
+        }
+        match route {
+            Route::Discovery(path) => Ok(self.discovery(app, path)),
+            Route::Health(endpoint, check) => Ok(self.health(*endpoint, check.as_deref())),
+            Route::Version => Ok(body::json(StatusCode::OK, discovery::version().into())),
+            Route::Metrics => {
+                let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
+                Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(app).into()))
+            }
+            Route::Resource(_) | Route::NotFound => Err(Status::generic_not_found()),
+            Route::Unknown => Ok(status::page_not_found()),
+        }
+    }
+
+    fn discovery(&self, app: &App, path: &DiscoveryPath) -> Response {
+        let listening = app.config.listen.to_string();
+        let address = self.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or(&listening);
+        let Some(document) = discovery::document(&app.registry, path, Some(&self.accept), address) else {
+            return status::page_not_found();
+        };
+        let content_type = HeaderValue::from_static(document.content_type);
+        let Some(etag) = document.etag.and_then(|etag| HeaderValue::from_str(&etag).ok()) else {
+            let body = if self.indent { pretty::indent(&document.body).into() } else { document.body.into() };
+            return body::typed(StatusCode::OK, content_type, body);
+        };
+        let known = self.headers.get(header::IF_NONE_MATCH) == Some(&etag);
+        let (code, body) =
+            if known { (StatusCode::NOT_MODIFIED, Bytes::new()) } else { (StatusCode::OK, document.body) };
+        let mut response = body::typed(code, content_type, body.into());
+        response.headers_mut().insert(header::ETAG, etag);
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+        response
+    }
+
+    fn health(&self, endpoint: Health, check: Option<&str>) -> Response {
+        // Who gets an answer knows that the server listens; caches start with their first reader.
+        let checks = [Check { name: "ping", passes: true }];
+        let Some((code, text)) = discovery::health(endpoint, check, self.query.pairs(), &checks) else {
+            return status::page_not_found();
+        };
+        let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = body::text(code, text.into());
+        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        response
+    }
+}
+
+/// The whole body of a request.
+async fn read<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let limited = Limited::new(body, limits::REQUEST_BODY_BYTES_MAX);
+    match limited.collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(status::body_too_large(limits::REQUEST_BODY_BYTES_MAX)),
+        Err(_) => Err(Status::bad_request("the body of the request did not arrive")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,149 @@
-//! Placeholder.
+//! Response bodies: slices over shared bytes, pulled when the socket drains.
+//!
+//! INVARIANT: nothing is queued for a client. A body makes its next batch when it is polled, and a batch is at most
+//! [`BATCH`] plus one event.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes};
+use http::{HeaderValue, StatusCode, header};
+use http_body::{Frame, SizeHint};
+use watch_cache::Budget;
+
+pub use watch_cache::Slices;
+
+use super::{Response, list::Listing, watch::Watch};
+use crate::limits;
+
+/// What one turn of a body may hand to the socket. An event may add four slices, and a chunked body brings two of its
+/// own, so this many still go out in one vectored write.
+pub(crate) const BATCH: Budget = Budget { slices: limits::SLICES_MAX - 8, bytes: limits::BATCH_BYTES };
+
+/// A response body.
+pub struct Body(Kind);
+
+enum Kind {
+    /// All there is, and its length is told.
+    Full(Slices),
+    /// A stream that is over after this: no length is told.
+    Last(Slices),
+    /// A LIST, item by item.
+    List(Box<Listing>),
+    /// A watch.
+    Watch(Box<Watch>),
+}
+
+/// The body cannot go on. The connection is reset, so that nobody takes what was sent for the whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// A LIST that took so long that keeping its state became too expensive.
+    #[error("the list was read too slowly")]
+    Cut,
+}
+
+impl Body {
+    /// A body of known length.
+    pub(crate) const fn full(slices: Slices) -> Self {
+        Self(Kind::Full(slices))
+    }
+
+    /// A stream that is over after `slices`.
+    pub(crate) const fn last(slices: Slices) -> Self {
+        Self(Kind::Last(slices))
+    }
+
+    pub(super) fn list(listing: Listing) -> Self {
+        Self(Kind::List(Box::new(listing)))
+    }
+
+    pub(super) fn watch(watch: Watch) -> Self {
+        Self(Kind::Watch(Box::new(watch)))
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        let mut slices = Slices::new();
+        slices.push(bytes);
+        Self::full(slices)
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            Kind::Full(_) => "Body::Full",
+            Kind::Last(_) => "Body::Last",
+            Kind::List(_) => "Body::List",
+            Kind::Watch(_) => "Body::Watch",
+        })
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Slices;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match &mut self.0 {
+            Kind::Full(slices) | Kind::Last(slices) => {
+                let slices = std::mem::take(slices);
+                Poll::Ready((!slices.is_empty()).then(|| Ok(Frame::data(slices))))
+            }
+            Kind::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+            Kind::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| Ok(Frame::data(batch)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Full(slices) | Kind::Last(slices) => slices.is_empty(),
+            Kind::List(listing) => listing.is_over(),
+            Kind::Watch(watch) => watch.is_over(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Full(slices) => SizeHint::with_exact(slices.remaining() as u64),
+            Kind::Last(_) | Kind::List(_) | Kind::Watch(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A response with a JSON body.
+pub(crate) fn json(code: StatusCode, body: Body) -> Response {
+    typed(code, HeaderValue::from_static("application/json"), body)
+}
+
+/// A response with a plain text.
+pub(crate) fn text(code: StatusCode, body: Body) -> Response {
+    typed(code, HeaderValue::from_static("text/plain; charset=utf-8"), body)
+}
+
+/// A response with a body of `content_type`.
+pub(crate) fn typed(code: StatusCode, content_type: HeaderValue, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}

@@ -1,1 +1,215 @@
-//! Placeholder.
+//! Reads a path: which resource, which object, which document.
+//!
+//! INVARIANT: a route names only what the registry has; everything else is one of the two kinds of "not found".
+//!
+//! Source: apiserver `endpoints/request/requestinfo.go` and `endpoints/installer.go`.
+
+use std::sync::Arc;
+
+use super::{
+    discovery::{DiscoveryPath, Health},
+    query::unescape,
+};
+use crate::registry::{Registry, ResourceType};
+
+/// What a path is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// The resource type.
+    pub(crate) ty: Arc<ResourceType>,
+    /// The namespace in the path; `None` is all of them, or a cluster-scoped type.
+    pub(crate) namespace: Option<String>,
+    /// The object; `None` is the collection.
+    pub(crate) name: Option<String>,
+    /// What stands behind the name: `status`.
+    pub(crate) subresource: Option<String>,
+}
+
+/// Where a path leads.
+#[derive(Clone, Debug)]
+pub(crate) enum Route {
+    /// A collection or an object of a type that is served.
+    Resource(Target),
+    /// A document that says what is served.
+    Discovery(DiscoveryPath),
+    /// A health endpoint, perhaps one check of it.
+    Health(Health, Option<String>),
+    /// `/version`.
+    Version,
+    /// `/metrics`.
+    Metrics,
+    /// Nothing, but inside a group and version that are served: a Status.
+    NotFound,
+    /// Nothing at all: plain text.
+    Unknown,
+}
+
+/// Reads a path. One slash at the end does not matter.
+pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let Some(segments) = path.split('/').map(|segment| unescape(segment, false)).collect::<Option<Vec<_>>>() else {
+        return Route::Unknown;
+    };
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match *segments {
+        ["api"] => Route::Discovery(DiscoveryPath::Core),
+        ["apis"] => Route::Discovery(DiscoveryPath::Groups),
+        ["apis", group] => Route::Discovery(DiscoveryPath::Group(group.to_owned())),
+        ["api", version, ref rest @ ..] => in_version(registry, "", version, rest),
+        ["apis", group, version, ref rest @ ..] if !group.is_empty() => in_version(registry, group, version, rest),
+        ["version"] => Route::Version,
+        ["metrics"] => Route::Metrics,
+        [endpoint, ref check @ ..] => health(endpoint, check),
+        [] => Route::Unknown,
+    }
+}
+
+fn health(endpoint: &str, check: &[&str]) -> Route {
+    let endpoint = match endpoint {
+        "healthz" => Health::Healthz,
+        "livez" => Health::Livez,
+        "readyz" => Health::Readyz,
+        _ => return Route::Unknown,
+    };
+    match *check {
+        [] => Route::Health(endpoint, None),
+        [check] => Route::Health(endpoint, Some(check.to_owned())),
+        _ => Route::Unknown,
+    }
+}
+
+fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) -> Route {
+    if rest.is_empty() {
+        let (group, version) = (group.to_owned(), version.to_owned());
+        return Route::Discovery(DiscoveryPath::GroupVersion { group, version });
+    }
+    if !registry.serves(group, version) {
+        return Route::Unknown;
+    }
+    let find = |plural: &str| registry.find(group, version, plural);
+    match *rest {
+        // `namespaces` is also the prefix of everything inside one; these two are about the namespace itself.
+        ["namespaces", name, subresource @ ("status" | "finalize")] => {
+            resource(find("namespaces"), None, Some(name), Some(subresource))
+        }
+        ["namespaces", namespace, plural, ref object @ ..] => {
+            let (name, subresource) = match *object {
+                [] => (None, None),
+                [name] => (Some(name), None),
+                [name, subresource] => (Some(name), Some(subresource)),
+                _ => return Route::NotFound,
+            };
+            resource(find(plural), Some(namespace), name, subresource)
+        }
+        [plural] => resource(find(plural), None, None, None),
+        [plural, name] => resource(find(plural), None, Some(name), None),
+        [plural, name, subresource] => resource(find(plural), None, Some(name), Some(subresource)),
+        _ => Route::NotFound,
+    }
+}
+
+fn resource(
+    ty: Option<Arc<ResourceType>>,
+    namespace: Option<&str>,
+    name: Option<&str>,
+    subresource: Option<&str>,
+) -> Route {
+    let Some(ty) = ty else { return Route::NotFound };
+    // Objects of namespaces have one in their path; all others have none.
+    let scope_fits = if ty.namespaced { namespace.is_some() || name.is_none() } else { namespace.is_none() };
+    let subresource_exists = subresource.is_none_or(|subresource| subresource == "status" && ty.has_status);
+    let named = [namespace, name, subresource].into_iter().flatten().all(|segment| !segment.is_empty());
+    if !(scope_fits && subresource_exists && named) {
+        return Route::NotFound;
+    }
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    Route::Resource(Target { ty, namespace: owned(namespace), name: owned(name), subresource: owned(subresource) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A route in one line.
+    fn lead(path: &str) -> String {
+        match parse(&Registry::builtin(), path) {
+            Route::Resource(Target { ty, namespace, name, subresource }) => {
+                let text = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
+                format!("{} {} {} {}", ty.id(), text(namespace), text(name), text(subresource))
+            }
+            Route::Discovery(path) => format!("{path:?}"),
+            Route::Health(endpoint, check) => format!("{endpoint:?} {check:?}"),
+            Route::Version => "version".to_owned(),
+            Route::Metrics => "metrics".to_owned(),
+            Route::NotFound => "Status".to_owned(),
+            Route::Unknown => "text".to_owned(),
+        }
+    }
+
+    #[test]
+    fn paths_lead_to_resources() {
+        for (path, expected) in [
+            ("/api/v1/pods", "pods - - -"),
+            ("/api/v1/pods/", "pods - - -"),
+            ("/api/v1/namespaces/a/pods", "pods a - -"),
+            ("/api/v1/namespaces/a/pods/b", "pods a b -"),
+            ("/api/v1/namespaces/a/pods/b%2Dc", "pods a b-c -"),
+            ("/api/v1/namespaces/a/pods/b/status", "pods a b status"),
+            ("/api/v1/nodes", "nodes - - -"),
+            ("/api/v1/nodes/n", "nodes - n -"),
+            ("/api/v1/nodes/n/status", "nodes - n status"),
+            ("/api/v1/namespaces", "namespaces - - -"),
+            ("/api/v1/namespaces/a", "namespaces - a -"),
+            ("/api/v1/namespaces/a/status", "namespaces - a status"),
+            ("/apis/apps/v1/deployments", "deployments.apps - - -"),
+            ("/apis/apps/v1/namespaces/a/deployments/b", "deployments.apps a b -"),
+        ] {
+            assert_eq!(lead(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found_in_one_of_two_ways() {
+        for (path, expected) in [
+            ("/api/v1/foos", "Status"),
+            ("/api/v1/pods/a", "Status"),
+            ("/api/v1/namespaces/a/nodes", "Status"),
+            ("/api/v1/namespaces/a/namespaces", "Status"),
+            ("/api/v1/namespaces/a/finalize", "Status"),
+            ("/api/v1/namespaces/a/pods/b/exec", "Status"),
+            ("/api/v1/namespaces/a/configmaps/b/status", "Status"),
+            ("/api/v1/namespaces/a/pods/b/status/c", "Status"),
+            ("/api/v1/namespaces//pods", "Status"),
+            ("/api/v1/watch/pods", "Status"),
+            ("/api/v2/pods", "text"),
+            ("/apis/none/v1/foos", "text"),
+            ("/apis//v1/pods", "text"),
+            ("/", "text"),
+            ("", "text"),
+            ("/pods", "text"),
+            ("/api/v1/%zz", "text"),
+            ("/healthz/a/b", "text"),
+        ] {
+            assert_eq!(lead(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn documents_have_their_paths() {
+        for (path, expected) in [
+            ("/api", "Core"),
+            ("/apis/", "Groups"),
+            ("/apis/apps", "Group(\"apps\")"),
+            ("/api/v1", "GroupVersion { group: \"\", version: \"v1\" }"),
+            ("/apis/apps/v1", "GroupVersion { group: \"apps\", version: \"v1\" }"),
+            ("/version", "version"),
+            ("/metrics", "metrics"),
+            ("/healthz", "Healthz None"),
+            ("/livez/", "Livez None"),
+            ("/readyz/ping", "Readyz Some(\"ping\")"),
+        ] {
+            assert_eq!(lead(path), expected, "{path}");
+        }
+    }
+}

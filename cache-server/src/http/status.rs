@@ -1,1 +1,143 @@
-//! Placeholder.
+//! Turns every error into a Status, and every Status into a response. The only file that maps errors to HTTP.
+//!
+//! INVARIANT: texts that storage wrote for operators go to the log, never to a client.
+
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode, header};
+use informer_core::wire::status::{Reason, Status};
+
+use super::{
+    Response,
+    body::{self, Body},
+    pretty,
+};
+use crate::{
+    cacher::{NotReady, Unfresh},
+    storage::{StorageError, WriteError},
+};
+
+/// The response that carries `status`: its code, its body, and `Retry-After` when it says how long to wait.
+pub(crate) fn respond(status: &Status, indent: bool) -> Response {
+    let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = if indent { pretty::indent(&status.to_json()) } else { status.to_json() };
+    let mut response = body::json(code, body.into());
+    if let Some(wait) = status.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
+    }
+    response
+}
+
+/// What a path answers that nothing is served at, as Go's router does.
+pub(crate) fn page_not_found() -> Response {
+    let mut response = body::text(StatusCode::NOT_FOUND, Body::from("404 page not found\n".to_owned()));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// A request body longer than `limit` bytes.
+pub(crate) fn body_too_large(limit: usize) -> Status {
+    Status::request_entity_too_large(&format!("limit is {limit}"))
+}
+
+/// A request for another host.
+pub(crate) fn foreign_host() -> Status {
+    Status {
+        status: "Failure".into(),
+        message: "the Host header names another server".into(),
+        reason: Reason::Forbidden,
+        code: 403,
+        ..Status::default()
+    }
+}
+
+/// Seconds to wait for a cache that has not been ready for `since`: e^(0.06 s), from 1 to 30.
+///
+/// # Source
+/// apiserver `storage/cacher/cacher.go`, KEP-4568.
+fn retry_after_seconds(since: Duration) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=30")]
+    let seconds = (0.06 * since.as_secs_f64()).exp().clamp(1.0, 30.0) as u32;
+    seconds
+}
+
+impl From<NotReady> for Status {
+    fn from(error: NotReady) -> Self {
+        let text = if error.stopped { "apiserver cacher is stopped" } else { "storage is (re)initializing" };
+        Self::too_many_requests(text, retry_after_seconds(error.since))
+    }
+}
+
+impl From<Unfresh> for Status {
+    fn from(error: Unfresh) -> Self {
+        match error {
+            Unfresh::TooLarge { asked, current } => Self::too_large_resource_version(asked, current),
+            Unfresh::NotReady(error) => error.into(),
+            Unfresh::Storage(error) => error.into(),
+        }
+    }
+}
+
+impl From<StorageError> for Status {
+    fn from(error: StorageError) -> Self {
+        tracing::warn!(%error, "storage failed a request");
+        match error {
+            StorageError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
+            StorageError::Unavailable(_) => Self::unavailable("storage is not available"),
+        }
+    }
+}
+
+/// Only for what a handler cannot say better: it knows the object's name, this does not.
+impl From<WriteError> for Status {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Storage(error) => error.into(),
+            WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. } => Self::internal("a write raced"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_a_cache_gets_longer() {
+        for (since, expected) in [(0, 1), (11, 1), (12, 2), (14, 2), (18, 2), (20, 3), (30, 6), (40, 11), (57, 30)] {
+            assert_eq!(retry_after_seconds(Duration::from_secs(since)), expected, "{since} s");
+        }
+        assert_eq!(retry_after_seconds(Duration::MAX), 30);
+    }
+
+    #[test]
+    fn every_error_has_its_code() {
+        let not_ready = |stopped| NotReady { resource: "pods".into(), since: Duration::ZERO, stopped };
+        let unavailable = || StorageError::Unavailable("password=x".into());
+        for (status, code, text) in [
+            (not_ready(false).into(), 429, "storage is (re)initializing"),
+            (not_ready(true).into(), 429, "apiserver cacher is stopped"),
+            (
+                Unfresh::TooLarge { asked: 9, current: 7 }.into(),
+                504,
+                "Timeout: Too large resource version: 9, current: 7",
+            ),
+            (Unfresh::Storage(unavailable()).into(), 503, "storage is not available"),
+            (WriteError::Storage(unavailable()).into(), 503, "storage is not available"),
+        ] {
+            let status: Status = status;
+            assert_eq!((status.code, &*status.message), (code, text));
+        }
+    }
+
+    #[test]
+    fn a_status_that_asks_to_wait_has_the_header() {
+        let response = respond(&Status::too_large_resource_version(9, 7), false);
+        assert_eq!(response.status(), 504);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+        let response = respond(&Status::expired_list(), false);
+        assert_eq!(response.status(), 410);
+        assert!(!response.headers().contains_key(header::RETRY_AFTER));
+    }
+}

@@ -1,1 +1,301 @@
-//! Placeholder.
+//! Answers WATCH: where it starts, what it is told, and how it ends.
+//!
+//! INVARIANT: an error before the stream is accepted is an HTTP status; what depends on the history (too old, too new)
+//! is one ERROR event in a stream that then ends. Everything else that ends a stream ends it cleanly and without a word:
+//! the client resumes. INVARIANT: a watch costs its cursor and one timer; nothing is queued for it.
+//!
+//! Differences from kube-apiserver, on purpose: bookmarks come every minute even when nothing moved, as signs of life,
+//! and more often when the window is short, so that their positions can always be resumed from.
+//!
+//! Source: apiserver `endpoints/handlers/watch.go`, `storage/cacher/{cacher,cache_watcher}.go`; KEP-3157.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::StatusCode;
+use informer_core::wire::{status::Status, watch_event};
+use tokio::time::{Instant, Sleep, sleep_until};
+use watch_cache::{Cursor, Reader, Slices, Start, Step};
+
+use super::{
+    Response,
+    body::{self, BATCH, Body},
+    query::{self, ListOptions},
+    route::Target,
+};
+use crate::{app::App, cacher::Unfresh, metrics::Watching, registry::ResourceType};
+
+/// How long a watch lasts that does not say: at random, so that those that came together do not return together.
+const UNASKED_SECONDS: std::ops::Range<u64> = 1_800..3_600;
+
+/// Longest time a watch may ask for. Longer ones end here; clients resume.
+const SECONDS_MAX: u64 = 366 * 24 * 3_600;
+
+/// How long before its end a watch is told where it is.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// Least pause between two bookmarks because of a short window.
+const SHORT_WINDOW_BOOKMARKS: Duration = Duration::from_secs(5);
+
+/// How often a watch that sleeps looks whether the window became shorter.
+const WINDOW_LOOKS: Duration = Duration::from_secs(20);
+
+/// How soon a bookmark is tried again that could not be told.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Steps of the cursor in one turn, whether they find something or not. Bounds the time it holds a worker.
+const STEPS_MAX: usize = 4;
+
+/// `GET …/{plural}?watch=true`.
+///
+/// # Errors
+/// The Status to answer with instead of a stream.
+pub(super) async fn watch(app: &App, target: &Target, options: &ListOptions) -> Result<Response, Status> {
+    let arrived = Instant::now();
+    let deadline = arrived + lifetime(options.timeout_seconds);
+    let filter = options.filter(target)?;
+    let from = From::of(options)?;
+    let (reader, start) = match from.start(app, &target.ty).await {
+        Ok(found) => found,
+        Err(Unfresh::NotReady(error)) => return Err(error.into()),
+        Err(error @ (Unfresh::TooLarge { .. } | Unfresh::Storage(_))) => return Ok(refused(&error.into())),
+    };
+    let cursor = match reader.cursor(start, filter) {
+        Ok(cursor) => cursor,
+        Err(expired) => return Ok(refused(&Status::expired_watch(expired.asked, expired.oldest))),
+    };
+    let bookmarks = options.allow_bookmarks.then(|| Bookmarks {
+        reader,
+        every: app.config.bookmark_interval,
+        told: Instant::now(),
+        before_the_end: deadline.checked_sub(LAST_BOOKMARK).filter(|&at| at > arrived),
+    });
+    let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
+    let watching = app.metrics.watch(target.ty.id());
+    let watch = Watch::new(Arc::clone(&target.ty), cursor, bookmarks, end_bookmark, deadline, watching);
+    Ok(stream(Body::watch(watch)))
+}
+
+/// An accepted stream that only says why it is over.
+fn refused(status: &Status) -> Response {
+    let mut slices = Slices::new();
+    slices.push(watch_event::error(status).into());
+    stream(Body::last(slices))
+}
+
+fn stream(body: Body) -> Response {
+    body::json(StatusCode::OK, body)
+}
+
+/// How long a watch lasts, from the arrival of its request. Less than nothing is nothing.
+fn lifetime(timeout_seconds: Option<i64>) -> Duration {
+    match timeout_seconds {
+        None | Some(0) => Duration::from_secs(fastrand::u64(UNASKED_SECONDS)),
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(SECONDS_MAX)),
+    }
+}
+
+/// Where a watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// With the state: the most recent (`None`) or one at least this new; zero takes what is there.
+    State(Option<u64>),
+    /// Without the state, now: as the storage says (`true`), or as the cache says.
+    Now(bool),
+    /// After a position.
+    After(u64),
+}
+
+impl From {
+    /// The table of resourceVersion and sendInitialEvents.
+    fn of(options: &ListOptions) -> Result<Self, Status> {
+        let given = match &*options.resource_version {
+            "" => None,
+            text => Some(query::resource_version(text).map_err(Status::unmapped)?),
+        };
+        Ok(match (options.send_initial_events, given) {
+            (Some(true), given) => Self::State(given),
+            (Some(false), None) => Self::Now(true),
+            (Some(false), Some(0)) => Self::Now(false),
+            // Defaulting leaves only other spellings of zero here, which have always meant the state.
+            (None, None | Some(0)) => Self::State(given),
+            (Some(false) | None, Some(after)) => Self::After(after),
+        })
+    }
+
+    async fn start(self, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Start), Unfresh> {
+        let reader = match self {
+            Self::State(None) | Self::Now(true) => app.caches.fresh(ty).await?,
+            Self::State(Some(0)) | Self::Now(false) | Self::After(_) => app.caches.reader(ty).await?,
+            Self::State(Some(at)) => app.caches.at_least(ty, at).await?,
+        };
+        let start = match self {
+            Self::State(_) => Start::Initial(reader.snapshot()),
+            Self::Now(_) => Start::After(reader.applied()),
+            Self::After(after) => Start::After(after),
+        };
+        Ok((reader, start))
+    }
+}
+
+/// When a watch is told where it is.
+struct Bookmarks {
+    reader: Reader,
+    /// Longest pause.
+    every: Duration,
+    /// When it was told last, or started.
+    told: Instant,
+    /// Once more, shortly before the end; `None` when that was done, or the watch is too short for it.
+    before_the_end: Option<Instant>,
+}
+
+impl Bookmarks {
+    /// The pause as of now: at least three bookmarks while a position can be resumed from.
+    fn pause(&self) -> Duration {
+        let window = self.reader.covers().map(|covered| (covered / 3).max(SHORT_WINDOW_BOOKMARKS));
+        window.map_or(self.every, |pause| pause.min(self.every))
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        now >= self.told + self.pause() || self.before_the_end.is_some_and(|at| now >= at)
+    }
+
+    fn tell(&mut self, now: Instant) {
+        self.told = now;
+        self.before_the_end = self.before_the_end.filter(|&at| at > now);
+    }
+
+    /// When to look again.
+    fn next(&self, now: Instant) -> Instant {
+        if self.is_due(now) {
+            // It could not be told: something was unread.
+            return now + RETRY;
+        }
+        let regular = (self.told + self.pause()).min(now + WINDOW_LOOKS);
+        self.before_the_end.map_or(regular, |at| at.min(regular))
+    }
+}
+
+/// The body of a watch.
+pub(super) struct Watch {
+    ty: Arc<ResourceType>,
+    /// `None` once the stream is over.
+    cursor: Option<Cursor>,
+    bookmarks: Option<Bookmarks>,
+    /// Whether the end of the initial state is still to be told.
+    end_bookmark: bool,
+    deadline: Instant,
+    /// The earlier of the next look at bookmarks and the deadline.
+    timer: Pin<Box<Sleep>>,
+    watching: Watching,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// There may be more right now.
+    More,
+    /// The cursor will wake us.
+    Waiting,
+    /// The stream is over.
+    Over,
+}
+
+impl Watch {
+    fn new(
+        ty: Arc<ResourceType>,
+        cursor: Cursor,
+        bookmarks: Option<Bookmarks>,
+        end_bookmark: bool,
+        deadline: Instant,
+        watching: Watching,
+    ) -> Self {
+        let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
+        let timer = Box::pin(sleep_until(first.min(deadline)));
+        Self { ty, cursor: Some(cursor), bookmarks, end_bookmark, deadline, timer, watching }
+    }
+
+    /// Whether everything was said.
+    pub(super) const fn is_over(&self) -> bool {
+        self.cursor.is_none()
+    }
+
+    /// The next lines; `None` once the stream is over. Registers the waker with the cursor and the timer.
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Slices>> {
+        let mut out = Slices::new();
+        let rang = self.timer.as_mut().poll(cx).is_ready();
+        let turn = if Instant::now() >= self.deadline { Turn::Over } else { self.read(&mut out, cx) };
+        match turn {
+            Turn::Over => self.cursor = None,
+            // Others first: nothing was found in a while.
+            Turn::More if out.is_empty() => cx.waker().wake_by_ref(),
+            // Not before the cursor waits: until then a bookmark has nothing to say, and the timer stays rung.
+            Turn::Waiting if rang => self.on_timer(&mut out, cx),
+            Turn::More | Turn::Waiting => {}
+        }
+        match (out.is_empty(), turn) {
+            (false, _) => Poll::Ready(Some(out)),
+            (true, Turn::Over) => Poll::Ready(None),
+            (true, Turn::More | Turn::Waiting) => Poll::Pending,
+        }
+    }
+
+    /// Takes what the cursor has, up to a batch.
+    fn read(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
+        let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
+        let mut turn = Turn::More;
+        let mut bookmarks = 0;
+        for _ in 0..STEPS_MAX {
+            match cursor.step(BATCH, out, Some(cx)) {
+                Step::Sent => {}
+                Step::InitialDone(at) => {
+                    if std::mem::take(&mut self.end_bookmark) {
+                        self.push_bookmark(at, true, out);
+                        bookmarks += 1;
+                    }
+                }
+                Step::Wait => turn = Turn::Waiting,
+                Step::Expired(_) | Step::EpochEnded => turn = Turn::Over,
+            }
+            if turn != Turn::More || out.reached(BATCH) {
+                break;
+            }
+        }
+        self.cursor = Some(cursor);
+        self.watching.sent(lines(out) - bookmarks);
+        turn
+    }
+
+    fn on_timer(&mut self, out: &mut Slices, cx: &mut Context<'_>) {
+        let now = Instant::now();
+        if self.bookmarks.as_ref().is_some_and(|bookmarks| bookmarks.is_due(now))
+            && let Some(at) = self.cursor.as_mut().and_then(Cursor::bookmark)
+        {
+            self.push_bookmark(at, false, out);
+        }
+        let next = self.bookmarks.as_ref().map_or(self.deadline, |bookmarks| bookmarks.next(now));
+        self.timer.as_mut().reset(next.min(self.deadline));
+        if self.timer.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    fn push_bookmark(&mut self, at: u64, initial_events_end: bool, out: &mut Slices) {
+        out.push(watch_event::bookmark(&self.ty.kind, self.ty.api_version(), at, initial_events_end).into());
+        if let Some(bookmarks) = &mut self.bookmarks {
+            bookmarks.tell(Instant::now());
+        }
+    }
+}
+
+/// Lines that begin in `slices`. The rest of a line begins with the object's kind, a comma or digits.
+fn lines(slices: &Slices) -> u64 {
+    slices.iter().filter(|slice| slice.starts_with(br#"{"type":"#)).count() as u64
+}
+
+#[cfg(test)]
+mod tests;
