@@ -1,13 +1,22 @@
 //! The caches of all resource types: for each, one task that is the only writer and one that wakes.
 //!
-//! INVARIANT: a type's tasks start with its first reader and end with [`Caches::shut_down`].
+//! INVARIANT: a type's tasks start with its first reader and end with [`Caches::shut_down`]. INVARIANT: a cache is
+//! listed again, and its history ends, only when its storage lost the thread.
 
-use std::{sync::Arc, time::Duration};
+mod task;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use informer_core::Time;
-use watch_cache::{Limits, Reader, Stats};
+use parking_lot::Mutex;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+use watch_cache::{Limits, Reader, Stats, Total, cache_within};
 
 use crate::{
+    limits::FRESH_WAIT,
     registry::ResourceType,
     storage::{Storage, StorageError},
 };
@@ -44,14 +53,35 @@ pub enum Unfresh {
 }
 
 /// The caches of all types.
-pub struct Caches {}
+pub struct Caches {
+    storage: Arc<dyn Storage>,
+    limits: Limits,
+    total: Total,
+    started: Instant,
+    running: Mutex<BTreeMap<String, Running>>,
+    /// Turns true once, for all tasks.
+    stop: watch::Sender<bool>,
+}
+
+/// One type's cache.
+#[derive(Clone)]
+struct Running {
+    reader: Reader,
+    since: Instant,
+}
 
 impl Caches {
-    /// Starts nothing yet. Within a tokio runtime only from [`Self::reader`] on.
+    /// Starts nothing yet: a tokio runtime is needed from [`Self::reader`] on.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, limits: Limits) -> Self {
-        let _ = (storage, limits);
-        todo!()
+        Self {
+            storage,
+            limits,
+            total: Total::default(),
+            started: Instant::now(),
+            running: Mutex::default(),
+            stop: watch::Sender::new(false),
+        }
     }
 
     /// The type's reader, listed. Starts its tasks on first use; waits at most 3 s.
@@ -59,7 +89,7 @@ impl Caches {
     /// # Errors
     /// [`NotReady`].
     pub async fn reader(&self, ty: &Arc<ResourceType>) -> Result<Reader, NotReady> {
-        todo!("{}", ty.id())
+        self.listed(ty, Instant::now() + FRESH_WAIT).await
     }
 
     /// The type's reader once it has passed everything that was committed when this was called. Waits at most 3 s.
@@ -67,7 +97,19 @@ impl Caches {
     /// # Errors
     /// [`Unfresh`].
     pub async fn fresh(&self, ty: &Arc<ResourceType>) -> Result<Reader, Unfresh> {
-        todo!("{}", ty.id())
+        let deadline = Instant::now() + FRESH_WAIT;
+        let reader = self.listed(ty, deadline).await?;
+        let late = |asked| Unfresh::TooLarge { asked, current: reader.applied() };
+        let Ok(committed) = timeout_at(deadline, self.storage.progress(ty)).await else {
+            // The storage is slow or its queue is full: nobody knows how far it is, but further than we are.
+            return Err(late(reader.applied() + 1));
+        };
+        let committed = committed?;
+        match timeout_at(deadline, reader.reached(committed)).await {
+            Ok(Ok(())) => Ok(reader),
+            Ok(Err(watch_cache::Closed)) => Err(self.stopped(ty).into()),
+            Err(_) => Err(late(committed)),
+        }
     }
 
     /// The type's reader once it has taken in `resource_version`. Waits at most 3 s.
@@ -75,23 +117,89 @@ impl Caches {
     /// # Errors
     /// [`Unfresh::TooLarge`] and [`Unfresh::NotReady`].
     pub async fn at_least(&self, ty: &Arc<ResourceType>, resource_version: u64) -> Result<Reader, Unfresh> {
-        todo!("{} {resource_version}", ty.id())
+        let deadline = Instant::now() + FRESH_WAIT;
+        let reader = self.listed(ty, deadline).await?;
+        let mut reached = std::pin::pin!(reader.reached(resource_version));
+        loop {
+            if reader.applied() < resource_version {
+                // Writes of other types move the position too, but a quiet cache only learns of them when asked to.
+                // A storage that fails here is slow or away: then the position is not reached, which is the answer.
+                let _ = timeout_at(deadline, self.storage.progress(ty)).await;
+            }
+            let again = deadline.min(Instant::now() + PROGRESS_PAUSE);
+            match timeout_at(again, &mut reached).await {
+                Ok(Ok(())) => return Ok(reader),
+                Ok(Err(watch_cache::Closed)) => return Err(self.stopped(ty).into()),
+                Err(_) if again < deadline => {}
+                Err(_) => return Err(Unfresh::TooLarge { asked: resource_version, current: reader.applied() }),
+            }
+        }
     }
 
     /// Now, on the clock of all caches: for [`Reader::hold`].
     #[must_use]
     pub fn now(&self) -> Time {
-        todo!()
+        Time(self.started.elapsed())
     }
 
     /// Counters of every cache that was started, by type id.
     #[must_use]
     pub fn stats(&self) -> Vec<(String, Stats)> {
-        todo!()
+        let running = self.running.lock().clone();
+        running.into_iter().map(|(id, running)| (id, running.reader.stats())).collect()
     }
 
     /// Ends all watches cleanly and all tasks. Reads of what is there still work.
     pub fn shut_down(&self) {
-        todo!()
+        self.stop.send_replace(true);
+    }
+
+    async fn listed(&self, ty: &Arc<ResourceType>, deadline: Instant) -> Result<Reader, NotReady> {
+        let Some(running) = self.started(ty) else { return Err(self.stopped(ty)) };
+        if 0 < running.reader.applied() {
+            return Ok(running.reader);
+        }
+        match timeout_at(deadline, running.reader.reached(0)).await {
+            Ok(Ok(())) => Ok(running.reader),
+            Ok(Err(watch_cache::Closed)) => Err(self.stopped(ty)),
+            Err(_) => Err(NotReady { resource: ty.id().to_owned(), since: running.since.elapsed(), stopped: false }),
+        }
+    }
+
+    /// The type's cache, started if need be; `None` when it is too late to start one.
+    fn started(&self, ty: &Arc<ResourceType>) -> Option<Running> {
+        let mut all = self.running.lock();
+        if let Some(running) = all.get(ty.id()) {
+            return Some(running.clone());
+        }
+        if *self.stop.borrow() {
+            return None;
+        }
+        let (writer, waking, reader) = cache_within(Arc::clone(&ty.schema), self.limits.clone(), self.total.clone());
+        let cacher = task::Cacher {
+            storage: Arc::clone(&self.storage),
+            ty: Arc::clone(ty),
+            writer,
+            started: self.started,
+            stop: self.stop.subscribe(),
+        };
+        tokio::spawn(cacher.run());
+        tokio::spawn(task::wake(waking));
+        let running = Running { reader, since: Instant::now() };
+        all.insert(ty.id().to_owned(), running.clone());
+        Some(running)
+    }
+
+    fn stopped(&self, ty: &Arc<ResourceType>) -> NotReady {
+        NotReady { resource: ty.id().to_owned(), since: Duration::ZERO, stopped: *self.stop.borrow() }
     }
 }
+
+impl Drop for Caches {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+/// Between two questions to the storage while a read waits for a position; kube-apiserver's pause.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(100);

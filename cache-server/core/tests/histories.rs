@@ -1,0 +1,484 @@
+//! Random histories: whatever a watcher sees must follow from the model's history, whoever is slow and whatever is
+//! evicted. The guarantees by name: Ordered, Unique, Reliable, Resumable, Bookmarkable, Atomic, Filtered, Converges.
+
+mod common;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use common::{Pod, at, deleted, filter, lines, pod, put, schema};
+use fastrand::Rng;
+use informer_core::Time;
+use watch_cache::{Budget, Cursor, Expired, Filter, Limits, Page, Reader, Slices, Start, Step, Waking, Writer, cache};
+
+/// The truth: what happened in one epoch.
+#[derive(Clone, Default)]
+struct Model {
+    epoch: u64,
+    /// Where the epoch began, and with what.
+    from: u64,
+    first: BTreeMap<String, Pod>,
+    /// By resourceVersion: the key, and the object or its end.
+    history: Vec<(u64, String, Option<Pod>)>,
+    applied: u64,
+}
+
+impl Model {
+    fn state(&self, position: u64) -> BTreeMap<String, Pod> {
+        let mut state = self.first.clone();
+        for (_, key, pod) in self.history.iter().take_while(|(at, ..)| *at <= position) {
+            match pod {
+                Some(pod) => state.insert(key.clone(), pod.clone()),
+                None => state.remove(key),
+            };
+        }
+        state
+    }
+
+    /// What a watcher of `wanted` sees after `position`, by the table of selector transitions.
+    fn seen(&self, position: u64, wanted: &Wanted) -> Vec<(String, Pod)> {
+        let mut state = self.first.clone();
+        let mut seen = Vec::new();
+        for (at, key, now) in &self.history {
+            let before = match now {
+                Some(pod) => state.insert(key.clone(), pod.clone()),
+                None => state.remove(key),
+            };
+            let before = before.filter(|pod| wanted.matches(pod));
+            let now = now.clone().filter(|pod| wanted.matches(pod));
+            let event = match (before, now) {
+                (None, None) => continue,
+                (None, Some(now)) => ("ADDED".to_owned(), now),
+                (Some(_), Some(now)) => ("MODIFIED".to_owned(), now),
+                (Some(before), None) => ("DELETED".to_owned(), Pod { resource_version: *at, ..before }),
+            };
+            if position < *at {
+                seen.push(event);
+            }
+        }
+        seen
+    }
+}
+
+/// A filter in the model's own words.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    namespace: Option<String>,
+    name: Option<String>,
+    node: Option<String>,
+    app: Option<String>,
+}
+
+impl Wanted {
+    fn random(rng: &mut Rng) -> Self {
+        let mut maybe =
+            |chance: f64, of: &[&str]| (rng.f64() < chance).then(|| (*rng.choice(of).expect("some")).to_owned());
+        Self {
+            namespace: maybe(0.4, &NAMESPACES),
+            name: maybe(0.2, &NAMES),
+            node: maybe(0.4, &NODES),
+            app: maybe(0.4, &APPS),
+        }
+    }
+
+    fn matches(&self, pod: &Pod) -> bool {
+        let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        is(&self.namespace, pod.namespace())
+            && is(&self.name, &pod.key[pod.namespace().len() + 1..])
+            && is(&self.node, &pod.node)
+            && is(&self.app, &pod.app)
+    }
+
+    fn filter(&self) -> Arc<Filter> {
+        let field = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name}={value}"));
+        let fields = [field("metadata.name", &self.name), field("spec.nodeName", &self.node)];
+        let fields: Vec<String> = fields.into_iter().flatten().collect();
+        let labels = field("app", &self.app).unwrap_or_default();
+        filter(self.namespace.as_deref(), &labels, &fields.join(","))
+    }
+}
+
+/// One client: watches, checks what it sees, and resumes where it was.
+struct Watcher {
+    wanted: Wanted,
+    cursor: Option<Cursor>,
+    epoch: u64,
+    /// What was seen so far, and from where; the initial state while it is sent.
+    from: u64,
+    initial: Option<Vec<Pod>>,
+    seen: usize,
+    /// Last position this client could resume from.
+    last: u64,
+    /// Steps once in so many turns.
+    slowness: usize,
+}
+
+struct World {
+    seed: u64,
+    rng: Rng,
+    now: Time,
+    writer: Writer,
+    waking: Waking,
+    reader: Reader,
+    model: Model,
+    watchers: Vec<Watcher>,
+    reached: Reached,
+}
+
+/// How often the interesting things happened: a test that never gets there proves nothing.
+#[derive(Debug, Default)]
+struct Reached {
+    lines: usize,
+    left_selector: usize,
+    initial_done: usize,
+    initial_cut: usize,
+    fell_behind: usize,
+    resumed: usize,
+    refused: usize,
+    bookmarks: usize,
+    exact: usize,
+    pages: usize,
+}
+
+const NAMESPACES: [&str; 3] = ["a", "a-b", "b"];
+const NAMES: [&str; 7] = ["p", "p-1", "p.1", "q", "r", "s", "t"];
+const NODES: [&str; 3] = ["", "n1", "n2"];
+const APPS: [&str; 2] = ["x", "y"];
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let limits = Limits {
+            window_bytes_max: rng.usize(1..16) * 1_000,
+            window_events_max: rng.usize(1..200),
+            window_age_max: std::time::Duration::from_secs(rng.u64(1..400)),
+            snapshot_bytes_max: rng.usize(1..24) * 1_000,
+            window_bytes_total_max: usize::MAX,
+        };
+        let (writer, waking, reader) = cache(schema(), limits);
+        let mut world = Self {
+            seed,
+            rng,
+            now: at(0),
+            writer,
+            waking,
+            reader,
+            model: Model::default(),
+            watchers: Vec::new(),
+            reached: Reached::default(),
+        };
+        world.relist();
+        world
+    }
+
+    /// A listing that may differ from what was known, as after an outage.
+    fn relist(&mut self) {
+        let position = self.model.applied + self.rng.u64(1..5);
+        let mut first = self.model.state(self.model.applied);
+        first.retain(|_, _| self.rng.f64() < 0.8);
+        let fresh = self.random_pod(position);
+        first.insert(fresh.key.clone(), fresh);
+        let objects = first.values().map(|pod| pod.entry(&schema())).collect();
+        self.writer.reset(objects, position, self.now);
+        let epoch = self.model.epoch + 1;
+        self.model = Model { epoch, from: position, first, history: Vec::new(), applied: position };
+    }
+
+    fn random_pod(&mut self, resource_version: u64) -> Pod {
+        let rng = &mut self.rng;
+        let mut one = |of: &[&'static str]| *rng.choice(of).expect("some");
+        pod(&format!("{}/{}", one(&NAMESPACES), one(&NAMES)), one(&NODES), one(&APPS), resource_version)
+    }
+
+    fn write(&mut self) {
+        let position = self.model.applied + self.rng.u64(1..4);
+        let pod = self.random_pod(position);
+        let change = if self.rng.f64() < 0.3 {
+            if self.model.state(position).contains_key(&pod.key) {
+                self.model.history.push((position, pod.key.clone(), None));
+            }
+            deleted(&pod.key, position)
+        } else {
+            self.model.history.push((position, pod.key.clone(), Some(pod.clone())));
+            put(&pod)
+        };
+        self.model.applied = position;
+        self.writer.apply(change, self.now).expect("in order");
+    }
+
+    fn turn(&mut self) {
+        self.now = self.now + std::time::Duration::from_millis(self.rng.u64(0..2_000));
+        match self.rng.u32(0..100) {
+            0 => self.relist(),
+            1..=4 => {
+                self.model.applied += 1;
+                let progress = watch_cache::Change::Progress(self.model.applied);
+                self.writer.apply(progress, self.now).expect("progress is always in order");
+            }
+            5..=6 => self.writer.trim(self.now),
+            7..=12 => self.open(),
+            13..=16 => self.read_exactly(),
+            17..=20 => self.read_pages(),
+            21..=22 => {
+                self.waking.wake();
+            }
+            23..=25 => {
+                let at = self.rng.usize(0..self.watchers.len().max(1));
+                match self.watchers.get(at).map(|watcher| watcher.initial.is_some()) {
+                    Some(true) => self.begin(at),
+                    Some(false) => self.resume(at),
+                    None => {}
+                }
+            }
+            26..=55 => self.write(),
+            _ => {
+                for at in 0..self.watchers.len() {
+                    if self.rng.usize(0..self.watchers[at].slowness) == 0 {
+                        self.step(at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn open(&mut self) {
+        if 12 < self.watchers.len() {
+            let gone = self.rng.usize(0..self.watchers.len());
+            self.watchers.swap_remove(gone);
+        }
+        let wanted = Wanted::random(&mut self.rng);
+        let slowness = *self.rng.choice([1, 2, 60].iter()).expect("some");
+        let ahead = self.model.applied + 3;
+        let position = self.rng.u64(self.model.from.saturating_sub(3)..=ahead);
+        let watcher = Watcher {
+            wanted,
+            cursor: None,
+            epoch: self.model.epoch,
+            from: position,
+            initial: None,
+            seen: 0,
+            last: position,
+            slowness,
+        };
+        self.watchers.push(watcher);
+        let at = self.watchers.len() - 1;
+        if self.rng.bool() { self.begin(at) } else { self.resume(at) }
+    }
+
+    /// From the state now.
+    fn begin(&mut self, at: usize) {
+        let snapshot = self.reader.snapshot();
+        let watcher = &mut self.watchers[at];
+        watcher.epoch = self.model.epoch;
+        (watcher.from, watcher.last, watcher.seen) = (snapshot.resource_version, 0, 0);
+        watcher.initial = Some(Vec::new());
+        let cursor = self.reader.cursor(Start::Initial(snapshot), watcher.wanted.filter());
+        watcher.cursor = Some(cursor.expect("a snapshot just taken is in the window"));
+    }
+
+    /// Resumable: from the last position, or Expired and then from the state now.
+    fn resume(&mut self, at: usize) {
+        let oldest = self.reader.oldest();
+        let watcher = &mut self.watchers[at];
+        let last = watcher.last;
+        match self.reader.cursor(Start::After(last), watcher.wanted.filter()) {
+            Ok(cursor) => {
+                (watcher.cursor, watcher.from, watcher.seen) = (Some(cursor), last, 0);
+                (watcher.initial, watcher.epoch) = (None, self.model.epoch);
+                self.reached.resumed += 1;
+                // A position of an earlier epoch is below the window unless it is the very place the new one began.
+                assert!(self.model.from <= last, "seed {}: resumed {last} in another history", self.seed);
+            }
+            Err(Expired { asked, oldest: told }) => {
+                assert_eq!((asked, told), (last, oldest), "seed {}", self.seed);
+                assert!(last < oldest, "seed {}: {last} is not below {oldest}", self.seed);
+                self.reached.refused += 1;
+                self.begin(at);
+            }
+        }
+    }
+
+    fn step(&mut self, at: usize) {
+        let budget = Budget { slices: self.rng.usize(1..9), bytes: self.rng.usize(1..2_000) };
+        let seed = self.seed;
+        let watcher = &mut self.watchers[at];
+        let Some(cursor) = &mut watcher.cursor else { return };
+        let mut out = Slices::new();
+        let step = cursor.step(budget, &mut out, None);
+        let current = watcher.epoch == self.model.epoch;
+        if !current {
+            assert!(out.is_empty() && step == Step::EpochEnded, "seed {seed}: {step:?} in a history that is over");
+        }
+        let sent = lines(&out);
+        if let Some(initial) = &mut watcher.initial {
+            assert!(sent.iter().all(|(kind, _)| kind == "ADDED"));
+            initial.extend(sent.into_iter().map(|(_, pod)| pod));
+        } else if current {
+            // Ordered, Unique, Reliable, Filtered: exactly the next ones.
+            let expected = self.model.seen(watcher.from, &watcher.wanted);
+            let until = watcher.seen + sent.len();
+            assert_eq!(Some(&sent[..]), expected.get(watcher.seen..until), "seed {seed}: {:?}", watcher.wanted);
+            watcher.seen = until;
+            self.reached.lines += sent.len();
+            let state = self.model.state(self.model.applied);
+            let left = |(kind, pod): &&(String, Pod)| kind == "DELETED" && state.contains_key(&pod.key);
+            self.reached.left_selector += sent.iter().filter(left).count();
+            watcher.last = sent.last().map_or(watcher.last, |(_, pod)| pod.resource_version);
+        }
+        match step {
+            Step::Sent => {}
+            Step::Wait => {
+                let left = self.model.seen(watcher.from, &watcher.wanted).len() - watcher.seen;
+                assert_eq!(left, 0, "seed {seed}: waits with {left} events unread");
+            }
+            Step::InitialDone(position) => self.initial_done(at, position),
+            Step::EpochEnded => {
+                assert!(!current, "seed {seed}: the history is not over");
+                self.resume(at);
+            }
+            Step::Expired(expired) => self.fell_behind(at, expired),
+        }
+        self.bookmark(at);
+    }
+
+    /// Atomic: the initial state is that of its position, in key order; and it can be resumed from.
+    fn initial_done(&mut self, at: usize, position: u64) {
+        let watcher = &mut self.watchers[at];
+        let state = self.model.state(position);
+        let expected: Vec<Pod> = state.into_values().filter(|pod| watcher.wanted.matches(pod)).collect();
+        assert_eq!(watcher.initial.take().as_ref(), Some(&expected), "seed {}: {:?}", self.seed, watcher.wanted);
+        (watcher.from, watcher.last) = (position, position);
+        self.reached.initial_done += 1;
+        let again = self.reader.cursor(Start::After(position), watcher.wanted.filter());
+        assert!(again.is_ok(), "seed {}: an end bookmark at {position} cannot be resumed from", self.seed);
+    }
+
+    /// Only somebody with something unread in its own bucket, or a snapshot, falls behind.
+    fn fell_behind(&mut self, at: usize, expired: Expired) {
+        let watcher = &self.watchers[at];
+        assert!(expired.asked < expired.oldest, "seed {}: {expired:?}", self.seed);
+        if watcher.initial.is_none() {
+            let Wanted { namespace, name, node, .. } = watcher.wanted.clone();
+            let name = name.filter(|_| namespace.is_some());
+            let node = node.filter(|_| name.is_none());
+            let namespace = namespace.filter(|_| node.is_none());
+            let bucket = Wanted { namespace, name, node, app: None };
+            let unread = self.model.seen(expired.asked, &bucket);
+            let lost = unread.first().is_some_and(|(_, pod)| pod.resource_version <= expired.oldest);
+            assert!(lost, "seed {}: expired by others' events: {:?}", self.seed, watcher.wanted);
+            self.reached.fell_behind += 1;
+        } else {
+            self.reached.initial_cut += 1;
+        }
+        self.resume(at);
+    }
+
+    /// Bookmarkable: nothing at or below is still to come, and it is the head.
+    fn bookmark(&mut self, at: usize) {
+        let watcher = &mut self.watchers[at];
+        let Some(position) = watcher.cursor.as_mut().and_then(Cursor::bookmark) else { return };
+        assert_eq!((watcher.epoch, position), (self.model.epoch, self.model.applied), "seed {}", self.seed);
+        let expected = self.model.seen(watcher.from, &watcher.wanted);
+        assert_eq!(watcher.seen, expected.len(), "seed {}: a bookmark over unread events", self.seed);
+        watcher.last = position;
+        self.reached.bookmarks += 1;
+    }
+
+    /// An exact state equals the history replayed, or is Expired below the window.
+    fn read_exactly(&mut self) {
+        let position = self.rng.u64(self.model.from.saturating_sub(2)..=self.model.applied);
+        match self.reader.at(position) {
+            Ok(snapshot) => {
+                let objects = snapshot
+                    .objects
+                    .iter()
+                    .map(|entry| Pod::read(&serde_json::from_slice(&entry.object()).expect("JSON")));
+                let expected: Vec<Pod> = self.model.state(position).into_values().collect();
+                assert_eq!(objects.collect::<Vec<_>>(), expected, "seed {}: at {position}", self.seed);
+                assert_eq!(snapshot.resource_version, position);
+                self.reached.exact += 1;
+            }
+            Err(expired) => assert!(position < expired.oldest, "seed {}: {expired:?}", self.seed),
+        }
+    }
+
+    /// Pages of one snapshot give what the whole gives, with the right promises between.
+    fn read_pages(&mut self) {
+        let wanted = Wanted::random(&mut self.rng);
+        let limit = self.rng.usize(1..5);
+        let snapshot = self.reader.snapshot();
+        let state = self.model.state(snapshot.resource_version);
+        let mut start: Option<String> = None;
+        let mut read = Vec::new();
+        loop {
+            let mut page = Page::new(snapshot.clone(), wanted.filter(), start.as_deref(), Some(limit));
+            let mut out = Slices::new();
+            while page.step(Budget { slices: out.len() + 1, bytes: usize::MAX }, &mut out) {}
+            let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.iter().copied()).collect();
+            let items = format!("[{}]", String::from_utf8(bytes).expect("UTF-8"));
+            let items: Vec<serde_json::Value> = serde_json::from_str(&items).expect("items with commas");
+            read.extend(items.iter().map(Pod::read));
+            let is_plain = wanted.name.is_none() && wanted.node.is_none() && wanted.app.is_none();
+            if is_plain && page.next().is_some() {
+                let all = state.values().filter(|pod| wanted.matches(pod)).count();
+                assert_eq!(page.remaining(), Some((all - read.len()) as u64), "seed {}", self.seed);
+            } else {
+                assert_eq!(page.remaining(), None);
+            }
+            let Some(next) = page.next() else { break };
+            assert_eq!(items.len(), limit, "seed {}: only full pages promise more", self.seed);
+            start = Some(next.to_owned());
+            self.reached.pages += 1;
+        }
+        let expected: Vec<Pod> = state.into_values().filter(|pod| wanted.matches(pod)).collect();
+        assert_eq!(read, expected, "seed {}: {wanted:?} by {limit}", self.seed);
+    }
+
+    /// Converges: nothing happens any more, and everybody gets to the head.
+    fn calm(&mut self) {
+        for at in 0..self.watchers.len() {
+            for _ in 0..10_000 {
+                self.step(at);
+                if self.watchers[at].last == self.model.applied {
+                    break;
+                }
+            }
+            let watcher = &self.watchers[at];
+            let ahead = self.model.applied < watcher.from;
+            assert!(ahead || watcher.last == self.model.applied, "seed {}: stuck at {}", self.seed, watcher.last);
+        }
+    }
+}
+
+/// Goal: every guarantee for every watcher. Method: random writes, relistings, windows of random size, watchers of
+/// random filters and speeds, each line compared with the model's history. `SEEDS=5000` runs more.
+#[test]
+fn every_watcher_sees_what_happened() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
+    let mut all: Vec<Reached> = Vec::new();
+    for seed in 0..seeds {
+        let mut world = World::new(seed);
+        for _ in 0..400 {
+            world.turn();
+        }
+        world.calm();
+        world.watchers.clear();
+        let stats = world.reader.stats();
+        assert_eq!((stats.watchers_initial, stats.watchers_live, stats.buckets), (0, 0, 0), "seed {seed}: left behind");
+        all.push(world.reached);
+    }
+    for (what, count) in [
+        ("lines", all.iter().map(|reached| reached.lines).sum::<usize>()),
+        ("objects that leave a selector", all.iter().map(|reached| reached.left_selector).sum()),
+        ("initial states", all.iter().map(|reached| reached.initial_done).sum()),
+        ("initial states cut", all.iter().map(|reached| reached.initial_cut).sum()),
+        ("watchers behind the window", all.iter().map(|reached| reached.fell_behind).sum()),
+        ("resumes", all.iter().map(|reached| reached.resumed).sum()),
+        ("resumes refused", all.iter().map(|reached| reached.refused).sum()),
+        ("bookmarks", all.iter().map(|reached| reached.bookmarks).sum()),
+        ("exact states", all.iter().map(|reached| reached.exact).sum()),
+        ("pages", all.iter().map(|reached| reached.pages).sum()),
+    ] {
+        println!("{what}: {count}");
+        assert!(20 <= count, "{what}: only {count}");
+    }
+}
