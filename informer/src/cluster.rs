@@ -1,11 +1,11 @@
 //! What informers of one cluster share: the client, the relist budget, and what is known about its streams.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use informer_core::reflector::Verdict;
 use kube::{Resource, core::ApiResource};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     error::{Error, Kind},
@@ -102,20 +102,33 @@ impl fmt::Debug for Cluster {
 /// What is known about streams, by path of the resource type. Grows with the types in use, never with objects.
 #[derive(Default)]
 pub(crate) struct Verdicts {
-    by_type: Mutex<HashMap<String, Verdict>>,
+    by_type: Mutex<HashMap<String, Judged>>,
+}
+
+struct Judged {
+    verdict: Verdict,
+    until: Instant,
 }
 
 impl Verdicts {
+    /// What is known about a type. A verdict ends by itself, so that an upgraded server is asked again.
     pub(crate) fn of(&self, path: &str) -> Verdict {
-        self.by_type.lock().get(path).copied().unwrap_or_default()
+        let now = Instant::now();
+        self.by_type.lock().get(path).filter(|judged| now < judged.until).map_or(Verdict::Streams, |it| it.verdict)
     }
 
     /// Remembers what an informer found out, so that the next one of the type need not.
-    pub(crate) fn set(&self, path: &str, verdict: Verdict) {
+    pub(crate) fn set(&self, path: String, verdict: Verdict) {
         let mut by_type = self.by_type.lock();
         match verdict {
-            Verdict::Streams => drop(by_type.remove(path)),
-            Verdict::Pages(_) => drop(by_type.insert(path.to_owned(), verdict)),
+            Verdict::Streams => drop(by_type.remove(&path)),
+            Verdict::Pages(_) => {
+                let until = Instant::now() + VERDICT_LASTS.mul_f64(1.0 + fastrand::f64() / 5.0);
+                by_type.insert(path, Judged { verdict, until });
+            }
         }
     }
 }
+
+/// How long a verdict against streams is handed to new informers, a fifth of jitter added. Costs one refused request.
+const VERDICT_LASTS: Duration = Duration::from_hours(1);

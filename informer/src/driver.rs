@@ -259,7 +259,10 @@ impl Driver {
         } else if self.core.take_progressed() && self.permit_until.is_some() {
             self.permit_until = Some(Instant::now() + self.setup.config.initial_events_stall);
         }
-        self.core.publish(&self.setup);
+        if let Some(verdict) = self.core.take_verdict() {
+            self.setup.cluster.verdicts().set(self.setup.type_path(), verdict);
+        }
+        self.core.publish();
     }
 
     fn send(&mut self, read: Read) {

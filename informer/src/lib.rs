@@ -43,7 +43,11 @@ mod transport;
 pub use informer_core::{
     InitialList, ListSemantic, Request, ResourceVersion, selector::label::Selector as LabelSelector,
 };
-pub use informer_core::{reflector, stats as counts, store::Representation};
+pub use informer_core::{
+    reflector::{Class, FallBack, RelistCause},
+    stats::Stats as ReflectorStats,
+    store::Representation,
+};
 
 pub use crate::{
     cluster::{Cluster, RELISTS_AT_ONCE},

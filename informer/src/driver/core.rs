@@ -3,15 +3,15 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use informer_core::{
-    InitialList, Read, Request, Time,
+    Read, Request, Time,
     object::Meta,
-    reflector::{self, Action, Change, Input, Observed, Reflector, Report},
+    reflector::{self, Action, Change, Input, Observed, Reflector, Report, Verdict},
     store::{Event, Representation, Store},
     wire::{framer::Frame, status::Status, watch_event::EventKind},
 };
 use tokio::{sync::watch, time::Instant};
 
-use super::{Outlets, Setup};
+use super::Outlets;
 use crate::{
     error::{Chain, Error, Kind},
     progress::Progress,
@@ -26,7 +26,7 @@ pub(super) enum Order {
 pub(super) struct Core {
     // The type's plural, for logs.
     resource: String,
-    is_auto: bool,
+    verdict: Verdict,
     reflector: Reflector,
     store: Store,
     published: watch::Sender<informer_core::store::Snapshot>,
@@ -62,7 +62,7 @@ impl Core {
         let (sender, progress) = watch::channel(Progress::new());
         let core = Self {
             resource: resource.to_owned(),
-            is_auto: config.initial == InitialList::Auto,
+            verdict: config.verdict,
             reflector: Reflector::new(config),
             store,
             published,
@@ -253,11 +253,16 @@ impl Core {
         self.bytes_received += bytes as u64;
     }
 
-    /// Lets readers see what changed, and the cluster what was found out about streams.
-    pub(super) fn publish(&mut self, setup: &Setup) {
-        if self.is_auto {
-            setup.cluster.verdicts().set(&setup.type_path(), self.reflector.verdict());
-        }
+    /// What was found out about streams since this was asked last.
+    pub(super) fn take_verdict(&mut self) -> Option<Verdict> {
+        let now = self.reflector.verdict();
+        let is_news = now != self.verdict;
+        self.verdict = now;
+        is_news.then_some(now)
+    }
+
+    /// Lets readers see what changed.
+    pub(super) fn publish(&mut self) {
         if std::mem::take(&mut self.changed) {
             self.published.send_replace(self.store.snapshot());
         }

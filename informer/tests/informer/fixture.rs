@@ -56,11 +56,6 @@ impl Live {
         self.0.lock().unwrap().retain(|watcher| watcher.send(text.clone()).is_ok());
     }
 
-    /// Ends every open answer.
-    pub(crate) fn close(&self) {
-        self.0.lock().unwrap().clear();
-    }
-
     fn join(&self) -> mpsc::UnboundedReceiver<String> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.0.lock().unwrap().push(sender);

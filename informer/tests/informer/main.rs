@@ -1,5 +1,7 @@
 //! The SDK against servers that do as they are told: in memory with paused time, over sockets, and finite answers.
 
+#![expect(clippy::unwrap_used, reason = "a fixture that fails is a test that fails")]
+
 mod fixture;
 
 mod answers;
