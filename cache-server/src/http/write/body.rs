@@ -47,8 +47,9 @@ impl Encoding {
                 format!("json parse error: {text}")
             }),
             Self::Yaml => {
-                // Manifests write file modes as 0644, as YAML 1.1 reads them.
-                let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+                // Manifests write file modes as 0644, as YAML 1.1 reads them, but `y` and `no` are mostly names.
+                let options =
+                    serde_saphyr::options! { legacy_octal_numbers: true, strict_booleans: true, with_snippet: false };
                 serde_saphyr::from_slice_with_options(body, options).map_err(|error| match error.location() {
                     Some(at) => format!("yaml parse error at line {} column {}", at.line(), at.column()),
                     None => "yaml parse error".to_owned(),
@@ -222,10 +223,11 @@ mod tests {
 
     #[test]
     fn yaml_reads_as_manifests_are_written() {
-        let body = "kind: ConfigMap\nmetadata:\n  name: a\ndata:\n  mode: 0644\n  text: \"yes\"\n";
+        let body = "kind: ConfigMap\nmetadata: {name: y}\ndata:\n  mode: 0644\n  text: \"true\"\n  flag: true\n";
         let object = read(CONFIG_MAPS, Some("application/yaml; charset=utf-8"), body).expect("an object");
         assert_eq!(object["data"]["mode"], 0o644);
-        assert_eq!(object["data"]["text"], "yes");
+        assert_eq!((&object["data"]["text"], &object["data"]["flag"]), (&Value::from("true"), &Value::from(true)));
+        assert_eq!(object["metadata"]["name"], "y");
         let error = read(CONFIG_MAPS, Some("application/yaml"), "a: [secret\nb: {").expect_err("not YAML");
         assert!(error.contains("yaml parse error at line") && !error.contains("secret"), "{error}");
     }

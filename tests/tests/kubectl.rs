@@ -1,0 +1,211 @@
+//! kubectl against the server: a client that nobody here wrote.
+//!
+//! Goal: what people type first works. Method: the real binary with a home of its own, so that no cached discovery
+//! helps. Without kubectl the test says so and passes, except under `CI`, where it must be there.
+
+use std::{
+    path::Path,
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use tests::{
+    http::MERGE_PATCH,
+    objects::{configmap, pod},
+    process::Server,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+    time::timeout,
+};
+
+const SERVER: &str = env!("CARGO_BIN_EXE_tests-cache-server");
+/// Discovery of a cold home in a debug build takes under a second; the rest is for busy machines.
+const COMMAND_WAIT: Duration = Duration::from_secs(60);
+
+struct Kubectl {
+    server: String,
+    home: tempfile::TempDir,
+}
+
+impl Kubectl {
+    /// `None` when kubectl is not installed and need not be.
+    fn new(server: &Server) -> Option<Self> {
+        let installed = std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("kubectl").is_file()));
+        if !installed {
+            assert!(std::env::var_os("CI").is_none(), "kubectl is not installed, and CI needs it");
+            println!("kubectl is not installed: skipped");
+            return None;
+        }
+        let home = tempfile::tempdir().expect("a folder for kubectl");
+        Some(Self { server: format!("http://{}", server.address()), home })
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command
+            .args(["--server", &self.server])
+            .args(arguments)
+            .env("HOME", self.home.path())
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    async fn output(&self, arguments: &[&str]) -> Output {
+        let output = self.command(arguments).output();
+        timeout(COMMAND_WAIT, output).await.unwrap_or_else(|_| panic!("{arguments:?} does not end")).expect("it runs")
+    }
+
+    /// What a command that succeeds prints.
+    async fn run(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments).await;
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{arguments:?}: {stdout}{stderr}");
+        stdout.into_owned()
+    }
+
+    /// What a command that fails complains about.
+    async fn fail(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments).await;
+        assert!(!output.status.success(), "{arguments:?} succeeded: {}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = Path::new(self.home.path()).join(name);
+        std::fs::write(&path, text).expect("a file in a folder of its own");
+        path.to_str().expect("is text").to_owned()
+    }
+}
+
+const MANIFEST: &str = "\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: settings
+  namespace: team
+data:
+  colour: blue
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: team
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: i}]}
+";
+
+#[tokio::test]
+async fn objects_are_created_read_changed_and_deleted() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    let manifest = kubectl.file("team.yaml", MANIFEST);
+    let created = kubectl.run(&["create", "--validate=false", "-f", &manifest]).await;
+    assert_eq!(created, "configmap/settings created\ndeployment.apps/web created\n");
+    let again = kubectl.fail(&["create", "--validate=false", "-f", &manifest]).await;
+    assert!(again.contains("configmaps \"settings\" already exists"), "{again}");
+    let read = kubectl.run(&["get", "-n", "team", "cm/settings", "-o", "jsonpath={.data.colour}"]).await;
+    assert_eq!(read, "blue");
+    assert_eq!(kubectl.run(&["get", "-n", "team", "deploy", "-o", "name"]).await, "deployment.apps/web\n");
+    assert_eq!(kubectl.run(&["get", "-n", "team", "all", "-o", "name"]).await, "deployment.apps/web\n");
+    kubectl.run(&["label", "-n", "team", "cm/settings", "tier=front"]).await;
+    kubectl.run(&["patch", "-n", "team", "cm/settings", "--type=merge", "-p", r#"{"data":{"colour":"green"}}"#]).await;
+    let labelled =
+        kubectl.run(&["get", "-A", "cm", "-l", "tier=front", "-o", "jsonpath={.items[*].data.colour}"]).await;
+    assert_eq!(labelled, "green");
+    let deleted = kubectl.run(&["delete", "-n", "team", "cm/settings", "deploy/web"]).await;
+    assert_eq!(deleted, "configmap \"settings\" deleted\ndeployment.apps \"web\" deleted\n");
+    let gone = kubectl.fail(&["get", "-n", "team", "cm/settings"]).await;
+    assert!(gone.contains("configmaps \"settings\" not found"), "{gone}");
+}
+
+#[tokio::test]
+async fn all_pods_of_all_namespaces_are_shown() {
+    let server = Server::start(SERVER, &["--populate", "pods=700,nodes=8,namespaces=5,seed=1"]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    let shown = kubectl.run(&["get", "pods", "-A"]).await;
+    assert_eq!(shown.lines().count(), 701, "{}", shown.lines().take(3).collect::<Vec<_>>().join("\n"));
+    assert!(shown.starts_with("NAMESPACE "), "{}", &shown[..shown.len().min(80)]);
+    assert_eq!(kubectl.run(&["get", "nodes", "-o", "name"]).await.lines().count(), 8);
+}
+
+#[tokio::test]
+async fn a_watch_shows_changes_as_they_happen() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    let client = server.client();
+    client.create(&pod("p")).await;
+    let mut child = kubectl
+        .command(&["get", "pods", "--watch", "--output-watch-events", "-o", "name"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
+    let mut line = async || {
+        let line = timeout(COMMAND_WAIT, lines.next_line()).await.expect("a line is due").expect("is text");
+        line.expect("the watch goes on").split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let seen = async |text: &str, line: String| {
+        assert!(line == text || line == format!("EVENT {text}"), "{line} instead of {text}");
+    };
+    let mut first = line().await;
+    if first.starts_with("EVENT") {
+        first = line().await;
+    }
+    seen("ADDED pod/p", first).await;
+    let patch = serde_json::json!({"metadata": {"labels": {"a": "b"}}});
+    client.patch(&pod("p").path(), MERGE_PATCH, &patch).await.with_code(200);
+    seen("MODIFIED pod/p", line().await).await;
+    client.remove(&pod("p")).await;
+    seen("DELETED pod/p", line().await).await;
+    child.kill().await.expect("it was running");
+}
+
+#[tokio::test]
+async fn discovery_and_version_are_understood() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    let resources = kubectl.run(&["api-resources", "--no-headers"]).await;
+    let words = |name: &str| {
+        let row = resources.lines().find(|row| row.split_whitespace().next() == Some(name));
+        row.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(words("pods").as_deref(), Some("pods po v1 true Pod"));
+    assert_eq!(words("deployments").as_deref(), Some("deployments deploy apps/v1 true Deployment"));
+    assert_eq!(words("nodes").as_deref(), Some("nodes no v1 false Node"));
+    assert_eq!(words("leases").as_deref(), Some("leases coordination.k8s.io/v1 true Lease"));
+    let version = kubectl.run(&["version"]).await;
+    assert!(version.contains("Server Version: v1.36.0"), "{version}");
+    assert_eq!(kubectl.run(&["get", "--raw", "/readyz"]).await, "ok");
+}
+
+/// Goal: the informer inside kubectl. Method: `wait` lists, watches with bookmarks and ends at the change.
+#[tokio::test]
+async fn a_condition_is_waited_for() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    let client = server.client();
+    client.create(&configmap("cm").data("1")).await;
+    for streaming in ["false", "true"] {
+        client.update(&configmap("cm").data("1")).await;
+        let mut command = kubectl.command(&["wait", "--for=jsonpath={.data.k}=2", "cm/cm", "--timeout=30s"]);
+        let waiting = command.env("KUBE_FEATURE_WatchListClient", streaming).output();
+        let change = async {
+            // Whenever it comes, before the list or after the watch began, it must be seen.
+            tokio::task::yield_now().await;
+            client.update(&configmap("cm").data("2")).await;
+        };
+        let (output, ()) = tokio::join!(waiting, change);
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{streaming}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
