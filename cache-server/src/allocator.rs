@@ -1,1 +1,134 @@
-//! Placeholder.
+//! Gives memory back to the system after bursts.
+//!
+//! glibc keeps freed memory for the next burst: each thread's arena grows to the largest burst it has seen and stays
+//! there. A task looks at the process's size once a second and trims when it has fallen quiet again after a rise.
+//! `MALLOC_ARENA_MAX=2` in the environment bounds the number of arenas as well; the runtime's workers are as many as
+//! cores, so there are few arenas in any case.
+
+use crate::{
+    limits::{TRIM_BYTES, TRIM_EVERY},
+    metrics::{Metrics, resident_bytes},
+};
+
+/// Trims after bursts, for ever. Cost at rest: one read of `/proc` a second.
+pub(crate) async fn trim_after_bursts(metrics: &Metrics) {
+    let mut watch = Watch::default();
+    loop {
+        tokio::time::sleep(TRIM_EVERY).await;
+        let Some(resident) = resident_bytes() else { return };
+        let ended = metrics.connections_ended();
+        if watch.look(resident, ended) {
+            trim();
+            watch.trimmed(resident_bytes().unwrap_or(resident), ended);
+        }
+    }
+}
+
+/// Looks in a row without growth that count as quiet.
+const QUIET_LOOKS: u32 = 2;
+
+/// Looks between two trims when connections end all the time.
+const BUSY_LOOKS: u32 = 10;
+
+/// Decides when to trim.
+#[derive(Debug, Default)]
+struct Watch {
+    /// Size after the last trim.
+    floor: u64,
+    /// Connections that had ended at the last trim.
+    ended: u64,
+    /// Size at the last look.
+    last: u64,
+    /// Looks in a row without growth.
+    quiet: u32,
+    /// Looks since the last trim.
+    looks: u32,
+}
+
+impl Watch {
+    /// One look. True when it is time to trim: the size does not grow, and either lies clearly above the last floor, or
+    /// connections have ended since, whose memory glibc keeps without the size showing it.
+    fn look(&mut self, resident: u64, ended: u64) -> bool {
+        let grew = resident > self.last + TRIM_BYTES / 4;
+        self.quiet = if grew { 0 } else { self.quiet + 1 };
+        self.last = resident;
+        self.looks += 1;
+        let risen = resident > self.floor + TRIM_BYTES;
+        let left = ended > self.ended && (self.looks >= BUSY_LOOKS || resident > self.floor);
+        self.quiet >= QUIET_LOOKS && (risen || left)
+    }
+
+    fn trimmed(&mut self, resident: u64, ended: u64) {
+        *self = Self { floor: resident, last: resident, ended, quiet: 0, looks: 0 };
+    }
+}
+
+/// Returns free memory of all arenas to the system. Cost: milliseconds, walks the free lists.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(crate) fn trim() {
+    #[expect(unsafe_code, reason = "glibc's call to give memory back; takes no pointer and is safe at any time")]
+    // SAFETY: `malloc_trim` only touches the allocator's own state, under its own locks.
+    let _ = unsafe { libc::malloc_trim(0) };
+}
+
+/// Other allocators look after themselves.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn trim() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Looks once a second at (MiB, connections ended) and tells at which looks it trims, to `floor` MiB.
+    fn check(floor: u64, looks: &[(u64, u64)], expected: &[usize]) {
+        let mut watch = Watch::default();
+        watch.trimmed(floor * MIB, 0);
+        let mut trims = Vec::new();
+        for (second, &(size, ended)) in looks.iter().enumerate() {
+            if watch.look(size * MIB, ended) {
+                trims.push(second);
+                watch.trimmed(floor * MIB, ended);
+            }
+        }
+        assert_eq!(trims, expected);
+    }
+
+    #[test]
+    fn trims_once_after_a_burst_and_not_during_it() {
+        let sizes = [40, 40, 41, 80, 120, 160, 160, 160, 42, 42, 42, 42];
+        check(40, &sizes.map(|size| (size, 0)), &[7]);
+    }
+
+    #[test]
+    fn what_cannot_be_given_back_is_asked_for_once() {
+        check(200, &[(200, 0); 100], &[]);
+    }
+
+    #[test]
+    fn memory_of_connections_that_ended_is_given_back_though_the_size_does_not_show_it() {
+        check(
+            200,
+            &[
+                (200, 0),
+                (200, 0),
+                (200, 0),
+                (200, 64),
+                (200, 64),
+                (200, 64),
+                (200, 64),
+                (200, 64),
+                (200, 64),
+                (200, 64),
+            ],
+            &[9],
+        );
+    }
+
+    #[test]
+    fn connections_that_end_all_the_time_cost_a_trim_every_ten_looks() {
+        let looks: Vec<_> = (0..40).map(|second| (40, second)).collect();
+        check(40, &looks, &[9, 19, 29, 39]);
+    }
+}

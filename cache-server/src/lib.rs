@@ -16,3 +16,6 @@ pub mod storage;
 mod allocator;
 mod load;
 mod serve;
+
+pub use load::LoadError;
+pub use serve::{Server, StartError};

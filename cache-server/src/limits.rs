@@ -28,6 +28,9 @@ pub const BATCH_BYTES: usize = 16 << 10;
 /// Unsent bytes that one HTTP/2 stream may hold. HTTP/2 copies what it sends.
 pub const HTTP2_SEND_BYTES_MAX: usize = 16 << 10;
 
+/// Head of one HTTP/2 request, decoded, in bytes.
+pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
+
 /// Streams one HTTP/2 connection may have open at once.
 pub const HTTP2_STREAMS_MAX: u32 = 1_000;
 
@@ -52,7 +55,7 @@ pub const POPULATE_MAX: u32 = 10_000_000;
 
 /// Memory that must have come and gone before the allocator is asked to give it back, in bytes. Trimming walks the
 /// heap, so it is not done for less.
-pub const TRIM_BYTES: usize = 4 << 20;
+pub const TRIM_BYTES: u64 = 4 << 20;
 
 /// Pause between two looks at the process's size. The cost is one read of `/proc/self/statm`.
 pub const TRIM_EVERY: Duration = Duration::from_secs(1);

@@ -1,45 +1,274 @@
 //! What operators see at `/metrics`: counters that handlers bump, and gauges read from their owners at scrape, so that
 //! they cannot drift.
+//!
+//! Names are kube-apiserver's own where the thing is the same; what only this server has starts with `cache_`.
+
+use std::{fmt, fs, sync::atomic::AtomicU64};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+use watch_cache::Stats;
+
+use crate::app::App;
+
+/// Labels of one kind of request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    verb: String,
+    resource: String,
+    code: u16,
+}
+
+/// Labels of something that belongs to one resource type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Resource {
+    resource: String,
+}
+
+/// Labels of the watches of one resource type in one state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    resource: String,
+    state: &'static str,
+}
+
+/// Labels of a request that lasts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LongRunning {
+    verb: &'static str,
+    resource: String,
+}
 
 /// All metrics of one server.
-#[derive(Debug, Default)]
-pub struct Metrics {}
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Request, Counter>,
+    long_running: Family<LongRunning, Gauge>,
+    watch_events: Family<Resource, Counter>,
+    connections: Gauge,
+    connections_ended: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
 
 impl Metrics {
     /// Everything at zero.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        let mut registry = Registry::default();
+        let requests = Family::<Request, Counter>::default();
+        let long_running = Family::<LongRunning, Gauge>::default();
+        let watch_events = Family::<Resource, Counter>::default();
+        let connections = Gauge::default();
+        let connections_ended = Counter::default();
+        registry.register("apiserver_request", "Requests answered", requests.clone());
+        registry.register("apiserver_longrunning_requests", "Watches that are open", long_running.clone());
+        registry.register(
+            "apiserver_watch_events",
+            "Events sent to watches, bookmarks not counted",
+            watch_events.clone(),
+        );
+        registry.register("cache_connections", "Connections that are open", connections.clone());
+        registry.register("cache_connections_ended", "Connections that ended", connections_ended.clone());
+        Self { registry, requests, long_running, watch_events, connections, connections_ended }
     }
 
     /// Counts one answered request. `verb` is Kubernetes' own, in capitals: `GET`, `LIST`, `WATCH`, `POST`; `resource`
-    /// is the type's id (`pods`, `deployments.apps`), empty for paths that are none.
+    /// is the type's id (`pods`, `deployments.apps`), empty for paths that are none. Both must be drawn from what the
+    /// server knows, never from the request's text.
     pub fn request(&self, verb: &str, resource: &str, code: u16) {
-        let _ = (self, verb, resource, code);
+        let labels = Request { verb: verb.to_owned(), resource: resource.to_owned(), code };
+        self.requests.get_or_create(&labels).inc();
     }
 
     /// Counts one open watch of `resource` until the guard is dropped.
     #[must_use]
     pub fn watch(&self, resource: &str) -> Watching {
-        let _ = (self, resource);
-        Watching {}
+        let labels = LongRunning { verb: "WATCH", resource: resource.to_owned() };
+        let open = self.long_running.get_or_create_owned(&labels);
+        open.inc();
+        let events = self.watch_events.get_or_create_owned(&Resource { resource: resource.to_owned() });
+        Watching { open, events }
     }
 
-    /// The exposition text, with gauges read now.
+    /// Counts one open connection until the guard is dropped.
     #[must_use]
-    pub fn text(&self, app: &crate::app::App) -> String {
-        let _ = app;
-        String::new()
+    pub(crate) fn connection(&self) -> Connected {
+        self.connections.inc();
+        Connected { open: self.connections.clone(), ended: self.connections_ended.clone() }
+    }
+
+    /// Connections that ended since the start.
+    pub(crate) fn connections_ended(&self) -> u64 {
+        self.connections_ended.get()
+    }
+
+    /// The exposition text (OpenMetrics), with gauges read now.
+    #[must_use]
+    pub fn text(&self, app: &App) -> String {
+        let mut out = String::new();
+        let read = read_now(app);
+        let written = text::encode_registry(&mut out, &self.registry)
+            .and_then(|()| text::encode_registry(&mut out, &read))
+            .and_then(|()| text::encode_eof(&mut out));
+        written.expect("writing to a string cannot fail");
+        out
     }
 }
 
+/// The Content-Type of [`Metrics::text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// One open watch. Dropping it ends the count.
 #[derive(Debug)]
-pub struct Watching {}
+pub struct Watching {
+    open: Gauge,
+    events: Counter,
+}
 
 impl Watching {
     /// Counts events written to this watch, bookmarks not included. Cheap: one atomic addition.
     pub fn sent(&self, events: u64) {
-        let _ = (self, events);
+        self.events.inc_by(events);
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+/// One open connection. Dropping it ends the count.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    open: Gauge,
+    ended: Counter,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.open.dec();
+        self.ended.inc();
+    }
+}
+
+type Number = Gauge<u64, AtomicU64>;
+
+/// What is read at scrape of one cache each.
+#[derive(Default)]
+struct CacheGauges {
+    objects: Family<Resource, Number>,
+    applied: Family<Resource, Number>,
+    window_bytes: Family<Resource, Number>,
+    window_events: Family<Resource, Number>,
+    window_covers: Family<Resource, Gauge<f64, AtomicU64>>,
+    buckets: Family<Resource, Number>,
+    watchers: Family<State, Number>,
+    events: Family<Resource, Counter>,
+    epochs: Family<Resource, Counter>,
+}
+
+impl CacheGauges {
+    fn set(&self, resource: &str, stats: &Stats) {
+        let labels = Resource { resource: resource.to_owned() };
+        self.objects.get_or_create(&labels).set(stats.objects as u64);
+        self.applied.get_or_create(&labels).set(stats.applied);
+        self.window_bytes.get_or_create(&labels).set(stats.window_bytes as u64);
+        self.window_events.get_or_create(&labels).set(stats.window_events as u64);
+        self.buckets.get_or_create(&labels).set(stats.buckets as u64);
+        self.events.get_or_create(&labels).inc_by(stats.events);
+        self.epochs.get_or_create(&labels).inc_by(stats.epochs);
+        if let Some(covered) = stats.window_covers {
+            self.window_covers.get_or_create(&labels).set(covered.as_secs_f64());
+        }
+        let states =
+            [("initial", stats.watchers_initial), ("live", stats.watchers_live), ("expired", stats.watchers_expired)];
+        for (state, count) in states {
+            self.watchers.get_or_create(&State { resource: resource.to_owned(), state }).set(count);
+        }
+    }
+
+    fn register(self, registry: &mut Registry) {
+        registry.register("cache_objects", "Objects in the cache", self.objects);
+        registry.register("cache_applied_revision", "Newest revision the cache has taken in", self.applied);
+        registry.register_with_unit("cache_window", "Bytes that only the window keeps", Unit::Bytes, self.window_bytes);
+        registry.register("cache_window_events", "Events in the window", self.window_events);
+        let covers = "How far back the window reaches, once it evicts";
+        registry.register_with_unit("cache_window", covers, Unit::Seconds, self.window_covers);
+        registry.register("cache_buckets", "Nodes, namespaces and names that are watched", self.buckets);
+        registry.register("cache_watchers", "Watches by state", self.watchers);
+        registry.register("cache_events", "Events taken in", self.events);
+        registry.register("cache_epochs", "Times the history began, the first listing included", self.epochs);
+    }
+}
+
+/// Gauges whose owners are asked: the caches, and the kernel.
+fn read_now(app: &App) -> Registry {
+    let mut registry = Registry::default();
+    let gauges = CacheGauges::default();
+    for (resource, stats) in app.caches.stats() {
+        gauges.set(&resource, &stats);
+    }
+    gauges.register(&mut registry);
+    let resident = Number::default();
+    resident.set(resident_bytes().unwrap_or_default());
+    registry.register_with_unit("process_resident_memory", "Resident memory", Unit::Bytes, resident);
+    registry
+}
+
+/// Resident memory of this process as the kernel counts it; `None` where there is no `/proc`.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn requests_and_watches_are_counted_by_kubernetes_names() {
+        let app = App::new(Config::default());
+        app.metrics.request("LIST", "pods", 200);
+        app.metrics.request("LIST", "pods", 200);
+        let watching = app.metrics.watch("pods");
+        watching.sent(7);
+        let text = app.metrics.text(&app);
+        for line in [
+            r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} 2"#,
+            r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 1"#,
+            r#"apiserver_watch_events_total{resource="pods"} 7"#,
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
+        }
+        drop(watching);
+        let text = app.metrics.text(&app);
+        assert!(text.contains(r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 0"#), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn the_process_knows_its_size() {
+        let app = App::new(Config::default());
+        let text = app.metrics.text(&app);
+        let size = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
+        assert!(size.is_some_and(|size| size.parse::<u64>().is_ok_and(|size| size > 1 << 20)), "{text}");
     }
 }

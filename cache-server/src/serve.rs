@@ -1,1 +1,290 @@
 //! Sockets: accepts connections, hands each request to `http`, and ends cleanly.
+//!
+//! INVARIANT: the address is taken before anything is loaded, and nothing is accepted before everything is.
+
+mod host;
+
+use std::{
+    convert::Infallible,
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+
+use http::{Request, Response};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::Service,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    allocator,
+    app::App,
+    config::Config,
+    http::body::Body,
+    limits,
+    load::{self, LoadError},
+    populate::{self, PopulateError},
+};
+
+/// Why a server cannot start: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Everybody could write, so only this machine may connect.
+    #[error("will not listen on {0}: there is no authentication, so only loopback addresses are allowed")]
+    NotLoopback(SocketAddr),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {}", reason(source))]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A manifest cannot be used.
+    #[error("cannot load {0}")]
+    Load(#[from] LoadError),
+    /// The generated objects cannot be stored.
+    #[error("cannot populate: {0}")]
+    Populate(#[from] PopulateError),
+}
+
+fn reason(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::AddrInUse { "the port is in use".to_owned() } else { error.to_string() }
+}
+
+/// A server that has its address and its objects, and waits to serve.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    app: Arc<App>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Takes the address, then loads and populates. Connections wait in the listen queue until [`Self::serve`].
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing was served, and the address is free again.
+    pub async fn bind(config: Config) -> Result<Self, StartError> {
+        let address = config.listen;
+        if !address.ip().is_loopback() {
+            return Err(StartError::NotLoopback(address));
+        }
+        let failed = |source| StartError::Listen { address, source };
+        let socket = socket(address).map_err(failed)?;
+        let app = Arc::new(App::new(config));
+        load::into_storage(&app, &app.config.load).await?;
+        if let Some(spec) = &app.config.populate {
+            populate::into_storage(&app, spec).await?;
+        }
+        allocator::trim();
+        let listener = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, app })
+    }
+
+    /// Where it listens; the port is the real one.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What its requests work with.
+    #[must_use]
+    pub const fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
+    /// Serves until `shutdown` resolves. Then accepts nothing more, ends watches cleanly, lets requests finish for at
+    /// most [`Config::grace`], and drops what is left.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let Self { listener, address, app } = self;
+        let (closing, closed) = watch::channel(());
+        let mut connections = JoinSet::new();
+        let trimming = tokio::spawn({
+            let app = Arc::clone(&app);
+            async move { allocator::trim_after_bursts(&app.metrics).await }
+        });
+        let slots = Arc::new(Semaphore::new(app.config.connections_max));
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = connections.join_next() => report(ended),
+                (stream, slot) = accept(&listener, &slots) => {
+                    let connection = Connection { app: Arc::clone(&app), bound: address, closed: closed.clone(), slot };
+                    connections.spawn(connection.run(stream));
+                }
+            }
+        }
+        drop(listener);
+        tracing::info!(connections = connections.len(), "shutting down");
+        app.caches.shut_down();
+        drop(closing);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(app.config.grace, drained).await.is_err() {
+            tracing::warn!("connections did not end in time and are dropped");
+        }
+        trimming.abort();
+    }
+}
+
+/// A socket that has its address but takes no connections yet. What is accepted later inherits its options.
+fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that restarts gets its port back at once; a port that is in use is still an error.
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// The next connection, once there is a slot for it.
+async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
+    let slot = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, slot),
+            Err(error) => {
+                // Out of file descriptors, mostly: others must end first.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Pause after a failed accept, so that an exhausted process does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection's task failed");
+    }
+}
+
+/// One accepted connection.
+struct Connection {
+    app: Arc<App>,
+    bound: SocketAddr,
+    closed: watch::Receiver<()>,
+    /// Held while the connection lives.
+    slot: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream) {
+        let Self { app, bound, mut closed, slot } = self;
+        let _counted = app.metrics.connection();
+        // Events are small and wanted at once.
+        let _ = stream.set_nodelay(true);
+        let handler = Handler { app, bound: bound.ip() };
+        // Boxed one by one: an HTTP/1 connection does not pay for the size of an HTTP/2 one.
+        let ended = match detect(&stream, &mut closed).await {
+            Some(Protocol::Http1) => Box::pin(serve_http1(stream, handler, closed)).await,
+            Some(Protocol::Http2) => Box::pin(serve_http2(stream, handler, closed)).await,
+            None => Ok(()),
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        }
+        drop(slot);
+    }
+}
+
+async fn serve_http1(stream: TcpStream, handler: Handler, mut closed: watch::Receiver<()>) -> hyper::Result<()> {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
+    tokio::select! {
+        ended = &mut connection => return ended,
+        _ = closed.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}
+
+async fn serve_http2(stream: TcpStream, handler: Handler, mut closed: watch::Receiver<()>) -> hyper::Result<()> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_send_buf_size(limits::HTTP2_SEND_BYTES_MAX)
+        .max_concurrent_streams(limits::HTTP2_STREAMS_MAX)
+        .max_header_list_size(limits::HTTP2_HEAD_BYTES_MAX);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
+    tokio::select! {
+        ended = &mut connection => return ended,
+        _ = closed.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}
+
+/// Answers the requests of one connection.
+struct Handler {
+    app: Arc<App>,
+    bound: IpAddr,
+}
+
+impl Service<Request<Incoming>> for Handler {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        if !host::is_ours(&request, self.bound) {
+            return Box::pin(std::future::ready(Ok(crate::http::refuse_host())));
+        }
+        let app = Arc::clone(&self.app);
+        Box::pin(async move { Ok(crate::http::handle(app, request).await) })
+    }
+}
+
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// What an HTTP/2 client says first; no HTTP/1 method starts like this.
+const PREFACE: [u8; 4] = *b"PRI ";
+
+/// Looks at the first bytes without taking them. `None` when the client leaves, says nothing in time, or we close.
+async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<Protocol> {
+    let looking = async {
+        let mut start = [0; PREFACE.len()];
+        loop {
+            let count = stream.peek(&mut start).await.ok()?;
+            match &start[..count] {
+                [] => return None,
+                start if start == PREFACE => return Some(Protocol::Http2),
+                start if !PREFACE.starts_with(start) => return Some(Protocol::Http1),
+                // Fewer bytes than it takes to tell: they come in pieces. Peeking again would not wait for more.
+                _ => tokio::time::sleep(PEEK_PAUSE).await,
+            }
+        }
+    };
+    tokio::select! {
+        protocol = tokio::time::timeout(limits::HEAD_TIMEOUT, looking) => protocol.ok().flatten(),
+        _ = closed.changed() => None,
+    }
+}
+
+/// Pause before another look at a preface that came in pieces.
+const PEEK_PAUSE: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests;

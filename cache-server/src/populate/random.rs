@@ -1,0 +1,89 @@
+//! Randomness in the shapes clusters have it: uids, name suffixes, digests, addresses, times. One seed, one sequence.
+
+use std::fmt::Write as _;
+
+/// What Kubernetes makes name suffixes from: no vowels, so no words.
+const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// The newest time in the generated world: 2026-01-01T00:00:00Z. Fixed, so that the same seed gives the same bytes.
+const NOW: i64 = 1_767_225_600;
+
+/// Seconds before [`NOW`] at which the oldest object was made: ninety days.
+const HISTORY: i64 = 90 * 24 * 3600;
+
+pub(super) struct Random(fastrand::Rng);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
+    /// A number in `low..=high`.
+    pub(super) fn between(&mut self, low: u32, high: u32) -> u32 {
+        self.0.u32(low..=high)
+    }
+
+    /// True in `percent` of cases.
+    pub(super) fn chance(&mut self, percent: u32) -> bool {
+        self.0.u32(0..100) < percent
+    }
+
+    pub(super) fn pick<'a, T: ?Sized>(&mut self, words: &[&'a T]) -> &'a T {
+        words[self.0.usize(0..words.len())]
+    }
+
+    /// A random (version 4) uuid.
+    pub(super) fn uid(&mut self) -> String {
+        let bits = self.0.u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+        let hex = format!("{bits:032x}");
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    /// `digits` hexadecimal digits; 64 make a sha256.
+    pub(super) fn hex(&mut self, digits: usize) -> String {
+        let mut text = String::with_capacity(digits + 16);
+        while text.len() < digits {
+            let _ = write!(text, "{:016x}", self.0.u64(..));
+        }
+        text.truncate(digits);
+        text
+    }
+
+    /// Letters and digits as in `kube-api-access-x7k2p`.
+    pub(super) fn suffix(&mut self, length: usize) -> String {
+        (0..length).map(|_| char::from(SUFFIX[self.0.usize(0..SUFFIX.len())])).collect()
+    }
+
+    /// A second in the generated world's history, as unix time.
+    pub(super) fn moment(&mut self) -> i64 {
+        NOW - self.0.i64(3600..HISTORY)
+    }
+}
+
+/// Unix seconds as Kubernetes writes times: `2026-01-01T00:00:00Z`.
+pub(super) fn time(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_are_version_four() {
+        let mut random = Random::new(7);
+        for _ in 0..100 {
+            let uid = random.uid();
+            assert_eq!(uid.len(), 36);
+            assert_eq!(uid.as_bytes()[14], b'4', "{uid}");
+            assert!(b"89ab".contains(&uid.as_bytes()[19]), "{uid}");
+        }
+    }
+
+    #[test]
+    fn times_are_kubernetes_times() {
+        assert_eq!(time(NOW), "2026-01-01T00:00:00Z");
+        let mut random = Random::new(7);
+        assert!((0..100).map(|_| random.moment()).all(|moment| (NOW - HISTORY..NOW).contains(&moment)));
+    }
+}

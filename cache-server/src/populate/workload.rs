@@ -1,0 +1,277 @@
+//! What makes pods: deployments with their replica sets, stateful sets, daemon sets, jobs.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{
+    Object, cluster,
+    pod::{Health, Plan},
+    random::{Random, time},
+    template::{CONTAINERS_MAX, Fill, Template},
+};
+
+const SERVICES: &[&str] = &[
+    "checkout",
+    "ledger",
+    "search",
+    "profile",
+    "inventory",
+    "pricing",
+    "session",
+    "invoice",
+    "image",
+    "notify",
+    "report",
+    "token",
+    "quota",
+    "audit",
+    "feed",
+    "rating",
+];
+const ROLES: &[&str] = &["api", "worker", "gateway", "cache", "indexer", "consumer", "scheduler", "frontend"];
+
+/// A workload's controller, one per kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+    Job,
+}
+
+/// The object that a pod's owner reference names.
+pub(super) struct Owner {
+    api_version: &'static str,
+    kind: &'static str,
+    name: String,
+    uid: String,
+}
+
+impl Owner {
+    pub(super) fn reference(&self) -> Value {
+        json!({
+            "apiVersion": self.api_version, "blockOwnerDeletion": true, "controller": true,
+            "kind": self.kind, "name": self.name, "uid": self.uid,
+        })
+    }
+}
+
+/// A workload that still has pods to make.
+pub(super) struct Workload {
+    kind: Kind,
+    template: Template,
+    /// What names of pods start with, without the last hyphen.
+    stem: String,
+    created: i64,
+    replicas: u32,
+    made: u32,
+    /// Suffixes that are taken: two pods of one owner never share a name.
+    suffixes: BTreeSet<String>,
+}
+
+impl Workload {
+    /// Draws workload `number`, of at most `pods` replicas, in one of `namespaces`. Returns it and its own objects.
+    pub(super) fn plan(
+        number: u32,
+        pods: u32,
+        nodes: u32,
+        namespaces: u32,
+        random: &mut Random,
+    ) -> (Self, Vec<Object>) {
+        let kind = match random.between(0, 99) {
+            0..=2 if nodes <= pods => Kind::DaemonSet,
+            0..=74 => Kind::Deployment,
+            75..=89 => Kind::StatefulSet,
+            _ => Kind::Job,
+        };
+        let replicas = match kind {
+            Kind::DaemonSet => nodes,
+            Kind::Deployment => [1, 2, 2, 3, 3, 5, 8, 12, 30, 60][random.between(0, 9) as usize],
+            Kind::StatefulSet => [1, 3, 3, 5, 9][random.between(0, 4) as usize],
+            Kind::Job => random.between(1, 4),
+        };
+        let replicas = replicas.min(pods);
+        let service = random.pick(SERVICES);
+        let app = format!("{service}-{}", random.pick(ROLES));
+        let name = format!("{app}-{number}");
+        let namespace = cluster::namespace_name(random.between(0, namespaces - 1));
+        let labels = json!({
+            "app": app,
+            "release": name,
+            "version": format!("{}.{}.{}", random.between(1, 4), random.between(0, 30), random.between(0, 9)),
+        });
+        let draft = Draft { kind, name, app, namespace, labels, replicas, created: random.moment() };
+        draft.finish(random)
+    }
+
+    /// The next pod, on that node; `None` when all replicas are made.
+    pub(super) fn next_pod(&mut self, node: u32, random: &mut Random) -> Option<Object> {
+        if self.made == self.replicas {
+            return None;
+        }
+        let name = match self.kind {
+            Kind::StatefulSet => format!("{}-{}", self.stem, self.made),
+            Kind::Deployment | Kind::DaemonSet | Kind::Job => {
+                let suffix = self.free_suffix(random);
+                format!("{}-{suffix}", self.stem)
+            }
+        };
+        self.made += 1;
+        let created = self.created + i64::from(random.between(0, 3_000));
+        let scheduled = created + i64::from(random.between(0, 1));
+        let started = scheduled + i64::from(random.between(1, 30));
+        let ready = started + i64::from(random.between(1, 60));
+        let mut octet = |low| random.between(low, 254);
+        let pod_ip = format!("10.{}.{}.{}", octet(128), octet(0), octet(1));
+        let fill = Fill {
+            name,
+            uid: random.uid(),
+            node: cluster::node_name(node),
+            host_ip: cluster::node_ip(node),
+            pod_ip,
+            token: random.suffix(5),
+            created: time(created),
+            scheduled: time(scheduled),
+            started: time(started),
+            ready: time(ready),
+            containers: [const { String::new() }; CONTAINERS_MAX].map(|_| random.hex(64)),
+        };
+        Some(Object { group: "", version: "v1", plural: "pods", json: self.template.render(&fill) })
+    }
+
+    fn free_suffix(&mut self, random: &mut Random) -> String {
+        loop {
+            let suffix = random.suffix(5);
+            if self.suffixes.insert(suffix.clone()) {
+                return suffix;
+            }
+        }
+    }
+}
+
+/// A workload whose names and numbers are drawn, but not its objects.
+struct Draft {
+    kind: Kind,
+    name: String,
+    app: String,
+    namespace: String,
+    labels: Value,
+    replicas: u32,
+    created: i64,
+}
+
+impl Draft {
+    fn finish(mut self, random: &mut Random) -> (Workload, Vec<Object>) {
+        let uid = random.uid();
+        let selector = json!({"matchLabels": {"app": self.app, "release": self.name}});
+        let (kind, plural) = match self.kind {
+            Kind::Deployment => ("Deployment", "deployments"),
+            Kind::StatefulSet => ("StatefulSet", "statefulsets"),
+            Kind::DaemonSet => ("DaemonSet", "daemonsets"),
+            Kind::Job => ("Job", "jobs"),
+        };
+        let (group, api_version) = if self.kind == Kind::Job { ("batch", "batch/v1") } else { ("apps", "apps/v1") };
+        let mut owner = Owner { api_version, kind, name: self.name.clone(), uid };
+        let mut controller = self.controller(&owner, &selector);
+        controller["status"] = self.status();
+        let mut objects = vec![object(group, plural, &controller)];
+
+        if self.kind == Kind::Deployment {
+            let hash = random.suffix(10);
+            self.labels["pod-template-hash"] = hash.as_str().into();
+            let deployment = owner;
+            owner = Owner { api_version, kind: "ReplicaSet", name: format!("{}-{hash}", self.name), uid: random.uid() };
+            let mut set = self.controller(&owner, &selector);
+            set["metadata"]["ownerReferences"] = json!([deployment.reference()]);
+            set["spec"]["selector"]["matchLabels"]["pod-template-hash"] = hash.into();
+            set["status"] = json!({
+                "availableReplicas": self.replicas, "fullyLabeledReplicas": self.replicas, "observedGeneration": 1,
+                "readyReplicas": self.replicas, "replicas": self.replicas,
+            });
+            objects.push(object("apps", "replicasets", &set));
+        }
+        let stem = owner.name.clone();
+        let plan = Plan {
+            namespace: &self.namespace,
+            app: &self.app,
+            labels: &self.labels,
+            owner: &owner,
+            generate_name: (self.kind != Kind::StatefulSet).then(|| format!("{stem}-")),
+            health: match self.kind {
+                Kind::Job => Health::Completed,
+                Kind::Deployment if random.chance(3) => Health::Crashing,
+                Kind::Deployment | Kind::StatefulSet | Kind::DaemonSet => Health::Running,
+            },
+            created: self.created,
+        };
+        let template = plan.template(random);
+        let (kind, created, replicas) = (self.kind, self.created, self.replicas);
+        (Workload { kind, template, stem, created, replicas, made: 0, suffixes: BTreeSet::new() }, objects)
+    }
+
+    /// The controller's object, with a pod template that says no more than is needed to tell what it runs.
+    fn controller(&self, own: &Owner, selector: &Value) -> Value {
+        let mut spec = json!({
+            "selector": selector,
+            "template": {
+                "metadata": {"labels": self.labels},
+                "spec": {"containers": [{
+                    "image": format!("registry.example.com/platform/{}", self.app), "name": self.app,
+                }], "serviceAccountName": self.app},
+            },
+        });
+        match self.kind {
+            Kind::Deployment => {
+                spec["replicas"] = self.replicas.into();
+                if own.kind == "Deployment" {
+                    let rolling = json!({"maxSurge": "25%", "maxUnavailable": "25%"});
+                    spec["strategy"] = json!({"rollingUpdate": rolling, "type": "RollingUpdate"});
+                }
+            }
+            Kind::StatefulSet => {
+                spec["replicas"] = self.replicas.into();
+                spec["serviceName"] = self.name.as_str().into();
+            }
+            Kind::DaemonSet => spec["updateStrategy"] = json!({"type": "RollingUpdate"}),
+            Kind::Job => {
+                spec["completions"] = self.replicas.into();
+                spec["parallelism"] = self.replicas.into();
+                spec["template"]["spec"]["restartPolicy"] = "OnFailure".into();
+            }
+        }
+        json!({
+            "apiVersion": own.api_version,
+            "kind": own.kind,
+            "metadata": {
+                "creationTimestamp": time(self.created), "generation": 1, "labels": self.labels,
+                "name": own.name, "namespace": self.namespace, "uid": own.uid,
+            },
+            "spec": spec,
+        })
+    }
+
+    fn status(&self) -> Value {
+        let replicas = self.replicas;
+        match self.kind {
+            Kind::Deployment => json!({
+                "availableReplicas": replicas, "observedGeneration": 1, "readyReplicas": replicas, "replicas": replicas,
+                "updatedReplicas": replicas,
+            }),
+            Kind::StatefulSet => json!({
+                "availableReplicas": replicas, "currentReplicas": replicas, "observedGeneration": 1,
+                "readyReplicas": replicas, "replicas": replicas, "updatedReplicas": replicas,
+            }),
+            Kind::DaemonSet => json!({
+                "currentNumberScheduled": replicas, "desiredNumberScheduled": replicas, "numberAvailable": replicas,
+                "numberMisscheduled": 0, "numberReady": replicas, "observedGeneration": 1,
+                "updatedNumberScheduled": replicas,
+            }),
+            Kind::Job => json!({"succeeded": replicas, "startTime": time(self.created)}),
+        }
+    }
+}
+
+fn object(group: &'static str, plural: &'static str, value: &Value) -> Object {
+    Object { group, version: "v1", plural, json: value.to_string().into_bytes() }
+}

@@ -1,0 +1,106 @@
+//! The server as an embedder sees it: start, answer, refuse, end.
+
+use std::{future, net::Ipv4Addr};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::oneshot,
+};
+
+use super::*;
+
+fn config() -> Config {
+    Config { listen: (Ipv4Addr::LOCALHOST, 0).into(), grace: Duration::from_secs(5), ..Config::default() }
+}
+
+async fn exchange(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+fn get(path: &str, host: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+}
+
+#[tokio::test]
+async fn only_loopback_is_served_without_authentication() {
+    let listen = "0.0.0.0:0".parse().unwrap();
+    let error = Server::bind(Config { listen, ..config() }).await.unwrap_err();
+    assert!(matches!(error, StartError::NotLoopback(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_said_so() {
+    let first = Server::bind(config()).await.unwrap();
+    let error = Server::bind(Config { listen: first.local_addr(), ..config() }).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot listen on {}: the port is in use", first.local_addr()));
+}
+
+#[tokio::test]
+async fn answers_its_own_names_only() {
+    let server = Server::bind(config()).await.unwrap();
+    let address = server.local_addr();
+    tokio::spawn(server.serve(future::pending()));
+    let answer = exchange(address, &get("/livez", "localhost")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok"), "{answer}");
+    let answer = exchange(address, &get("/livez", "evil.example")).await;
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n") && answer.contains(r#""kind": "Status""#), "{answer}");
+}
+
+#[tokio::test]
+async fn an_open_watch_ends_cleanly_at_shutdown() {
+    let server = Server::bind(config()).await.unwrap();
+    let address = server.local_addr();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(server.serve(async {
+        let _ = stopped.await;
+    }));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(get("/api/v1/pods?watch=1", "localhost").as_bytes()).await.unwrap();
+    let mut answer = vec![0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 200");
+    stop.send(()).unwrap();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.ends_with("\r\n0\r\n\r\n"), "the chunked body ends: {rest}");
+    serving.await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err(), "nothing listens any more");
+}
+
+#[tokio::test]
+async fn connections_above_the_limit_wait() {
+    let server = Server::bind(Config { connections_max: 1, ..config() }).await.unwrap();
+    let address = server.local_addr();
+    tokio::spawn(server.serve(future::pending()));
+    let first = TcpStream::connect(address).await.unwrap();
+    let mut second = TcpStream::connect(address).await.unwrap();
+    second.write_all(get("/livez", "localhost").as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    let waited = tokio::time::timeout(Duration::from_millis(200), second.read_exact(&mut answer)).await;
+    assert!(waited.is_err(), "answered beside the first");
+    drop(first);
+    second.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+#[tokio::test]
+async fn http2_is_known_by_its_preface_even_in_pieces() {
+    let server = Server::bind(config()).await.unwrap();
+    let address = server.local_addr();
+    tokio::spawn(server.serve(future::pending()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    // The preface, then an empty SETTINGS frame.
+    for piece in [&b"P"[..], b"RI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\0\0\x04\0\0\0\0\0"] {
+        stream.write_all(piece).await.unwrap();
+        stream.flush().await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let mut frame = [0; 9];
+    stream.read_exact(&mut frame).await.unwrap();
+    assert_eq!(frame[3], 4, "the server's SETTINGS");
+}
