@@ -269,7 +269,7 @@ impl StdError for NotReady {
 #[non_exhaustive]
 pub enum Cause {
     /// Other informers of the cluster are reading their initial state; see
-    /// [`Cluster::relists_at_once`](crate::Cluster::relists_at_once).
+    /// [`Cluster::with_relists_at_once`](crate::Cluster::with_relists_at_once).
     Queued,
     /// Initial state is being asked for or received, and nothing has failed since.
     Receiving,

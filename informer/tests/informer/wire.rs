@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use informer::{Cause, InitialList, ListSemantic, ResourceVersion};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 
-use crate::fixture::{SOON, Step, cluster_at, end_bookmark, in_memory, is_stream, list, ok, until};
+use crate::fixture::{SOON, Step, cluster_at, end_bookmark, in_memory, is_stream, item, list, ok, until};
 
 const HEAD: &str = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 
@@ -68,6 +69,22 @@ async fn group_namespace_and_selectors_are_in_the_request_before_it_is_sent() {
         informer.explain(),
         "GET /apis/apps/v1/namespaces/prod/deployments?resourceVersion=0&labelSelector=app%20in%20%28api%2Cweb%29&fieldSelector=metadata.name%21%3Dx"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_known_at_run_time_is_read_like_any_other() {
+    let (cluster, log) = in_memory(|number, _| match number {
+        1 => ok([Step::Send(list(&[item("a/a", 3)], 9, "").replace("PodList", "CronTabList"))]),
+        _ => ok([Step::Hang]),
+    });
+    let cron_tabs = ApiResource::from_gvk(&GroupVersionKind::gvk("stable.example.com", "v1", "CronTab"));
+    let declared = cluster.informer_for::<DynamicObject>(&cron_tabs).initial_list(InitialList::Unpaged);
+    let informer = declared.start().unwrap();
+    informer.ready(SOON).await.unwrap();
+    assert_eq!(log.uris()[0], "/apis/stable.example.com/v1/crontabs?resourceVersion=0");
+    let decoded = informer.store().snapshot().get("a/a").unwrap().decode().unwrap();
+    assert_eq!(decoded.types.as_ref().map(|types| types.kind.as_str()), Some("CronTab"));
+    assert_eq!(decoded.data["spec"]["nodeName"], "node-1");
 }
 
 /// Goal: kube's client, which by default retries 503 fifteen times from 5 ms, retries nothing of ours. Method: it has
