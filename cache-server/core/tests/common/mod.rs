@@ -107,3 +107,19 @@ pub(crate) fn lines(out: &Slices) -> Vec<(String, Pod)> {
         })
         .collect()
 }
+
+/// A waker that counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counting(std::sync::atomic::AtomicUsize);
+
+impl Counting {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+impl std::task::Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}

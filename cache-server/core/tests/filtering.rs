@@ -1,0 +1,112 @@
+//! Which objects a request wants, and which page of them.
+
+mod common;
+
+use common::{at, filter, pod, schema};
+use informer_core::{
+    Keyed, Objects,
+    selector::{field, label},
+};
+use watch_cache::{Budget, Entry, Filter, Limits, Page, Reader, Slices, UnknownField, cache};
+
+fn state(keys: &[&str]) -> (watch_cache::Writer, Reader) {
+    let (mut writer, _waking, reader) = cache(schema(), Limits::default());
+    let objects: Objects<Entry> = keys.iter().map(|key| pod(key, "n", "x", 5).entry(&schema())).collect();
+    writer.reset(objects, 9, at(0));
+    (writer, reader)
+}
+
+fn keys(page: &mut Page) -> String {
+    let mut out = Slices::new();
+    while page.step(Budget { slices: 1, bytes: 1 }, &mut out) {}
+    let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.iter().copied()).collect();
+    let items = format!("[{}]", String::from_utf8(bytes).expect("UTF-8"));
+    let items: Vec<serde_json::Value> = serde_json::from_str(&items).expect("items with commas between");
+    items.iter().map(|item| common::Pod::read(item).key).collect::<Vec<_>>().join(" ")
+}
+
+/// Goal: scopes and selectors together select what Kubernetes says. Method: table over one state.
+#[test]
+fn scopes_and_selectors_narrow_each_other() {
+    let (_writer, reader) = state(&["a-b/p", "a/p", "a/q", "b/p"]);
+    for (namespace, labels, fields, expected) in [
+        (None, "", "", "a-b/p a/p a/q b/p"),
+        (Some("a"), "", "", "a/p a/q"),
+        (Some("a"), "", "metadata.name=p", "a/p"),
+        (Some("none"), "", "", ""),
+        // Without a namespace the name is an ordinary filter.
+        (None, "", "metadata.name=p", "a-b/p a/p b/p"),
+        (None, "", "metadata.name!=p", "a/q"),
+        (None, "", "metadata.name=p,metadata.namespace=b", "b/p"),
+        (None, "", "metadata.namespace=a", "a/p a/q"),
+        // Contradictions match nothing and are no error.
+        (Some("a"), "", "metadata.namespace=b", ""),
+        (Some("a"), "", "metadata.name=p,metadata.name=q", ""),
+        (Some("a"), "", "metadata.name=p/q", ""),
+        (None, "app=x", "spec.nodeName=n", "a-b/p a/p a/q b/p"),
+        (None, "app!=x", "", ""),
+        (None, "", "spec.nodeName!=n", ""),
+    ] {
+        let filter = filter(namespace, labels, fields);
+        let mut page = Page::new(reader.snapshot(), filter.clone(), None, None);
+        assert_eq!(keys(&mut page), expected, "{namespace:?} {labels} {fields}");
+        assert_eq!((page.resource_version(), page.next(), page.remaining()), (9, None, None));
+        let matching = reader.snapshot().objects.iter().filter(|entry| filter.matches(entry)).count();
+        assert_eq!(matching, expected.split_whitespace().count(), "matches alone decides");
+    }
+}
+
+#[test]
+fn an_unknown_field_is_refused() {
+    let fields = field::Selector::parse("metadata.name=a,spec.foo=1").expect("the grammar is fine");
+    let refused = Filter::new(&schema(), true, None, label::Selector::default(), &fields);
+    assert_eq!(refused.err(), Some(UnknownField { label: "spec.foo".into() }));
+}
+
+/// Goal: what the metadata of a page promises. Method: table of limits and starts.
+#[test]
+fn a_page_says_what_follows() {
+    let (_writer, reader) = state(&["a/p", "a/q", "a/r", "b/p"]);
+    for (namespace, fields, start, limit, expected, next, remaining) in [
+        (None, "", None, 2, "a/p a/q", Some("a/q\0"), Some(2)),
+        (None, "", Some("a/q\0"), 2, "a/r b/p", None, None),
+        (None, "", Some("a/q\0"), 1, "a/r", Some("a/r\0"), Some(1)),
+        (None, "", Some("c"), 1, "", None, None),
+        (None, "", None, 4, "a/p a/q a/r b/p", None, None),
+        (None, "", None, 0, "a/p a/q a/r b/p", None, None),
+        // Tokens are relative to the path's namespace.
+        (Some("a"), "", None, 2, "a/p a/q", Some("q\0"), Some(1)),
+        (Some("a"), "", Some("q\0"), 2, "a/r", None, None),
+        (Some("a"), "", Some("../b/p"), 2, "a/p a/q", Some("q\0"), Some(1)),
+        // With a selector nothing is counted, and the last page may be empty.
+        (None, "metadata.name=p", None, 1, "a/p", Some("a/p\0"), None),
+        (None, "metadata.name!=p", None, 2, "a/q a/r", Some("a/r\0"), None),
+        (None, "metadata.name!=p", Some("a/r\0"), 2, "", None, None),
+        // One name is not paged.
+        (Some("a"), "metadata.name=p", None, 1, "a/p", None, None),
+    ] {
+        let mut page = Page::new(reader.snapshot(), filter(namespace, "", fields), start, Some(limit));
+        let what = format!("{namespace:?} {fields} {start:?} {limit}");
+        assert_eq!((page.next(), page.remaining()), (next, remaining), "{what}");
+        assert_eq!(keys(&mut page), expected, "{what}");
+    }
+}
+
+#[test]
+fn cluster_scoped_objects_have_no_namespace() {
+    let object = |name: &str| {
+        let object = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+        watch_cache::Draft::new(&schema(), object.as_bytes()).expect("an object").commit(5)
+    };
+    let (mut writer, _waking, reader) = cache(schema(), Limits::default());
+    writer.reset([object("p"), object("q")].into_iter().collect(), 9, at(0));
+    for (fields, expected) in [("metadata.name=p", 1), ("", 2), ("metadata.namespace=a", 0), ("metadata.namespace=", 2)]
+    {
+        let fields = field::Selector::parse(fields).expect("a selector");
+        let filter = Filter::new(&schema(), false, None, label::Selector::default(), &fields).expect("known");
+        let found = reader.snapshot().objects.iter().filter(|entry| filter.matches(entry)).count();
+        let mut cursor = reader.cursor(watch_cache::Start::Initial(reader.snapshot()), filter).expect("now");
+        assert_eq!((found, common::drain(&mut cursor).0.len() - 1), (expected, expected), "{fields}");
+    }
+    assert_eq!(reader.get("p").map(|entry| entry.key().to_owned()), Some("p".to_owned()));
+}
