@@ -1,7 +1,7 @@
 //! Reads what everybody needs of an object from its raw JSON: identity, position, labels, single fields.
 //!
-//! INVARIANT: nothing else is decoded, nothing is copied unless escaped, and no bytes make it panic. Where an object has
-//! a member twice, the first counts.
+//! INVARIANT: nothing else is decoded, nothing is copied unless escaped, and no bytes make it panic. Where an object
+//! has a member twice, the first counts.
 
 use std::{borrow::Cow, ops::Range};
 

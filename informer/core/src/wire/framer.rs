@@ -32,9 +32,9 @@ pub const MANAGED_FIELDS: &str = "metadata.managedFields";
 /// What a body consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// Documents `{"type":…,"object":{…}}`, one after the other, without end.
+    /// Documents `{"type":T,"object":{...}}`, one after the other, without end.
     Watch,
-    /// One document `{…,"items":[{…},…]}`.
+    /// One document `{...,"items":[{...},...]}`.
     List,
 }
 
@@ -52,10 +52,11 @@ pub struct TypeMeta {
 pub struct FramerConfig {
     /// What the body consists of.
     pub shape: Shape,
-    /// Dotted paths that are left out of every object, such as [`MANAGED_FIELDS`]. A key may contain dots. Objects only,
-    /// no arrays. Default none.
+    /// Dotted paths that are left out of every object, such as [`MANAGED_FIELDS`]. A key may contain dots. They lead
+    /// through objects only, not through arrays. Default none.
     pub cut: Vec<String>,
-    /// Largest object accepted, in bytes as sent. Default [`OBJECT_BYTES_MAX`]. Memory: one buffer of this size at worst.
+    /// Largest object accepted, in bytes as sent. Default [`OBJECT_BYTES_MAX`]. Memory: one buffer of this size at
+    /// worst.
     pub object_bytes_max: usize,
     /// Written into list items that lack kind or apiVersion, when the list has not said its own before them. Default
     /// none: such items stay as they are.

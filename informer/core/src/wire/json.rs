@@ -74,7 +74,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next key of the innermost object, or `None` when that object has ended and is left. Skips what was not taken.
+    /// The next key of the innermost object, or `None` when that object has ended and is left. Skips what was not
+    /// taken.
     ///
     /// # Errors
     /// When the bytes up to there are not JSON.

@@ -550,7 +550,8 @@ proptest! {
     ) {
         let mut body = String::new();
         for (object, type_first, seed) in &objects {
-            let mut members = vec![("type".to_owned(), Json::Text("MODIFIED".into())), ("object".to_owned(), object.clone())];
+            let kind = Json::Text("MODIFIED".into());
+            let mut members = vec![("type".to_owned(), kind), ("object".to_owned(), object.clone())];
             if !type_first {
                 members.reverse();
             }
@@ -617,7 +618,7 @@ proptest! {
     #[test]
     fn any_bytes_end_in_frames_or_a_typed_error_in_any_chunks(
         bytes in vec(prop_oneof![4 => select(b"{}[]:,\"\\ \n1n".to_vec()), 1 => any::<u8>()], 0..80),
-        head in select(vec!["", "{\"type\":\"ADDED\",\"object\":{\"a\":", "{\"items\":[{\"a\":{\"b\":1", "{\"items\":["]),
+        head in select(vec!["", r#"{"type":"ADDED","object":{"a":"#, r#"{"items":[{"a":{"b":1"#, r#"{"items":["#]),
         lengths in vec(1_usize..9, 1..5),
     ) {
         let body = [head.as_bytes(), &bytes].concat();
