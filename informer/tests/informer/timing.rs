@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use informer::{Cause, InitialList};
+use informer::{Cause, InitialList, RelistCause};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 
 use crate::fixture::{
@@ -156,4 +156,19 @@ async fn dropping_an_informer_in_the_queue_or_in_an_answer_ends_it() {
     drop(informers);
     tokio::time::sleep(MINUTE).await;
     assert_eq!(log.uris().len(), 2, "nobody asks any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_watches_are_forbidden_lists_are_polled_every_few_minutes() {
+    let (cluster, log) = in_memory(|_, uri| match uri {
+        uri if uri.contains("watch=true") => refuse(403, status(403, "Forbidden", "no watch")),
+        _ => ok([Step::Send(list(&[item("a/a", 3)], 9, ""))]),
+    });
+    let pods = cluster.informer::<Pod>().start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    tokio::time::sleep(16 * MINUTE).await;
+    let lists = log.uris().len() - log.count("watch=true");
+    assert!((3..=4).contains(&lists), "{:?}", log.uris());
+    assert!(pods.stats().reflector.relists(RelistCause::WatchForbidden) >= 2);
+    assert!(pods.age().unwrap() <= 6 * MINUTE);
 }
