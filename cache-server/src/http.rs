@@ -170,6 +170,9 @@ impl<'a> Call<'a> {
             let deleted = write::delete_collection(app, &request, options.filter(target)?, limit).await?;
             return list::respond(app, &target.ty, deleted, None).await;
         }
+        // A type's cache starts with its first reader. Starting it before the first write as well lets a client watch from
+        // the version of what it wrote. A cache that is late is no reason to refuse a write.
+        let _ = app.caches.reader(&target.ty).await;
         let answer = match *self.method {
             Method::POST => write::create(app, &request).await?,
             Method::PUT => write::update(app, &request).await?,

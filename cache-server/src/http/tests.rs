@@ -1,1 +1,226 @@
-//! Requests.
+//! Requests against a whole server without sockets: what every response has, and what fits no other file.
+
+use http_body_util::Full;
+
+use super::*;
+use crate::config::Config;
+
+/// A server without sockets, at revision 100.
+pub(super) struct Server {
+    pub(super) app: Arc<App>,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) code: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+impl Server {
+    pub(super) fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    pub(super) fn with(config: Config) -> Self {
+        Self { app: Arc::new(App::new(Config { first_revision: Some(100), ..config })) }
+    }
+
+    pub(super) async fn open(&self, request: Request<Full<Bytes>>) -> Response {
+        handle(Arc::clone(&self.app), request).await
+    }
+
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        let (parts, body) = self.open(request).await.into_parts();
+        let body = body.collect().await.expect("a body that is not cut").to_bytes();
+        let body = String::from_utf8(body.to_vec()).expect("text");
+        Answer { code: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.send(get(path)).await
+    }
+
+    /// Creates a ConfigMap and returns its resourceVersion.
+    pub(super) async fn create(&self, namespace: &str, name: &str, labels: &str) -> u64 {
+        let object = format!(
+            r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","labels":{{{labels}}}}},"data":{{"k":"v"}}}}"#
+        );
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let answer = self.send(with_body("POST", &path, object)).await;
+        assert_eq!(answer.code, 201, "{}", answer.body);
+        answer.resource_version()
+    }
+
+    /// Changes a ConfigMap and returns its resourceVersion.
+    pub(super) async fn patch(&self, namespace: &str, name: &str, patch: &str) -> u64 {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+        let mut request = with_body("PATCH", &path, patch.to_owned());
+        let content_type = HeaderValue::from_static("application/merge-patch+json");
+        request.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        let answer = self.send(request).await;
+        assert_eq!(answer.code, 200, "{}", answer.body);
+        answer.resource_version()
+    }
+
+    pub(super) async fn delete(&self, namespace: &str, name: &str) {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+        let answer = self.send(with_body("DELETE", &path, String::new())).await;
+        assert_eq!(answer.code, 200, "{}", answer.body);
+    }
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).expect("JSON")
+    }
+
+    pub(super) fn resource_version(&self) -> u64 {
+        self.json()["metadata"]["resourceVersion"].as_str().expect("a position").parse().expect("a number")
+    }
+
+    /// The keys of a list's items.
+    pub(super) fn keys(&self) -> Vec<String> {
+        let document = self.json();
+        let items = document["items"].as_array().expect("items").iter();
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        items.map(|item| text(&item["metadata"]["namespace"]) + "/" + &text(&item["metadata"]["name"])).collect()
+    }
+
+    pub(super) fn message(&self) -> String {
+        self.json()["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+pub(super) fn get(path: &str) -> Request<Full<Bytes>> {
+    with_body("GET", path, String::new())
+}
+
+pub(super) fn with_body(method: &str, path: &str, body: String) -> Request<Full<Bytes>> {
+    Request::builder().method(method).uri(path).body(Full::from(body)).expect("a request")
+}
+
+fn with_header(path: &str, name: header::HeaderName, value: &'static str) -> Request<Full<Bytes>> {
+    let mut request = get(path);
+    request.headers_mut().insert(name, HeaderValue::from_static(value));
+    request
+}
+
+#[tokio::test]
+async fn every_response_says_that_it_is_not_to_be_kept() {
+    let server = Server::new();
+    let mut ids = std::collections::HashSet::new();
+    for path in ["/api/v1/pods", "/api/v1/foos", "/nothing", "/livez", "/version", "/api", "/metrics"] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.headers[header::CACHE_CONTROL], "no-cache, private", "{path}");
+        let id = answer.headers[AUDIT_ID].to_str().unwrap().to_owned();
+        let parts: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{id}");
+        assert_eq!(&id[14..15], "4", "{id}");
+        assert!(matches!(&id[19..20], "8" | "9" | "a" | "b"), "{id}");
+        assert!(ids.insert(id));
+    }
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let answer = server.send(with_header("/api", header::ACCEPT, aggregated)).await;
+    assert_eq!((answer.code, &answer.headers[header::CACHE_CONTROL]), (200, &HeaderValue::from_static("public")));
+    let etag = answer.headers[header::ETAG].clone();
+    let mut again = with_header("/api", header::ACCEPT, aggregated);
+    again.headers_mut().insert(header::IF_NONE_MATCH, etag);
+    let answer = server.send(again).await;
+    assert_eq!((answer.code, &*answer.body), (304, ""));
+}
+
+#[tokio::test]
+async fn what_is_not_served_is_not_found_in_the_words_of_the_api_server() {
+    let server = Server::new();
+    let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}"#;
+    for (path, body, content_type) in [
+        ("/api/v1/foos", format!("{status}\n"), "application/json"),
+        ("/apis/none/v1/foos", "404 page not found\n".to_owned(), "text/plain; charset=utf-8"),
+        ("/apis/none/v1", "404 page not found\n".to_owned(), "text/plain; charset=utf-8"),
+        ("/healthz/nothing", "404 page not found\n".to_owned(), "text/plain; charset=utf-8"),
+    ] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, answer.body), (404, body), "{path}");
+        assert_eq!(answer.headers[header::CONTENT_TYPE], content_type, "{path}");
+        assert_eq!(
+            answer.headers.contains_key(header::X_CONTENT_TYPE_OPTIONS),
+            content_type != "application/json",
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn methods_that_no_path_takes_are_refused() {
+    let server = Server::new();
+    for (method, path) in [
+        ("PUT", "/api/v1/namespaces/a/configmaps"),
+        ("PATCH", "/api/v1/namespaces/a/configmaps"),
+        ("POST", "/api/v1/configmaps"),
+        ("DELETE", "/api/v1/configmaps"),
+        ("POST", "/api/v1/namespaces/a/configmaps/b"),
+        ("HEAD", "/api/v1/configmaps"),
+        ("OPTIONS", "/api/v1/namespaces/a/configmaps/b"),
+        ("TRACE", "/api/v1/configmaps"),
+        ("POST", "/version"),
+        ("POST", "/api/v1"),
+    ] {
+        let answer = server.send(with_body(method, path, String::new())).await;
+        assert_eq!(answer.code, 405, "{method} {path}");
+        let expected = "the server does not allow this method on the requested resource";
+        assert_eq!(answer.message(), expected, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused() {
+    let server = Server::new();
+    let path = "/api/v1/namespaces/a/configmaps";
+    let answer = server.send(with_body("POST", path, " ".repeat(limits::REQUEST_BODY_BYTES_MAX + 1))).await;
+    assert_eq!(answer.code, 413);
+    assert_eq!(answer.message(), "Request entity too large: limit is 3145728");
+    let answer = server.send(with_body("POST", path, " ".repeat(limits::REQUEST_BODY_BYTES_MAX))).await;
+    assert_eq!(answer.code, 400, "within the limit, but no object");
+}
+
+#[tokio::test]
+async fn accept_and_pretty_decide_the_form() {
+    let server = Server::new();
+    let answer = server.send(with_header("/api/v1/pods", header::ACCEPT, "text/html")).await;
+    assert_eq!(answer.code, 406);
+    let expected = "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n  \"message\": \"only the following media types are accepted: application/json\",\n  \"reason\": \"NotAcceptable\",\n  \"code\": 406\n}";
+    assert_eq!(answer.body, expected);
+    server.create("a", "b", "").await;
+    let path = "/api/v1/namespaces/a/configmaps/b";
+    let compact = server.get(path).await;
+    assert!(compact.body.starts_with(r#"{"kind":"ConfigMap","apiVersion":"v1","#) && compact.body.ends_with("}\n"));
+    for request in [
+        with_header(path, header::USER_AGENT, "curl/8.5.0"),
+        with_header(path, header::ACCEPT, "application/json;pretty=1"),
+        get(&format!("{path}?pretty=true")),
+    ] {
+        let answer = server.send(request).await;
+        assert!(answer.body.starts_with("{\n  \"kind\": \"ConfigMap\",\n"), "{}", answer.body);
+        assert!(answer.body.ends_with("\n}"));
+        assert_eq!(answer.json(), compact.json());
+    }
+    let error = server.send(with_header("/api/v1/foos", header::USER_AGENT, "curl/8.5.0")).await;
+    assert!(error.body.starts_with("{\n  \"kind\": \"Status\",\n"));
+}
+
+#[tokio::test]
+async fn health_version_and_metrics_have_their_documents() {
+    let server = Server::new();
+    for path in ["/healthz", "/livez", "/readyz", "/readyz/ping"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, &*answer.body), (200, "ok"), "{path}");
+        assert_eq!(answer.headers[header::CONTENT_TYPE], "text/plain; charset=utf-8");
+    }
+    assert_eq!(server.get("/readyz?verbose").await.body, "[+]ping ok\nreadyz check passed\n");
+    assert_eq!(server.get("/version").await.json()["minor"], "36");
+    server.get("/api/v1/pods").await;
+    let metrics = server.get("/metrics").await;
+    assert!(metrics.body.contains(r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} 1"#));
+}

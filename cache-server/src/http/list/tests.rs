@@ -1,1 +1,275 @@
-//! Lists.
+//! LIST and GET: the table of resourceVersion, match, limit and continue, and bodies byte by byte.
+
+use http_body_util::BodyExt as _;
+
+use super::*;
+use crate::{
+    config::Config,
+    http::tests::{Server, get as request},
+};
+
+/// Goal: the table of what each combination reads. Method: queries, and the decision in short.
+#[test]
+fn a_query_decides_what_is_read() {
+    let token = |position| ContinueToken { resource_version: position, start: "k\0".into() }.encode();
+    let (at_7, latest) = (token(Position::At(7)), token(Position::Latest));
+    let decide = |query: &str| {
+        let options = ListOptions::read(&Query::parse(Some(query))).expect(query);
+        Read::of(&options, false)
+    };
+    let read = |which, start: Option<&str>, limit| Read { which, start: start.map(str::to_owned), limit };
+    let exact = |at| Which::Exact { at, by_token: false };
+    let by_token = Which::Exact { at: 7, by_token: true };
+    for (query, expected) in [
+        (String::new(), read(Which::MostRecent, None, None)),
+        ("limit=2".into(), read(Which::MostRecent, None, Some(2))),
+        ("limit=0".into(), read(Which::MostRecent, None, None)),
+        ("limit=-1".into(), read(Which::MostRecent, None, None)),
+        ("resourceVersion=0&limit=2".into(), read(Which::Any, None, None)),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=2".into(), read(Which::Any, None, None)),
+        ("resourceVersion=5".into(), read(Which::NotOlderThan(5), None, None)),
+        ("resourceVersion=5&limit=2".into(), read(exact(5), None, Some(2))),
+        ("resourceVersion=5&resourceVersionMatch=NotOlderThan".into(), read(Which::NotOlderThan(5), None, None)),
+        (
+            "resourceVersion=5&resourceVersionMatch=NotOlderThan&limit=2".into(),
+            read(Which::NotOlderThan(5), None, Some(2)),
+        ),
+        ("resourceVersion=5&resourceVersionMatch=Exact".into(), read(exact(5), None, None)),
+        ("resourceVersion=05&resourceVersionMatch=Exact&limit=2".into(), read(exact(5), None, Some(2))),
+        (format!("continue={at_7}"), read(by_token, Some("k\0"), None)),
+        (format!("continue={at_7}&limit=2"), read(by_token, Some("k\0"), Some(2))),
+        (format!("continue={at_7}&resourceVersion=0"), read(by_token, Some("k\0"), None)),
+        (format!("continue={latest}&limit=2"), read(Which::MostRecent, Some("k\0"), Some(2))),
+    ] {
+        assert_eq!(decide(&query), Ok(expected), "{query}");
+    }
+    for (query, expected) in [
+        (
+            format!("continue={at_7}&resourceVersion=5"),
+            "specifying resource version is not allowed when using continue",
+        ),
+        (
+            format!("continue={at_7}&resourceVersion=x"),
+            "specifying resource version is not allowed when using continue",
+        ),
+        (
+            "continue=%25%25%25&resourceVersion=x".into(),
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+        ),
+        (
+            "resourceVersion=abc".into(),
+            "invalid resource version: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax",
+        ),
+    ] {
+        assert_eq!(decide(&query), Err(Status::bad_request(expected)), "{query}");
+    }
+}
+
+async fn three() -> Server {
+    let server = Server::new();
+    server.create("ns", "a", r#""app":"x""#).await;
+    server.create("ns", "b", "").await;
+    server.create("other", "c", r#""app":"x""#).await;
+    server
+}
+
+#[tokio::test]
+async fn a_list_looks_like_that_of_the_api_server() {
+    let server = three().await;
+    let answer = server.get("/api/v1/namespaces/ns/configmaps").await;
+    let version = answer.resource_version();
+    let head = format!(
+        r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[{{"#
+    );
+    assert!(answer.body.starts_with(&head) && answer.body.ends_with("}]}\n"), "{}", answer.body);
+    assert_eq!(answer.keys(), ["ns/a", "ns/b"]);
+    assert!(answer.json()["items"][0].get("kind").is_none(), "items of built-in lists do not say what they are");
+    let empty = server.get("/api/v1/namespaces/none/configmaps").await;
+    let expected = format!(
+        r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[]}}"#
+    );
+    assert_eq!(empty.body.trim_end(), expected);
+}
+
+#[tokio::test]
+async fn a_list_after_a_write_has_the_write() {
+    let server = Server::new();
+    for index in 0..50 {
+        let written = server.create("ns", &format!("c{index:02}"), "").await;
+        let answer = server.get("/api/v1/configmaps").await;
+        assert!(written <= answer.resource_version());
+        assert_eq!(answer.keys().len(), index + 1);
+    }
+}
+
+#[tokio::test]
+async fn selectors_and_scope_narrow_a_list() {
+    let server = three().await;
+    for (path, expected) in [
+        ("/api/v1/configmaps", &["ns/a", "ns/b", "other/c"][..]),
+        ("/api/v1/configmaps?labelSelector=app%3Dx", &["ns/a", "other/c"]),
+        ("/api/v1/configmaps?fieldSelector=metadata.name%3Db", &["ns/b"]),
+        ("/api/v1/configmaps?fieldSelector=metadata.namespace%3Dother", &["other/c"]),
+        ("/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%3Da", &["ns/a"]),
+        ("/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%3Da&limit=1", &["ns/a"]),
+        ("/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%3Da,metadata.name%3Db", &[]),
+        ("/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.namespace%3Dother", &[]),
+        ("/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%3Dnone", &[]),
+    ] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.keys(), expected, "{path}");
+        assert!(answer.json()["metadata"].get("continue").is_none(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pages_show_one_state() {
+    let server = three().await;
+    let first = server.get("/api/v1/configmaps?limit=1").await;
+    assert_eq!((first.keys(), &first.json()["metadata"]["remainingItemCount"]), (vec!["ns/a".to_owned()], &2.into()));
+    let token = first.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+    let decoded = ContinueToken::decode(&token).unwrap();
+    assert_eq!(decoded, ContinueToken::after("ns/a", Position::At(first.resource_version())));
+    // What happens between pages is not in them.
+    server.create("ns", "aa", "").await;
+    server.delete("ns", "b").await;
+    let second = server.get(&format!("/api/v1/configmaps?limit=1&continue={token}")).await;
+    assert_eq!((second.keys(), second.resource_version()), (vec!["ns/b".to_owned()], first.resource_version()));
+    assert_eq!(second.json()["metadata"]["remainingItemCount"], 1);
+    let token = second.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+    let third = server.get(&format!("/api/v1/configmaps?limit=1&continue={token}")).await;
+    assert_eq!((third.keys(), third.resource_version()), (vec!["other/c".to_owned()], first.resource_version()));
+    assert_eq!(third.json()["metadata"].as_object().unwrap().len(), 1, "no token, no count");
+    assert_eq!(server.get("/api/v1/configmaps").await.keys(), ["ns/a", "ns/aa", "other/c"]);
+    // A page at the latest state, as the token of an expired one asks for.
+    let latest = ContinueToken::after("ns/a", Position::Latest).encode();
+    let rest = server.get(&format!("/api/v1/configmaps?limit=1&continue={latest}")).await;
+    assert_eq!(rest.keys(), ["ns/aa"]);
+    assert!(first.resource_version() < rest.resource_version());
+    // Within a namespace keys are relative to it.
+    let page = server.get("/api/v1/namespaces/ns/configmaps?limit=1").await;
+    let token = page.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+    assert_eq!(ContinueToken::decode(&token).unwrap().start, "a\0");
+    let page = server.get(&format!("/api/v1/namespaces/ns/configmaps?continue={token}")).await;
+    assert_eq!(page.keys(), ["ns/aa"]);
+}
+
+#[tokio::test]
+async fn selected_pages_do_not_count_what_remains() {
+    let server = three().await;
+    let first = server.get("/api/v1/configmaps?limit=1&labelSelector=app%3Dx").await;
+    assert_eq!(first.keys(), ["ns/a"]);
+    assert!(first.json()["metadata"].get("remainingItemCount").is_none());
+    assert!(first.json()["metadata"].get("continue").is_some());
+    let none = server.get("/api/v1/configmaps?limit=3").await;
+    assert!(none.json()["metadata"].get("continue").is_none(), "the last page has no token");
+}
+
+#[tokio::test]
+async fn an_exact_version_is_read_as_it_was() {
+    let server = Server::new();
+    server.create("ns", "a", "").await;
+    let then = server.create("ns", "b", "").await;
+    let a = server.patch("ns", "a", r#"{"data":{"k":"new"}}"#).await;
+    server.delete("ns", "b").await;
+    let exact = format!("/api/v1/configmaps?resourceVersion={then}&resourceVersionMatch=Exact");
+    let answer = server.get(&exact).await;
+    assert_eq!((answer.resource_version(), answer.keys()), (then, vec!["ns/a".to_owned(), "ns/b".to_owned()]));
+    assert_eq!(answer.json()["items"][0]["data"]["k"], "v");
+    let legacy = server.get(&format!("/api/v1/configmaps?resourceVersion={a}&limit=9")).await;
+    assert_eq!((legacy.resource_version(), legacy.keys().len()), (a, 2));
+    assert_eq!(server.get("/api/v1/configmaps").await.keys(), ["ns/a"]);
+    let newer = server.get(&format!("/api/v1/configmaps?resourceVersion={then}")).await;
+    assert_eq!(newer.keys(), ["ns/a"], "not older than that version, and not older than what was seen");
+}
+
+#[tokio::test]
+async fn what_is_too_old_is_expired() {
+    let server = three().await;
+    server.get("/api/v1/configmaps").await;
+    let answer = server.get("/api/v1/configmaps?resourceVersion=1&resourceVersionMatch=Exact").await;
+    let expected = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"The resourceVersion for the provided list is too old.","reason":"Expired","code":410}"#;
+    assert_eq!((answer.code, answer.body.trim_end()), (410, expected));
+    let token = ContinueToken::after("ns/a", Position::At(1)).encode();
+    let answer = server.get(&format!("/api/v1/configmaps?limit=1&continue={token}")).await;
+    assert_eq!(answer.code, 410);
+    assert!(answer.message().starts_with("The provided continue parameter is too old"));
+    let offered = answer.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+    assert_eq!(ContinueToken::decode(&offered).unwrap(), ContinueToken::after("ns/a", Position::Latest));
+    let rest = server.get(&format!("/api/v1/configmaps?continue={offered}")).await;
+    assert_eq!(rest.keys(), ["ns/b", "other/c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_new_is_refused_after_three_seconds() {
+    let server = three().await;
+    let current = server.get("/api/v1/configmaps").await.resource_version();
+    for query in ["", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=Exact", "&limit=1"] {
+        let asked = tokio::time::Instant::now();
+        let answer = server.get(&format!("/api/v1/configmaps?resourceVersion=99999{query}")).await;
+        assert_eq!(answer.code, 504, "{query}");
+        assert_eq!(answer.message(), format!("Timeout: Too large resource version: 99999, current: {current}"));
+        assert_eq!(answer.headers["retry-after"], "1");
+        assert_eq!(asked.elapsed().as_secs(), 3, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn one_object_is_read_at_or_after_a_version() {
+    let server = three().await;
+    let path = "/api/v1/namespaces/ns/configmaps/a";
+    let object = server.get(path).await;
+    assert_eq!(object.json()["metadata"]["name"], "a");
+    let version = object.resource_version();
+    for query in
+        ["?resourceVersion=0".to_owned(), format!("?resourceVersion={version}"), "?resourceVersion=".to_owned()]
+    {
+        assert_eq!(server.get(&format!("{path}{query}")).await.body, object.body, "{query}");
+    }
+    let bad = server.get(&format!("{path}?resourceVersion=abc")).await;
+    let expected = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax","code":500}"#;
+    assert_eq!((bad.code, bad.body.trim_end()), (500, expected));
+    let none = server.get("/apis/apps/v1/namespaces/ns/deployments/nope").await;
+    let expected = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"nope\" not found","reason":"NotFound","details":{"name":"nope","group":"apps","kind":"deployments"},"code":404}"#;
+    assert_eq!((none.code, none.body.trim_end()), (404, expected));
+}
+
+/// Goal: a long list is a stream of small batches, and the same list as when it is made at once.
+#[tokio::test]
+async fn long_lists_are_streams_of_small_batches() {
+    let server = Server::new();
+    let buffered = Server::with(Config { list_encoding: ListEncoding::Buffered, ..Config::default() });
+    for index in 0..300 {
+        let name = format!("c{index:03}");
+        assert_eq!(server.create("ns", &name, "").await, buffered.create("ns", &name, "").await);
+    }
+    let mut body = server.open(request("/api/v1/configmaps")).await.into_body();
+    assert_eq!(http_body::Body::size_hint(&body).exact(), None);
+    let mut batches = 0;
+    while let Some(frame) = body.frame().await {
+        let batch = frame.unwrap().into_data().unwrap();
+        assert!(batch.len() <= crate::limits::SLICES_MAX, "{} slices", batch.len());
+        assert!(batch.remaining() < 2 * crate::limits::BATCH_BYTES, "{} bytes", batch.remaining());
+        batches += 1;
+    }
+    assert!(3 < batches);
+    let (streamed, whole) = (server.get("/api/v1/configmaps").await, buffered.get("/api/v1/configmaps").await);
+    let keys = streamed.keys();
+    assert_eq!((keys.len(), &keys), (300, &whole.keys()));
+    assert!(keys.is_sorted());
+    let selected = "/api/v1/configmaps?labelSelector=none%3Dx";
+    assert_eq!(server.get(selected).await.body, buffered.get(selected).await.body);
+    let short = server.open(request(selected)).await.into_body();
+    assert!(http_body::Body::size_hint(&short).exact().is_some(), "a short list has a length");
+}
+
+#[tokio::test]
+async fn deleting_a_collection_answers_what_was_there() {
+    let server = three().await;
+    let path = "/api/v1/namespaces/ns/configmaps";
+    let delete = |query: &str| crate::http::tests::with_body("DELETE", &format!("{path}{query}"), String::new());
+    let answer = server.send(delete("?labelSelector=app%3Dx")).await;
+    assert_eq!((answer.code, answer.keys()), (200, vec!["ns/a".to_owned()]));
+    assert_eq!(server.get("/api/v1/configmaps").await.keys(), ["ns/b", "other/c"]);
+    assert_eq!(server.send(delete("?resourceVersionMatch=Exact")).await.code, 422);
+}

@@ -1,1 +1,299 @@
-//! Watches.
+//! WATCH: where it starts, what it is told and when, how it ends. Time is paused: it passes when nothing else happens.
+
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    config::Config,
+    http::{
+        query::Query,
+        tests::{Server, get},
+    },
+};
+
+/// Lines of a watch as they come.
+struct Stream {
+    body: Body,
+    text: String,
+}
+
+impl Stream {
+    /// Opens a watch of all ConfigMaps.
+    async fn open(server: &Server, query: &str) -> Self {
+        let response = server.open(get(&format!("/api/v1/configmaps?watch=1&{query}"))).await;
+        assert_eq!(response.status(), 200, "{query}");
+        assert_eq!(response.headers()["content-type"], "application/json");
+        assert_eq!(http_body::Body::size_hint(response.body()).exact(), None, "a stream has no length");
+        Self { body: response.into_body(), text: String::new() }
+    }
+
+    /// The next line in short: type, name and position. `None` at the end of the stream.
+    async fn next(&mut self) -> Option<String> {
+        let line = self.line().await?;
+        let event: Value = serde_json::from_str(&line).expect("a line is a document");
+        let metadata = &event["object"]["metadata"];
+        let kind = event["type"].as_str().unwrap();
+        let name = metadata["name"].as_str().unwrap_or("-");
+        let end = if metadata["annotations"]["k8s.io/initial-events-end"] == "true" { " end" } else { "" };
+        Some(format!("{kind} {name} {}{end}", metadata["resourceVersion"].as_str().unwrap_or("-")))
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.text.find('\n') {
+                return Some(self.text.drain(..=end).collect());
+            }
+            let batch = self.body.frame().await?.expect("a watch is never cut").into_data().expect("data");
+            for slice in batch.iter() {
+                self.text.push_str(std::str::from_utf8(slice).unwrap());
+            }
+        }
+    }
+
+    /// Everything up to the end of the stream.
+    async fn rest(mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(line) = self.next().await {
+            lines.push(line);
+        }
+        lines
+    }
+
+    /// Lines that are there without time passing.
+    async fn now(&mut self, count: usize) -> Vec<String> {
+        let began = Instant::now();
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            lines.push(self.next().await.expect("a line"));
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO, "{lines:?}");
+        lines
+    }
+}
+
+async fn two() -> (Server, u64, u64) {
+    let server = Server::new();
+    let a = server.create("ns", "a", r#""app":"x""#).await;
+    let b = server.create("ns", "b", "").await;
+    (server, a, b)
+}
+
+const WATCH_LIST: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+/// Goal: the table of where a watch starts. Method: queries, and the decision.
+#[test]
+fn a_query_decides_where_a_watch_starts() {
+    let sie = |value: &str| format!("sendInitialEvents={value}&resourceVersionMatch=NotOlderThan");
+    for (query, expected) in [
+        (String::new(), From::State(None)),
+        ("resourceVersion=0".into(), From::State(Some(0))),
+        ("resourceVersion=00".into(), From::State(Some(0))),
+        ("resourceVersion=5".into(), From::After(5)),
+        (sie("true"), From::State(None)),
+        (sie("true") + "&resourceVersion=0", From::State(Some(0))),
+        (sie("true") + "&resourceVersion=5", From::State(Some(5))),
+        (sie("false"), From::Now(true)),
+        (sie("false") + "&resourceVersion=0", From::Now(false)),
+        (sie("false") + "&resourceVersion=5", From::After(5)),
+    ] {
+        let options = ListOptions::read(&Query::parse(Some(&format!("watch=1&{query}")))).expect("valid");
+        assert_eq!(From::of(&options), Ok(expected), "{query}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_list_is_the_state_its_end_and_what_follows() {
+    let (server, a, b) = two().await;
+    let mut stream = Stream::open(&server, WATCH_LIST).await;
+    let state = [format!("ADDED a {a}"), format!("ADDED b {b}"), format!("BOOKMARK - {b} end")];
+    assert_eq!(stream.now(3).await, state);
+    let c = server.create("other", "c", "").await;
+    let a2 = server.patch("ns", "a", r#"{"data":{"k":"new"}}"#).await;
+    server.delete("ns", "b").await;
+    let expected = [format!("ADDED c {c}"), format!("MODIFIED a {a2}"), format!("DELETED b {}", a2 + 1)];
+    assert_eq!(stream.now(3).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_who_knows_bookmarks_gets_them() {
+    let (server, a, b) = two().await;
+    let state = vec![format!("ADDED a {a}"), format!("ADDED b {b}")];
+    for query in ["", "resourceVersion=0", "sendInitialEvents=1&resourceVersionMatch=NotOlderThan"] {
+        let stream = Stream::open(&server, &format!("{query}&timeoutSeconds=300")).await;
+        assert_eq!(stream.rest().await, state, "{query}");
+    }
+    // One that never asked for the end gets it, because its state is sent by default.
+    let mut stream = Stream::open(&server, "allowWatchBookmarks=1").await;
+    assert_eq!(stream.now(3).await[2], format!("BOOKMARK - {b} end"));
+    let stream =
+        Stream::open(&server, &format!("{WATCH_LIST}&fieldSelector=metadata.name%3Dnone&timeoutSeconds=1")).await;
+    assert_eq!(stream.rest().await, [format!("BOOKMARK - {b} end")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_hears_where_it_is_every_minute_and_before_its_end() {
+    let (server, _, b) = two().await;
+    let began = Instant::now();
+    let mut stream =
+        Stream::open(&server, &format!("resourceVersion={b}&allowWatchBookmarks=1&timeoutSeconds=150")).await;
+    for second in [60, 120, 148] {
+        assert_eq!(stream.next().await.unwrap(), format!("BOOKMARK - {b}"));
+        assert_eq!(began.elapsed().as_secs(), second);
+    }
+    assert_eq!(stream.next().await, None);
+    assert_eq!(began.elapsed().as_secs(), 150);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_carry_what_others_wrote() {
+    let (server, _, b) = two().await;
+    let query = format!("resourceVersion={b}&allowWatchBookmarks=1&timeoutSeconds=10&labelSelector=app%3Dnone");
+    let mut stream = Stream::open(&server, &query).await;
+    let c = server.create("ns", "c", "").await;
+    assert_eq!(stream.next().await.unwrap(), format!("BOOKMARK - {c}"));
+    assert_eq!(stream.next().await, None);
+    let stream = Stream::open(&server, &format!("resourceVersion={b}&allowWatchBookmarks=1&timeoutSeconds=1")).await;
+    assert_eq!(stream.rest().await, [format!("ADDED c {c}")], "too short for a bookmark");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_interval_of_bookmarks_is_a_setting() {
+    let server = Server::with(Config { bookmark_interval: Duration::from_millis(100), ..Config::default() });
+    let a = server.create("ns", "a", "").await;
+    let query = format!("resourceVersion={a}&allowWatchBookmarks=1&timeoutSeconds=1");
+    let lines = Stream::open(&server, &query).await.rest().await;
+    assert!((8..=10).contains(&lines.len()), "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_is_replayed_after_a_position() {
+    let (server, a, b) = two().await;
+    let c = server.create("ns", "c", "").await;
+    for (query, expected) in [
+        (format!("resourceVersion={a}"), vec![format!("ADDED b {b}"), format!("ADDED c {c}")]),
+        (
+            format!("resourceVersion={b}&sendInitialEvents=0&resourceVersionMatch=NotOlderThan"),
+            vec![format!("ADDED c {c}")],
+        ),
+        (format!("resourceVersion={c}"), vec![]),
+        ("sendInitialEvents=0&resourceVersionMatch=NotOlderThan".into(), vec![]),
+        ("sendInitialEvents=0&resourceVersionMatch=NotOlderThan&resourceVersion=0".into(), vec![]),
+        ("resourceVersion=99999".into(), vec![]),
+    ] {
+        let stream = Stream::open(&server, &format!("{query}&timeoutSeconds=2")).await;
+        assert_eq!(stream.rest().await, expected, "{query}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_enter_and_leave_a_selector() {
+    let (server, a, _) = two().await;
+    let query = format!("resourceVersion={a}&labelSelector=app%3Dx");
+    let mut stream = Stream::open(&server, &query).await;
+    let left = server.patch("ns", "a", r#"{"metadata":{"labels":{"app":"y"}}}"#).await;
+    server.patch("ns", "a", r#"{"data":{"k":"unseen"}}"#).await;
+    let back = server.patch("ns", "a", r#"{"metadata":{"labels":{"app":"x"}}}"#).await;
+    server.delete("ns", "a").await;
+    let line = stream.line().await.unwrap();
+    let gone: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&gone["type"], &gone["object"]["metadata"]["labels"]["app"]), (&"DELETED".into(), &"x".into()));
+    assert_eq!(gone["object"]["metadata"]["resourceVersion"], left.to_string());
+    assert_eq!(stream.now(2).await, [format!("ADDED a {back}"), format!("DELETED a {}", back + 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_that_is_too_old_is_said_in_the_stream() {
+    let (server, ..) = two().await;
+    server.get("/api/v1/configmaps").await;
+    let mut stream = Stream::open(&server, "resourceVersion=5").await;
+    let line = stream.line().await.unwrap();
+    let event: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(event["type"], "ERROR");
+    let status = &event["object"];
+    assert_eq!((&status["code"], &status["reason"]), (&410.into(), &"Expired".into()));
+    let message = status["message"].as_str().unwrap();
+    assert!(message.starts_with("too old resource version: 5 ("), "{message}");
+    assert_eq!(stream.next().await, None);
+    // As initial state, the same position is old but good.
+    let mut stream = Stream::open(&server, &format!("{WATCH_LIST}&resourceVersion=5")).await;
+    assert_eq!(stream.now(3).await.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_too_new_is_said_in_the_stream_after_three_seconds() {
+    let (server, _, b) = two().await;
+    let began = Instant::now();
+    let mut stream = Stream::open(&server, &format!("{WATCH_LIST}&resourceVersion=99999")).await;
+    assert_eq!(began.elapsed().as_secs(), 3);
+    let expected = format!(
+        r#"{{"type":"ERROR","object":{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"Timeout: Too large resource version: 99999, current: {b}","reason":"Timeout","details":{{"causes":[{{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}}],"retryAfterSeconds":1}},"code":504}}}}"#
+    );
+    assert_eq!(stream.line().await.unwrap().trim_end(), expected);
+    assert_eq!(stream.next().await, None);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_request_is_an_http_status() {
+    let (server, ..) = two().await;
+    for (query, code, message) in [
+        (
+            "resourceVersion=abc",
+            500,
+            "resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax",
+        ),
+        ("limit=x", 400, "strconv.ParseInt: parsing \"x\": invalid syntax"),
+        (
+            "fieldSelector=spec.foo%3Dx",
+            400,
+            "\"spec.foo\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+        (
+            "sendInitialEvents=true",
+            422,
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+    ] {
+        let answer = server.get(&format!("/api/v1/configmaps?watch=1&{query}")).await;
+        assert_eq!((answer.code, &*answer.message()), (code, message), "{query}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_do_not_say_last_half_an_hour_or_more() {
+    let (server, _, b) = two().await;
+    for query in ["", "&timeoutSeconds=0"] {
+        let began = Instant::now();
+        let stream = Stream::open(&server, &format!("resourceVersion={b}{query}")).await;
+        assert!(stream.rest().await.is_empty());
+        assert!((1_800..3_600).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    }
+    for (asked, expected) in [(Some(-1), 0), (Some(7), 7), (Some(i64::MAX), SECONDS_MAX)] {
+        assert_eq!(lifetime(asked), Duration::from_secs(expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_ends_its_watches_cleanly() {
+    let (server, ..) = two().await;
+    let mut stream = Stream::open(&server, WATCH_LIST).await;
+    stream.now(3).await;
+    server.app.caches.shut_down();
+    assert_eq!(stream.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_counted_while_they_are_open() {
+    let (server, ..) = two().await;
+    let open = |text: &str| format!("apiserver_longrunning_requests{{verb=\"WATCH\",resource=\"configmaps\"}} {text}");
+    let mut stream = Stream::open(&server, WATCH_LIST).await;
+    stream.now(3).await;
+    server.patch("ns", "a", r#"{"data":{"k":"new"}}"#).await;
+    server.delete("ns", "b").await;
+    stream.now(2).await;
+    let metrics = server.get("/metrics").await.body;
+    assert!(metrics.contains(&open("1")), "{metrics}");
+    assert!(metrics.contains("apiserver_watch_events_total{resource=\"configmaps\"} 4"), "{metrics}");
+    drop(stream);
+    assert!(server.get("/metrics").await.body.contains(&open("0")));
+}
