@@ -10,8 +10,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use watch_cache::{Field, Schema};
 
+pub use names::NameRule;
 pub(crate) use names::refuse_namespace;
-pub use names::{NameRule, is_label, is_subdomain};
 pub use table::CreatedStatus;
 
 /// One resource type.
@@ -192,12 +192,6 @@ impl Registry {
     #[must_use]
     pub fn serves(&self, group: &str, version: &str) -> bool {
         self.version(group, version).is_some()
-    }
-
-    /// Whether any type has this apiVersion.
-    #[must_use]
-    pub fn serves_api_version(&self, api_version: &str) -> bool {
-        self.versions.contains_key(api_version)
     }
 
     /// All types in the order of discovery.

@@ -88,14 +88,12 @@ pub(crate) fn refuse_namespace(namespace: &str) -> Vec<String> {
 }
 
 /// Whether `name` is lower-case RFC 1123 labels joined by dots, of any length.
-#[must_use]
-pub fn is_subdomain(name: &str) -> bool {
+fn is_subdomain(name: &str) -> bool {
     name.split('.').all(is_label)
 }
 
 /// Whether `name` has the characters of a lower-case RFC 1123 label, whatever its length.
-#[must_use]
-pub fn is_label(name: &str) -> bool {
+fn is_label(name: &str) -> bool {
     let bytes = name.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
     let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

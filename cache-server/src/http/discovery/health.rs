@@ -77,25 +77,21 @@ mod tests {
     /// Goal: health answers. Method: two checks, one of them failing or not, and the query.
     #[test]
     fn health_is_short_unless_asked_or_failing() {
-        let ask = |query: &[&str], well: bool| {
-            let query: Vec<(String, String)> = query
-                .iter()
-                .map(|pair| {
-                    pair.split_once('=').map_or((pair.to_string(), String::new()), |(k, v)| (k.into(), v.into()))
-                })
-                .collect();
+        let ask = |query: &[(&str, &str)], well: bool| {
+            let query: Vec<(String, String)> =
+                query.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
             let checks = [Check { name: "ping", passes: true }, Check { name: "storage", passes: well }];
             health(Health::Readyz, None, &query, &checks).expect("an endpoint")
         };
         assert_eq!(ask(&[], true), (200, "ok".to_owned()));
-        assert_eq!(ask(&["verbose"], true), (200, "[+]ping ok\n[+]storage ok\nreadyz check passed\n".to_owned()));
+        assert_eq!(ask(&[("verbose", "")], true), (200, "[+]ping ok\n[+]storage ok\nreadyz check passed\n".to_owned()));
         assert_eq!(
             ask(&[], false),
             (500, "[+]ping ok\n[-]storage failed: reason withheld\nreadyz check failed\n".to_owned())
         );
-        assert_eq!(ask(&["exclude=storage"], false).0, 200);
+        assert_eq!(ask(&[("exclude", "storage")], false).0, 200);
         assert_eq!(
-            ask(&["verbose=1", "exclude=zzz"], true).1,
+            ask(&[("verbose", "1"), ("exclude", "zzz")], true).1,
             "[+]ping ok\n[+]storage ok\nwarn: some health checks cannot be excluded: no matches for \"zzz\"\nreadyz \
              check passed\n"
         );

@@ -97,8 +97,9 @@ pub(super) fn read_object(
 /// # Errors
 /// 400 in Kubernetes' words.
 fn check_type(registry: &Registry, ty: &ResourceType, object: &Object) -> Result<(), Status> {
-    let api_version = text(object, "apiVersion").map_err(|error| unrecognized(ty, &error))?.unwrap_or(ty.api_version());
-    let kind = text(object, "kind").map_err(|error| unrecognized(ty, &error))?.unwrap_or(&ty.kind);
+    let said = |member: &str| text(object, member).map_err(|error| unrecognized(ty, &error));
+    let api_version = said("apiVersion")?.unwrap_or_else(|| ty.api_version());
+    let kind = said("kind")?.unwrap_or(&ty.kind);
     if api_version == ty.api_version() && kind == ty.kind {
         return Ok(());
     }

@@ -103,7 +103,9 @@ mod tests {
     use super::*;
     use crate::registry::Registry;
 
-    fn read(query: &[(&str, &str)], body: &str) -> Result<DeleteOptions, (u16, String)> {
+    type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+    fn read(query: Pairs<'_>, body: &str) -> Result<DeleteOptions, (u16, String)> {
         let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
         let query: Vec<(String, String)> = query.iter().map(|&(name, value)| (name.into(), value.into())).collect();
         DeleteOptions::read(&Request {
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn unknown_values_are_refused() {
-        let table: &[(&[(&str, &str)], &str, u16, &str)] = &[
+        let table: &[(Pairs<'_>, &str, u16, &str)] = &[
             (
                 &[("dryRun", "x")],
                 "",

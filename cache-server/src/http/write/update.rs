@@ -3,7 +3,10 @@
 //! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
 
 use http::StatusCode;
-use informer_core::wire::status::{Cause, Status};
+use informer_core::wire::{
+    go,
+    status::{Cause, Status},
+};
 use serde_json::Value;
 
 use super::{Answer, Place, body::Object, draft, metadata, options::Options, patch::Patch};
@@ -73,8 +76,9 @@ fn plan(place: &Place<'_>, stored: &Object, change: &Change) -> Result<Plan, Sta
             object.clone()
         }
         Change::Patch(patch) => {
-            let object = patch.apply(place.ty, stored)?;
+            let mut object = patch.apply(place.ty, stored)?;
             check_patched(place, &object)?;
+            metadata::match_namespace(place.ty, place.namespace, &mut object)?;
             object
         }
     };
@@ -123,12 +127,7 @@ fn check_patched(place: &Place<'_>, object: &Object) -> Result<(), Status> {
 fn check_version(place: &Place<'_>, stored: &Object, sent: &Object) -> Result<(), Status> {
     let said = metadata::text(sent, "resourceVersion");
     let ResourceType { group, plural, unconditional_update, .. } = &**place.ty;
-    let version = match said {
-        "" => 0,
-        digits => digits
-            .parse()
-            .map_err(|_| Status::unmapped(format!("strconv.ParseUint: parsing {digits:?}: invalid syntax")))?,
-    };
+    let version = if said.is_empty() { 0 } else { go::parse_uint(said).map_err(Status::unmapped)? };
     match version {
         0 if *unconditional_update => Ok(()),
         // The plural stands where other messages have the kind.
@@ -272,6 +271,11 @@ mod tests {
         }
         assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "6"}})), Err((409, modified.to_owned())));
         assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "7"}})), Ok(Plan::Keep));
+        assert_eq!(config_map().merge(json!({"metadata": {"namespace": null}})), Ok(Plan::Keep));
+        // A position of a store that started now, far above 2^32.
+        let mut case = config_map();
+        case.stored["metadata"]["resourceVersion"] = json!("1882386878955521");
+        assert_eq!(case.merge(json!({})), Ok(Plan::Keep));
     }
 
     #[test]
