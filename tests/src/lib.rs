@@ -13,3 +13,8 @@
 pub mod http;
 pub mod objects;
 pub mod process;
+
+pub mod api;
+pub mod checkers;
+pub mod model;
+pub mod world;

@@ -1,0 +1,344 @@
+//! A model API server: answers reads from the model, slowly, and with every fault it was told to have.
+//!
+//! INVARIANT: without faults it keeps the protocol: states are exact at their position, events are in order and
+//! complete, a bookmark never hides one.
+
+use std::{collections::VecDeque, time::Duration};
+
+use fastrand::Rng;
+use informer_core::{
+    ListSemantic, Read, Time,
+    reflector::{Class, End, Failure},
+};
+
+use crate::model::{Change, Kind, Model, Object};
+
+/// One thing that arrives at the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// Headers with a 2xx status.
+    Accepted,
+    /// An item of a list.
+    Item(Object),
+    /// An event of a watch.
+    Event(Change),
+    /// A bookmark; the text of its position need not be one.
+    Bookmark {
+        /// Its position.
+        version: String,
+        /// Whether it ends the initial state.
+        end: bool,
+    },
+    /// The end of a list body.
+    PageEnd {
+        /// The list's position.
+        version: u64,
+        /// The token, when more follow.
+        token: Option<String>,
+    },
+    /// Something without meaning.
+    Noise,
+    /// The end of the answer.
+    Ended(End),
+}
+
+/// What a server can do, and how often it goes wrong. Rates are probabilities for each fact.
+#[derive(Clone, Debug, Default)]
+pub struct Api {
+    /// It knows watch-list. Without, it answers 422.
+    pub streams: bool,
+    /// It lets this client watch. Without, it answers 403.
+    pub watches: bool,
+    /// It ignores a page's limit for `resourceVersion=0`, as stock servers do.
+    pub ignores_limit: bool,
+    /// How far behind the newest version its memory may be when asked.
+    pub lag_max: u64,
+    /// An error instead of an answer.
+    pub refuses: f64,
+    /// The connection breaks.
+    pub cuts: f64,
+    /// A clean end, early.
+    pub closes: f64,
+    /// An error in the stream.
+    pub errors: f64,
+    /// Nothing more comes, for ever.
+    pub stalls: f64,
+    /// An event comes again: the last one, or an older one.
+    pub repeats: f64,
+    /// A bookmark that goes back, or carries no position, or none of the state's business.
+    pub lies: f64,
+    /// A page's token has expired.
+    pub expires_pages: f64,
+    /// A state older than asked for, where an error was due.
+    pub forgets_what_was_asked: f64,
+}
+
+impl Api {
+    /// A server drawn from a seed.
+    pub fn draw(rng: &mut Rng) -> Self {
+        let mut rate = |most: f64| if rng.bool() { rng.f64() * most } else { 0.0 };
+        Self {
+            refuses: rate(0.5),
+            cuts: rate(0.05),
+            closes: rate(0.05),
+            errors: rate(0.05),
+            stalls: rate(0.01),
+            repeats: rate(0.05),
+            lies: rate(0.02),
+            expires_pages: rate(0.3),
+            forgets_what_was_asked: rate(0.5),
+            streams: rng.u8(..5) > 0,
+            watches: rng.u8(..10) > 0,
+            ignores_limit: rng.bool(),
+            lag_max: if rng.bool() { rng.u64(..20) } else { 0 },
+        }
+    }
+
+    /// The same server without faults. What it cannot do it still cannot.
+    #[must_use]
+    pub fn without_faults(&self) -> Self {
+        Self { streams: self.streams, watches: self.watches, ignores_limit: self.ignores_limit, ..Self::default() }
+    }
+
+    /// Begins to answer.
+    pub fn ask(&self, now: Time, read: &Read, rng: &mut Rng) -> Answer {
+        let lifetime = match read {
+            Read::Stream { timeout_seconds, .. } | Read::Watch { timeout_seconds, .. } => u64::from(*timeout_seconds),
+            Read::List { .. } | Read::Page { .. } => 60,
+        };
+        Answer {
+            phase: Phase::Asked(read.clone()),
+            headers_at: now + Duration::from_millis(rng.u64(..50)),
+            ends_at: now + Duration::from_secs(lifetime),
+            bookmark_at: now + Duration::from_secs(60),
+            last: None,
+        }
+    }
+
+    /// The version of the state that `semantic` gets from a server whose memory is at `behind`.
+    fn version_for(&self, semantic: &ListSemantic, behind: u64, model: &Model, rng: &mut Rng) -> Result<u64, Failure> {
+        let too_large = Failure { class: Class::TooLarge, retry_after: Some(Duration::from_secs(1)) };
+        match semantic {
+            ListSemantic::MostRecent => Ok(model.version()),
+            ListSemantic::Any => Ok(behind),
+            ListSemantic::NotOlderThan(asked) => {
+                let satisfied = asked.as_u64().is_some_and(|asked| asked <= behind);
+                if satisfied || self.errs(self.forgets_what_was_asked, rng) { Ok(behind) } else { Err(too_large) }
+            }
+            ListSemantic::Exact(asked) => match asked.as_u64() {
+                Some(asked) if asked < model.oldest() => Err(Failure::new(Class::Expired)),
+                Some(asked) if asked <= model.version() => Ok(asked),
+                Some(_) | None => Err(too_large),
+            },
+        }
+    }
+
+    fn errs(&self, rate: f64, rng: &mut Rng) -> bool {
+        rate > 0.0 && rng.f64() < rate
+    }
+}
+
+/// One answer as the server gives it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    phase: Phase,
+    headers_at: Time,
+    ends_at: Time,
+    bookmark_at: Time,
+    last: Option<Change>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Headers not sent.
+    Asked(Read),
+    /// Items of one page of the state at `version`.
+    Items { items: VecDeque<Object>, version: u64, token: Option<String> },
+    /// Initial events of the state at `version`, then changes up to `until`, then the end bookmark.
+    State { items: VecDeque<Object>, version: u64, until: u64 },
+    /// Events after `cursor`.
+    Live { cursor: u64 },
+    /// An error that is already decided.
+    Ending(End),
+    /// Nothing more.
+    Silent,
+}
+
+impl Answer {
+    /// The next fact that is due, if any.
+    pub fn next(&mut self, now: Time, api: &Api, model: &Model, rng: &mut Rng) -> Option<Fact> {
+        if now < self.headers_at {
+            return None;
+        }
+        match std::mem::replace(&mut self.phase, Phase::Silent) {
+            Phase::Asked(read) => {
+                if api.errs(api.stalls, rng) {
+                    return None;
+                }
+                Some(self.begin(&read, api, model, rng))
+            }
+            Phase::Ending(end) => Some(Fact::Ended(end)),
+            Phase::Silent => None,
+            Phase::Items { items, version, token } => {
+                self.phase = Phase::Items { items, version, token };
+                self.fault(api, model, rng).unwrap_or_else(|| self.item())
+            }
+            Phase::State { items, version, until } => {
+                self.phase = Phase::State { items, version, until };
+                self.fault(api, model, rng).unwrap_or_else(|| self.initial_event(api, model, rng))
+            }
+            Phase::Live { cursor } => {
+                self.phase = Phase::Live { cursor };
+                self.live(now, cursor, api, model, rng)
+            }
+        }
+    }
+
+    fn begin(&mut self, read: &Read, api: &Api, model: &Model, rng: &mut Rng) -> Fact {
+        if api.errs(api.refuses, rng) {
+            return Fact::Ended(End::Failed(any_failure(rng)));
+        }
+        match self.open(read, api, model, rng) {
+            Ok(phase) => {
+                self.phase = phase;
+                Fact::Accepted
+            }
+            Err(failure)
+                if read.is_watch() && matches!(failure.class, Class::Expired | Class::TooLarge) && rng.bool() =>
+            {
+                // Servers say these in the stream; proxies and other servers as HTTP status.
+                self.phase = Phase::Ending(End::Failed(failure));
+                Fact::Accepted
+            }
+            Err(failure) => Fact::Ended(End::Failed(failure)),
+        }
+    }
+
+    fn open(&self, read: &Read, api: &Api, model: &Model, rng: &mut Rng) -> Result<Phase, Failure> {
+        if read.is_watch() && !api.watches {
+            return Err(Failure::new(Class::Forbidden));
+        }
+        let behind = model.version() - rng.u64(..=api.lag_max).min(model.version() - model.oldest());
+        match read {
+            Read::Stream { .. } if !api.streams => Err(Failure::new(Class::Refused)),
+            Read::Stream { semantic, .. } => {
+                let version = api.version_for(semantic, behind, model, rng)?;
+                let until = if rng.u8(..4) == 0 { model.version() } else { version };
+                Ok(Phase::State { items: model.state_at(version).into_values().collect(), version, until })
+            }
+            Read::List { semantic, limit } => {
+                let version = api.version_for(semantic, behind, model, rng)?;
+                let limit = if *semantic == ListSemantic::Any && api.ignores_limit { None } else { *limit };
+                Ok(page(model, version, "", limit))
+            }
+            Read::Page { limit, token } => {
+                let expired = Failure::new(Class::Expired);
+                let (version, start) = token.split_once(' ').ok_or_else(|| Failure::new(Class::Refused))?;
+                let version = version.parse().map_err(|_| Failure::new(Class::Refused))?;
+                if version < model.oldest() || api.errs(api.expires_pages, rng) {
+                    return Err(expired);
+                }
+                Ok(page(model, version, start, Some(*limit)))
+            }
+            Read::Watch { after, .. } => {
+                let cursor = after.as_u64().unwrap_or(0);
+                if cursor < model.oldest() { Err(Failure::new(Class::Expired)) } else { Ok(Phase::Live { cursor }) }
+            }
+        }
+    }
+
+    /// A fault in the middle of an answer.
+    fn fault(&mut self, api: &Api, model: &Model, rng: &mut Rng) -> Option<Option<Fact>> {
+        let cursor = if let Phase::Live { cursor } = self.phase { Some(cursor) } else { None };
+        if api.errs(api.cuts, rng) {
+            return Some(Some(Fact::Ended(End::Failed(Failure::new(Class::Connection)))));
+        }
+        if api.errs(api.closes, rng) {
+            return Some(Some(Fact::Ended(End::Closed)));
+        }
+        if api.errs(api.errors, rng) {
+            return Some(Some(Fact::Ended(End::Failed(any_failure(rng)))));
+        }
+        if api.errs(api.stalls, rng) {
+            self.phase = Phase::Silent;
+            return Some(None);
+        }
+        if api.errs(api.lies, rng) {
+            // Before the end of the state it must not count, wherever it points. Live it goes back: one that points
+            // ahead would hide events, and nobody could tell.
+            let version =
+                cursor.map_or_else(|| model.version() + 1_000, |cursor| cursor.saturating_sub(rng.u64(1..10)));
+            let version = if rng.u8(..4) == 0 { 0 } else { version };
+            return Some(Some(Fact::Bookmark { version: version.to_string(), end: false }));
+        }
+        api.errs(api.lies, rng).then_some(Some(Fact::Noise))
+    }
+
+    fn item(&mut self) -> Option<Fact> {
+        let Phase::Items { items, version, token } = &mut self.phase else { return None };
+        match items.pop_front() {
+            Some(object) => Some(Fact::Item(object)),
+            None => Some(Fact::PageEnd { version: *version, token: token.take() }),
+        }
+    }
+
+    fn initial_event(&mut self, api: &Api, model: &Model, rng: &mut Rng) -> Option<Fact> {
+        let Phase::State { items, version, until } = &mut self.phase else { return None };
+        if let Some(object) = items.pop_front() {
+            return Some(Fact::Event(Change { kind: Kind::Added, object }));
+        }
+        if let Some(change) = model.changes(*version, *until).first() {
+            *version = change.object.version;
+            return Some(Fact::Event(change.clone()));
+        }
+        let cursor = *until;
+        if api.errs(api.lies, rng) {
+            return Some(Fact::Bookmark { version: "0".to_owned(), end: true });
+        }
+        self.phase = Phase::Live { cursor };
+        Some(Fact::Bookmark { version: cursor.to_string(), end: true })
+    }
+
+    fn live(&mut self, now: Time, cursor: u64, api: &Api, model: &Model, rng: &mut Rng) -> Option<Fact> {
+        if let Some(fact) = self.fault(api, model, rng) {
+            return fact;
+        }
+        if api.errs(api.repeats, rng) {
+            let older = model.changes(model.oldest(), cursor);
+            let again = if rng.bool() { self.last.clone() } else { rng.choice(older).cloned() };
+            if let Some(change) = again {
+                return Some(Fact::Event(change));
+            }
+        }
+        if cursor < model.oldest() && !model.changes(cursor, model.oldest()).is_empty() {
+            // What follows was forgotten before it could be sent.
+            return Some(Fact::Ended(End::Closed));
+        }
+        if let Some(change) = model.changes(cursor, u64::MAX).first() {
+            self.phase = Phase::Live { cursor: change.object.version };
+            self.last = Some(change.clone());
+            return Some(Fact::Event(change.clone()));
+        }
+        if now >= self.bookmark_at {
+            self.bookmark_at = now + Duration::from_secs(60);
+            self.phase = Phase::Live { cursor: cursor.max(model.version()) };
+            return Some(Fact::Bookmark { version: cursor.max(model.version()).to_string(), end: false });
+        }
+        (now >= self.ends_at).then_some(Fact::Ended(End::Closed))
+    }
+}
+
+fn page(model: &Model, version: u64, start: &str, limit: Option<u32>) -> Phase {
+    let mut items: VecDeque<Object> =
+        model.state_at(version).into_values().filter(|object| object.key.as_str() > start).collect();
+    let more = limit.is_some_and(|limit| items.len() > limit as usize);
+    items.truncate(limit.map_or(usize::MAX, |limit| limit as usize));
+    let token = items.back().filter(|_| more).map(|last| format!("{version} {}", last.key));
+    Phase::Items { items, version, token }
+}
+
+fn any_failure(rng: &mut Rng) -> Failure {
+    let class = [Class::Server, Class::TooMany, Class::Connection, Class::Malformed, Class::Expired, Class::TooLarge]
+        [rng.usize(..6)];
+    Failure { class, retry_after: rng.bool().then(|| Duration::from_secs(rng.u64(..10))) }
+}

@@ -1,0 +1,129 @@
+//! The truth: one ordered history of one resource type. Everything else in a world must agree with it.
+//!
+//! INVARIANT: versions strictly increase; an object's uid lives from its ADDED to its DELETED.
+
+use std::collections::BTreeMap;
+
+/// One object at one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// `namespace/name`.
+    pub key: String,
+    /// Its uid, another one after it was deleted and made again.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: u64,
+}
+
+/// What a change did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The object was made.
+    Added,
+    /// It was changed.
+    Modified,
+    /// It was deleted.
+    Deleted,
+}
+
+/// One change. Its version is the object's; that of a deletion is the deletion's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What it did.
+    pub kind: Kind,
+    /// The object after it, or as it was deleted.
+    pub object: Object,
+}
+
+/// A state: objects by key.
+pub type State = BTreeMap<String, Object>;
+
+/// An ordered history, and how much of it servers still have.
+#[derive(Clone, Debug)]
+pub struct Model {
+    history: Vec<Change>,
+    now: State,
+    version: u64,
+    oldest: u64,
+    uids: u64,
+}
+
+impl Model {
+    /// An empty history at `version`.
+    #[must_use]
+    pub const fn new(version: u64) -> Self {
+        Self { history: Vec::new(), now: State::new(), version, oldest: version, uids: 0 }
+    }
+
+    /// The newest version.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The oldest version from which a watch can resume or a page continue.
+    #[must_use]
+    pub const fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    /// The newest state.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.now
+    }
+
+    /// Makes or changes the object of `key`.
+    pub fn put(&mut self, key: &str) {
+        self.version += 1;
+        let (kind, uid) = match self.now.get(key) {
+            Some(known) => (Kind::Modified, known.uid.clone()),
+            None => {
+                self.uids += 1;
+                (Kind::Added, format!("uid-{}", self.uids))
+            }
+        };
+        let object = Object { key: key.to_owned(), uid, version: self.version };
+        self.now.insert(key.to_owned(), object.clone());
+        self.history.push(Change { kind, object });
+    }
+
+    /// Deletes the object of `key`, if there is one.
+    pub fn delete(&mut self, key: &str) {
+        if let Some(known) = self.now.remove(key) {
+            self.version += 1;
+            self.history.push(Change { kind: Kind::Deleted, object: Object { version: self.version, ..known } });
+        }
+    }
+
+    /// Other resource types change: the version moves and nothing here does.
+    pub const fn pass(&mut self, versions: u64) {
+        self.version += versions;
+    }
+
+    /// Servers forget everything up to `version`.
+    pub fn compact(&mut self, version: u64) {
+        self.oldest = self.oldest.max(version.min(self.version));
+    }
+
+    /// Changes in `(after, up_to]`, in order.
+    #[must_use]
+    pub fn changes(&self, after: u64, up_to: u64) -> &[Change] {
+        let first = self.history.partition_point(|change| change.object.version <= after);
+        let end = self.history.partition_point(|change| change.object.version <= up_to);
+        self.history.get(first..end).unwrap_or_default()
+    }
+
+    /// The state at `version`: the history replayed to there.
+    #[must_use]
+    pub fn state_at(&self, version: u64) -> State {
+        let mut state = State::new();
+        for Change { kind, object } in self.changes(0, version) {
+            match kind {
+                Kind::Added | Kind::Modified => state.insert(object.key.clone(), object.clone()),
+                Kind::Deleted => state.remove(&object.key),
+            };
+        }
+        state
+    }
+}
