@@ -173,6 +173,8 @@ async fn odd_values_that_kubernetes_takes_are_taken() {
     let client = server.client();
     let listed = client.get(CONFIGMAPS).await.with_code(200).resource_version();
     client.create(&configmap("a")).await;
+    // Reads of any age are of this age from here on.
+    client.get(CONFIGMAPS).await.with_code(200);
     for query in [
         "resourceVersion=05",
         "resourceVersion=",
@@ -251,6 +253,8 @@ async fn a_single_object_is_read_at_least_as_new_as_asked() {
     let server = server().await;
     let client = server.client();
     let now = client.create(&configmap("a").data("v")).await;
+    // Reads of any age are of this age from here on.
+    client.get(CONFIGMAPS).await.with_code(200);
     for query in ["", "?resourceVersion=0", &format!("?resourceVersion={now}")] {
         let object = client.get(&format!("{CONFIGMAPS}/a{query}")).await.with_code(200);
         assert_eq!((object.resource_version(), &object.json()["data"]["k"]), (now, &json!("v")), "{query}");
