@@ -291,8 +291,8 @@ impl Node {
                 self.seen.push(Seen::Bookmark { version: position.as_u64().unwrap_or(0) });
                 self.keep(Event::Bookmark(position))?;
             }
-            Action::InitApply => self.store_object(object, Event::InitApply)?,
-            Action::Apply => self.store_object(object, Event::Apply)?,
+            Action::InitApply => self.store_object(object, |json, meta| Event::InitApply(json, meta))?,
+            Action::Apply => self.store_object(object, |json, meta| Event::Apply(json, meta))?,
             Action::Delete => self.store_object(object, |_, meta| Event::Delete(meta))?,
             Action::Report(Report::Healthy) => self.healthy.push(now),
             Action::Report(
