@@ -130,7 +130,32 @@ fn uid() -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::config::Config;
+
+    /// Goal: a dump of a cluster can be loaded. Method: what is in the dump and in storage afterwards.
+    #[tokio::test]
+    async fn a_dump_keeps_identity_and_status() {
+        let app = App::new(Config::default());
+        let ty = app.registry.find("", "v1", "pods").expect("pods");
+        let dump = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns", "uid": "u1",
+            "resourceVersion": "7", "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 5},
+            "status": {"phase": "Running"}});
+        let create = async || {
+            let body = dump.to_string();
+            super::super::create_from_manifest(&app, &ty, Some("ns"), body.as_bytes()).await
+        };
+        create().await.expect("is created");
+        let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the pod");
+        let mut stored: serde_json::Value = serde_json::from_slice(&entry.object()).expect("is JSON");
+        assert_ne!(stored["metadata"]["resourceVersion"].take(), dump["metadata"]["resourceVersion"]);
+        stored["metadata"]["resourceVersion"] = json!("7");
+        assert_eq!(stored, dump);
+        let again = create().await.expect_err("exists");
+        assert_eq!(again.message, "pods \"a\" already exists");
+    }
 
     #[test]
     fn uids_are_of_version_four() {
