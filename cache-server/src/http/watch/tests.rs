@@ -297,3 +297,32 @@ async fn watches_are_counted_while_they_are_open() {
     drop(stream);
     assert!(server.get("/metrics").await.body.contains(&open("0")));
 }
+
+/// Goal: who reads too slowly for its state to be kept never hears that the state is complete. Method: a tiny bound, a
+/// reader that stops behind the first batch, and writes until its snapshot is too expensive.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_cut_ends_before_its_end_bookmark() {
+    let limits = watch_cache::Limits { window_bytes_max: 4 << 10, snapshot_bytes_max: 8 << 10, ..Default::default() };
+    let server = Server::with(Config { limits, ..Config::default() });
+    for index in 0..200 {
+        server.create("ns", &format!("c{index:03}"), "").await;
+    }
+    let mut stream = Stream::open(&server, WATCH_LIST).await;
+    let mut list = server.open(get("/api/v1/configmaps")).await.into_body();
+    stream.next().await.expect("the first object");
+    list.frame().await.expect("the first batch").expect("not cut yet");
+    for round in 0..100 {
+        server.patch("ns", "c000", &format!(r#"{{"data":{{"k":"{round}"}}}}"#)).await;
+    }
+    server.get("/api/v1/configmaps").await;
+    let lines = stream.rest().await;
+    assert!(lines.len() < 200 && lines.iter().all(|line| line.starts_with("ADDED")), "{lines:?}");
+    let mut cut = None;
+    while let Some(frame) = list.frame().await {
+        if let Err(error) = frame {
+            cut = Some(error);
+            break;
+        }
+    }
+    assert_eq!(cut, Some(crate::http::body::BodyError::Cut), "a LIST that is cut is no whole list");
+}
