@@ -1,3 +1,65 @@
-//! Placeholder.
+//! What does a fleet of clients cost the server, and what does a copy of the pods cost a client?
+//!
+//! Starts the server with the pods of a published incident as a process of its own, lets N clients sync at once by
+//! buffered LIST, streamed LIST, pages and watch-list, and shows both sides' memory as the kernel counts it: a table on
+//! the terminal and `memory-compare.svg` on disk. Every run has a fresh server, so that no run profits from memory that
+//! an earlier one left behind. Fails when any client ends with a wrong count or checksum.
 
-fn main() {}
+mod chart;
+mod checksum;
+mod client;
+mod fetch;
+mod load;
+mod memory;
+mod plan;
+mod report;
+mod run;
+mod server;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Server and client memory of list and watch-list, side by side.
+#[derive(Debug, Parser)]
+#[command(name = "memory-compare", version, about)]
+struct Arguments {
+    #[command(flatten)]
+    options: plan::Options,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// The processes that the program starts of itself.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The server under test.
+    #[command(hide = true)]
+    Server(server::Arguments),
+    /// N-1 clients that count and checksum objects and drop the bytes.
+    #[command(hide = true)]
+    Load(load::Arguments),
+    /// One client with a real store.
+    #[command(hide = true)]
+    Client(client::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.role {
+        None => run::all(&arguments.options),
+        Some(Role::Server(arguments)) => return server::main(&arguments),
+        Some(Role::Load(arguments)) => load::main(&arguments),
+        Some(Role::Client(arguments)) => client::main(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memory-compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Any failure, as one line.
+type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,146 @@
+//! The measured process: one client with a real store, started by a line on stdin.
+
+use std::{
+    io::{BufRead as _, Read as _},
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use futures::StreamExt as _;
+use informer::{Cluster, InitialList, ListSemantic};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt as _,
+    api::ListParams,
+    runtime::{WatchStreamExt as _, reflector, watcher},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Failure, checksum::Checksum, memory, plan::Kind};
+
+/// How long a client rests before its resident size is taken.
+const REST: Duration = Duration::from_secs(2);
+
+/// What the parent asks for.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[arg(long)]
+    address: String,
+    #[arg(long)]
+    kind: Kind,
+}
+
+/// What the client ended with, as one line of JSON.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) checksum: Checksum,
+    pub(crate) first_object_ms: f64,
+    pub(crate) synced_ms: f64,
+    /// Most resident bytes ever.
+    pub(crate) peak: usize,
+    /// Resident bytes after a rest.
+    pub(crate) resident: usize,
+    /// Sum of the objects' bytes as kept, where the client keeps bytes.
+    pub(crate) stored_bytes: Option<usize>,
+}
+
+/// Syncs once.
+pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let config = kube::Config::new(format!("http://{}", arguments.address).parse()?);
+        println!("ready");
+        std::io::stdin().lock().read_line(&mut String::new())?;
+        let outcome = match arguments.kind {
+            Kind::KubeList => kube_list(config).await?,
+            Kind::KubeReflectorPaged => kube_reflector(config, watcher::Config::default()).await?,
+            Kind::KubeReflectorStream => kube_reflector(config, watcher::Config::default().streaming_lists()).await?,
+            Kind::InformerUnpaged => informer(config, InitialList::Unpaged, ListSemantic::Any).await?,
+            // Resource version 0 would make a stock server ignore the limit.
+            Kind::InformerPaged => informer(config, InitialList::Paged, ListSemantic::MostRecent).await?,
+            Kind::InformerStream => informer(config, InitialList::Stream, ListSemantic::Any).await?,
+        };
+        println!("{}", serde_json::to_string(&outcome)?);
+        std::io::stdin().lock().read_to_end(&mut Vec::new())?;
+        Ok(())
+    })
+}
+
+async fn kube_list(config: kube::Config) -> Result<Outcome, Failure> {
+    let api = Api::<Pod>::all(kube::Client::try_from(config)?);
+    let start = Instant::now();
+    let pods = api.list(&ListParams::default().match_any()).await?;
+    let synced = start.elapsed();
+    finish(synced, synced, checksum_of(&pods.items), None).await
+}
+
+async fn kube_reflector(config: kube::Config, watch: watcher::Config) -> Result<Outcome, Failure> {
+    let api = Api::<Pod>::all(kube::Client::try_from(config)?);
+    let (reader, writer) = reflector::store();
+    let start = Instant::now();
+    let mut first = None;
+    let mut stream = std::pin::pin!(reflector(writer, watcher(api, watch)).default_backoff());
+    loop {
+        match stream.next().await.ok_or("kube's watcher ended")?? {
+            watcher::Event::InitApply(_) => first = first.or_else(|| Some(start.elapsed())),
+            watcher::Event::InitDone => break,
+            watcher::Event::Init | watcher::Event::Apply(_) | watcher::Event::Delete(_) => {}
+        }
+    }
+    let synced = start.elapsed();
+    let mut checksum = Checksum::default();
+    for pod in reader.state() {
+        add(&mut checksum, &pod);
+    }
+    let rest = finish(first.unwrap_or(synced), synced, checksum, None);
+    // The stream is polled on, as a program would, while it rests.
+    tokio::select! { outcome = rest => outcome, () = async { while stream.next().await.is_some() {} } => Err("kube's watcher ended".into()) }
+}
+
+async fn informer(config: kube::Config, initial: InitialList, semantic: ListSemantic) -> Result<Outcome, Failure> {
+    let cluster = Cluster::try_from(config)?;
+    let start = Instant::now();
+    let pods = cluster.informer::<Pod>().initial_list(initial).list_semantic(semantic).start()?;
+    pods.ready(Duration::from_secs(100)).await?;
+    let synced = start.elapsed();
+    let (mut checksum, mut stored) = (Checksum::default(), 0);
+    for pod in pods.store().snapshot().iter() {
+        checksum.add(pod.key(), pod.uid(), pod.resource_version());
+        stored += pod.json().len();
+    }
+    let first = pods.stats().first_object_after.unwrap_or(synced);
+    let outcome = finish(first, synced, checksum, Some(stored)).await?;
+    drop(pods);
+    Ok(outcome)
+}
+
+fn checksum_of(pods: &[Pod]) -> Checksum {
+    let mut checksum = Checksum::default();
+    for pod in pods {
+        add(&mut checksum, pod);
+    }
+    checksum
+}
+
+fn add(checksum: &mut Checksum, pod: &Pod) {
+    let key = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+    checksum.add(&key, &pod.uid().unwrap_or_default(), &pod.resource_version().unwrap_or_default());
+}
+
+async fn finish(
+    first: Duration,
+    synced: Duration,
+    checksum: Checksum,
+    stored_bytes: Option<usize>,
+) -> Result<Outcome, Failure> {
+    tokio::time::sleep(REST).await;
+    let usage = memory::usage(std::process::id())?;
+    Ok(Outcome {
+        checksum,
+        first_object_ms: first.as_secs_f64() * 1e3,
+        synced_ms: synced.as_secs_f64() * 1e3,
+        peak: usage.peak,
+        resident: usage.resident,
+        stored_bytes,
+    })
+}

@@ -1,0 +1,272 @@
+//! Runs: a fresh server, the fleet, the measured client, and what the kernel says of each.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    Failure, chart,
+    checksum::Checksum,
+    client, load,
+    memory::{self, Usage},
+    plan::{Kind, Mode, Options},
+    report,
+};
+
+/// How long the server rests before its idle size is taken, and after a run.
+const REST: Duration = Duration::from_millis(1500);
+
+/// One line of the server table.
+pub(crate) struct ServerRow {
+    pub(crate) mode: Mode,
+    pub(crate) clients: usize,
+    /// Resident before the run.
+    pub(crate) idle: usize,
+    /// Peak over idle.
+    pub(crate) growth: usize,
+    /// Resident after the run, all clients gone.
+    pub(crate) after: usize,
+    pub(crate) client: client::Outcome,
+}
+
+/// One line of the client table.
+pub(crate) struct ClientRow {
+    pub(crate) kind: Kind,
+    pub(crate) outcome: client::Outcome,
+}
+
+/// Runs everything and shows it.
+pub(crate) fn all(options: &Options) -> Result<(), Failure> {
+    let modes = options.modes();
+    let kinds = [Kind::KubeList, Kind::KubeReflectorPaged, Kind::KubeReflectorStream, Kind::InformerUnpaged];
+    let kinds: Vec<Kind> = kinds.into_iter().chain([Kind::InformerPaged, Kind::InformerStream]).collect();
+    let bar = ProgressBar::new((modes.len() * options.clients.len() + kinds.len()) as u64);
+    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")?);
+
+    let mut servers = Vec::new();
+    for &mode in &modes {
+        for &clients in &options.clients {
+            bar.set_message(format!("{mode}, {clients} clients"));
+            servers.push(bar_safe(&bar, server_run(options, mode, clients.max(1)))?);
+            bar.inc(1);
+        }
+    }
+    let mut clients = Vec::new();
+    for kind in kinds {
+        bar.set_message(kind.to_string());
+        clients.push(bar_safe(&bar, client_run(options, kind))?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    report::print(options, &servers, &clients);
+    chart::draw(&options.svg, &servers, &clients)?;
+    println!("\nwrote {}", options.svg.display());
+    Ok(())
+}
+
+/// Clears the bar before an error leaves, so that its line stands alone.
+fn bar_safe<T>(bar: &ProgressBar, result: Result<T, Failure>) -> Result<T, Failure> {
+    result.inspect_err(|_| bar.finish_and_clear())
+}
+
+fn server_run(options: &Options, mode: Mode, clients: usize) -> Result<ServerRow, Failure> {
+    let server = Server::start(options, mode)?;
+    let truth = server.truth()?;
+    let clients = mode.fitting(clients, truth.bytes);
+    let mut fleet = Part::start(
+        "load",
+        &[
+            format!("--address={}", server.address),
+            format!("--mode={}", value_name(&mode)),
+            format!("--clients={}", clients - 1),
+            format!("--slow-readers={}", options.slow_readers),
+            format!("--slow-rate={}", options.slow_rate_mib << 20),
+        ],
+    )?;
+    let mut measured = server.measured(mode.client())?;
+    let idle = server.rest()?;
+    fleet.go()?;
+    measured.go()?;
+    let fleet_outcome: load::Outcome = fleet.outcome()?;
+    let client: client::Outcome = measured.outcome()?;
+    let peak = server.usage()?.peak;
+    drop((fleet, measured));
+    let after = server.rest_after()?;
+
+    if let Some(error) = fleet_outcome.errors.first() {
+        return Err(format!("{mode}, {clients} clients: {} failed, first: {error}", fleet_outcome.errors.len()).into());
+    }
+    for checksum in fleet_outcome.checksums.iter().chain([&client.checksum]) {
+        truth.agrees(&mode.to_string(), *checksum)?;
+    }
+    Ok(ServerRow { mode, clients, idle, growth: peak.saturating_sub(idle), after, client })
+}
+
+fn client_run(options: &Options, kind: Kind) -> Result<ClientRow, Failure> {
+    let server = Server::start(options, Mode::StreamedList)?;
+    let truth = server.truth()?;
+    let mut measured = server.measured(kind)?;
+    measured.go()?;
+    let outcome: client::Outcome = measured.outcome()?;
+    truth.agrees(&kind.to_string(), outcome.checksum)?;
+    Ok(ClientRow { kind, outcome })
+}
+
+/// What the server holds, read by other means than those under test: one buffered answer, decoded by serde.
+struct Truth {
+    checksum: Checksum,
+    bytes: usize,
+}
+
+impl Truth {
+    fn agrees(&self, who: &str, checksum: Checksum) -> Result<(), Failure> {
+        if checksum == self.checksum {
+            return Ok(());
+        }
+        Err(format!("{who}: a client ended with {checksum:?}, the server has {:?}", self.checksum).into())
+    }
+}
+
+struct Server {
+    process: Part,
+    address: String,
+}
+
+impl Server {
+    fn start(options: &Options, mode: Mode) -> Result<Self, Failure> {
+        let mut process = Part::spawn(
+            "server",
+            &[
+                "serve".into(),
+                "--listen=127.0.0.1:0".into(),
+                format!("--populate=pods={},nodes={}", options.pods, options.nodes),
+                format!("--list-encoding={}", mode.encoding()),
+            ],
+        )?;
+        let line = process.line()?;
+        let address = line.strip_prefix("listening on http://").ok_or_else(|| format!("the server said {line:?}"))?;
+        Ok(Self { address: address.to_owned(), process })
+    }
+
+    fn measured(&self, kind: Kind) -> Result<Part, Failure> {
+        Part::start("client", &[format!("--address={}", self.address), format!("--kind={}", value_name(&kind))])
+    }
+
+    fn truth(&self) -> Result<Truth, Failure> {
+        let mut stream = std::net::TcpStream::connect(&self.address)?;
+        let mut checksum = Checksum::default();
+        let mut bytes = 0;
+        let mut query = "limit=500".to_owned();
+        loop {
+            let body = get(&mut stream, &self.address, &format!("/api/v1/pods?{query}"))?;
+            bytes += body.len();
+            let list: serde_json::Value = serde_json::from_slice(&body)?;
+            for pod in list["items"].as_array().ok_or("a list without items")? {
+                let text = |name: &str| pod["metadata"][name].as_str().unwrap_or_default().to_owned();
+                checksum.add(
+                    &format!("{}/{}", text("namespace"), text("name")),
+                    &text("uid"),
+                    &text("resourceVersion"),
+                );
+            }
+            match list["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => query = format!("limit=500&continue={token}"),
+                _ => return Ok(Truth { checksum, bytes }),
+            }
+        }
+    }
+
+    fn usage(&self) -> std::io::Result<Usage> {
+        memory::usage(self.process.child.id())
+    }
+
+    /// Lets the server rest, makes its size the peak, and returns it.
+    fn rest(&self) -> std::io::Result<usize> {
+        std::thread::sleep(REST);
+        memory::reset_peak(self.process.child.id())?;
+        Ok(self.usage()?.resident)
+    }
+
+    fn rest_after(&self) -> std::io::Result<usize> {
+        std::thread::sleep(REST * 2);
+        Ok(self.usage()?.resident)
+    }
+}
+
+/// One HTTP/1.0 exchange: the answer ends with the connection, no client library is involved.
+fn get(stream: &mut std::net::TcpStream, host: &str, path: &str) -> Result<Vec<u8>, Failure> {
+    use std::io::Read as _;
+    *stream = std::net::TcpStream::connect(host)?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let head = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or("an answer without a head")?;
+    if !answer.starts_with(b"HTTP/1.0 200") && !answer.starts_with(b"HTTP/1.1 200") {
+        return Err(format!("{path}: {}", String::from_utf8_lossy(&answer[..head])).into());
+    }
+    Ok(answer.split_off(head + 4))
+}
+
+/// A process of this program in one of its roles. Ends with it.
+struct Part {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Part {
+    fn spawn(role: &str, arguments: &[String]) -> Result<Self, Failure> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(role)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().ok_or("no stdout")?);
+        Ok(Self { child, stdin, stdout })
+    }
+
+    /// Spawns, and waits until it says that it is ready.
+    fn start(role: &str, arguments: &[String]) -> Result<Self, Failure> {
+        let mut part = Self::spawn(role, arguments)?;
+        match part.line()?.as_str() {
+            "ready" => Ok(part),
+            other => Err(format!("{role} said {other:?}").into()),
+        }
+    }
+
+    fn go(&mut self) -> std::io::Result<()> {
+        self.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"go\n"))
+    }
+
+    fn line(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        if self.stdout.read_line(&mut line)? == 0 {
+            return Err("a part of the run ended early; its own line is above".into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    fn outcome<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        Ok(serde_json::from_str(&self.line()?)?)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Closing stdin ends load and client; the server is told by a signal. Nothing is left behind.
+        self.stdin = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn value_name(value: &impl clap::ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
