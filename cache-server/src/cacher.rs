@@ -203,3 +203,6 @@ impl Drop for Caches {
 
 /// Between two questions to the storage while a read waits for a position; kube-apiserver's pause.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;

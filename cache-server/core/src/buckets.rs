@@ -30,14 +30,16 @@ pub(crate) struct Bucket {
     watchers: usize,
 }
 
+type ByText = HashMap<Box<str>, Bucket>;
+
 /// The buckets of one resource type.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
     /// Who waits for any event.
     pub(crate) all: Arc<Parked>,
-    namespaces: HashMap<Box<str>, Bucket>,
-    names: HashMap<Box<str>, Bucket>,
-    nodes: HashMap<Box<str>, Bucket>,
+    namespaces: ByText,
+    names: ByText,
+    nodes: ByText,
 }
 
 impl Buckets {
@@ -71,7 +73,7 @@ impl Buckets {
             if !reachable {
                 return None;
             }
-            map.insert(key.clone(), Bucket { log: Log::new(u64::MAX), parked: Arc::default(), watchers: 0 });
+            map.insert(key.into(), Bucket { log: Log::new(u64::MAX), parked: Arc::default(), watchers: 0 });
         }
         let bucket = map.get_mut(key)?;
         if position < bucket.log.lost() {
@@ -97,7 +99,7 @@ impl Buckets {
         }
     }
 
-    fn map<'a>(&mut self, scope: &'a Scope) -> Option<(&mut HashMap<Box<str>, Bucket>, &'a Box<str>)> {
+    fn map<'a>(&mut self, scope: &'a Scope) -> Option<(&mut ByText, &'a str)> {
         match scope {
             Scope::All => None,
             Scope::Namespace(namespace) => Some((&mut self.namespaces, namespace)),

@@ -190,8 +190,7 @@ impl std::fmt::Debug for Entry {
 
 impl Span {
     fn new(start: usize, end: usize) -> Self {
-        let place = |at| u32::try_from(at).expect("an object is shorter than 4 GiB");
-        if start == end { Self::default() } else { Self { start: place(start), end: place(end) } }
+        if start == end { Self::default() } else { Self { start: narrow(start), end: narrow(end) } }
     }
 
     const fn is_empty(self) -> bool {
@@ -200,8 +199,18 @@ impl Span {
 }
 
 /// Lengths of the line's ends. The heads differ per type of event, the tail does not.
-const HEAD: u32 = ADDED_HEAD.len() as u32;
-const LINE_TAIL: u32 = TAIL.len() as u32;
+const HEAD: u32 = narrow(ADDED_HEAD.len());
+const LINE_TAIL: u32 = narrow(TAIL.len());
+
+/// A place in an entry's text.
+///
+/// # Panics
+/// At 4 GiB, which is far above [`OBJECT_BYTES_MAX`](informer_core::limits::OBJECT_BYTES_MAX).
+#[expect(clippy::cast_possible_truncation, reason = "asserted in the line before; TryFrom is not const")]
+const fn narrow(at: usize) -> u32 {
+    assert!(at <= u32::MAX as usize, "an object is shorter than 4 GiB");
+    at as u32
+}
 
 /// The allocator's share for line, key, fields, reference counts, and the place in the map of objects.
 const ALLOCATIONS: usize = 112;
@@ -215,6 +224,7 @@ fn read_meta(body: &[u8]) -> Result<Meta<'_>, EntryError> {
 mod tests {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -343,6 +353,7 @@ mod tests {
             (r#"{"metadata":{"name":"a"}"#, EntryError::NotAnObject),
             (r#"{"metadata":{"name":"a"}} x"#, EntryError::NotAnObject),
             (r#"{"metadata":{"name":"a"},"metadata":{"name":"b"}}"#, EntryError::NotAnObject),
+            (r#"{"metadata":{"name":"a","labels":["b"]}}"#, EntryError::NotAnObject),
             (r#"{"metadata":{"namespace":"b"}}"#, EntryError::NoName),
             (r#"{"metadata":{"name":""}}"#, EntryError::NoName),
             (r#"{"metadata":{"name":"a/b"}}"#, EntryError::BadName),
@@ -366,6 +377,44 @@ mod tests {
         assert!(same(r#"{ "kind": "Pod", "metadata": {"name":"a","resourceVersion":"5"},"spec":{}}"#));
         assert!(!same(r#"{"metadata":{"name":"a","resourceVersion":"99"},"spec":{"x":1}}"#));
         assert!(!same(r#"{"metadata":{"name":"b","resourceVersion":"99"},"spec":{}}"#));
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let text = "[a-z\"\\\\ \n\u{1}é{}\\[\\],:]{0,6}";
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            text.prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map(text, inner, 0..4).prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        /// Goal: nothing is lost or invented. Method: random documents, pretty or compact, read back by a full decoder.
+        #[test]
+        fn an_entry_says_what_the_object_said(rest in any_json(), label in ".{0,8}", pretty: bool, at in 1..u64::MAX) {
+            let mut object = json!({
+                "metadata": {"name": "a", "namespace": "b", "labels": {&label: label}}, "a": rest, "status": {"phase": "x y"},
+            });
+            let text = if pretty { format!("{object:#}") } else { object.to_string() };
+            let draft = Draft::new(&schema(true), text.as_bytes()).expect("an object");
+            object["kind"] = json!("Pod");
+            object["apiVersion"] = json!("v1");
+            object["metadata"]["resourceVersion"] = json!(at.to_string());
+            let entry = draft.commit(at);
+            prop_assert_eq!(serde_json::from_slice::<Value>(&entry.object()).expect("JSON"), object);
+            prop_assert_eq!(entry.added().iter().filter(|&&byte| byte == b'\n').count(), 1);
+            prop_assert_eq!((entry.key(), entry.field(3)), ("b/a", "x y"));
+            prop_assert_eq!(entry.label(&label), Some(label.as_str().into()));
+            let again = Draft::new(&schema(true), &entry.object()).expect("an object");
+            prop_assert!(again.same_content(&entry));
+        }
     }
 
     #[test]

@@ -141,7 +141,7 @@ mod tests {
                 slices.advance(taken);
             }
             assert_eq!(read, b"abcdefghij", "width {width}");
-            assert!(slices.is_empty() && slices.len() == 0);
+            assert_eq!((slices.is_empty(), slices.len()), (true, 0));
         }
     }
 

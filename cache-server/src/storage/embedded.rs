@@ -272,3 +272,6 @@ const UNCLAIMED_MAX: usize = 4;
 
 /// Entries handed out at once while listing.
 const LISTED_AT_ONCE: usize = 512;
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use informer_core::{
     },
 };
 
-use super::{Entry, HEAD, Schema, Span, read_meta};
+use super::{Entry, HEAD, Schema, Span, narrow, read_meta};
 
 /// Why bytes are no object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -337,10 +337,6 @@ fn push_value(body: &[u8], values: &mut Vec<u8>, value: &str) -> Span {
     let start = body.len() + values.len();
     values.extend_from_slice(value.as_bytes());
     Span::new(start, start + value.len())
-}
-
-fn narrow(at: usize) -> u32 {
-    u32::try_from(at).expect("an object is shorter than 4 GiB")
 }
 
 /// For the two keys at the front and an inserted resourceVersion.

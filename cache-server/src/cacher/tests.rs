@@ -1,0 +1,229 @@
+//! Reads are as fresh as they ask to be, and a storage that loses the thread ends the history.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    sync::atomic::{AtomicUsize, Ordering},
+    task::Poll,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use tokio::time::sleep;
+use watch_cache::{Budget, Cursor, Draft, Entry, Filter, Slices, Start, Step};
+
+use super::*;
+use crate::{
+    registry::Registry,
+    storage::{Change, Changes, Expect, Listed, Txn, WriteError, Written, embedded::Embedded},
+};
+
+fn ty(plural: &str) -> Arc<ResourceType> {
+    Registry::builtin().find("", "v1", plural).expect("a built-in type")
+}
+
+fn draft(ty: &ResourceType, name: &str) -> Draft {
+    let object = format!(r#"{{"metadata":{{"name":"{name}","namespace":"a"}}}}"#);
+    Draft::new(&ty.schema, object.as_bytes()).expect("an object")
+}
+
+async fn create(storage: &dyn Storage, ty: &Arc<ResourceType>, name: &str) -> u64 {
+    let draft = draft(ty, name);
+    let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
+    storage.write(txn).await.expect("absent").resource_version
+}
+
+fn embedded() -> (Arc<dyn Storage>, Caches) {
+    let storage: Arc<dyn Storage> = Arc::new(Embedded::new(Some(100)));
+    let caches = Caches::new(Arc::clone(&storage), Limits::default());
+    (storage, caches)
+}
+
+/// Steps until something was sent or the cursor is over.
+async fn step(cursor: &mut Cursor) -> (usize, Step) {
+    let mut out = Slices::new();
+    let step = poll_fn(|cx| match cursor.step(Budget { slices: 64, bytes: 16 << 10 }, &mut out, Some(cx)) {
+        Step::Wait => Poll::Pending,
+        step @ (Step::Sent | Step::InitialDone(_) | Step::Expired(_) | Step::EpochEnded) => Poll::Ready(step),
+    });
+    let step = step.await;
+    (out.iter().map(|slice| slice.iter().filter(|&&byte| byte == b'\n').count()).sum(), step)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_read_contains_every_acknowledged_write() {
+    let (storage, caches) = embedded();
+    let (pods, maps) = (ty("pods"), ty("configmaps"));
+    for n in 0..50 {
+        let written = create(&*storage, if n % 3 == 0 { &maps } else { &pods }, &format!("x{n}")).await;
+        for ty in [&pods, &maps] {
+            let snapshot = caches.fresh(ty).await.expect("embedded storage is quick").snapshot();
+            assert_eq!(snapshot.resource_version, written, "quiet types advance as well");
+            assert_eq!(snapshot.objects.get(&format!("a/x{n}")).is_some(), (n % 3 == 0) == (ty.id() == "configmaps"));
+        }
+    }
+    assert_eq!(
+        caches.stats().iter().map(|(id, stats)| (id.as_str(), stats.epochs)).collect::<Vec<_>>(),
+        [("configmaps", 1), ("pods", 1)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_ahead_is_waited_for_and_then_refused() {
+    let (storage, caches) = embedded();
+    let (pods, maps) = (ty("pods"), ty("configmaps"));
+    let before = Instant::now();
+    let refused = caches.at_least(&pods, 105).await.expect_err("nobody writes");
+    assert!(matches!(refused, Unfresh::TooLarge { asked: 105, current: 100 }), "{refused}");
+    assert_eq!(before.elapsed().as_millis(), 3_000);
+    let waits = caches.at_least(&pods, 103);
+    let writes = async {
+        for n in 0..3 {
+            sleep(Duration::from_millis(500)).await;
+            // Another type's writes move the position as well.
+            create(&*storage, &maps, &format!("x{n}")).await;
+        }
+    };
+    let (reader, ()) = futures::join!(waits, writes);
+    assert_eq!(reader.expect("reached in time").applied(), 103);
+}
+
+#[tokio::test]
+async fn watchers_are_woken_and_end_with_the_server() {
+    let (storage, caches) = embedded();
+    let pods = ty("pods");
+    let reader = caches.reader(&pods).await.expect("listed");
+    let seen = Arc::new(AtomicUsize::new(0));
+    let watch = |_| {
+        let mut cursor = reader.cursor(Start::After(reader.applied()), Filter::all()).expect("at the head");
+        let seen = Arc::clone(&seen);
+        tokio::spawn(async move {
+            loop {
+                let (lines, step) = step(&mut cursor).await;
+                seen.fetch_add(lines, Ordering::Relaxed);
+                match step {
+                    Step::Sent => {}
+                    Step::EpochEnded => return,
+                    Step::InitialDone(_) | Step::Wait | Step::Expired(_) => panic!("{step:?}"),
+                }
+            }
+        })
+    };
+    let watchers: Vec<_> = (0..100).map(watch).collect();
+    for n in 0..500 {
+        create(&*storage, &pods, &format!("x{n}")).await;
+    }
+    // A lost wake-up would hang here.
+    while seen.load(Ordering::Relaxed) < 100 * 500 {
+        tokio::task::yield_now().await;
+    }
+    caches.shut_down();
+    for watcher in watchers {
+        watcher.await.expect("a watcher failed");
+    }
+    assert_eq!(seen.load(Ordering::Relaxed), 100 * 500, "nothing twice");
+    assert!(caches.reader(&pods).await.is_ok(), "what is there can still be read");
+    assert!(caches.reader(&ty("nodes")).await.is_err_and(|refused| refused.stopped), "nothing new starts");
+}
+
+/// A storage that does what its script says: each listing takes the next history.
+struct Scripted {
+    histories: Mutex<VecDeque<History>>,
+    listed: AtomicUsize,
+}
+
+struct History {
+    listed: Result<(u64, Vec<Arc<Entry>>), StorageError>,
+    /// What follows; the stream stays open behind `None`.
+    changes: Vec<Option<Result<Change, StorageError>>>,
+}
+
+impl Storage for Scripted {
+    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+        self.listed.fetch_add(1, Ordering::Relaxed);
+        let listed = match self.histories.lock().front_mut() {
+            Some(history) => history.listed.clone(),
+            None => return std::future::pending().boxed(),
+        };
+        let listed = listed.inspect_err(|_| drop(self.histories.lock().pop_front()));
+        let listed = listed.map(|(resource_version, entries)| Listed {
+            resource_version,
+            entries: stream::iter(entries.into_iter().map(Ok)).boxed(),
+        });
+        std::future::ready(listed).boxed()
+    }
+
+    fn watch(&self, _: &Arc<ResourceType>, _: u64) -> BoxFuture<'_, Result<Changes, StorageError>> {
+        let history = self.histories.lock().pop_front().expect("listed before");
+        let changes = stream::iter(history.changes).then(|change| async {
+            match change {
+                Some(change) => change,
+                None => std::future::pending().await,
+            }
+        });
+        std::future::ready(Ok(changes.boxed())).boxed()
+    }
+
+    fn write(&self, _: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+        std::future::pending().boxed()
+    }
+
+    fn progress(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+        std::future::ready(Ok(30)).boxed()
+    }
+}
+
+fn scripted(histories: Vec<History>) -> (Arc<Scripted>, Caches) {
+    let storage = Arc::new(Scripted { histories: Mutex::new(histories.into()), listed: AtomicUsize::new(0) });
+    let caches = Caches::new(Arc::clone(&storage) as Arc<dyn Storage>, Limits::default());
+    (storage, caches)
+}
+
+fn entry(name: &str, at: u64) -> Arc<Entry> {
+    draft(&ty("pods"), name).commit(at)
+}
+
+fn unavailable<T>() -> Result<T, StorageError> {
+    Err(StorageError::Unavailable("gone".to_owned()))
+}
+
+/// Goal: whatever ends the changes, the cache lists again and never shows a difference as an event. Method: a script.
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_loses_the_thread_is_listed_again() {
+    let ends: [Vec<Option<Result<Change, StorageError>>>; 3] =
+        [vec![Some(unavailable())], vec![], vec![Some(Ok(Change::Put(entry("late", 9))))]];
+    for end in ends {
+        let first = History { listed: Ok((10, vec![entry("a", 5), entry("b", 6)])), changes: end };
+        let failed = History { listed: unavailable(), changes: vec![] };
+        let then = vec![Some(Ok(Change::Put(entry("a", 30)))), None];
+        let second = History { listed: Ok((20, vec![entry("a", 7)])), changes: then };
+        let (storage, caches) = scripted(vec![first, failed, second]);
+        let reader = caches.reader(&ty("pods")).await.expect("listed");
+        let mut watcher = reader.cursor(Start::Initial(reader.snapshot()), Filter::all()).expect("now");
+        let snapshot = caches.fresh(&ty("pods")).await.expect("the second history reaches 30").snapshot();
+        assert_eq!((snapshot.epoch, snapshot.objects.len(), storage.listed.load(Ordering::Relaxed)), (2, 1, 3));
+        assert_eq!(step(&mut watcher).await, (0, Step::EpochEnded));
+        assert!(reader.cursor(Start::After(19), Filter::all()).is_err(), "below the new history");
+        let mut resumed = reader.cursor(Start::After(20), Filter::all()).expect("where it began");
+        assert_eq!(step(&mut resumed).await, (1, Step::Sent));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_cannot_list_is_not_ready() {
+    let (_storage, caches) = scripted(vec![]);
+    let before = Instant::now();
+    let pods = ty("pods");
+    let refused = caches.reader(&pods).await.expect_err("never listed");
+    assert_eq!((refused.stopped, refused.resource.as_str()), (false, "pods"));
+    assert_eq!(before.elapsed().as_millis(), 3_000);
+    let again = caches.fresh(&pods).await.expect_err("never listed");
+    assert!(matches!(again, Unfresh::NotReady(NotReady { since, .. }) if since.as_secs() == 6), "{again}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_read_that_cannot_be_had_says_how_far_we_are() {
+    let history = History { listed: Ok((10, vec![])), changes: vec![Some(Ok(Change::Progress(12))), None] };
+    let (_storage, caches) = scripted(vec![history]);
+    let refused = caches.fresh(&ty("pods")).await.expect_err("30 is never reached");
+    assert!(matches!(refused, Unfresh::TooLarge { asked: 30, current: 12 }), "{refused}");
+}
