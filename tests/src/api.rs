@@ -329,10 +329,11 @@ impl Answer {
 }
 
 fn page(model: &Model, version: u64, start: &str, limit: Option<u32>) -> Phase {
-    let mut items: VecDeque<Object> =
-        model.state_at(version).into_values().filter(|object| object.key.as_str() > start).collect();
-    let more = limit.is_some_and(|limit| items.len() > limit as usize);
-    items.truncate(limit.map_or(usize::MAX, |limit| limit as usize));
+    let most = limit.map_or(usize::MAX, |limit| limit as usize);
+    let view = model.view_at(version);
+    let mut rest = view.range(start..).filter(|(key, _)| **key > start).map(|(_, object)| (*object).clone());
+    let items: VecDeque<Object> = rest.by_ref().take(most).collect();
+    let more = rest.next().is_some();
     let token = items.back().filter(|_| more).map(|last| format!("{version} {}", last.key));
     Phase::Items { items, version, token }
 }

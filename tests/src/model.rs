@@ -117,13 +117,19 @@ impl Model {
     /// The state at `version`: the history replayed to there.
     #[must_use]
     pub fn state_at(&self, version: u64) -> State {
-        let mut state = State::new();
+        self.view_at(version).into_iter().map(|(key, object)| (key.to_owned(), object.clone())).collect()
+    }
+
+    /// [`Self::state_at`] without copies.
+    #[must_use]
+    pub fn view_at(&self, version: u64) -> BTreeMap<&str, &Object> {
+        let mut view = BTreeMap::new();
         for Change { kind, object } in self.changes(0, version) {
             match kind {
-                Kind::Added | Kind::Modified => state.insert(object.key.clone(), object.clone()),
-                Kind::Deleted => state.remove(&object.key),
+                Kind::Added | Kind::Modified => view.insert(object.key.as_str(), object),
+                Kind::Deleted => view.remove(object.key.as_str()),
             };
         }
-        state
+        view
     }
 }
