@@ -2,9 +2,12 @@
 //!
 //! INVARIANT: status codes and response bytes are decided here and below, nowhere else in the server.
 //!
-//! In reading order: where a path leads ([`route`]), what a client accepts ([`negotiate`]) and asks for ([`query`]), the
-//! answers to reads ([`list`], [`watch`]), to writes ([`write`]) and to questions about the server ([`discovery`]), the
-//! bodies they stream ([`body`]), and errors ([`status`]).
+//! In reading order: where a path leads (`route`), what a client accepts (`negotiate`) and asks for (`query`), the
+//! answers to reads (`list`, `watch`), to writes (`write`) and to questions about the server (`discovery`), the bodies
+//! they stream ([`body`]), and errors (`status`).
+//!
+//! What is left out, knowingly: tables and metadata-only answers (a client that also takes plain JSON gets that), YAML
+//! and protobuf, gzip, indented lists, the parameter `timeout`, and the deprecated `/watch/` paths.
 
 pub mod body;
 
@@ -170,8 +173,8 @@ impl<'a> Call<'a> {
             let deleted = write::delete_collection(app, &request, options.filter(target)?, limit).await?;
             return list::respond(app, &target.ty, deleted, None).await;
         }
-        // A type's cache starts with its first reader. Starting it before the first write as well lets a client watch from
-        // the version of what it wrote. A cache that is late is no reason to refuse a write.
+        // A type's cache starts with its first reader. Starting it before the first write as well lets a client watch
+        // from the version of what it wrote. A cache that is late is no reason to refuse a write.
         let _ = app.caches.reader(&target.ty).await;
         let answer = match *self.method {
             Method::POST => write::create(app, &request).await?,

@@ -1,8 +1,8 @@
 //! Answers WATCH: where it starts, what it is told, and how it ends.
 //!
 //! INVARIANT: an error before the stream is accepted is an HTTP status; what depends on the history (too old, too new)
-//! is one ERROR event in a stream that then ends. Everything else that ends a stream ends it cleanly and without a word:
-//! the client resumes. INVARIANT: a watch costs its cursor and one timer; nothing is queued for it.
+//! is one ERROR event in a stream that then ends. Everything else that ends a stream ends it cleanly and without a
+//! word: the client resumes. INVARIANT: a watch costs its cursor and one timer; nothing is queued for it.
 //!
 //! Differences from kube-apiserver, on purpose: bookmarks come every minute even when nothing moved, as signs of life,
 //! and more often when the window is short, so that their positions can always be resumed from.

@@ -7,6 +7,7 @@ use super::*;
 use crate::{
     config::Config,
     http::{
+        body::BodyError,
         query::Query,
         tests::{Server, get},
     },
@@ -324,5 +325,5 @@ async fn a_stream_that_is_cut_ends_before_its_end_bookmark() {
             break;
         }
     }
-    assert_eq!(cut, Some(crate::http::body::BodyError::Cut), "a LIST that is cut is no whole list");
+    assert_eq!(cut, Some(BodyError::Cut), "a LIST that is cut is no whole list");
 }
