@@ -1,7 +1,7 @@
 //! Response bodies: slices over shared bytes, pulled when the socket drains.
 //!
 //! INVARIANT: nothing is queued for a client. A body makes its next batch when it is polled, and a batch is at most
-//! [`BATCH`] plus one event.
+//! `BATCH` plus one event.
 
 use std::{
     fmt,
