@@ -185,8 +185,10 @@ impl Canonical {
         body.extend_from_slice(json::quote(&schema.api_version).as_bytes());
         let rest_at = body.len() + 1;
         let mut digits_at = None;
+        let mut end = 0;
         for member in json::members(object) {
             let member = member?;
+            end = member.at.end;
             if member.key.is("kind") || member.key.is("apiVersion") {
                 continue;
             }
@@ -201,7 +203,8 @@ impl Canonical {
             }
         }
         body.push(b'}');
-        let alone = object[json::skip_value(object)?..].iter().all(u8::is_ascii_whitespace);
+        // The members were read up to the closing brace; nothing may follow it.
+        let alone = object[end..].trim_ascii() == b"}";
         let digits_at = digits_at.filter(|_| alone).ok_or(EntryError::NotAnObject)?;
         Ok(Self { body, digits_at, rest_at })
     }
