@@ -1,4 +1,4 @@
-//! The picture: server growth by mode and clients, and client peaks, as horizontal bars on a logarithmic scale.
+//! The picture: server growth by mode and clients on a logarithmic scale, client peaks on a linear one.
 
 use std::path::Path;
 
@@ -54,31 +54,39 @@ pub(crate) fn draw(path: &Path, servers: &[ServerRow], clients: &[ClientRow]) ->
         let style: TextStyle<'_> = ("sans-serif", 17).into_font().color(&INK);
         area.draw(&Text::new(text.to_owned(), (12, y), style))
     };
-    title("Server: memory grown while clients sync at once (logarithmic)", 12)?;
-    let mut y = bars(&area, &server_bars, 44)? + 24;
-    title("Client: most memory ever resident with one copy of the pods (logarithmic)", y)?;
-    y += 32;
-    bars(&area, &client_bars, y)?;
+    title("Server: memory it grew by while clients synced at once (logarithmic)", 12)?;
+    let y = bars(&area, &server_bars, 44, logarithmic)? + 24;
+    title("Client: most memory ever resident with one copy of the pods", y)?;
+    bars(&area, &client_bars, y + 32, |mib, most| mib / most)?;
     area.present()?;
     Ok(())
 }
 
 type Area<'a> = plotters::drawing::DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-fn bars(area: &Area<'_>, bars: &[Bar], top: i32) -> Result<i32, Failure> {
-    const FLOOR_MIB: f64 = 0.05;
+/// From 16 KiB up: below it a bar says nothing.
+fn logarithmic(mib: f64, most: f64) -> f64 {
+    const FLOOR_MIB: f64 = 1.0 / 64.0;
+    (mib.max(FLOOR_MIB) / FLOOR_MIB).ln() / (most / FLOOR_MIB).ln()
+}
+
+/// Draws bars from `top` down, each as long as its share of the longest, and returns where they end.
+fn bars(area: &Area<'_>, bars: &[Bar], top: i32, share: fn(f64, f64) -> f64) -> Result<i32, Failure> {
     let most = bars.iter().map(|bar| bar.mib).fold(1.0, f64::max);
     let room = f64::from(WIDTH) - f64::from(LABEL) - 110.0;
     let mut y = top;
     for bar in bars {
-        let length = (bar.mib.max(FLOOR_MIB) / FLOOR_MIB).ln() / (most / FLOOR_MIB).ln() * room;
         #[expect(clippy::cast_possible_truncation, reason = "a length in pixels within the picture")]
-        let right = LABEL + (length as i32).max(1);
+        let right = LABEL + ((share(bar.mib, most) * room) as i32).max(1);
         area.draw(&Rectangle::new([(LABEL, y), (right, y + ROW - 6)], bar.colour.filled()))?;
         let style: TextStyle<'_> = ("sans-serif", 13).into_font().color(&INK);
         area.draw(&Text::new(bar.label.clone(), (12, y + 1), style.clone()))?;
-        area.draw(&Text::new(format!("{:.1} MiB", bar.mib), (right + 6, y + 1), style))?;
+        area.draw(&Text::new(amount(bar.mib), (right + 6, y + 1), style))?;
         y += ROW;
     }
     Ok(y)
+}
+
+fn amount(mib: f64) -> String {
+    if mib < 1.0 { format!("{:.0} KiB", mib * 1024.0) } else { format!("{mib:.1} MiB") }
 }

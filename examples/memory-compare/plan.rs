@@ -42,6 +42,7 @@ impl Options {
 
 /// How the fleet fetches its initial state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[expect(clippy::enum_variant_names, reason = "these are their names")]
 pub(crate) enum Mode {
     /// One LIST; the server builds the body in memory first, as servers did before streaming encoders.
     BufferedList,

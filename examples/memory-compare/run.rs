@@ -158,12 +158,11 @@ impl Server {
     }
 
     fn truth(&self) -> Result<Truth, Failure> {
-        let mut stream = std::net::TcpStream::connect(&self.address)?;
         let mut checksum = Checksum::default();
         let mut bytes = 0;
         let mut query = "limit=500".to_owned();
         loop {
-            let body = get(&mut stream, &self.address, &format!("/api/v1/pods?{query}"))?;
+            let body = get(&self.address, &format!("/api/v1/pods?{query}"))?;
             bytes += body.len();
             let list: serde_json::Value = serde_json::from_slice(&body)?;
             for pod in list["items"].as_array().ok_or("a list without items")? {
@@ -199,9 +198,9 @@ impl Server {
 }
 
 /// One HTTP/1.0 exchange: the answer ends with the connection, no client library is involved.
-fn get(stream: &mut std::net::TcpStream, host: &str, path: &str) -> Result<Vec<u8>, Failure> {
+fn get(host: &str, path: &str) -> Result<Vec<u8>, Failure> {
     use std::io::Read as _;
-    *stream = std::net::TcpStream::connect(host)?;
+    let mut stream = std::net::TcpStream::connect(host)?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
