@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
+use serde_json::json;
 use tests::{
     http::MERGE_PATCH,
-    objects::{configmap, pod},
+    objects::pod,
     process::Server,
 };
 use tokio::{
@@ -182,7 +183,8 @@ async fn discovery_and_version_are_understood() {
     assert_eq!(words("nodes").as_deref(), Some("nodes no v1 false Node"));
     assert_eq!(words("leases").as_deref(), Some("leases coordination.k8s.io/v1 true Lease"));
     let version = kubectl.run(&["version"]).await;
-    assert!(version.contains("Server Version: v1.36.0"), "{version}");
+    let told = version.lines().find(|line| line.starts_with("Server Version")).unwrap_or_default();
+    assert!(told.contains("v1.36.0"), "{version}");
     assert_eq!(kubectl.run(&["get", "--raw", "/readyz"]).await, "ok");
 }
 
@@ -192,17 +194,24 @@ async fn a_condition_is_waited_for() {
     let server = Server::start(SERVER, &[]).await;
     let Some(kubectl) = Kubectl::new(&server) else { return };
     let client = server.client();
-    client.create(&configmap("cm").data("1")).await;
+    client.create(&pod("p")).await;
+    let ready = |status: &str| {
+        let body = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        let path = format!("{}/status", pod("p").path());
+        let client = &client;
+        async move { client.patch(&path, MERGE_PATCH, &body).await.with_code(200) }
+    };
+    // Older ones do not know the gate and list both times.
     for streaming in ["false", "true"] {
-        client.update(&configmap("cm").data("1")).await;
-        let mut command = kubectl.command(&["wait", "--for=jsonpath={.data.k}=2", "cm/cm", "--timeout=30s"]);
+        ready("False").await;
+        let mut command = kubectl.command(&["wait", "--for=condition=Ready", "pod/p", "--timeout=30s"]);
         let waiting = command.env("KUBE_FEATURE_WatchListClient", streaming).output();
         let change = async {
             // Whenever it comes, before the list or after the watch began, it must be seen.
             tokio::task::yield_now().await;
-            client.update(&configmap("cm").data("2")).await;
+            ready("True").await
         };
-        let (output, ()) = tokio::join!(waiting, change);
+        let (output, _) = tokio::join!(waiting, change);
         let output = output.expect("it runs");
         assert!(output.status.success(), "{streaming}: {}", String::from_utf8_lossy(&output.stderr));
     }
