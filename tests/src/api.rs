@@ -53,6 +53,8 @@ pub struct Api {
     pub ignores_limit: bool,
     /// How far behind the newest version its memory may be when asked.
     pub lag_max: u64,
+    /// It answers nothing but errors for now.
+    pub down: bool,
     /// An error instead of an answer.
     pub refuses: f64,
     /// The connection breaks.
@@ -78,6 +80,7 @@ impl Api {
     pub fn draw(rng: &mut Rng) -> Self {
         let mut rate = |most: f64| if rng.bool() { rng.f64() * most } else { 0.0 };
         Self {
+            down: false,
             refuses: rate(0.5),
             cuts: rate(0.05),
             closes: rate(0.05),
@@ -195,7 +198,7 @@ impl Answer {
     }
 
     fn begin(&mut self, read: &Read, api: &Api, model: &Model, rng: &mut Rng) -> Fact {
-        if api.errs(api.refuses, rng) {
+        if api.down || api.errs(api.refuses, rng) {
             return Fact::Ended(End::Failed(any_failure(rng)));
         }
         match self.open(read, api, model, rng) {

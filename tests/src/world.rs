@@ -103,6 +103,7 @@ impl World {
                 8 => self.model.pass(self.rng.u64(1..30)),
                 9 => self.forget(),
                 10 if self.rng.u8(..4) == 0 => self.restart()?,
+                11 if self.rng.u8(..4) == 0 => self.api.down = !self.api.down,
                 _ => {}
             }
             let pause = [0, 5, 200, 2_000, 20_000, 200_000][self.rng.usize(..6)];

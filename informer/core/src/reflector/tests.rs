@@ -182,7 +182,7 @@ fn a_stream_gives_the_state_and_goes_on_as_the_watch() {
 fn a_list_in_pages_shares_one_stage_and_the_first_position() {
     check_with(
         paged(),
-        &[START, OK, item("a", "3"), page("7", Some("t1")), OK, item("b", "4"), page("7", None), OK, deleted("a", "8")],
+        &[START, OK, item("a", "3"), page("7", Some("t1")), OK, item("b", "4"), page("9", None), OK, deleted("a", "8")],
         "[Start] · list any · init · init-apply · page t1 · - · init-apply · init-done 7 · watch 7 · - · delete",
     );
 }
