@@ -55,7 +55,7 @@ fn synced(objects: &[Object]) -> Store {
 
 fn show(snapshot: &Snapshot) -> String {
     let mut shown: Vec<String> = snapshot.objects.iter().map(|entry| format!("{entry:?}")).collect();
-    shown.push(snapshot.resource_version.as_ref().map_or("never".into(), |at| format!("at {at}")));
+    shown.push(snapshot.resource_version.as_ref().map_or_else(|| "never".into(), |at| format!("at {at}")));
     shown.join(" ").replace("ns/", "")
 }
 
