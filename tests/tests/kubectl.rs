@@ -10,11 +10,7 @@ use std::{
 };
 
 use serde_json::json;
-use tests::{
-    http::MERGE_PATCH,
-    objects::pod,
-    process::Server,
-};
+use tests::{http::MERGE_PATCH, objects::pod, process::Server};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::Command,
