@@ -4,6 +4,7 @@
 //! 5 KB of JSON, some 40 % of it managedFields. One object exists at a time; nothing is kept but the current workload.
 
 mod cluster;
+mod container;
 mod managed_fields;
 mod pod;
 mod random;

@@ -79,13 +79,14 @@ pub(super) fn node(index: u32, random: &mut Random) -> Value {
         "spec": {"podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("gce://example/europe-west1/{name}")},
         "status": status(index, random),
     });
-    let made = json!({"metadata": node["metadata"], "spec": node["spec"]});
-    let reported = json!({"status": node["status"]});
-    node["metadata"]["creationTimestamp"] = time(created).into();
-    node["metadata"]["managedFields"] = json!([
+    let made = [("metadata", &node["metadata"]), ("spec", &node["spec"])];
+    let reported = [("status", &node["status"])];
+    let managed = vec![
         managed_fields::entry("cloud-controller-manager", None, &time(created), &made),
         managed_fields::entry("kubelet", Some("status"), &time(created + 40), &reported),
-    ]);
+    ];
+    node["metadata"]["creationTimestamp"] = time(created).into();
+    node["metadata"]["managedFields"] = managed.into();
     node["metadata"]["name"] = name.into();
     node["metadata"]["uid"] = random.uid().into();
     node

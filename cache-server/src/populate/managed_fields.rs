@@ -24,18 +24,19 @@ const MERGE_KEYS: &[(&str, &[&str])] = &[
 const ATOMIC: &[&str] = &["fieldRef", "nodeSelector", "secretKeyRef"];
 
 /// Objects that no manager creates, so none owns the object itself.
-const UNOWNED: &[&str] = &["metadata", "spec", "status", "containers", ""];
+const UNOWNED: &[&str] = &["metadata", "spec", "status", "containers"];
 
-/// One entry of managedFields, for the fields that `owned` has.
-pub(super) fn entry(manager: &str, subresource: Option<&str>, time: &str, owned: &Value) -> Value {
+/// One entry of managedFields, for the fields that the members `owned` of an object have.
+pub(super) fn entry(manager: &str, subresource: Option<&str>, time: &str, owned: &[(&str, &Value)]) -> Value {
     let mut entry = json!({
         "apiVersion": "v1",
         "fieldsType": "FieldsV1",
-        "fieldsV1": fields("", owned),
         "manager": manager,
         "operation": "Update",
         "time": time,
     });
+    let members = owned.iter().map(|(name, value)| (format!("f:{name}"), fields(name, value)));
+    entry["fieldsV1"] = Value::Object(members.collect());
     if let Some(subresource) = subresource {
         entry["subresource"] = subresource.into();
     }
@@ -52,14 +53,15 @@ fn fields(name: &str, value: &Value) -> Value {
             let keys = MERGE_KEYS.iter().find(|(list, _)| *list == name).map_or(&[][..], |(_, keys)| *keys);
             if !keys.is_empty() {
                 // An owner reference is one value, whatever it names.
-                let own = |item| if name == "ownerReferences" { json!({}) } else { fields("an item", item) };
+                let own =
+                    |item| if name == "ownerReferences" { Value::Object(Map::new()) } else { fields("an item", item) };
                 out.extend(items.iter().map(|item| (item_key(keys, item), own(item))));
             }
         }
         Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
     if !out.is_empty() && !UNOWNED.contains(&name) {
-        out.insert(".".into(), json!({}));
+        out.insert(".".into(), Value::Object(Map::new()));
     }
     Value::Object(out)
 }
@@ -75,10 +77,10 @@ mod tests {
 
     #[test]
     fn fields_are_written_as_the_api_server_writes_them() {
-        let owned = json!({"spec": {
+        let spec = json!({
             "containers": [{"name": "a", "ports": [{"containerPort": 80, "protocol": "TCP"}]}],
             "tolerations": [{"key": "x"}],
-        }});
+        });
         let expected = json!({"f:spec": {
             "f:containers": {r#"k:{"name":"a"}"#: {".": {}, "f:name": {}, "f:ports": {
                 ".": {},
@@ -86,6 +88,6 @@ mod tests {
             }}},
             "f:tolerations": {},
         }});
-        assert_eq!(fields("", &owned), expected);
+        assert_eq!(entry("m", None, "t", &[("spec", &spec)])["fieldsV1"], expected);
     }
 }

@@ -97,6 +97,12 @@ impl Template {
         Self { parts, rest: rest.to_owned() }
     }
 
+    /// Containers that the template has ids for.
+    pub(super) fn containers(&self) -> usize {
+        let used = |index: &usize| self.parts.iter().any(|(_, hole)| *hole == Hole::Container(*index));
+        (0..CONTAINERS_MAX).filter(used).count()
+    }
+
     /// One replica's JSON. The values need no escaping: names, ids, addresses and times.
     pub(super) fn render(&self, fill: &Fill) -> Vec<u8> {
         let pieces = || self.parts.iter().flat_map(|(text, hole)| [text.as_str(), fill.get(*hole)]);

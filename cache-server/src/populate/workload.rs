@@ -8,7 +8,7 @@ use super::{
     Object, cluster,
     pod::{Health, Plan},
     random::{Random, time},
-    template::{CONTAINERS_MAX, Fill, Template},
+    template::{Fill, Template},
 };
 
 const SERVICES: &[&str] = &[
@@ -61,6 +61,8 @@ impl Owner {
 pub(super) struct Workload {
     kind: Kind,
     template: Template,
+    /// Containers of each pod.
+    containers: usize,
     /// What names of pods start with, without the last hyphen.
     stem: String,
     created: i64,
@@ -135,7 +137,9 @@ impl Workload {
             scheduled: time(scheduled),
             started: time(started),
             ready: time(ready),
-            containers: [const { String::new() }; CONTAINERS_MAX].map(|_| random.hex(64)),
+            containers: std::array::from_fn(
+                |index| if index < self.containers { random.hex(64) } else { String::new() },
+            ),
         };
         Some(Object { group: "", version: "v1", plural: "pods", json: self.template.render(&fill) })
     }
@@ -207,7 +211,8 @@ impl Draft {
         };
         let template = plan.template(random);
         let (kind, created, replicas) = (self.kind, self.created, self.replicas);
-        (Workload { kind, template, stem, created, replicas, made: 0, suffixes: BTreeSet::new() }, objects)
+        let containers = template.containers();
+        (Workload { kind, template, containers, stem, created, replicas, made: 0, suffixes: BTreeSet::new() }, objects)
     }
 
     /// The controller's object, with a pod template that says no more than is needed to tell what it runs.
@@ -240,15 +245,16 @@ impl Draft {
                 spec["template"]["spec"]["restartPolicy"] = "OnFailure".into();
             }
         }
-        json!({
+        let mut controller = json!({
             "apiVersion": own.api_version,
             "kind": own.kind,
             "metadata": {
                 "creationTimestamp": time(self.created), "generation": 1, "labels": self.labels,
                 "name": own.name, "namespace": self.namespace, "uid": own.uid,
             },
-            "spec": spec,
-        })
+        });
+        controller["spec"] = spec;
+        controller
     }
 
     fn status(&self) -> Value {
