@@ -6,6 +6,7 @@
 mod units;
 
 use std::{
+    ffi::OsString,
     io::{self, Write as _},
     net::SocketAddr,
     path::PathBuf,
@@ -140,12 +141,12 @@ const BAD_INPUT: u8 = 2;
 /// Runs the program with the process's own arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    run(std::env::args())
+    run(std::env::args_os())
 }
 
 /// Runs the program with these arguments; the first is the program's name. Returns when it is told to stop.
 #[must_use]
-pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     match Arguments::try_parse_from(arguments) {
         Ok(Arguments { command: Command::Serve(serve) }) => run_serve(*serve),
         Err(error) => explain(&error),

@@ -31,6 +31,14 @@ pub const HTTP2_SEND_BYTES_MAX: usize = 16 << 10;
 /// Head of one HTTP/2 request, decoded, in bytes.
 pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 
+/// Bytes of one socket that the kernel holds and has not sent, above which the socket counts as full. Without it
+/// "constant memory for each client" hides megabytes in the kernel.
+pub const SOCKET_UNSENT_BYTES: u32 = 16 << 10;
+
+/// How long sent bytes may stay unacknowledged, or a full receiver may stay full, before the kernel ends the connection.
+/// A client that stopped reading would otherwise keep its snapshot alive for as long as it lives.
+pub const SOCKET_STUCK: Duration = Duration::from_secs(60);
+
 /// Streams one HTTP/2 connection may have open at once.
 pub const HTTP2_STREAMS_MAX: u32 = 1_000;
 
@@ -52,6 +60,12 @@ pub const MANIFEST_DEPTH_MAX: usize = 32;
 
 /// Objects of each kind that the generator makes at most.
 pub const POPULATE_MAX: u32 = 10_000_000;
+
+/// Generated objects that are handed over at once.
+pub const POPULATE_BATCH: usize = 64;
+
+/// Batches of generated objects that wait to be stored. Memory: some 300 KiB each.
+pub const POPULATE_BATCHES: usize = 2;
 
 /// Memory that must have come and gone before the allocator is asked to give it back, in bytes. Trimming walks the
 /// heap, so it is not done for less.

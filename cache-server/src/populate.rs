@@ -14,11 +14,13 @@ mod workload;
 use std::{collections::VecDeque, fmt, str::FromStr, sync::Arc};
 
 use serde_json::Value;
+use tokio::sync::mpsc;
+use watch_cache::{Draft, EntryError};
 
 use self::{random::Random, workload::Workload};
 use crate::{
     app::App,
-    limits::POPULATE_MAX,
+    limits::{POPULATE_BATCH, POPULATE_BATCHES, POPULATE_MAX},
     registry::ResourceType,
     storage::{Expect, Txn, WriteError},
 };
@@ -87,7 +89,7 @@ pub enum PopulateError {
     },
     /// The object is not one that the store takes.
     #[error("cannot use a generated object: {0}")]
-    Entry(#[from] watch_cache::EntryError),
+    Entry(#[from] EntryError),
     /// The write failed.
     #[error("cannot store {key}: {source}")]
     Write {
@@ -198,21 +200,36 @@ pub fn generate(spec: &Spec) -> impl Iterator<Item = (String, Value)> + use<> {
     })
 }
 
-/// Creates the objects of `spec` in the server's storage, one by one, and returns how many.
+/// Creates the objects of `spec` in the server's storage, in their order, and returns how many. A thread makes them
+/// while this task stores them; a few batches are between the two.
 ///
 /// # Errors
 /// [`PopulateError`] at the first object that cannot be stored; those before it stay.
 pub async fn into_storage(app: &App, spec: &Spec) -> Result<usize, PopulateError> {
+    let (made, mut to_store) = mpsc::channel(POPULATE_BATCHES);
+    let spec = spec.clone();
+    let making = tokio::task::spawn_blocking(move || {
+        let mut objects = objects(&spec).peekable();
+        while objects.peek().is_some() {
+            let batch: Vec<Object> = objects.by_ref().take(POPULATE_BATCH).collect();
+            if made.blocking_send(batch).is_err() {
+                return;
+            }
+        }
+    });
     let mut types = Types { app, known: Vec::new() };
     let mut stored = 0;
-    for object in objects(spec) {
-        let ty = types.find(&object)?;
-        let draft = watch_cache::Draft::new(&ty.schema, &object.json)?;
-        let key = draft.key().to_owned();
-        let txn = Txn { ty, key: key.clone(), expect: Expect::Absent, put: Some(draft) };
-        app.storage.write(txn).await.map_err(|source| PopulateError::Write { key, source })?;
-        stored += 1;
+    while let Some(batch) = to_store.recv().await {
+        for object in batch {
+            let ty = types.find(&object)?;
+            let draft = Draft::new(&ty.schema, &object.json)?;
+            let key = draft.key().to_owned();
+            let txn = Txn { ty, key: key.clone(), expect: Expect::Absent, put: Some(draft) };
+            app.storage.write(txn).await.map_err(|source| PopulateError::Write { key, source })?;
+            stored += 1;
+        }
     }
+    making.await.expect("the generator does not panic");
     Ok(stored)
 }
 
