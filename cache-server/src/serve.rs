@@ -151,6 +151,12 @@ fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
     // A server that restarts gets its port back at once; a port that is in use is still an error.
     socket.set_reuseaddr(true)?;
     socket.set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
+    #[cfg(target_os = "linux")]
+    {
+        let options = socket2::SockRef::from(&socket);
+        options.set_tcp_notsent_lowat(limits::SOCKET_UNSENT_BYTES)?;
+        options.set_tcp_user_timeout(Some(limits::SOCKET_STUCK))?;
+    }
     socket.bind(address)?;
     Ok(socket)
 }

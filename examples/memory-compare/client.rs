@@ -18,9 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, checksum::Checksum, memory, plan::Kind};
 
-/// How long a client rests before its resident size is taken.
-const REST: Duration = Duration::from_secs(2);
-
 /// What the parent asks for.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -28,6 +25,9 @@ pub(crate) struct Arguments {
     address: String,
     #[arg(long)]
     kind: Kind,
+    /// How long it rests before its resident size is taken.
+    #[arg(long)]
+    rest_ms: u64,
 }
 
 /// What the client ended with, as one line of JSON.
@@ -51,14 +51,17 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
         let config = kube::Config::new(format!("http://{}", arguments.address).parse()?);
         println!("ready");
         std::io::stdin().lock().read_line(&mut String::new())?;
+        let rest = Duration::from_millis(arguments.rest_ms);
         let outcome = match arguments.kind {
-            Kind::KubeList => kube_list(config).await?,
-            Kind::KubeReflectorPaged => kube_reflector(config, watcher::Config::default()).await?,
-            Kind::KubeReflectorStream => kube_reflector(config, watcher::Config::default().streaming_lists()).await?,
-            Kind::InformerUnpaged => informer(config, InitialList::Unpaged, ListSemantic::Any).await?,
+            Kind::KubeList => kube_list(config, rest).await?,
+            Kind::KubeReflectorPaged => kube_reflector(config, watcher::Config::default(), rest).await?,
+            Kind::KubeReflectorStream => {
+                kube_reflector(config, watcher::Config::default().streaming_lists(), rest).await?
+            }
+            Kind::InformerUnpaged => informer(config, InitialList::Unpaged, ListSemantic::Any, rest).await?,
             // Resource version 0 would make a stock server ignore the limit.
-            Kind::InformerPaged => informer(config, InitialList::Paged, ListSemantic::MostRecent).await?,
-            Kind::InformerStream => informer(config, InitialList::Stream, ListSemantic::Any).await?,
+            Kind::InformerPaged => informer(config, InitialList::Paged, ListSemantic::MostRecent, rest).await?,
+            Kind::InformerStream => informer(config, InitialList::Stream, ListSemantic::Any, rest).await?,
         };
         println!("{}", serde_json::to_string(&outcome)?);
         std::io::stdin().lock().read_to_end(&mut Vec::new())?;
@@ -66,15 +69,15 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
     })
 }
 
-async fn kube_list(config: kube::Config) -> Result<Outcome, Failure> {
+async fn kube_list(config: kube::Config, rest: Duration) -> Result<Outcome, Failure> {
     let api = Api::<Pod>::all(kube::Client::try_from(config)?);
     let start = Instant::now();
     let pods = api.list(&ListParams::default().match_any()).await?;
     let synced = start.elapsed();
-    finish(synced, synced, checksum_of(&pods.items), None).await
+    finish(synced, synced, checksum_of(&pods.items), None, rest).await
 }
 
-async fn kube_reflector(config: kube::Config, watch: watcher::Config) -> Result<Outcome, Failure> {
+async fn kube_reflector(config: kube::Config, watch: watcher::Config, rest: Duration) -> Result<Outcome, Failure> {
     let api = Api::<Pod>::all(kube::Client::try_from(config)?);
     let (reader, writer) = reflector::store();
     let start = Instant::now();
@@ -92,12 +95,17 @@ async fn kube_reflector(config: kube::Config, watch: watcher::Config) -> Result<
     for pod in reader.state() {
         add(&mut checksum, &pod);
     }
-    let rest = finish(first.unwrap_or(synced), synced, checksum, None);
+    let outcome = finish(first.unwrap_or(synced), synced, checksum, None, rest);
     // The stream is polled on, as a program would, while it rests.
-    tokio::select! { outcome = rest => outcome, () = async { while stream.next().await.is_some() {} } => Err("kube's watcher ended".into()) }
+    tokio::select! { outcome = outcome => outcome, () = async { while stream.next().await.is_some() {} } => Err("kube's watcher ended".into()) }
 }
 
-async fn informer(config: kube::Config, initial: InitialList, semantic: ListSemantic) -> Result<Outcome, Failure> {
+async fn informer(
+    config: kube::Config,
+    initial: InitialList,
+    semantic: ListSemantic,
+    rest: Duration,
+) -> Result<Outcome, Failure> {
     let cluster = Cluster::try_from(config)?;
     let start = Instant::now();
     let pods = cluster.informer::<Pod>().initial_list(initial).list_semantic(semantic).start()?;
@@ -109,7 +117,7 @@ async fn informer(config: kube::Config, initial: InitialList, semantic: ListSema
         stored += pod.json().len();
     }
     let first = pods.stats().first_object_after.unwrap_or(synced);
-    let outcome = finish(first, synced, checksum, Some(stored)).await?;
+    let outcome = finish(first, synced, checksum, Some(stored), rest).await?;
     drop(pods);
     Ok(outcome)
 }
@@ -132,8 +140,9 @@ async fn finish(
     synced: Duration,
     checksum: Checksum,
     stored_bytes: Option<usize>,
+    rest: Duration,
 ) -> Result<Outcome, Failure> {
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(rest).await;
     let usage = memory::usage(std::process::id())?;
     Ok(Outcome {
         checksum,

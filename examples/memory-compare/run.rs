@@ -18,8 +18,14 @@ use crate::{
     report,
 };
 
-/// How long the server rests before its idle size is taken, and after a run.
-const REST: Duration = Duration::from_millis(1500);
+/// How long the server rests before its idle size is taken.
+const REST: Duration = Duration::from_secs(1);
+
+/// How long it rests after a run: it looks once a second whether there is memory to give back.
+const REST_AFTER: Duration = Duration::from_millis(2500);
+
+/// How long a client rests before its resident size is taken, where that is what the run is for.
+const CLIENT_REST: Duration = Duration::from_secs(2);
 
 /// One line of the server table.
 pub(crate) struct ServerRow {
@@ -88,7 +94,7 @@ fn server_run(options: &Options, mode: Mode, clients: usize) -> Result<ServerRow
             format!("--slow-rate={}", options.slow_rate_mib << 20),
         ],
     )?;
-    let mut measured = server.measured(mode.client())?;
+    let mut measured = server.measured(mode.client(), Duration::ZERO)?;
     let idle = server.rest()?;
     fleet.go()?;
     measured.go()?;
@@ -110,7 +116,7 @@ fn server_run(options: &Options, mode: Mode, clients: usize) -> Result<ServerRow
 fn client_run(options: &Options, kind: Kind) -> Result<ClientRow, Failure> {
     let server = Server::start(options, Mode::StreamedList)?;
     let truth = server.truth()?;
-    let mut measured = server.measured(kind)?;
+    let mut measured = server.measured(kind, CLIENT_REST)?;
     measured.go()?;
     let outcome: client::Outcome = measured.outcome()?;
     truth.agrees(&kind.to_string(), outcome.checksum)?;
@@ -153,8 +159,15 @@ impl Server {
         Ok(Self { address: address.to_owned(), process })
     }
 
-    fn measured(&self, kind: Kind) -> Result<Part, Failure> {
-        Part::start("client", &[format!("--address={}", self.address), format!("--kind={}", value_name(&kind))])
+    fn measured(&self, kind: Kind, rest: Duration) -> Result<Part, Failure> {
+        Part::start(
+            "client",
+            &[
+                format!("--address={}", self.address),
+                format!("--kind={}", value_name(&kind)),
+                format!("--rest-ms={}", rest.as_millis()),
+            ],
+        )
     }
 
     fn truth(&self) -> Result<Truth, Failure> {
@@ -192,7 +205,7 @@ impl Server {
     }
 
     fn rest_after(&self) -> std::io::Result<usize> {
-        std::thread::sleep(REST * 2);
+        std::thread::sleep(REST_AFTER);
         Ok(self.usage()?.resident)
     }
 }
