@@ -17,7 +17,7 @@ use crate::{
     event::{Event, EventKind},
     filter::Filter,
     interest::{Parked, Place},
-    limits::{EVENTS_PER_LOCK, LOOKED_AT_PER_STEP},
+    limits::{EVENTS_PER_LOCK, EVENTS_READ_FIRST, LOOKED_AT_PER_STEP},
     page::Walk,
     reader::Snapshot,
     slices::{Budget, Slices},
@@ -161,8 +161,8 @@ impl Cursor {
         let state = self.shared.state.read();
         match state.log(&self.scope) {
             Some(_) | None if self.epoch.ended() => Step::EpochEnded,
-            Some(log) if log.lost() <= self.position => Step::InitialDone(self.position),
-            // What is told is where a watch of anything could resume.
+            // The window, not the bucket: who resumes may find its bucket gone and has only the window then.
+            Some(_) if state.window.log.lost() <= self.position => Step::InitialDone(self.position),
             Some(_) | None => Step::Expired(Expired { asked: self.position, oldest: state.window.log.lost() }),
         }
     }
@@ -171,12 +171,14 @@ impl Cursor {
         let before = out.bytes();
         let mut looked = 0;
         let mut batch = [const { None }; EVENTS_PER_LOCK];
+        let mut wanted = EVENTS_READ_FIRST;
         while looked < LOOKED_AT_PER_STEP {
             if out.reached(budget) {
                 return Step::Sent;
             }
-            // What goes beyond the budget would be read again.
-            let room = (budget.slices - out.len()).min(EVENTS_PER_LOCK);
+            // What goes beyond the budget is read again: few large events fill it, many that do not match never do.
+            let room = (budget.slices - out.len()).min(wanted);
+            wanted = EVENTS_PER_LOCK.min(wanted * 2);
             let sent = out.bytes() != before;
             match self.read(&mut batch[..room], if sent { None } else { cx.as_deref_mut() }) {
                 Read::Events => {}

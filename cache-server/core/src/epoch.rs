@@ -78,10 +78,13 @@ impl Epoch {
         }
     }
 
-    /// The oldest position that somebody still needs at `now`.
+    /// The oldest position that somebody still needs at `now`. Cost: O(log n), for it is asked for every evicted event:
+    /// held positions whose time is over go when they are the oldest.
     pub(crate) fn oldest_needed(&self, now: Time) -> Option<u64> {
         let needs = &mut *self.needs.lock();
-        needs.held.retain(|_, until| now < *until);
+        while let Some(first) = needs.held.first_entry().filter(|first| *first.get() <= now) {
+            first.remove();
+        }
         let open = needs.open.first_key_value().map(|(&position, _)| position);
         let held = needs.held.first_key_value().map(|(&position, _)| position);
         open.into_iter().chain(held).min()
