@@ -144,7 +144,8 @@ impl Embedded {
     /// The revision now, when every reader of the type was told of it.
     fn told(&self, ty: &str) -> Result<u64, u64> {
         let store = &*self.store.lock();
-        let behind = |queue: &Queue| queue.unclaimed.is_none() && queue.told < store.revision;
+        // One that nobody claimed yet counts as well: its reader is about to, and would otherwise wait for ever.
+        let behind = |queue: &Queue| queue.told < store.revision;
         let all = store.types.get(ty).is_none_or(|kept| !kept.queues.iter().any(behind));
         if all { Ok(store.revision) } else { Err(store.revision) }
     }

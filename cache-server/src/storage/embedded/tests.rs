@@ -88,6 +88,16 @@ async fn progress_is_told_to_who_is_behind_and_only_then() {
 }
 
 #[tokio::test]
+async fn progress_promised_between_listing_and_watch_is_told_to_the_watch() {
+    let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
+    let from = list(&store, &maps).await.0;
+    store.write(put(&pods, "p", Expect::Absent, 1)).await.expect("absent");
+    assert_eq!(store.progress(&maps).await.expect("embedded"), 11);
+    let mut changes = store.watch(&maps, from).await.expect("just listed");
+    assert!(matches!(poll!(changes.next()), Poll::Ready(Some(Ok(Change::Progress(11))))), "promised");
+}
+
+#[tokio::test]
 async fn a_watch_needs_the_listing_it_follows() {
     let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
     assert!(store.watch(&maps, 10).await.is_err(), "nobody listed");
