@@ -233,12 +233,13 @@ impl Writer {
 
     /// Ends the cache: watches end cleanly, waits fail. Reads of what is there still work.
     pub fn close(&mut self) {
+        // First, so that a watch that finds its history over can tell why.
+        self.shared.waiting.close();
         {
             let state = &mut *self.shared.state.write();
             state.epoch.end();
             self.touched.extend(state.buckets.everybody());
         }
-        self.shared.waiting.close();
         self.shared.interest.touch(&mut self.touched);
         self.shared.interest.close();
     }

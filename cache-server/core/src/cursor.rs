@@ -47,7 +47,8 @@ pub enum Step {
     Wait,
     /// The cursor fell behind the window, or its snapshot was cut: end the stream without another word.
     Expired(Expired),
-    /// The history ended: the storage was listed again or the server shuts down. End the stream cleanly.
+    /// The history ended: the storage was listed again or the cache was closed, see [`Cursor::is_closed`]. End the stream
+    /// cleanly.
     EpochEnded,
 }
 
@@ -259,6 +260,13 @@ impl Cursor {
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Whether the cache takes nothing in any more, which is the other reason for [`Step::EpochEnded`]: there is nothing
+    /// to come back for.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.waiting.is_closed()
     }
 
     /// Whether the initial state is still being sent.

@@ -52,6 +52,10 @@ impl Waiting {
         ready.into_values().for_each(Waker::wake);
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.readers.lock().closed
+    }
+
     pub(crate) fn close(&self) {
         let all = {
             let readers = &mut *self.readers.lock();

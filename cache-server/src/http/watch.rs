@@ -47,6 +47,9 @@ const WINDOW_LOOKS: Duration = Duration::from_secs(20);
 /// How soon a bookmark is tried again that could not be told.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How long the ends of watches are spread when the storage was listed again: their clients return over that time.
+const ENDS_SPREAD: Duration = Duration::from_secs(10);
+
 /// Steps of the cursor in one turn, whether they find something or not. Bounds the time it holds a worker.
 const STEPS_MAX: usize = 4;
 
@@ -189,6 +192,8 @@ pub(super) struct Watch {
     /// Whether the end of the initial state is still to be told.
     end_bookmark: bool,
     deadline: Instant,
+    /// Whether the history is over and only the deadline is waited for.
+    ending: bool,
     /// The earlier of the next look at bookmarks and the deadline.
     timer: Pin<Box<Sleep>>,
     watching: Watching,
@@ -216,7 +221,7 @@ impl Watch {
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        Self { ty, cursor: Some(cursor), bookmarks, end_bookmark, deadline, timer, watching }
+        Self { ty, cursor: Some(cursor), bookmarks, end_bookmark, deadline, ending: false, timer, watching }
     }
 
     /// Whether everything was said.
@@ -259,6 +264,7 @@ impl Watch {
                     }
                 }
                 Step::Wait => turn = Turn::Waiting,
+                Step::EpochEnded if !cursor.is_closed() => turn = self.end_soon(out, cx),
                 Step::Expired(_) | Step::EpochEnded => turn = Turn::Over,
             }
             if turn != Turn::More || out.reached(BATCH) {
@@ -268,6 +274,17 @@ impl Watch {
         self.cursor = Some(cursor);
         self.watching.sent(lines(out) - bookmarks);
         turn
+    }
+
+    /// The storage was listed again. Nothing more is sent, and the stream ends at a time of its own.
+    fn end_soon(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
+        if !self.ending {
+            self.ending = true;
+            self.bookmarks = None;
+            self.deadline = self.deadline.min(Instant::now() + ENDS_SPREAD.mul_f64(fastrand::f64()));
+            self.on_timer(out, cx);
+        }
+        Turn::Waiting
     }
 
     fn on_timer(&mut self, out: &mut Slices, cx: &mut Context<'_>) {

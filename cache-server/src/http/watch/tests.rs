@@ -283,6 +283,38 @@ async fn a_server_that_stops_ends_its_watches_cleanly() {
     assert_eq!(stream.next().await, None);
 }
 
+/// Goal: clients do not all return at once, and a server that stops waits for nobody. Method: a cache of our own whose
+/// storage is listed again, then one that is closed.
+#[tokio::test(start_paused = true)]
+async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
+    let app = App::new(Config::default());
+    let ty = app.registry.find("", "v1", "configmaps").expect("a built-in type");
+    for closed in [false, true] {
+        let (mut writer, _waking, reader) = watch_cache::cache(Arc::clone(&ty.schema), Default::default());
+        writer.reset(Default::default(), 5, app.caches.now());
+        let begun = Instant::now();
+        let watches = (0..200).map(|_| {
+            let cursor = reader.cursor(Start::After(5), watch_cache::Filter::all()).expect("the head");
+            let deadline = begun + Duration::from_secs(3_600);
+            let watching = app.metrics.watch(ty.id());
+            Body::watch(Watch::new(Arc::clone(&ty), cursor, None, false, deadline, watching))
+        });
+        let watches: Vec<_> = watches.collect();
+        if closed {
+            writer.close();
+        } else {
+            writer.reset(Default::default(), 9, app.caches.now());
+        }
+        let ends = watches.into_iter().map(|mut watch| async move {
+            assert!(watch.frame().await.is_none(), "nothing is sent");
+            begun.elapsed().as_secs()
+        });
+        let seconds: std::collections::BTreeSet<u64> = futures::future::join_all(ends).await.into_iter().collect();
+        let expected: Vec<u64> = if closed { vec![0] } else { (0..10).collect() };
+        assert_eq!(seconds.into_iter().collect::<Vec<_>>(), expected, "closed: {closed}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn watches_are_counted_while_they_are_open() {
     let (server, ..) = two().await;
