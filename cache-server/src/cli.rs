@@ -1,27 +1,19 @@
-//! The command line: arguments and environment become a `Config` here and nowhere else.
+//! The command line: arguments and environment become settings here and nowhere else.
 //!
 //! INVARIANT: whatever is wrong with them, or with what they name, is one line on stderr and exit code 2, before
-//! anything is served.
+//! anything is served or sent. What fails later is one line and exit code 1.
 
+mod client;
+mod serve;
 mod units;
 
 use std::{
     ffi::OsString,
     io::{self, Write as _},
-    net::SocketAddr,
-    path::PathBuf,
     process::ExitCode,
-    time::Duration,
 };
 
-use clap::{Args, Parser, Subcommand, error::ErrorKind};
-use tracing_subscriber::EnvFilter;
-
-use crate::{
-    Server,
-    config::{Config, ListEncoding},
-    populate::Spec,
-};
+use clap::{Parser, Subcommand, error::ErrorKind};
 
 /// A streaming watch cache that speaks the Kubernetes list/watch API.
 #[derive(Debug, Parser)]
@@ -34,109 +26,18 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the API until SIGTERM or SIGINT.
-    Serve(Box<Serve>),
-}
-
-/// Each flag also reads the environment variable shown with it.
-#[derive(Debug, Args)]
-struct Serve {
-    /// Address and port to listen on. Port 0 picks a free one. Loopback only, because there is no authentication.
-    #[arg(long, env = "CACHE_SERVER_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
-    listen: SocketAddr,
-
-    /// Where the objects are kept. embedded: in memory, gone with the process.
-    #[arg(long, env = "CACHE_SERVER_STORAGE", value_name = "KIND", default_value = "embedded", value_parser = storage)]
-    storage: StorageKind,
-
-    /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start. May be repeated.
-    #[arg(long, env = "CACHE_SERVER_LOAD", value_name = "PATH")]
-    load: Vec<PathBuf>,
-
-    /// Synthetic objects created at start; what is left out is 7130 pods, 80 nodes, 40 namespaces, seed 1.
-    #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
-    populate: Option<Spec>,
-
-    /// How LIST answers are made: item by item with constant memory, or whole in memory first, for comparison.
-    #[arg(long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming")]
-    list_encoding: ListEncoding,
-
-    /// Memory for recent events, per resource type: bytes, or with KiB, MiB, GiB.
-    #[arg(long, env = "CACHE_SERVER_WINDOW_BYTES", value_name = "SIZE", default_value = "64MiB", value_parser = positive_size)]
-    window_bytes: usize,
-
-    /// Age at which recent events are dropped even when there is room: with ms, s, m, h.
-    #[arg(long, env = "CACHE_SERVER_WINDOW_AGE", value_name = "TIME", default_value = "5m", value_parser = positive_duration)]
-    window_age: Duration,
-
-    /// Pause between bookmarks on a quiet watch: with ms, s, m, h.
-    #[arg(long, env = "CACHE_SERVER_BOOKMARK_INTERVAL", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
-    bookmark_interval: Duration,
-
-    /// Revision to start at, for tests. Left out: unix seconds times 2^20, so that positions of an earlier run are
-    /// refused.
-    #[arg(long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 62))]
-    first_revision: Option<u64>,
-
-    /// How long open requests may take to end after SIGTERM: with ms, s, m, h.
-    #[arg(long, env = "CACHE_SERVER_GRACE", value_name = "TIME", default_value = "10s", value_parser = units::duration)]
-    grace: Duration,
-
-    /// What to log on stderr: error, warn, info, debug, trace, or a filter such as cache_server=debug.
-    #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value = "warn", value_parser = log_filter)]
-    log: String,
-}
-
-/// The storages that exist.
-#[derive(Clone, Copy, Debug)]
-enum StorageKind {
-    Embedded,
-}
-
-fn storage(text: &str) -> Result<StorageKind, String> {
-    match text {
-        "embedded" => Ok(StorageKind::Embedded),
-        "etcd" | "upstream" => Err("this version supports embedded only".to_owned()),
-        _ => Err("not a storage; supported is embedded".to_owned()),
-    }
-}
-
-fn positive_size(text: &str) -> Result<usize, String> {
-    units::size(text).and_then(|bytes| if bytes == 0 { Err("must be more than 0".to_owned()) } else { Ok(bytes) })
-}
-
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    let positive = |time: Duration| if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) };
-    units::duration(text).and_then(positive)
-}
-
-fn log_filter(text: &str) -> Result<String, String> {
-    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
-}
-
-impl From<Serve> for Config {
-    fn from(serve: Serve) -> Self {
-        // The only one there is; a second makes this a choice.
-        let StorageKind::Embedded = serve.storage;
-        let mut config = Self {
-            listen: serve.listen,
-            list_encoding: serve.list_encoding,
-            first_revision: serve.first_revision,
-            bookmark_interval: serve.bookmark_interval,
-            grace: serve.grace,
-            load: serve.load,
-            populate: serve.populate,
-            ..Self::default()
-        };
-        config.limits.window_bytes_max = serve.window_bytes;
-        config.limits.snapshot_bytes_max = config.limits.snapshot_bytes_max.max(2 * serve.window_bytes);
-        config.limits.window_bytes_total_max = config.limits.window_bytes_total_max.max(4 * serve.window_bytes);
-        config.limits.window_age_max = serve.window_age;
-        config
-    }
+    Serve(Box<serve::Serve>),
+    /// Create synthetic objects in a running server, as serve --populate does at start.
+    Populate(client::Populate),
+    /// Update, create and delete pods of a running server at a steady rate, then print a summary.
+    Churn(client::Churn),
 }
 
 /// Exit code for arguments that cannot be used, and for what they name.
 const BAD_INPUT: u8 = 2;
+
+/// Exit code for what was begun and failed.
+const FAILED: u8 = 1;
 
 /// Runs the program with the process's own arguments.
 #[must_use]
@@ -144,13 +45,24 @@ pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// Runs the program with these arguments; the first is the program's name. Returns when it is told to stop.
+/// Runs the program with these arguments; the first is the program's name. Returns when it is done or told to stop.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
-    match Arguments::try_parse_from(arguments) {
-        Ok(Arguments { command: Command::Serve(serve) }) => run_serve(*serve),
-        Err(error) => explain(&error),
-    }
+    let command = match Arguments::try_parse_from(arguments) {
+        Ok(Arguments { command }) => command,
+        Err(error) => return explain(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail_input(&format!("cannot start: {error}")),
+    };
+    runtime.block_on(async {
+        match command {
+            Command::Serve(serve) => serve::run(*serve).await,
+            Command::Populate(populate) => client::populate(&populate).await,
+            Command::Churn(churn) => client::churn(&churn).await,
+        }
+    })
 }
 
 /// Help and version go to stdout as they are; everything else is one line.
@@ -161,45 +73,21 @@ fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
-        return fail("say what to do: serve; --help tells more");
+        return fail_input("say what to do: serve, populate or churn; --help tells more");
     }
     // clap says what is wrong first, then a hint and the usage after an empty line.
     let first = text.split("\n\n").next().unwrap_or(&text);
     let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
-    fail(line.strip_prefix("error: ").unwrap_or(&line))
+    fail_input(line.strip_prefix("error: ").unwrap_or(&line))
 }
 
-fn fail(line: &str) -> ExitCode {
+fn fail_input(line: &str) -> ExitCode {
+    fail(BAD_INPUT, line)
+}
+
+fn fail(code: u8, line: &str) -> ExitCode {
     let _ = writeln!(io::stderr(), "error: {line}");
-    ExitCode::from(BAD_INPUT)
-}
-
-fn run_serve(serve: Serve) -> ExitCode {
-    // A second server in one process keeps the first one's log.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&serve.log))
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .try_init();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start: {error}")),
-    };
-    runtime.block_on(async {
-        let stop = match stop_signal() {
-            Ok(stop) => stop,
-            Err(error) => return fail(&format!("cannot listen for signals: {error}")),
-        };
-        let server = match Server::bind(serve.into()).await {
-            Ok(server) => server,
-            Err(error) => return fail(&error.to_string()),
-        };
-        // Whoever started us may not read; that is no reason to stop.
-        let mut stdout = io::stdout();
-        let _ = writeln!(stdout, "listening on http://{}", server.local_addr()).and_then(|()| stdout.flush());
-        server.serve(stop).await;
-        ExitCode::SUCCESS
-    })
+    ExitCode::from(code)
 }
 
 /// Resolves at the first SIGTERM or SIGINT. From this call on neither ends the process by itself.
@@ -218,63 +106,27 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
 mod tests {
     use super::*;
 
-    fn parse(arguments: &[&str]) -> Result<Config, clap::Error> {
-        let arguments = ["cache-server", "serve"].iter().chain(arguments);
-        Arguments::try_parse_from(arguments).map(|Arguments { command: Command::Serve(serve) }| (*serve).into())
-    }
-
     #[test]
     fn the_arguments_are_well_formed() {
         <Arguments as clap::CommandFactory>::command().debug_assert();
     }
 
+    /// Goal: `--help` is enough to use every flag. Method: each says its unit or default or that it must be there.
     #[test]
-    fn without_flags_the_settings_are_the_defaults() {
-        let (parsed, usual) = (parse(&[]).unwrap(), Config::default());
-        assert_eq!(format!("{parsed:?}"), format!("{usual:?}"));
-    }
-
-    #[test]
-    fn flags_become_settings() {
-        let config = parse(&[
-            "--listen=[::1]:0",
-            "--populate=pods=10,nodes=2",
-            "--list-encoding=buffered",
-            "--window-bytes=256MiB",
-            "--window-age=1h30m",
-            "--first-revision=100",
-            "--load=a.yaml",
-            "--load=folder",
-            "--grace=0s",
-        ])
-        .unwrap();
-        assert_eq!(config.listen.to_string(), "[::1]:0");
-        assert_eq!(config.populate, Some(Spec { pods: 10, nodes: 2, ..Spec::default() }));
-        assert_eq!(config.list_encoding, ListEncoding::Buffered);
-        assert_eq!(config.limits.window_bytes_max, 256 << 20);
-        assert!(config.limits.snapshot_bytes_max >= 512 << 20 && config.limits.window_bytes_total_max >= 1 << 30);
-        assert_eq!(config.limits.window_age_max, Duration::from_secs(5_400));
-        assert_eq!((config.first_revision, config.grace), (Some(100), Duration::ZERO));
-        assert_eq!(config.load, [PathBuf::from("a.yaml"), PathBuf::from("folder")]);
-    }
-
-    #[test]
-    fn bad_values_are_refused() {
-        for flag in [
-            "--listen=nowhere",
-            "--storage=etcd",
-            "--storage=tape",
-            "--populate=cats=1",
-            "--list-encoding=fast",
-            "--window-bytes=0",
-            "--window-bytes=lots",
-            "--window-age=5",
-            "--first-revision=0",
-            "--first-revision=-1",
-            "--log=cache_server=loud",
-            "--unknown",
-        ] {
-            assert!(parse(&[flag]).is_err(), "{flag}");
+    fn every_flag_says_what_it_needs() {
+        let mut command = <Arguments as clap::CommandFactory>::command();
+        command.build();
+        for subcommand in command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help") {
+            for argument in subcommand.get_arguments().filter(|argument| argument.get_id() != "help") {
+                let (id, help) = (argument.get_id(), argument.get_help().map(ToString::to_string).unwrap_or_default());
+                let name = format!("{} {id}", subcommand.get_name());
+                assert!(!help.is_empty(), "{name} has no help");
+                assert!(argument.get_env().is_some(), "{name} reads no environment variable");
+                let told = argument.is_required_set()
+                    || !argument.get_default_values().is_empty()
+                    || ["left out", "may be repeated", "default"].iter().any(|word| help.to_lowercase().contains(word));
+                assert!(told, "{name} says no default: {help}");
+            }
         }
     }
 }

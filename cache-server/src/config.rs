@@ -23,6 +23,9 @@ pub struct Config {
     pub limits: watch_cache::Limits,
     /// Pause between bookmarks on a quiet watch. Default 60 s. Shorter costs one line per watch each time.
     pub bookmark_interval: Duration,
+    /// Bytes of one connection that the kernel holds and has not sent, above which its socket counts as full. Default
+    /// [`limits::SOCKET_UNSENT_BYTES`]. More is memory for each client that reads slowly. Linux alone has it.
+    pub unsent_bytes: u32,
     /// How long open connections may take to end at shutdown. Default 10 s.
     pub grace: Duration,
     /// Connections open at once. Default [`limits::CONNECTIONS_MAX`].
@@ -51,6 +54,7 @@ impl Default for Config {
             first_revision: None,
             limits: watch_cache::Limits::default(),
             bookmark_interval: Duration::from_secs(60),
+            unsent_bytes: limits::SOCKET_UNSENT_BYTES,
             grace: limits::GRACE,
             connections_max: limits::CONNECTIONS_MAX,
             load: Vec::new(),

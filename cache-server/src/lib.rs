@@ -14,6 +14,8 @@ pub mod registry;
 pub mod storage;
 
 mod allocator;
+mod churn;
+mod client;
 mod load;
 mod serve;
 

@@ -67,6 +67,30 @@ pub const POPULATE_BATCH: usize = 64;
 /// Batches of generated objects that wait to be stored. Memory: some 300 KiB each.
 pub const POPULATE_BATCHES: usize = 2;
 
+/// Connections that `populate` and `churn` open to a server, each with one request at a time.
+pub const CLIENT_CONNECTIONS: usize = 16;
+
+/// How long a connection to a server may take to be there.
+pub const CLIENT_CONNECT_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a whole answer may take, its connection included.
+pub const CLIENT_ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+/// Bytes of one answer that `populate` and `churn` read. A page of ordinary pods has some 3 MiB.
+pub const CLIENT_ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Characters of a server's message that are shown.
+pub const CLIENT_MESSAGE_CHARS_MAX: usize = 500;
+
+/// Pods that `churn` lists at a time.
+pub const CHURN_PAGE: usize = 500;
+
+/// Writes that `churn` makes at most, in the unit of its rate.
+pub const CHURN_RATE_MAX: u32 = 100_000;
+
+/// How long `churn` waits for the last answers once it is told to stop.
+pub const CHURN_DRAIN: Duration = Duration::from_secs(2);
+
 /// Memory that must have come and gone before the allocator is asked to give it back, in bytes. Trimming walks the
 /// heap, so it is not done for less.
 pub const TRIM_BYTES: u64 = 4 << 20;

@@ -86,7 +86,7 @@ impl Server {
             return Err(StartError::NotLoopback(address));
         }
         let failed = |source| StartError::Listen { address, source };
-        let socket = socket(address).map_err(failed)?;
+        let socket = socket(address, config.unsent_bytes).map_err(failed)?;
         let app = Arc::new(App::new(config));
         load::into_storage(&app, &app.config.load).await?;
         if let Some(spec) = &app.config.populate {
@@ -146,7 +146,7 @@ impl Server {
 }
 
 /// A socket that has its address but takes no connections yet. What is accepted later inherits its options.
-fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
+fn socket(address: SocketAddr, unsent_bytes: u32) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A server that restarts gets its port back at once; a port that is in use is still an error.
     socket.set_reuseaddr(true)?;
@@ -154,9 +154,11 @@ fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
     #[cfg(target_os = "linux")]
     {
         let options = socket2::SockRef::from(&socket);
-        options.set_tcp_notsent_lowat(limits::SOCKET_UNSENT_BYTES)?;
+        options.set_tcp_notsent_lowat(unsent_bytes)?;
         options.set_tcp_user_timeout(Some(limits::SOCKET_STUCK))?;
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = unsent_bytes;
     socket.bind(address)?;
     Ok(socket)
 }

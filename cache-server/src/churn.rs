@@ -1,0 +1,352 @@
+//! Load for a running server: pods are patched, created and deleted at a steady rate.
+//!
+//! INVARIANT: every write that succeeds is exactly one event of a watch on pods, and one of the summary's counts.
+//! INVARIANT: a pod has at most one write open, so writes of ours never conflict. INVARIANT: after a stall what was not
+//! sent is not made up for: at most one [`TICK`]'s worth goes out at once.
+
+mod latency;
+mod pods;
+
+use std::{
+    fmt,
+    pin::pin,
+    str::FromStr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use self::{
+    latency::Latencies,
+    pods::{Pods, Write},
+};
+use crate::{
+    client::{ClientError, Connection, ServerUrl},
+    limits::{CHURN_DRAIN, CHURN_RATE_MAX, CLIENT_CONNECTIONS},
+};
+
+/// What to do, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// To whom.
+    pub(crate) server: ServerUrl,
+    /// How fast.
+    pub(crate) rate: Rate,
+    /// For how long; `None` is until told to stop.
+    pub(crate) duration: Option<Duration>,
+    /// Same seed and same pods: the same writes, as far as answers come in the same order.
+    pub(crate) seed: u64,
+}
+
+/// Writes in a time. Text form: `100/s`, `30/m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    count: u32,
+    unit: Unit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Second,
+    Minute,
+}
+
+/// A rate that cannot be used: one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a rate from 1/m to {CHURN_RATE_MAX}/s; for example 100/s")]
+pub(crate) struct RateError;
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let (count, unit) = text.split_once('/').ok_or(RateError)?;
+        let unit = match unit {
+            "s" => Unit::Second,
+            "m" => Unit::Minute,
+            _ => return Err(RateError),
+        };
+        let count = count.parse().ok().filter(|count| (1..=CHURN_RATE_MAX).contains(count)).ok_or(RateError)?;
+        Ok(Self { count, unit })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.unit {
+            Unit::Second => 's',
+            Unit::Minute => 'm',
+        };
+        write!(f, "{}/{unit}", self.count)
+    }
+}
+
+impl Rate {
+    /// Between two writes.
+    fn pause(self) -> Duration {
+        let unit = match self.unit {
+            Unit::Second => Duration::from_secs(1),
+            Unit::Minute => Duration::from_secs(60),
+        };
+        unit / self.count
+    }
+}
+
+/// Shortest time between two turns. A turn of a high rate is several writes, because timers count in milliseconds.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Spreads writes over time: earns them tick by tick, and keeps no more than a tick's worth.
+struct Pace {
+    /// Between two writes.
+    pause: Duration,
+    earned: Duration,
+}
+
+impl Pace {
+    fn new(rate: Rate) -> Self {
+        Self { pause: rate.pause(), earned: Duration::ZERO }
+    }
+
+    /// Between two calls of [`Self::earn`].
+    fn tick(&self) -> Duration {
+        self.pause.max(TICK)
+    }
+
+    fn earn(&mut self) {
+        let tick = self.tick();
+        // What is left is kept up to a part of a write, so that rates which divide no tick come out right.
+        let left = self.earned.min(self.pause.saturating_sub(Duration::from_nanos(1)));
+        self.earned = left + tick;
+    }
+
+    const fn is_due(&self) -> bool {
+        self.earned.as_nanos() >= self.pause.as_nanos()
+    }
+
+    fn spend(&mut self) {
+        self.earned -= self.pause;
+    }
+}
+
+/// What was done, in one line.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    updated: u64,
+    created: u64,
+    deleted: u64,
+    failed: u64,
+    first_failure: Option<String>,
+    rate: Rate,
+    took: Duration,
+    latencies: Latencies,
+}
+
+impl Summary {
+    fn new(rate: Rate) -> Self {
+        let (took, latencies) = (Duration::ZERO, Latencies::new());
+        Self { updated: 0, created: 0, deleted: 0, failed: 0, first_failure: None, rate, took, latencies }
+    }
+
+    fn failed(&mut self, count: u64, why: impl fmt::Display) {
+        if count > 0 {
+            self.failed += count;
+            self.first_failure.get_or_insert_with(|| why.to_string());
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { updated, created, deleted, failed, first_failure, rate, took, latencies } = self;
+        #[allow(clippy::cast_precision_loss, reason = "shown with one digit")]
+        let done = (updated + created + deleted) as f64;
+        let seconds = took.as_secs_f64();
+        let achieved = if seconds > 0.0 { done / seconds } else { 0.0 };
+        let millis = |percent| latencies.percentile(percent).as_secs_f64() * 1e3;
+        write!(
+            f,
+            "updated {updated}, created {created}, deleted {deleted}, failed {failed} in {seconds:.1} s: \
+             {achieved:.1}/s of {rate}, p50 {:.2} ms, p99 {:.2} ms",
+            millis(50),
+            millis(99)
+        )?;
+        match first_failure {
+            Some(why) => write!(f, "; first failure: {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes by `plan` until its time is over or `stop` resolves. Failed writes are counted, and nothing is tried twice.
+///
+/// # Errors
+/// The pods cannot be listed; nothing was written.
+pub(crate) async fn run(plan: &Plan, stop: impl Future<Output = ()>) -> Result<Summary, ClientError> {
+    let mut stop = pin!(stop);
+    let mut idle: Vec<Connection> = (0..CLIENT_CONNECTIONS).map(|_| Connection::new(plan.server.clone())).collect();
+    let mut pods = Pods::new(plan.seed, run_mark());
+    tokio::select! {
+        listed = pods.list(&mut idle[0]) => listed?,
+        () = &mut stop => return Ok(Summary::new(plan.rate)),
+    }
+    let mut churn = Churn { pods, summary: Summary::new(plan.rate) };
+    let mut pace = Pace::new(plan.rate);
+    let mut ticks = interval(pace.tick());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut over = pin!(async {
+        match plan.duration {
+            Some(duration) => sleep(duration).await,
+            None => std::future::pending().await,
+        }
+    });
+    let mut open = FuturesUnordered::new();
+    let begun = Instant::now();
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            () = &mut over => break,
+            Some(done) = open.next() => idle.push(churn.settle(done)),
+            _ = ticks.tick() => pace.earn(),
+        }
+        while pace.is_due()
+            && let Some(connection) = idle.pop()
+        {
+            pace.spend();
+            open.push(send(connection, churn.pods.next_write()));
+        }
+    }
+    let drained = async {
+        while let Some(done) = open.next().await {
+            churn.settle(done);
+        }
+    };
+    let _ = timeout(CHURN_DRAIN, drained).await;
+    churn.summary.took = begun.elapsed();
+    churn.summary.failed(open.len() as u64, format!("no answer within {} s after the end", CHURN_DRAIN.as_secs()));
+    Ok(churn.summary)
+}
+
+/// Differs from run to run, so that a patch never repeats what an earlier run wrote, which would change nothing.
+fn run_mark() -> String {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis().to_string()
+}
+
+struct Churn {
+    pods: Pods,
+    summary: Summary,
+}
+
+/// A write with its answer.
+struct Done {
+    connection: Connection,
+    write: Write,
+    answer: Result<Bytes, ClientError>,
+    took: Duration,
+}
+
+async fn send(mut connection: Connection, write: Write) -> Done {
+    let begun = Instant::now();
+    let answer = connection.send(write.ask()).await;
+    Done { connection, write, answer, took: begun.elapsed() }
+}
+
+impl Churn {
+    /// Counts a write and gives its pod back.
+    fn settle(&mut self, Done { connection, write, answer, took }: Done) -> Connection {
+        let summary = &mut self.summary;
+        match &answer {
+            Ok(_) => {
+                summary.latencies.add(took);
+                *match write {
+                    Write::Update { .. } => &mut summary.updated,
+                    Write::Create { .. } => &mut summary.created,
+                    Write::Delete { .. } => &mut summary.deleted,
+                } += 1;
+            }
+            Err(error) => summary.failed(1, format_args!("cannot {write}: {error}")),
+        }
+        self.pods.settle(write, &answer);
+        connection
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(text: &str) -> Rate {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn rates_are_counts_in_a_time() {
+        for (text, pause) in
+            [("100/s", Duration::from_millis(10)), ("1/s", Duration::from_secs(1)), ("30/m", Duration::from_secs(2))]
+        {
+            assert_eq!((rate(text).pause(), rate(text).to_string()), (pause, text.to_owned()));
+        }
+        for text in ["", "100", "/s", "0/s", "-1/s", "1.5/s", "100/h", "100/", "100/s/s", "99999999/s", "99999999999/s"]
+        {
+            assert_eq!(text.parse::<Rate>(), Err(RateError), "{text}");
+        }
+    }
+
+    /// Writes of each of `ticks` ticks, when a tick finds room for `room` of them.
+    fn writes(text: &str, ticks: usize, room: usize) -> Vec<usize> {
+        let mut pace = Pace::new(rate(text));
+        let turn = |_| {
+            pace.earn();
+            let mut sent = 0;
+            while pace.is_due() && sent < room {
+                pace.spend();
+                sent += 1;
+            }
+            sent
+        };
+        (0..ticks).map(turn).collect()
+    }
+
+    #[test]
+    fn a_pace_is_steady() {
+        assert_eq!(writes("100/s", 5, 9), [1; 5]);
+        assert_eq!(writes("5/s", 5, 9), [1; 5], "a tick is longer then");
+        assert_eq!(writes("150/s", 6, 9), [1, 2, 1, 2, 1, 2]);
+        for (text, expected) in [("333/s", 333), ("999/s", 999), ("10000/s", 10_000)] {
+            let sent: usize = writes(text, 100, 1_000).iter().sum();
+            assert!((expected - 1..=expected + 1).contains(&sent), "{text}: {sent}");
+        }
+    }
+
+    #[test]
+    fn what_was_missed_is_not_made_up_for() {
+        let mut pace = Pace::new(rate("1000/s"));
+        (0..1_000).for_each(|_| pace.earn());
+        let mut burst = 0;
+        while pace.is_due() {
+            pace.spend();
+            burst += 1;
+        }
+        assert_eq!(burst, 10);
+    }
+
+    #[test]
+    fn a_summary_is_one_line() {
+        let mut summary = Summary::new(rate("100/s"));
+        assert_eq!(
+            summary.to_string(),
+            "updated 0, created 0, deleted 0, failed 0 in 0.0 s: 0.0/s of 100/s, p50 0.00 ms, p99 0.00 ms"
+        );
+        (summary.updated, summary.took) = (150, Duration::from_millis(1_500));
+        summary.latencies.add(Duration::from_micros(1_000));
+        summary.failed(2, "no");
+        summary.failed(1, "never");
+        assert_eq!(
+            summary.to_string(),
+            "updated 150, created 0, deleted 0, failed 3 in 1.5 s: 100.0/s of 100/s, p50 1.02 ms, p99 1.02 ms; first \
+             failure: no"
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! `cache-server serve`: its flags become a `Config`, and a server runs until it is told to stop.
+
+use std::{
+    io::{self, Write as _},
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use tracing_subscriber::EnvFilter;
+
+use super::{fail_input, stop_signal, units};
+use crate::{
+    Server,
+    config::{Config, ListEncoding},
+    populate::Spec,
+};
+
+/// Each flag also reads the environment variable shown with it.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Address and port to listen on. Port 0 picks a free one. Loopback only, because there is no authentication.
+    #[arg(long, env = "CACHE_SERVER_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
+    listen: SocketAddr,
+
+    /// Where the objects are kept. embedded: in memory, gone with the process.
+    #[arg(long, env = "CACHE_SERVER_STORAGE", value_name = "KIND", default_value = "embedded", value_parser = storage)]
+    storage: StorageKind,
+
+    /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start. May be repeated. Left
+    /// out: none.
+    #[arg(long, env = "CACHE_SERVER_LOAD", value_name = "PATH")]
+    load: Vec<PathBuf>,
+
+    /// Synthetic objects created at start; what is left out of it is 7130 pods, 80 nodes, 40 namespaces, seed 1. Left
+    /// out: none.
+    #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
+    populate: Option<Spec>,
+
+    /// How LIST answers are made: item by item with constant memory, or whole in memory first, for comparison.
+    #[arg(long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming")]
+    list_encoding: ListEncoding,
+
+    /// Memory for recent events, per resource type: bytes, or with KiB, MiB, GiB.
+    #[arg(long, env = "CACHE_SERVER_WINDOW_BYTES", value_name = "SIZE", default_value = "64MiB", value_parser = positive_size)]
+    window_bytes: usize,
+
+    /// Age at which recent events are dropped even when there is room: with ms, s, m, h.
+    #[arg(long, env = "CACHE_SERVER_WINDOW_AGE", value_name = "TIME", default_value = "5m", value_parser = positive_duration)]
+    window_age: Duration,
+
+    /// Pause between bookmarks on a quiet watch: with ms, s, m, h.
+    #[arg(long, env = "CACHE_SERVER_BOOKMARK_INTERVAL", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
+    bookmark_interval: Duration,
+
+    /// Revision to start at, for tests. Left out: unix seconds times 2^20, so that positions of an earlier run are
+    /// refused.
+    #[arg(long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 62))]
+    first_revision: Option<u64>,
+
+    /// How long open requests may take to end after SIGTERM: with ms, s, m, h.
+    #[arg(long, env = "CACHE_SERVER_GRACE", value_name = "TIME", default_value = "10s", value_parser = units::duration)]
+    grace: Duration,
+
+    /// Bytes of a connection that the kernel may hold unsent before its client counts as slow: bytes, or with KiB,
+    /// MiB, GiB. Linux only.
+    #[arg(long, env = "CACHE_SERVER_UNSENT_BYTES", value_name = "SIZE", default_value = "16KiB", value_parser = unsent_size)]
+    unsent_bytes: u32,
+
+    /// What to log on stderr: error, warn, info, debug, trace, or a filter such as cache_server=debug.
+    #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value = "warn", value_parser = log_filter)]
+    log: String,
+}
+
+/// The storages that exist.
+#[derive(Clone, Copy, Debug)]
+enum StorageKind {
+    Embedded,
+}
+
+fn storage(text: &str) -> Result<StorageKind, String> {
+    match text {
+        "embedded" => Ok(StorageKind::Embedded),
+        "etcd" | "upstream" => Err("this version supports embedded only".to_owned()),
+        _ => Err("not a storage; supported is embedded".to_owned()),
+    }
+}
+
+fn positive_size(text: &str) -> Result<usize, String> {
+    units::size(text).and_then(|bytes| if bytes == 0 { Err("must be more than 0".to_owned()) } else { Ok(bytes) })
+}
+
+/// What the kernel takes: a positive `int`.
+fn unsent_size(text: &str) -> Result<u32, String> {
+    let fits = |bytes| u32::try_from(bytes).ok().filter(|bytes| i32::try_from(*bytes).is_ok());
+    positive_size(text).and_then(|bytes| fits(bytes).ok_or_else(|| "must be less than 2GiB".to_owned()))
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let positive = |time: Duration| if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) };
+    units::duration(text).and_then(positive)
+}
+
+fn log_filter(text: &str) -> Result<String, String> {
+    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+impl From<Serve> for Config {
+    fn from(serve: Serve) -> Self {
+        // The only one there is; a second makes this a choice.
+        let StorageKind::Embedded = serve.storage;
+        let mut config = Self {
+            listen: serve.listen,
+            list_encoding: serve.list_encoding,
+            first_revision: serve.first_revision,
+            bookmark_interval: serve.bookmark_interval,
+            unsent_bytes: serve.unsent_bytes,
+            grace: serve.grace,
+            load: serve.load,
+            populate: serve.populate,
+            ..Self::default()
+        };
+        config.limits.window_bytes_max = serve.window_bytes;
+        config.limits.snapshot_bytes_max = config.limits.snapshot_bytes_max.max(2 * serve.window_bytes);
+        config.limits.window_bytes_total_max = config.limits.window_bytes_total_max.max(4 * serve.window_bytes);
+        config.limits.window_age_max = serve.window_age;
+        config
+    }
+}
+
+pub(super) async fn run(serve: Serve) -> ExitCode {
+    // A second server in one process keeps the first one's log.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(&serve.log))
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .try_init();
+    let stop = match stop_signal() {
+        Ok(stop) => stop,
+        Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
+    };
+    let server = match Server::bind(serve.into()).await {
+        Ok(server) => server,
+        Err(error) => return fail_input(&error.to_string()),
+    };
+    // Whoever started us may not read; that is no reason to stop.
+    let mut stdout = io::stdout();
+    let _ = writeln!(stdout, "listening on http://{}", server.local_addr()).and_then(|()| stdout.flush());
+    server.serve(stop).await;
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        serve: Serve,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Config, clap::Error> {
+        Flags::try_parse_from(["serve"].iter().chain(arguments)).map(|Flags { serve }| serve.into())
+    }
+
+    #[test]
+    fn without_flags_the_settings_are_the_defaults() {
+        let (parsed, usual) = (parse(&[]).unwrap(), Config::default());
+        assert_eq!(format!("{parsed:?}"), format!("{usual:?}"));
+    }
+
+    #[test]
+    fn flags_become_settings() {
+        let config = parse(&[
+            "--listen=[::1]:0",
+            "--populate=pods=10,nodes=2",
+            "--list-encoding=buffered",
+            "--window-bytes=256MiB",
+            "--window-age=1h30m",
+            "--first-revision=100",
+            "--load=a.yaml",
+            "--load=folder",
+            "--grace=0s",
+            "--unsent-bytes=32KiB",
+        ])
+        .unwrap();
+        assert_eq!(config.listen.to_string(), "[::1]:0");
+        assert_eq!(config.populate, Some(Spec { pods: 10, nodes: 2, ..Spec::default() }));
+        assert_eq!(config.list_encoding, ListEncoding::Buffered);
+        assert_eq!(config.limits.window_bytes_max, 256 << 20);
+        assert!(config.limits.snapshot_bytes_max >= 512 << 20 && config.limits.window_bytes_total_max >= 1 << 30);
+        assert_eq!(config.limits.window_age_max, Duration::from_secs(5_400));
+        assert_eq!((config.first_revision, config.grace), (Some(100), Duration::ZERO));
+        assert_eq!(config.unsent_bytes, 32 << 10);
+        assert_eq!(config.load, [PathBuf::from("a.yaml"), PathBuf::from("folder")]);
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        for flag in [
+            "--listen=nowhere",
+            "--storage=etcd",
+            "--storage=tape",
+            "--populate=cats=1",
+            "--list-encoding=fast",
+            "--window-bytes=0",
+            "--window-bytes=lots",
+            "--window-age=5",
+            "--unsent-bytes=0",
+            "--unsent-bytes=2GiB",
+            "--first-revision=0",
+            "--first-revision=-1",
+            "--log=cache_server=loud",
+            "--unknown",
+        ] {
+            assert!(parse(&[flag]).is_err(), "{flag}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The other end of the wire: what `populate` and `churn` speak to a running server with.
+//!
+//! INVARIANT: a request goes out at most once. It is sent again on a fresh connection only when no byte of it left.
+
+pub(crate) mod populate;
+
+use std::{error::Error, fmt, str::FromStr, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, Uri, header, uri::Scheme};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+};
+use hyper_util::rt::TokioIo;
+use informer_core::wire::status::{Reason, Status};
+use tokio::{net::TcpStream, time::timeout};
+
+use crate::limits::{CLIENT_ANSWER_BYTES_MAX, CLIENT_ANSWER_WAIT, CLIENT_CONNECT_WAIT, CLIENT_MESSAGE_CHARS_MAX};
+
+/// Content type of what is created.
+pub(crate) const JSON: &str = "application/json";
+
+/// Content type of a JSON merge patch.
+pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// Where a server is. Text form: `http://HOST:PORT`, port 80 when there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerUrl {
+    /// `HOST:PORT`, as sockets and the Host header have it.
+    authority: String,
+}
+
+/// A URL that cannot be used: one line that says why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UrlError {
+    /// Nothing that is a URL with a host.
+    #[error("not a URL; for example http://127.0.0.1:8001")]
+    NotAUrl,
+    /// Another scheme, or none.
+    #[error("only http:// URLs work; for example http://127.0.0.1:8001")]
+    Scheme,
+    /// A user, a path or a query.
+    #[error("only a host and a port may follow http://; for example http://127.0.0.1:8001")]
+    TooMuch,
+}
+
+impl FromStr for ServerUrl {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
+        if !scheme.eq_ignore_ascii_case("http") {
+            return Err(UrlError::Scheme);
+        }
+        let uri: Uri = format!("http://{rest}").parse().map_err(|_| UrlError::NotAUrl)?;
+        debug_assert_eq!(uri.scheme(), Some(&Scheme::HTTP));
+        let authority = uri.authority().filter(|authority| !authority.host().is_empty()).ok_or(UrlError::NotAUrl)?;
+        if authority.as_str().contains('@') || uri.path() != "/" || uri.query().is_some() || rest.contains('#') {
+            return Err(UrlError::TooMuch);
+        }
+        let (host, port) = (authority.host(), authority.port_u16());
+        // A port that is there but is none, such as 99999.
+        if port.is_none() && authority.as_str() != host {
+            return Err(UrlError::NotAUrl);
+        }
+        Ok(Self { authority: format!("{host}:{}", port.unwrap_or(80)) })
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.authority)
+    }
+}
+
+/// Why there is no good answer: one line.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// No connection.
+    #[error("cannot reach {server}: {reason}")]
+    Unreachable {
+        /// Where it was looked for.
+        server: ServerUrl,
+        /// What the system says.
+        reason: String,
+    },
+    /// The connection broke, or what came is not HTTP.
+    #[error("the connection to {server} broke: {reason}")]
+    Broken {
+        /// Whose connection.
+        server: ServerUrl,
+        /// What the transport says.
+        reason: String,
+    },
+    /// No whole answer in time.
+    #[error("no answer within {} s", wait.as_secs())]
+    Silent {
+        /// How long it was waited for.
+        wait: Duration,
+    },
+    /// An answer, but not a good one.
+    #[error("{message}")]
+    Refused {
+        /// Status code.
+        code: u16,
+        /// The Status' reason, when the body is one.
+        reason: Option<Reason>,
+        /// The Status' message, or the code in words.
+        message: String,
+    },
+    /// A good answer that does not hold what it must.
+    #[error("the server answered something else than was asked for")]
+    Unreadable,
+}
+
+impl ClientError {
+    /// Whether the object is there already.
+    pub(crate) fn already_exists(&self) -> bool {
+        matches!(self, Self::Refused { reason: Some(Reason::AlreadyExists), .. })
+    }
+
+    /// Whether the object is gone.
+    pub(crate) const fn not_found(&self) -> bool {
+        matches!(self, Self::Refused { code: 404, .. })
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    /// Its method.
+    pub(crate) method: Method,
+    /// Path and query.
+    pub(crate) path: String,
+    /// The body's type; not sent with an empty body.
+    pub(crate) content_type: &'static str,
+    /// The body.
+    pub(crate) body: Bytes,
+}
+
+impl Ask {
+    /// Reads `path`.
+    pub(crate) const fn get(path: String) -> Self {
+        Self { method: Method::GET, path, content_type: JSON, body: Bytes::new() }
+    }
+
+    /// Creates `body` in the collection at `path`.
+    pub(crate) fn post(path: String, body: impl Into<Bytes>) -> Self {
+        Self { method: Method::POST, path, content_type: JSON, body: body.into() }
+    }
+
+    /// Merges `body` into what is at `path`.
+    pub(crate) fn merge(path: String, body: impl Into<Bytes>) -> Self {
+        Self { method: Method::PATCH, path, content_type: MERGE_PATCH, body: body.into() }
+    }
+
+    /// Deletes what is at `path`.
+    pub(crate) const fn delete(path: String) -> Self {
+        Self { method: Method::DELETE, path, content_type: JSON, body: Bytes::new() }
+    }
+}
+
+/// A keep-alive HTTP/1.1 connection that is made at the first request, and made again when the server closed it.
+/// One request at a time.
+pub(crate) struct Connection {
+    server: ServerUrl,
+    sender: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Connection {
+    /// Connects to nothing yet.
+    pub(crate) const fn new(server: ServerUrl) -> Self {
+        Self { server, sender: None }
+    }
+
+    /// Sends `ask` and returns the body of its answer, which was a good one (2xx).
+    ///
+    /// # Errors
+    /// [`ClientError`]. The connection can be used again.
+    pub(crate) async fn send(&mut self, ask: &Ask) -> Result<Bytes, ClientError> {
+        let wait = CLIENT_ANSWER_WAIT;
+        match timeout(wait, self.exchange(ask)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                // What comes too late must not be taken for the next answer.
+                self.sender = None;
+                Err(ClientError::Silent { wait })
+            }
+        }
+    }
+
+    async fn exchange(&mut self, ask: &Ask) -> Result<Bytes, ClientError> {
+        let answer = self.answer(ask).await?;
+        let code = answer.status();
+        let body = Limited::new(answer.into_body(), CLIENT_ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| self.broken(&*error))?.to_bytes();
+        if code.is_success() {
+            return Ok(body);
+        }
+        let status = Status::read(&body);
+        let message = match &status {
+            Some(status) if !status.message.is_empty() => one_line(&status.message),
+            _ => format!("the server answered {code}"),
+        };
+        Err(ClientError::Refused { code: code.as_u16(), reason: status.map(|status| status.reason), message })
+    }
+
+    /// The head of the answer, over a fresh connection when the last one was closed meanwhile.
+    async fn answer(&mut self, ask: &Ask) -> Result<Response<Incoming>, ClientError> {
+        let mut request = self.request(ask)?;
+        if let Some(mut sender) = self.sender.take()
+            && sender.ready().await.is_ok()
+        {
+            match sender.try_send_request(request).await {
+                Ok(answer) => {
+                    self.sender = Some(sender);
+                    return Ok(answer);
+                }
+                Err(mut failed) => match failed.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(self.broken(failed.error())),
+                },
+            }
+        }
+        let mut sender = self.connect().await?;
+        let answer = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
+        self.sender = Some(sender);
+        Ok(answer)
+    }
+
+    fn request(&self, ask: &Ask) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder().method(&ask.method).uri(&ask.path);
+        request = request.header(header::HOST, &self.server.authority).header(header::ACCEPT, JSON);
+        if !ask.body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, ask.content_type);
+        }
+        request.body(Full::new(ask.body.clone())).map_err(|error| self.broken(&error))
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        let unreachable = |reason: String| ClientError::Unreachable { server: self.server.clone(), reason };
+        let stream = match timeout(CLIENT_CONNECT_WAIT, TcpStream::connect(&self.server.authority)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(unreachable(cause(&error))),
+            Err(_) => return Err(unreachable(format!("no answer within {} s", CLIENT_CONNECT_WAIT.as_secs()))),
+        };
+        // Requests are small and wanted at once.
+        let _ = stream.set_nodelay(true);
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(cause(&error)))?;
+        // Ends with the sender, and its error is the sender's as well.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    fn broken(&self, error: &(dyn Error + 'static)) -> ClientError {
+        ClientError::Broken { server: self.server.clone(), reason: cause(error) }
+    }
+}
+
+/// The path of a collection: of one namespace, or of a cluster-scoped type.
+pub(crate) fn collection(group: &str, version: &str, plural: &str, namespace: &str) -> String {
+    let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    if namespace.is_empty() { format!("{root}/{plural}") } else { format!("{root}/namespaces/{namespace}/{plural}") }
+}
+
+/// What lies at the bottom of an error, in the system's words without its number.
+fn cause(error: &(dyn Error + 'static)) -> String {
+    let mut bottom = error;
+    while let Some(next) = bottom.source() {
+        bottom = next;
+    }
+    let text = bottom.to_string();
+    let words = text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words);
+    one_line(words)
+}
+
+fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(CLIENT_MESSAGE_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_host_and_perhaps_a_port() {
+        for (text, expected) in [
+            ("http://127.0.0.1:8001", "http://127.0.0.1:8001"),
+            ("http://127.0.0.1:8001/", "http://127.0.0.1:8001"),
+            ("HTTP://localhost", "http://localhost:80"),
+            ("http://[::1]:8001", "http://[::1]:8001"),
+        ] {
+            assert_eq!(text.parse::<ServerUrl>().map(|url| url.to_string()), Ok(expected.to_owned()), "{text}");
+        }
+        for (text, expected) in [
+            ("", UrlError::Scheme),
+            ("127.0.0.1:8001", UrlError::Scheme),
+            ("https://127.0.0.1:8001", UrlError::Scheme),
+            ("http://", UrlError::NotAUrl),
+            ("http://:8001", UrlError::NotAUrl),
+            ("http://a b", UrlError::NotAUrl),
+            ("http://127.0.0.1:99999", UrlError::NotAUrl),
+            ("http://127.0.0.1:port", UrlError::NotAUrl),
+            ("http://127.0.0.1:8001/api", UrlError::TooMuch),
+            ("http://127.0.0.1:8001?a=b", UrlError::TooMuch),
+            ("http://127.0.0.1:8001/#a", UrlError::TooMuch),
+            ("http://me:secret@127.0.0.1:8001", UrlError::TooMuch),
+        ] {
+            assert_eq!(text.parse::<ServerUrl>(), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn collections_have_their_paths() {
+        assert_eq!(collection("", "v1", "nodes", ""), "/api/v1/nodes");
+        assert_eq!(collection("", "v1", "pods", "a"), "/api/v1/namespaces/a/pods");
+        assert_eq!(collection("apps", "v1", "deployments", "a"), "/apis/apps/v1/namespaces/a/deployments");
+    }
+}
