@@ -82,8 +82,13 @@ impl Server {
     ///
     /// `binary` is the caller's `env!("CARGO_BIN_EXE_tests-cache-server")`, which only its own tests can name.
     pub async fn start(binary: &str, arguments: &[&str]) -> Self {
+        Self::start_with(binary, &[], arguments).await
+    }
+
+    /// As [`start`](Self::start), with these environment variables on top of the test's own.
+    pub async fn start_with(binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Self {
         let listen = ["serve", "--listen", "127.0.0.1:0"];
-        let mut child = spawn(binary, &[&listen, arguments].concat());
+        let mut child = spawn(binary, environment, &[&listen, arguments].concat());
         let stderr = Output::default();
         stderr.follow(child.stderr.take().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -104,7 +109,12 @@ impl Server {
 
     /// Runs `binary` with exactly these arguments until it ends by itself.
     pub async fn run(binary: &str, arguments: &[&str]) -> Ended {
-        let child = spawn(binary, arguments);
+        Self::run_with(binary, &[], arguments).await
+    }
+
+    /// As [`run`](Self::run), with these environment variables on top of the test's own.
+    pub async fn run_with(binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Ended {
+        let child = spawn(binary, environment, arguments);
         finish(child, Output::default(), arguments).await
     }
 
@@ -131,9 +141,10 @@ impl Server {
     }
 }
 
-fn spawn(binary: &str, arguments: &[&str]) -> Child {
+fn spawn(binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Child {
     Command::new(binary)
         .args(arguments)
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
