@@ -35,10 +35,8 @@ fn url(server: &Server) -> String {
 }
 
 async fn items(client: &Client, path: &str) -> Vec<Value> {
-    match client.get(path).await.with_code(200).json()["items"].take() {
-        Value::Array(items) => items,
-        other => panic!("{path}: {other}"),
-    }
+    let list = client.get(path).await.with_code(200).json();
+    list["items"].as_array().unwrap_or_else(|| panic!("{path}: no items")).clone()
 }
 
 /// The numbers of a line by the word before or after them: `updated 3, created 1`.
@@ -122,16 +120,16 @@ fn spawn_churn(server: &str) -> Child {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .unwrap()
+        .expect("the binary starts")
 }
 
 /// Sends a signal and waits for the end.
 async fn signal(child: Child, signal: &str) -> Ended {
     let id = child.id().expect("runs until it is waited for");
-    let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status().await.unwrap();
+    let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status().await.expect("sh runs");
     assert!(sent.success(), "no signal for {id}");
-    let output = child.wait_with_output().await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let output = child.wait_with_output().await.expect("its output");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
