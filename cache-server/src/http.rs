@@ -23,7 +23,7 @@ mod write;
 
 pub(crate) use write::create_from_manifest as create;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header, request::Parts};
@@ -239,6 +239,9 @@ impl<'a> Call<'a> {
     }
 }
 
+/// How long the body of a request may take to arrive; kube-apiserver's time for a whole request.
+const BODY_WAIT: Duration = Duration::from_secs(60);
+
 /// The whole body of a request.
 async fn read<B>(body: B) -> Result<Bytes, Status>
 where
@@ -246,10 +249,11 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let limited = Limited::new(body, limits::REQUEST_BODY_BYTES_MAX);
-    match limited.collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(status::body_too_large(limits::REQUEST_BODY_BYTES_MAX)),
-        Err(_) => Err(Status::bad_request("the body of the request did not arrive")),
+    match tokio::time::timeout(BODY_WAIT, limited.collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(status::body_too_large(limits::REQUEST_BODY_BYTES_MAX)),
+        Ok(Err(_)) => Err(Status::bad_request("the body of the request did not arrive")),
+        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0)),
     }
 }
 

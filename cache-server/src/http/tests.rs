@@ -185,6 +185,19 @@ async fn a_body_beyond_the_limit_is_refused() {
     assert_eq!(answer.code, 400, "within the limit, but no object");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_is_not_waited_for_for_ever() {
+    let server = Server::new();
+    let body =
+        http_body_util::StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, body::BodyError>>());
+    let request = Request::post("/api/v1/namespaces/a/configmaps").body(body).unwrap();
+    let response = handle(Arc::clone(&server.app), request).await;
+    assert_eq!(response.status(), 504);
+    let body = response.into_body().collect().await.expect("a whole body").to_bytes();
+    let status = Status::read(&body).expect("a Status");
+    assert_eq!(status.message, "Timeout: request did not complete within the allotted timeout");
+}
+
 #[tokio::test]
 async fn accept_and_pretty_decide_the_form() {
     let server = Server::new();
