@@ -35,8 +35,9 @@ pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 /// "constant memory for each client" hides megabytes in the kernel.
 pub const SOCKET_UNSENT_BYTES: u32 = 16 << 10;
 
-/// How long sent bytes may stay unacknowledged, or a full receiver may stay full, before the kernel ends the connection.
-/// A client that stopped reading would otherwise keep its snapshot alive for as long as it lives.
+/// How long a full socket may take nothing before the server resets it. A client that stopped reading would otherwise
+/// keep its snapshot alive for as long as it lives. The kernel opens a full window by whole segments, so on loopback a
+/// client has to take 64 KiB in this time.
 pub const SOCKET_STUCK: Duration = Duration::from_secs(60);
 
 /// Streams one HTTP/2 connection may have open at once.

@@ -3,6 +3,7 @@
 //! INVARIANT: the address is taken before anything is loaded, and nothing is accepted before everything is.
 
 mod host;
+mod moving;
 
 use std::{
     convert::Infallible,
@@ -26,6 +27,7 @@ use tokio::{
     task::JoinSet,
 };
 
+use self::moving::Moving;
 use crate::{
     allocator,
     app::App,
@@ -155,7 +157,6 @@ fn socket(address: SocketAddr, unsent_bytes: u32) -> io::Result<TcpSocket> {
     {
         let options = socket2::SockRef::from(&socket);
         options.set_tcp_notsent_lowat(unsent_bytes)?;
-        options.set_tcp_user_timeout(Some(limits::SOCKET_STUCK))?;
     }
     #[cfg(not(target_os = "linux"))]
     let _ = unsent_bytes;
@@ -205,8 +206,8 @@ impl Connection {
         let handler = Handler { app, bound: bound.ip() };
         // Boxed one by one: an HTTP/1 connection does not pay for the size of an HTTP/2 one.
         let ended = match detect(&stream, &mut closed).await {
-            Some(Protocol::Http1) => Box::pin(serve_http1(stream, handler, closed)).await,
-            Some(Protocol::Http2) => Box::pin(serve_http2(stream, handler, closed)).await,
+            Some(Protocol::Http1) => Box::pin(serve_http1(Moving::tcp(stream), handler, closed)).await,
+            Some(Protocol::Http2) => Box::pin(serve_http2(Moving::tcp(stream), handler, closed)).await,
             None => Ok(()),
         };
         if let Err(error) = ended {
@@ -216,7 +217,11 @@ impl Connection {
     }
 }
 
-async fn serve_http1(stream: TcpStream, handler: Handler, mut closed: watch::Receiver<()>) -> hyper::Result<()> {
+async fn serve_http1(
+    stream: Moving<TcpStream>,
+    handler: Handler,
+    mut closed: watch::Receiver<()>,
+) -> hyper::Result<()> {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
@@ -227,7 +232,11 @@ async fn serve_http1(stream: TcpStream, handler: Handler, mut closed: watch::Rec
     connection.await
 }
 
-async fn serve_http2(stream: TcpStream, handler: Handler, mut closed: watch::Receiver<()>) -> hyper::Result<()> {
+async fn serve_http2(
+    stream: Moving<TcpStream>,
+    handler: Handler,
+    mut closed: watch::Receiver<()>,
+) -> hyper::Result<()> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

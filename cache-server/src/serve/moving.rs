@@ -1,0 +1,132 @@
+//! A connection that ends when its client takes nothing any more.
+//!
+//! INVARIANT: who takes something within [`SOCKET_STUCK`], however little, is never ended. The kernel's own
+//! `TCP_USER_TIMEOUT` does not promise that: it counts from the first full window on, and takes it back only when the
+//! window opens for all that waits, so it ends readers that are merely slow.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Sleep, sleep},
+};
+
+use crate::limits::SOCKET_STUCK;
+
+/// A stream whose writes fail once nothing of them was taken for [`SOCKET_STUCK`].
+pub(super) struct Moving<S> {
+    stream: S,
+    /// Makes the close of the stream a reset: what the kernel still holds must not look like an orderly end later.
+    abort: fn(&S),
+    /// Runs while a write waits. Memory: one timer, and only then.
+    stuck: Option<Pin<Box<Sleep>>>,
+}
+
+impl Moving<TcpStream> {
+    pub(super) const fn tcp(stream: TcpStream) -> Self {
+        Self { stream, abort: reset_on_close, stuck: None }
+    }
+}
+
+fn reset_on_close(stream: &TcpStream) {
+    if let Err(error) = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO)) {
+        tracing::debug!(%error, "a stuck connection closes without a reset");
+    }
+}
+
+impl<S> Moving<S> {
+    /// Passes `written` on, unless it has been waiting for too long.
+    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stuck = None;
+            return written;
+        }
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(SOCKET_STUCK)));
+        ready!(stuck.as_mut().poll(cx));
+        (self.abort)(&self.stream);
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watch(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.watch(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+        time::Instant,
+    };
+
+    use super::*;
+
+    static ABORTS: AtomicUsize = AtomicUsize::new(0);
+
+    fn moving(stream: DuplexStream) -> Moving<DuplexStream> {
+        let abort = |_: &DuplexStream| {
+            ABORTS.fetch_add(1, Ordering::Relaxed);
+        };
+        Moving { stream, abort, stuck: None }
+    }
+
+    /// Goal: a slow reader is served to the end, one that stops is not. Method: a byte every 59 s for an hour, then none.
+    #[tokio::test(start_paused = true)]
+    async fn only_a_reader_that_takes_nothing_is_ended() {
+        let (ours, mut theirs) = duplex(1);
+        let mut ours = moving(ours);
+        let reader = tokio::spawn(async move {
+            for _ in 0..60 {
+                sleep(SOCKET_STUCK - std::time::Duration::from_secs(1)).await;
+                theirs.read_u8().await.expect("still open");
+            }
+            theirs
+        });
+        ours.write_all(&[7; 60]).await.expect("slow is not stuck");
+        let theirs = reader.await.expect("no panic");
+        ours.write_all(&[7]).await.expect("fits");
+        assert_eq!(ABORTS.load(Ordering::Relaxed), 0);
+        let stopped = Instant::now();
+        let error = ours.write_all(&[7]).await.expect_err("nobody reads");
+        assert_eq!((error.kind(), stopped.elapsed()), (io::ErrorKind::TimedOut, SOCKET_STUCK));
+        assert_eq!(ABORTS.load(Ordering::Relaxed), 1);
+        drop(theirs);
+    }
+}
