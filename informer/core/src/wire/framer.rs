@@ -53,7 +53,8 @@ pub struct FramerConfig {
     /// What the body consists of.
     pub shape: Shape,
     /// Dotted paths that are left out of every object, such as [`MANAGED_FIELDS`]. A key may contain dots. They lead
-    /// through objects only, not through arrays. Default none.
+    /// through objects only, not through arrays. Bookmarks and errors, which say it before their object as every known
+    /// server does, are kept whole: what ends the initial state is an annotation. Default none.
     pub cut: Vec<String>,
     /// Largest object accepted, in bytes as sent. Default [`OBJECT_BYTES_MAX`]. Memory: one buffer of this size at
     /// worst.
@@ -261,7 +262,8 @@ impl Framer {
         self.place = match (self.shape, chunk.first()) {
             _ if self.payload => return Err(self.unexpected()),
             (Shape::Watch, Some(b'{')) => {
-                self.held.begin(1, None);
+                let kind = envelope::event_kind(&self.envelope);
+                self.held.begin(1, None, !matches!(kind, Some(EventKind::Bookmark | EventKind::Error)));
                 Place::Object
             }
             (Shape::List, Some(b'[')) => {
@@ -287,7 +289,7 @@ impl Framer {
                 if chunk.first() != Some(&b'{') {
                     return Err(self.unexpected());
                 }
-                self.held.begin(2, self.head.as_ref());
+                self.held.begin(2, self.head.as_ref(), true);
                 self.place = Place::Object;
             }
             Some(Stop::End) => {

@@ -33,10 +33,12 @@ impl Cuts {
         self.paths.is_empty()
     }
 
-    /// A new object begins.
-    pub(super) fn begin(&mut self) {
+    /// A new object begins, one that is cut or one that is kept whole.
+    pub(super) fn begin(&mut self, is_cut: bool) {
         self.open.clear();
-        self.open.extend((0..self.paths.len()).map(|path| (path, 0)));
+        if is_cut {
+            self.open.extend((0..self.paths.len()).map(|path| (path, 0)));
+        }
         self.levels.clear();
         self.levels.push(0);
     }

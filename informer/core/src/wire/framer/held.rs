@@ -95,13 +95,14 @@ impl Held {
         }
     }
 
-    /// A new object begins, in a container at `depth`. `head` may be put in front of it when it is complete.
-    pub(super) fn begin(&mut self, depth: usize, head: Option<&Head>) {
+    /// A new object begins, in a container at `depth`. `head` may be put in front of it when it is complete; the paths
+    /// are left out of it if `is_cut`.
+    pub(super) fn begin(&mut self, depth: usize, head: Option<&Head>, is_cut: bool) {
         self.bytes.clear();
         self.brace = head.map_or(0, Head::len);
         self.bytes.resize(self.brace, b' ');
         self.from = self.brace;
-        self.cuts.begin();
+        self.cuts.begin(is_cut);
         self.cutting = Cutting::No;
         self.depth = depth;
         self.wants_type = head.is_some();

@@ -208,6 +208,23 @@ fn cuts_leave_valid_json_wherever_they_are() {
     }
 }
 
+/// Goal: a path of objects must not take away what the protocol says. Method: the annotation that ends the initial
+/// state, and the members of a Status, which some types have as well.
+#[test]
+fn bookmarks_and_errors_are_never_cut() {
+    let (annotated, status) =
+        (r#"{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}"#, r#"{"reason":"Expired","code":410}"#);
+    let body = format!(
+        r#"{{"type":"ADDED","object":{annotated}}}{{"type":"BOOKMARK","object":{annotated}}}{{"type":"ERROR","object":{status}}}"#
+    );
+    let expected = vec![
+        event(EventKind::Added, r#"{"metadata":{}}"#),
+        event(EventKind::Bookmark, annotated),
+        event(EventKind::Error, status),
+    ];
+    assert_eq!(check(&watch(&["metadata.annotations", "reason"]), &body), (expected, Ok(())));
+}
+
 #[test]
 fn a_status_in_place_of_a_body_is_handed_out() {
     let status = r#"{"apiVersion":"v1","code":410,"details":{"causes":[]},"kind":"Status","metadata":{}}"#;
