@@ -33,8 +33,10 @@ pub(crate) enum Kind {
     Body(kube::Error),
     /// The body is not what it should be.
     Frame(FrameError),
-    /// An object's or list's resourceVersion is none, or goes back.
+    /// A resourceVersion goes back.
     History,
+    /// Initial state was complete, without a resourceVersion; or its pages lead in circles.
+    Unusable,
     /// Nothing came for as long as the settings allow.
     Silent,
     /// The answer ended before initial state was complete.
@@ -81,6 +83,7 @@ impl Error {
             | Kind::Body(_)
             | Kind::Frame(_)
             | Kind::History
+            | Kind::Unusable
             | Kind::Silent
             | Kind::Ended
             | Kind::Malformed => None,
@@ -106,6 +109,7 @@ impl Error {
             | Kind::Body(_)
             | Kind::Frame(_)
             | Kind::History
+            | Kind::Unusable
             | Kind::Silent
             | Kind::Ended
             | Kind::Malformed => None,
@@ -131,7 +135,7 @@ impl Error {
                 Class::Connection
             }
             Kind::Frame(FrameError::Truncated { .. }) => Class::Connection,
-            Kind::Frame(_) | Kind::History | Kind::Malformed => Class::Malformed,
+            Kind::Frame(_) | Kind::History | Kind::Unusable | Kind::Malformed => Class::Malformed,
         }
     }
 
@@ -145,6 +149,7 @@ impl Error {
             | Kind::Body(_)
             | Kind::Frame(_)
             | Kind::History
+            | Kind::Unusable
             | Kind::Silent
             | Kind::Ended
             | Kind::Malformed => None,
@@ -164,6 +169,7 @@ impl fmt::Display for Error {
             Kind::Body(_) => f.write_str("the answer broke off"),
             Kind::Frame(_) => f.write_str("the answer is not a Kubernetes list or watch"),
             Kind::History => f.write_str("the answer's resourceVersions do not follow what was seen before"),
+            Kind::Unusable => f.write_str("the answer's resourceVersion or continue token leads nowhere"),
             Kind::Silent => f.write_str("the answer fell silent"),
             Kind::Ended => f.write_str("the answer ended before initial state was complete"),
             Kind::Malformed => f.write_str("the answer holds an error that cannot be read"),
@@ -178,7 +184,7 @@ impl StdError for Error {
             Kind::Refused { status, .. } => status.as_deref().map(|status| status as _),
             Kind::InAnswer(status) => Some(&**status),
             Kind::Frame(error) => Some(error),
-            Kind::NoHeaders(_) | Kind::History | Kind::Silent | Kind::Ended | Kind::Malformed => None,
+            Kind::NoHeaders(_) | Kind::History | Kind::Unusable | Kind::Silent | Kind::Ended | Kind::Malformed => None,
         }
     }
 }

@@ -266,10 +266,7 @@ mod tests {
             ),
             (list(ListSemantic::Exact(at()), None), "resourceVersion=7&resourceVersionMatch=Exact".into()),
             (Read::Page { limit: 500, token: "a+b=".into() }, "limit=500&continue=a%2Bb%3D".into()),
-            (
-                Read::Watch { after: at(), timeout_seconds: 300 },
-                format!("watch=true&resourceVersion=7&{tail}"),
-            ),
+            (Read::Watch { after: at(), timeout_seconds: 300 }, format!("watch=true&resourceVersion=7&{tail}")),
         ] {
             assert_eq!(Request::new(&pods(), &read).query(), expected, "{read:?}");
         }

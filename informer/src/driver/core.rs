@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use informer_core::{
-    Read, Request, Time,
+    Read, Request, Time, limits,
     object::Meta,
     reflector::{self, Action, Change, Input, Observed, Reflector, Report, Verdict},
     store::{Event, Representation, Store},
@@ -54,6 +54,9 @@ struct Unreadable {
 
 /// Unreadable objects that are told by name. Beyond them they are only counted.
 const UNREADABLE_TOLD_MAX: usize = 64;
+
+/// The longest key that is told, in bytes: a namespace, a slash, a name. What is longer is no name.
+const KEY_TOLD_BYTES_MAX: usize = 63 + 1 + 253;
 
 impl Core {
     pub(super) fn new(config: reflector::Config, representation: Representation, resource: &str) -> (Self, Outlets) {
@@ -123,6 +126,7 @@ impl Core {
     /// Delivered as a sign of life: an object nobody can name must not stop the others.
     fn on_unreadable(&mut self, now: Time, key: String) {
         self.unreadable.count += 1;
+        let key = if key.len() <= KEY_TOLD_BYTES_MAX { key } else { String::new() };
         if self.unreadable.told.len() < UNREADABLE_TOLD_MAX && !self.unreadable.told.contains(&key) {
             tracing::warn!(resource = self.resource, key, "an object without name or resourceVersion is left out");
             self.unreadable.told.insert(key);
@@ -206,6 +210,7 @@ impl Core {
                     reflector::Ending::Closed => self.note(Kind::Ended),
                     reflector::Ending::Unanswered => self.note(Kind::Silent),
                     reflector::Ending::WentBack => self.note(Kind::History),
+                    reflector::Ending::Unusable => self.note(Kind::Unusable),
                 }
             }
             Report::Healthy => tracing::debug!(resource, "the session is healthy"),
@@ -333,7 +338,9 @@ impl Core {
 
 /// What an ERROR event or a Status in place of a list says. One that says success, or nothing readable, is neither.
 fn told(object: &[u8]) -> Kind {
-    match Status::read(object) {
+    // Decoding takes many times the bytes, and no Status needs as many as an object may have.
+    let readable = object.len() <= limits::ERROR_BODY_BYTES_MAX;
+    match readable.then(|| Status::read(object)).flatten() {
         Some(status) => Kind::InAnswer(Box::new(status)),
         None => Kind::Malformed,
     }

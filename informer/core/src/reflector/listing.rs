@@ -33,10 +33,36 @@ pub(super) struct Listing {
     first: Option<ResourceVersion>,
     /// The token the open answer was asked with; `None` for the first page.
     token: Option<Box<str>>,
+    /// A token seen before, and when the next one is kept instead. A server that goes in circles meets it again.
+    landmark: Landmark,
     /// Whether the open page has sent an item.
     has_items: bool,
     empty_pages: u32,
     last_sign: Time,
+}
+
+/// Finds tokens that come again, whatever the length of the circle, by keeping one of them (Brent's algorithm).
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct Landmark {
+    token: Box<str>,
+    pages: u64,
+    renew_at: u64,
+}
+
+impl Landmark {
+    /// Takes the token of one more page. Whether the server goes in circles.
+    fn is_met_by(&mut self, token: &str) -> bool {
+        if self.pages > 0 && *self.token == *token {
+            return true;
+        }
+        self.pages += 1;
+        if self.pages > self.renew_at {
+            self.renew_at = self.pages.saturating_mul(2);
+            self.token = token.into();
+        }
+        false
+    }
 }
 
 impl Listing {
@@ -59,6 +85,7 @@ impl Listing {
             opened: false,
             first: None,
             token: None,
+            landmark: Landmark::default(),
             has_items: false,
             empty_pages: 0,
             last_sign: now,
@@ -111,15 +138,15 @@ impl Listing {
     fn page_end(mut self, now: Time, resource_version: &str, token: Option<&str>, memory: &mut Memory) -> State {
         self.open(memory);
         let Ok(position) = ResourceVersion::parse(resource_version) else {
-            return self.malformed(now, memory);
+            return self.unusable(now, memory);
         };
         let position = self.first.take().unwrap_or(position);
         let Some(token) = token else {
             return self.complete(now, position, memory);
         };
         self.empty_pages = if self.has_items { 0 } else { self.empty_pages + 1 };
-        if self.token.as_deref() == Some(token) || self.empty_pages > EMPTY_PAGES_MAX {
-            return self.malformed(now, memory);
+        if self.landmark.is_met_by(token) || self.empty_pages > EMPTY_PAGES_MAX {
+            return self.unusable(now, memory);
         }
         let limit = self.limit.unwrap_or(memory.config.page_size);
         memory.send(Read::Page { limit, token: token.to_owned() });
@@ -149,7 +176,11 @@ impl Listing {
 
     fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         match failure.class {
-            Class::Expired if self.token.is_some() => return self.start_over_unpaged(now, memory),
+            // Once: a server that pages whatever it is asked, and lets pages expire, is not asked again without a pause.
+            Class::Expired if self.token.is_some() && self.limit.is_some() => {
+                return self.start_over_unpaged(now, memory);
+            }
+            Class::Expired if self.token.is_some() => {}
             Class::Expired if matches!(self.semantic, ListSemantic::Exact(_)) => {
                 self.abandon(memory);
                 memory.report(Report::Expired);
@@ -174,9 +205,9 @@ impl Listing {
         Self::first_page(now, self.semantic, None, self.trial, memory)
     }
 
-    fn malformed(self, now: Time, memory: &mut Memory) -> State {
+    fn unusable(self, now: Time, memory: &mut Memory) -> State {
         memory.stats.count_failure(Class::Malformed);
-        self.fail(now, Ending::Failed(Class::Malformed), None, memory)
+        self.fail(now, Ending::Unusable, None, memory)
     }
 
     fn fail(self, now: Time, ending: Ending, retry_after: Option<std::time::Duration>, memory: &mut Memory) -> State {

@@ -249,6 +249,7 @@ pub(super) const fn cause_after(ending: Ending) -> super::RelistCause {
         | Ending::Closed
         | Ending::Unanswered
         | Ending::WentBack
+        | Ending::Unusable
         | Ending::WatchForbidden => super::RelistCause::Interrupted,
     }
 }

@@ -53,18 +53,25 @@ impl Streaming {
                 return self.complete(now, resource_version, memory);
             }
             Input::Bookmark { .. } | Input::PageEnd { .. } | Input::Ignored => memory.stats.ignored += 1,
-            Input::Ended(End::Closed) => return self.fail(now, Ending::Closed, None, memory),
+            Input::Ended(End::Closed) => return self.closed(now, memory),
             Input::Ended(End::Failed(failure)) => return self.failed(now, failure, memory),
         }
         self.last_sign = now;
         State::Streaming(self)
     }
 
-    /// A stall only counts where pages can follow it; otherwise silence does.
+    /// A stall only counts where pages can follow it; otherwise silence does. Objects that trickle in are no stall, so
+    /// the lifetime the server was asked to keep bounds that, and the time a turn of the relist budget is held.
     pub(super) fn deadline(&self, memory: &Memory) -> Time {
         let silent = self.last_sign + memory.config.idle_timeout;
         let stalled = self.last_object + memory.config.initial_events_stall;
-        if memory.may_fall_back() { silent.min(stalled) } else { silent }
+        let patient = silent.min(self.ends_at());
+        if memory.may_fall_back() { patient.min(stalled) } else { patient }
+    }
+
+    /// When the server ends the answer by itself.
+    fn ends_at(&self) -> Time {
+        self.sent + Duration::from_secs(self.timeout_seconds.into())
     }
 
     fn open(&mut self, memory: &mut Memory) {
@@ -100,7 +107,7 @@ impl Streaming {
         let Ok(position) = ResourceVersion::parse(resource_version) else {
             memory.stats.count_failure(Class::Malformed);
             memory.push(Action::Close);
-            return self.fail(now, Ending::Failed(Class::Malformed), None, memory);
+            return self.fail(now, Ending::Unusable, None, memory);
         };
         if self.asked.as_ref().is_some_and(|asked| position.compare(asked) == Some(Ordering::Less)) {
             memory.not_satisfied();
@@ -127,6 +134,14 @@ impl Streaming {
         self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
     }
 
+    /// A whole lifetime without the end bookmark is no accident: it would be the same again.
+    fn closed(self, now: Time, memory: &mut Memory) -> State {
+        if memory.may_fall_back() && self.opened && now >= self.ends_at() {
+            return self.give_up(now, FallBack::Stalled, memory);
+        }
+        self.fail(now, Ending::Closed, None, memory)
+    }
+
     fn stalled(self, now: Time, memory: &mut Memory) -> State {
         if memory.may_fall_back() && self.opened {
             return self.give_up(now, FallBack::Stalled, memory);
@@ -136,7 +151,8 @@ impl Streaming {
             // Not even headers: the server may just be slow, which is no verdict on its streams.
             memory.try_pages(FallBack::Stalled);
         }
-        self.fail(now, Ending::Unanswered, None, memory)
+        let ending = if now >= self.ends_at() { Ending::Closed } else { Ending::Unanswered };
+        self.fail(now, ending, None, memory)
     }
 
     /// On to pages at once: it happens once per verdict. It counts as an unhealthy end, so that what follows waits.

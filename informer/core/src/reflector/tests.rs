@@ -368,14 +368,60 @@ fn changes_during_the_initial_state_belong_to_it() {
 }
 
 #[test]
-fn positions_that_are_none_end_the_initial_state_as_malformed() {
-    check(&[START, OK, end_of_state("0")], "[Start] · stream any · init · close · abandon · wait Malformed");
-    check_with(paged(), &[START, OK, page("", None)], "[Start] · list any · init · abandon · wait Malformed");
+fn positions_that_are_none_end_the_initial_state_as_unusable() {
+    check(&[START, OK, end_of_state("0")], "[Start] · stream any · init · close · abandon · wait Unusable");
+    check_with(paged(), &[START, OK, page("", None)], "[Start] · list any · init · abandon · wait Unusable");
     check_with(
         paged(),
         &[START, OK, item("a", "1"), page("7", Some("t")), OK, item("a", "1"), page("7", Some("t"))],
-        "[Start] · list any · init · init-apply · page t · - · init-apply · abandon · wait Malformed",
+        "[Start] · list any · init · init-apply · page t · - · init-apply · abandon · wait Unusable",
     );
+}
+
+/// Goal: pages that lead in circles end, however long the circle. Method: tokens of one, two and three in turn.
+#[test]
+fn pages_in_circles_are_given_up() {
+    for circle in [&["t"][..], &["t", "u"], &["a", "t", "u"]] {
+        let pages = circle.iter().cycle().take(20).flat_map(|token| [OK, item("a", "1"), page("7", Some(token))]);
+        let script: Vec<Step> = [START].into_iter().chain(pages).collect();
+        let shown = run(paged(), &script).shown;
+        let pages = shown.iter().filter(|shown| shown.starts_with("page")).count();
+        assert!(pages <= 3 * circle.len() && shown.contains(&"wait Unusable".into()), "{pages} pages: {shown:?}");
+    }
+    let lead: Vec<&'static str> = (0..100).map(|number| &*format!("t{number}").leak()).collect();
+    let script: Vec<Step> =
+        [START].into_iter().chain(lead.iter().flat_map(|token| [OK, item("a", "1"), page("7", Some(token))])).collect();
+    assert_eq!(run(paged(), &script).shown.last().unwrap(), "page t99", "many pages are no circle");
+}
+
+#[test]
+fn a_server_that_pages_whatever_is_asked_and_lets_pages_expire_is_asked_with_growing_pauses() {
+    let attempt = [OK, item("a", "1"), page("7", Some("t")), fails(Class::Expired)];
+    let script: Vec<Step> = [START].into_iter().chain(attempt).chain(attempt).chain([Timer]).collect();
+    assert_eq!(
+        run(paged(), &script).shown[5..].join(" · "),
+        "abandon · [PageExpired] · list-all any · init · init-apply · page t · abandon \
+         · wait Expired · [Expired] · list any"
+    );
+}
+
+/// Goal: a stream is given up in bounded time, also when objects trickle in and the end never comes. Method: an object
+/// every nine seconds; the server ends the answer at its own time, or does not even that.
+#[test]
+fn a_stream_that_trickles_for_its_whole_lifetime_is_given_up_for_pages() {
+    let config = |initial| Config { initial, watch_timeout_seconds: 300..=300, ..Config::default() };
+    let slow =
+        after(9_000, Input::Object(Observed { change: Change::Added, key: "a", uid: "u", resource_version: "1" }));
+    let trickle: Vec<Step> = [START, OK].into_iter().chain([slow; 33]).collect();
+    for end in [after(3_000, Input::Ended(End::Closed)), Timer] {
+        let mut tried = run(config(InitialList::Auto), &trickle);
+        tried.step(end);
+        assert_eq!((tried.shown.last().unwrap().as_str(), tried.time.0.as_secs()), ("list any", 300));
+        assert_eq!(tried.reflector.verdict(), Verdict::Pages(FallBack::Stalled));
+        let mut only = run(config(InitialList::Stream), &trickle);
+        only.step(end);
+        assert_eq!((only.shown.last().unwrap().as_str(), only.time.0.as_secs()), ("wait Closed", 300));
+    }
 }
 
 #[test]

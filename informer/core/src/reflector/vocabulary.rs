@@ -238,6 +238,8 @@ pub enum Ending {
     Unanswered,
     /// A position went back.
     WentBack,
+    /// Complete, and of no use: initial state without a position, or pages that lead in circles.
+    Unusable,
     /// Watches are forbidden: the next poll.
     WatchForbidden,
 }
