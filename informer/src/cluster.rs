@@ -44,7 +44,7 @@ impl Cluster {
     #[must_use]
     pub fn with_relists_at_once(client: kube::Client, relists_at_once: usize) -> Self {
         assert!(relists_at_once > 0, "a budget of no relists");
-        let relists = Arc::new(Semaphore::new(relists_at_once));
+        let relists = Arc::new(Semaphore::new(relists_at_once.min(Semaphore::MAX_PERMITS)));
         Self { shared: Arc::new(Shared { client, relists, verdicts: Verdicts::default() }) }
     }
 

@@ -68,6 +68,7 @@ impl Config {
         for (is_zero, name) in [
             (self.page_size == 0, "page_size"),
             (self.object_bytes_max == 0, "object_bytes_max"),
+            (self.healthy_after.is_zero(), "healthy_after"),
             (self.idle_timeout.is_zero(), "idle_timeout"),
             (self.initial_events_stall.is_zero(), "initial_events_stall"),
             (self.headers_timeout.is_zero(), "headers_timeout"),

@@ -76,8 +76,9 @@ impl Clock {
         Time(self.zero.elapsed())
     }
 
-    fn instant(&self, time: Time) -> Instant {
-        self.zero + time.0
+    /// `None` for a time that never comes.
+    fn instant(&self, time: Time) -> Option<Instant> {
+        self.zero.checked_add(time.0)
     }
 
     fn skip(&mut self, since: Instant) {
@@ -147,7 +148,7 @@ impl Driver {
         if matches!(self.link, Link::Queued { .. }) {
             return None;
         }
-        let due = self.core.poll_timeout().map(|time| self.clock.instant(time));
+        let due = self.core.poll_timeout().and_then(|time| self.clock.instant(time));
         [due, self.permit_until].into_iter().flatten().min()
     }
 
@@ -167,7 +168,7 @@ impl Driver {
         self.clock.skip(since);
         self.permit = Some(permit);
         let is_stream = matches!(read, Read::Stream { .. });
-        self.permit_until = is_stream.then(|| Instant::now() + self.setup.config.initial_events_stall);
+        self.permit_until = if is_stream { self.stalls_at() } else { None };
         self.ask(read, finished);
     }
 
@@ -257,7 +258,7 @@ impl Driver {
         if !self.core.is_initial() || matches!(self.link, Link::Closed) {
             self.give_back();
         } else if self.core.take_progressed() && self.permit_until.is_some() {
-            self.permit_until = Some(Instant::now() + self.setup.config.initial_events_stall);
+            self.permit_until = self.stalls_at();
         }
         if let Some(verdict) = self.core.take_verdict() {
             self.setup.cluster.verdicts().set(self.setup.type_path(), verdict);
@@ -282,6 +283,11 @@ impl Driver {
         self.core.asked(request.clone());
         self.asked_at = Instant::now();
         self.link = Link::sent(self.transport.clone(), request, read.is_watch(), finished);
+    }
+
+    /// When a stream that brings nothing from now on counts as stalled; `None` for never.
+    fn stalls_at(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.setup.config.initial_events_stall)
     }
 
     fn give_back(&mut self) {

@@ -63,7 +63,9 @@ impl Transport {
         if parts.status == http::StatusCode::OK {
             return Ok(body);
         }
-        let status = Status::read(&read_at_most(body, limits::ERROR_BODY_BYTES_MAX).await);
+        // A body that does not come must not hide the code that has.
+        let body = tokio::time::timeout(ERROR_BODY_TIME_MAX, read_at_most(body, limits::ERROR_BODY_BYTES_MAX)).await;
+        let status = body.ok().and_then(|body| Status::read(&body));
         Err(Kind::Refused {
             code: parts.status.as_u16(),
             status: status.map(Box::new),
@@ -121,6 +123,9 @@ const DRAIN_CHUNKS_MAX: usize = 4;
 
 /// What waiting for them may cost.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// What waiting for an error's body may cost.
+const ERROR_BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The first bytes of an error's body. A body that breaks off has said what it has said.
 async fn read_at_most(mut body: Body, limit: usize) -> Vec<u8> {

@@ -2,12 +2,13 @@
 
 use std::{error::Error as _, time::Duration};
 
-use informer::{Cause, ConfigError, Error, InitialList, ListSemantic, ResourceVersion};
+use informer::{Cause, Class, ConfigError, Error, InitialList, ListSemantic, ResourceVersion};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 
 use crate::fixture::{
-    SOON, Step, cluster_at, contents, in_memory, is_watch, item, list, ok, pod, refuse, status, until,
+    Reply, SOON, Step, added, cluster_at, contents, end_bookmark, event, in_memory, is_watch, item, list, ok, pod,
+    refuse, status, until,
 };
 
 fn chain(error: &Error) -> String {
@@ -73,6 +74,10 @@ async fn answers_that_are_no_list_are_errors_without_their_text() {
         ("[1]".to_owned(), "the answer is not a Kubernetes list or watch: "),
         (status(403, "Forbidden", "no"), "the server ended an accepted answer with 403: no"),
         (r#"{"kind":"PodList","metadata":{},"items":[{"secret":}]}"#.to_owned(), "the answer is not a "),
+        (
+            r#"{"kind":"PodList","metadata":{},"items":[]}"#.to_owned(),
+            "the answer's resourceVersion or continue token leads nowhere",
+        ),
     ] {
         let text = chain(&failure_of(ResponseTemplate::new(200).set_body_string(body)).await);
         assert!(text.starts_with(expected), "{text}");
@@ -158,6 +163,40 @@ async fn unreadable_objects_are_left_out_and_counted() {
     assert!(!error.to_string().contains("hunter2"), "{error}");
 }
 
+/// Goal: what is dropped is dropped from objects, and nothing else is missed. Method: the annotations, among which is
+/// what ends a stream's initial state, and a member that a Status has as well.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_path_of_objects_takes_nothing_from_bookmarks_and_errors() {
+    let gone = event("ERROR", status(410, "Expired", "too old").trim());
+    let (cluster, log) = in_memory(move |number, _| match number {
+        1 => ok([Step::Send(added("a/a", 3)), Step::Send(end_bookmark(9)), Step::Send(gone.clone())]),
+        _ => ok([Step::Send(added("a/a", 3)), Step::Send(end_bookmark(12)), Step::Hang]),
+    });
+    let declared = cluster.informer::<Pod>().initial_list(InitialList::Stream);
+    let pods = declared.drop_path("metadata.annotations").drop_path("reason").start().unwrap();
+    pods.wait_for(&ResourceVersion::from(12), SOON).await.unwrap();
+    assert_eq!(log.count("sendInitialEvents"), 2);
+    assert_eq!(pods.stats().reflector.failures(Class::Expired), 1);
+}
+
+/// Goal: an error costs memory in proportion to a Status, not to an object. Method: one of two megabytes.
+#[tokio::test(start_paused = true)]
+async fn an_error_too_large_to_be_a_status_is_not_read() {
+    let huge = event("ERROR", &status(403, "Forbidden", &"x".repeat(2 << 20)));
+    let (cluster, _log) = in_memory(move |_, _| ok([Step::Send(huge.clone()), Step::Hang]));
+    let pods = cluster.informer::<Pod>().initial_list(InitialList::Stream).start().unwrap();
+    let Cause::Failed(error) = pods.ready(SOON).await.unwrap_err().cause else { panic!("an error") };
+    assert_eq!((chain(&error).as_str(), error.code()), ("the answer holds an error that cannot be read", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_whose_body_does_not_come_keeps_its_code() {
+    let (cluster, _log) = in_memory(|_, _| Reply { steps: vec![Step::Hang], ..refuse(403, "") });
+    let pods = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).start().unwrap();
+    let Cause::Failed(error) = pods.ready(SOON).await.unwrap_err().cause else { panic!("an error") };
+    assert!(error.is_forbidden(), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn wrong_settings_are_told_by_start_and_nothing_is_sent() {
     let (cluster, log) = in_memory(|_, _| ok([Step::Hang]));
@@ -169,6 +208,7 @@ async fn wrong_settings_are_told_by_start_and_nothing_is_sent() {
         (pods().namespace("../nodes"), "namespace \"../nodes\" is not a namespace's name"),
         (pods().page_size(0), "page_size must not be zero"),
         (pods().object_bytes_max(0), "object_bytes_max must not be zero"),
+        (pods().config(|config| config.healthy_after = Duration::ZERO), "healthy_after must not be zero"),
         (pods().drop_path("metadata"), "path \"metadata\" cannot be dropped"),
         (pods().drop_path("a..b"), "path \"a..b\" cannot be dropped"),
         (

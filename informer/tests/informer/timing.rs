@@ -33,6 +33,64 @@ async fn ten_minutes_of_refusal_are_few_requests() {
     }
 }
 
+/// Goal: nonsense is asked for as rarely as refusals, and memory stays. Method: ten minutes of each, requests counted.
+#[tokio::test(start_paused = true)]
+async fn ten_minutes_of_nonsense_are_few_requests() {
+    let truncated = r#"{"type":"ADDED","object":{"metadata":{"name":"a""#.to_owned();
+    let endless = format!("{truncated}{}", "x".repeat(128 << 10));
+    for (name, body) in [
+        ("HTML", "<html>sign in</html>".to_owned()),
+        ("truncated JSON", truncated),
+        ("an endless line", endless),
+        ("an error in a 200", status(500, "InternalError", "no")),
+        ("nothing", String::new()),
+    ] {
+        for initial in [InitialList::Auto, InitialList::Stream, InitialList::Paged] {
+            let body = body.clone();
+            let (cluster, log) = in_memory(move |_, _| ok([Step::Send(body.clone())]));
+            let declared = cluster.informer::<Pod>().initial_list(initial).object_bytes_max(64 << 10);
+            let not_ready = declared.start().unwrap().ready(10 * MINUTE).await.unwrap_err();
+            assert!(matches!(&not_ready.cause, Cause::Failed(_)), "{name} {initial:?}: {not_ready}");
+            assert!((5..=20).contains(&log.uris().len()), "{name} {initial:?}: {} requests", log.uris().len());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_headers_do_not_come_is_read_in_pages_within_seconds() {
+    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        if request.uri().to_string().contains("watch=true") {
+            std::future::pending::<()>().await;
+        }
+        let body = http_body_util::Full::new(bytes::Bytes::from(list(&[item("a/a", 3)], 9, "")));
+        Ok::<_, std::convert::Infallible>(http::Response::new(body))
+    });
+    let pods = informer::Cluster::new(kube::Client::new(service, "default")).informer::<Pod>().start().unwrap();
+    pods.ready(Duration::from_secs(12)).await.unwrap();
+    assert_eq!(contents(&pods), "a/a@3");
+}
+
+/// Durations that mean "never".
+#[tokio::test(start_paused = true)]
+async fn the_longest_durations_are_settings_like_any_other() {
+    let (cluster, _log) = in_memory(|_, uri| match uri {
+        uri if is_stream(uri) => ok([Step::Wait(MINUTE), Step::Send(added("a/a", 3)), Step::Send(end_bookmark(9))]),
+        _ => ok([Step::Hang]),
+    });
+    let declared = cluster.informer::<Pod>().config(|config| {
+        config.idle_timeout = Duration::MAX;
+        config.healthy_after = Duration::MAX;
+        config.initial_events_stall = Duration::MAX;
+        config.headers_timeout = Duration::MAX;
+    });
+    let pods = declared.start().unwrap();
+    pods.ready(Duration::MAX).await.unwrap();
+    until("the watch", || pods.explain().contains("resourceVersion=9&")).await;
+    tokio::time::sleep(60 * MINUTE).await;
+    assert!(matches!(pods.ready(SOON).await, Ok(())) && !format!("{pods:?}").is_empty());
+    assert_eq!(pods.stats().reflector.requests, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_closes_every_watch_at_once_is_asked_twelve_times_a_minute_at_most() {
     let (cluster, log) = in_memory(|_, uri| match uri {
