@@ -33,8 +33,8 @@ pub enum Event<K> {
         /// may have been noticed by absence alone.
         missed: bool,
     },
-    /// Initial state was complete, and every event up to this version has been handed out. Comes again after each time
-    /// initial state had to be read again.
+    /// Initial state was complete, and every event up to this version has been handed out, perhaps later ones too.
+    /// Comes again after each time initial state had to be read again.
     Synced(ResourceVersion),
 }
 
@@ -52,9 +52,18 @@ pub struct Subscription<K> {
     told: Objects<Entry>,
     // The relist of the last state told in full: `Synced` is due when it moves.
     relists: u64,
-    // Where the last look stopped, when it found more differences than it took.
-    cursor: Option<Box<str>>,
+    // The walk through all keys that is under way, when one look found more differences than it took.
+    walk: Option<Walk>,
     queue: VecDeque<Event<K>>,
+}
+
+/// A long difference told in parts, key by key, while the state moves on.
+struct Walk {
+    /// The last key told.
+    after: Box<str>,
+    /// The state it began with. At its end all of that state has been told, however often it was replaced meanwhile.
+    relists: u64,
+    version: Option<ResourceVersion>,
 }
 
 /// One key before and now; one side at least is there.
@@ -67,7 +76,7 @@ impl<K> Subscription<K> {
     pub(crate) fn new(mut now: watch::Receiver<store::Snapshot>, decoded: Arc<Decoded<K>>) -> Self {
         // Whatever is there already is news to this subscriber.
         now.mark_changed();
-        Self { now, decoded, told: Objects::new(), relists: 0, cursor: None, queue: VecDeque::new() }
+        Self { now, decoded, told: Objects::new(), relists: 0, walk: None, queue: VecDeque::new() }
     }
 
     /// The next change; `None` when the informer was stopped and everything has been told.
@@ -89,26 +98,32 @@ impl<K> Subscription<K> {
     /// Queues the next differences to `now`. Returns whether there may be more.
     fn look(&mut self, now: &store::Snapshot) -> bool {
         let missed = self.relists != now.relists;
-        let found = match &self.cursor {
+        let walk = self.walk.take();
+        let found = match &walk {
             None => differences(self.told.diff(&now.objects).take(AT_ONCE)),
-            Some(key) => after(&self.told, &now.objects, key),
+            Some(walk) => after(&self.told, &now.objects, &walk.after),
         };
-        let is_all = found.len() < AT_ONCE;
-        let was_first = self.cursor.is_none();
-        self.cursor = if is_all { None } else { found.last().map(|(old, new)| key_of(old, new)) };
-        if is_all && was_first {
+        let is_last = found.len() < AT_ONCE;
+        let is_all = is_last && walk.is_none();
+        if is_all {
             self.told = now.objects.clone();
         } else {
             self.take_over(&found);
         }
+        let (relists, version) =
+            walk.map_or_else(|| (now.relists, now.resource_version.clone()), |walk| (walk.relists, walk.version));
+        self.walk = match found.last() {
+            Some((old, new)) if !is_last => Some(Walk { after: key_of(old, new), relists, version: version.clone() }),
+            Some(_) | None => None,
+        };
         for (old, new) in found {
             self.queue_change(old, new, missed);
         }
-        if is_all && was_first && missed {
-            self.relists = now.relists;
-            self.queue.extend(now.resource_version.clone().map(Event::Synced));
+        if is_last && self.relists != relists {
+            self.relists = relists;
+            self.queue.extend(version.map(Event::Synced));
         }
-        !(is_all && was_first)
+        !is_all
     }
 
     /// Moves `told` by these differences alone.

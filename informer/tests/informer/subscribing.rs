@@ -146,6 +146,27 @@ async fn long_differences_in_parts_add_up_while_the_state_moves() {
     assert_eq!(mirrored, informer.store().snapshot().iter().collect::<Vec<_>>());
 }
 
+/// Goal: a reader slower than the changes still learns that it has the initial state. Method: everything changes again
+/// after every few events it takes.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_never_catches_up_is_synced_all_the_same() {
+    let live = Live::default();
+    let keys: Vec<String> = (0..200).map(|number| format!("a/{number:04}")).collect();
+    let items: Vec<String> = keys.iter().map(|key| item(key, 3)).collect();
+    let informer = informer_of(vec![list(&items, 9, "")], &live).await;
+    let mut changes = informer.subscribe();
+    let (mut version, mut seen) = (10, Vec::new());
+    while !seen.iter().any(|told: &String| told.starts_with('=')) {
+        assert!(seen.len() < 1_000, "never synced");
+        live.send(keys.iter().map(|key| modified(key, version)).collect::<String>());
+        at(&informer, version).await;
+        version += 1;
+        seen.extend(next(&mut changes, 30).await);
+    }
+    let added = seen.iter().take_while(|told| !told.starts_with('=')).filter(|told| told.starts_with('+')).count();
+    assert_eq!(added, 200, "all of it came first");
+}
+
 /// Goal: no lost wake-up. Method: real threads, a writer at full speed, and a reader that must reach the last change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_change_is_lost_between_a_look_and_a_wait() {
