@@ -7,8 +7,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use informer_core::{
-    Keyed,
-    object::{self, Meta},
+    Keyed, object,
     wire::watch_event::{ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD, TAIL},
 };
 
@@ -214,11 +213,6 @@ const fn narrow(at: usize) -> u32 {
 
 /// The allocator's share for line, key, fields, reference counts, and the place in the map of objects.
 const ALLOCATIONS: usize = 112;
-
-/// Reads of a draft's own text cannot fail, but what a client sends can: the callers decide.
-fn read_meta(body: &[u8]) -> Result<Meta<'_>, EntryError> {
-    Meta::read(body).map_err(|_| EntryError::NotAnObject)
-}
 
 #[cfg(test)]
 mod tests {

@@ -118,6 +118,12 @@ impl<'a> Walk<'a> {
         Ok(object)
     }
 
+    /// How many bytes the walk has seen: all of the object when the outermost has ended.
+    #[must_use]
+    pub const fn taken(&self) -> usize {
+        self.at
+    }
+
     /// How many objects are entered; 0 when the outermost has ended.
     #[must_use]
     pub const fn level(&self) -> usize {
