@@ -37,7 +37,7 @@ pub const SOCKET_UNSENT_BYTES: u32 = 16 << 10;
 
 /// How long a full socket may take nothing before the server resets it. A client that stopped reading would otherwise
 /// keep its snapshot alive for as long as it lives. The kernel opens a full window by whole segments, so on loopback a
-/// client has to take 64 KiB in this time.
+/// client has to take 128 KiB in this time, and with a small receive buffer 4 KiB.
 pub const SOCKET_STUCK: Duration = Duration::from_secs(60);
 
 /// Streams one HTTP/2 connection may have open at once.
