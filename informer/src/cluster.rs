@@ -82,8 +82,12 @@ impl TryFrom<kube::Config> for Cluster {
     /// A cluster with a client of its own. Needs a tokio runtime.
     ///
     /// # Errors
-    /// What kube says about the configuration.
+    /// What kube says about the configuration, and a URL without its scheme, on which kube's client would panic later.
     fn try_from(mut config: kube::Config) -> Result<Self, Error> {
+        let mut url = config.cluster_url.clone().into_parts();
+        url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+        http::Uri::from_parts(url)
+            .map_err(|error| Error::new(Kind::Client(kube::Error::HttpError(error.into())), None))?;
         // Fifteen retries from 5 ms, without jitter, before anybody sees the first failure.
         config.default_retry = false;
         let client = kube::Client::try_from(config).map_err(|error| Error::new(Kind::Client(error), None))?;

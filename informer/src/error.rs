@@ -189,9 +189,13 @@ impl StdError for Error {
     }
 }
 
+/// All levels and the request in one line: what a `main` that returns the error prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error").field("kind", &self.0.kind).field("request", &self.0.request).finish()
+        match &self.0.request {
+            Some(request) => write!(f, "{} ({request})", Chain(self)),
+            None => fmt::Display::fmt(&Chain(self), f),
+        }
     }
 }
 

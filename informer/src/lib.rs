@@ -22,8 +22,29 @@
 //! # }
 //! ```
 //!
-//! Supported: every resource type that is listed and watched as JSON; label and field selectors; initial state as a
-//! stream, in pages or at once. Not supported: protobuf, subresources, writing (use `kube::Api`).
+//! # Supported
+//!
+//! - every resource type that is listed and watched as JSON, known at compile time or at run time;
+//! - label and field selectors, one namespace or all, trimming while receiving ([`InformerBuilder::drop_path`]);
+//! - initial state as a stream, in pages or at once, falling back by itself ([`InitialList::Auto`]); every list
+//!   semantic of Kubernetes ([`ListSemantic`]);
+//! - reads by key, namespace and labels; subscriptions that cannot lag; read your writes ([`Informer::wait_for`]);
+//! - a budget of relists for all informers of a [`Cluster`], delays that grow, `Retry-After`, typed reasons why nothing
+//!   is ready ([`Informer::ready`]).
+//!
+//! # Not supported yet
+//!
+//! - indexes other than by namespace; every single change in order; deleted objects that stay readable for a time;
+//! - checkpoints on disk, a second endpoint to fall back to, proof that a server's history is still the same one;
+//! - stores of decoded or compressed objects ([`Representation`]); compressed lists; metrics for Prometheus;
+//! - events in the form of `kube::runtime`.
+//!
+//! Not planned: protobuf, subresources, writing (use `kube::Api`).
+//!
+//! # To build it
+//!
+//! kube needs to know one Kubernetes version: programs enable it, libraries do not. Without
+//! `k8s-openapi = { version = "0.29", features = ["v1_36"] }`, or another version, its build script stops and says so.
 
 mod cluster;
 mod config;

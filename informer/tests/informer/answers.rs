@@ -2,7 +2,7 @@
 
 use std::{error::Error as _, time::Duration};
 
-use informer::{Cause, Class, ConfigError, Error, InitialList, ListSemantic, ResourceVersion};
+use informer::{Cause, Class, Cluster, ConfigError, Error, InitialList, ListSemantic, ResourceVersion};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 
@@ -102,6 +102,19 @@ async fn no_server_is_an_error_that_may_pass() {
     let Cause::Failed(error) = not_ready.cause else { panic!("{not_ready}") };
     assert!(error.is_retryable() && error.code().is_none());
     assert_eq!(error.to_string(), "the server gave no answer");
+    let shown = format!("{error:?}");
+    assert!(
+        shown.starts_with("the server gave no answer: ") && shown.contains("(GET /api/v1/pods?watch=true&"),
+        "{shown}"
+    );
+    assert!(shown.contains("refused") && !shown.contains("Inner"), "what went wrong, for people: {shown}");
+}
+
+#[tokio::test]
+async fn a_url_without_scheme_is_an_error_before_anything_is_sent() {
+    let error = Cluster::try_from(kube::Config::new("localhost:8001".parse().unwrap())).unwrap_err();
+    assert!(chain(&error).starts_with("no client can be made of the configuration: "), "{}", chain(&error));
+    Cluster::try_from(kube::Config::new("http://localhost:8001/prefix".parse().unwrap())).unwrap();
 }
 
 /// Goal: the wire's own bad luck with pages. Method: the second page has expired; one list without pages follows, with
