@@ -42,6 +42,9 @@ pub enum Fact {
     Ended(End),
 }
 
+/// Objects a page of a server that pages whatever is asked.
+const LIMIT_OF_ITS_OWN: u32 = 5;
+
 /// What a server can do, and how often it goes wrong. Rates are probabilities for each fact.
 #[derive(Clone, Debug, Default)]
 pub struct Api {
@@ -51,6 +54,8 @@ pub struct Api {
     pub watches: bool,
     /// It ignores a page's limit for `resourceVersion=0`, as stock servers do.
     pub ignores_limit: bool,
+    /// It pages whatever is asked, as some servers that are not kube-apiserver do.
+    pub pages_anyway: bool,
     /// How far behind the newest version its memory may be when asked.
     pub lag_max: u64,
     /// It answers nothing but errors for now.
@@ -93,6 +98,7 @@ impl Api {
             streams: rng.u8(..5) > 0,
             watches: rng.u8(..10) > 0,
             ignores_limit: rng.bool(),
+            pages_anyway: rng.u8(..4) == 0,
             lag_max: if rng.bool() { rng.u64(..20) } else { 0 },
         }
     }
@@ -100,7 +106,13 @@ impl Api {
     /// The same server without faults. What it cannot do it still cannot.
     #[must_use]
     pub fn without_faults(&self) -> Self {
-        Self { streams: self.streams, watches: self.watches, ignores_limit: self.ignores_limit, ..Self::default() }
+        Self {
+            streams: self.streams,
+            watches: self.watches,
+            ignores_limit: self.ignores_limit,
+            pages_anyway: self.pages_anyway,
+            ..Self::default()
+        }
     }
 
     /// Begins to answer.
@@ -232,6 +244,7 @@ impl Answer {
             Read::List { semantic, limit } => {
                 let version = api.version_for(semantic, behind, model, rng)?;
                 let limit = if *semantic == ListSemantic::Any && api.ignores_limit { None } else { *limit };
+                let limit = if api.pages_anyway { limit.or(Some(LIMIT_OF_ITS_OWN)) } else { limit };
                 Ok(page(model, version, "", limit))
             }
             Read::Page { limit, token } => {

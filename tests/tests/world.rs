@@ -122,6 +122,31 @@ fn a_410_after_every_list_is_at_most_twenty_lists_in_ten_minutes() {
     }
 }
 
+/// Goal: pages give no way around the delays. Method: a server that pages whatever is asked and lets every second page
+/// expire, and one whose tokens lead in a circle; both answer at once.
+#[test]
+fn pages_without_end_are_at_most_twenty_lists_in_ten_minutes() {
+    let page = |token: &str| vec![(Duration::ZERO, Fact::PageEnd { version: 7, token: Some(token.to_owned()) })];
+    for config in clients() {
+        let expired = |read: &Read| match read {
+            Read::List { .. } => page("next"),
+            Read::Page { .. } => refuses(Class::Expired, None),
+            Read::Stream { .. } | Read::Watch { .. } => refuses(Class::Server, None),
+        };
+        let circle = |read: &Read| match read {
+            Read::List { .. } => page("a"),
+            Read::Page { token, .. } => page(if token == "a" { "b" } else { "a" }),
+            Read::Stream { .. } | Read::Watch { .. } => refuses(Class::Server, None),
+        };
+        for answer in [&expired as &dyn Fn(&Read) -> _, &circle] {
+            let sent = world::requests(config.clone(), Duration::from_mins(10), answer);
+            let reads = sent.iter().filter(|(_, read)| !matches!(read, Read::Page { .. })).count();
+            // An attempt may be two lists: one in pages and one without.
+            assert!(reads <= 2 * 20 && sent.len() <= 5 * 20, "{reads} of {} requests of {config:?}", sent.len());
+        }
+    }
+}
+
 #[test]
 fn a_balancer_that_cuts_every_minute_makes_no_delay_grow() {
     for end in [End::Closed, End::Failed(Failure::new(Class::Connection))] {
