@@ -124,7 +124,7 @@ impl Driver {
         loop {
             let timer = self.timer();
             tokio::select! { biased;
-                _ = &mut self.stop => return self.core.stopped(),
+                _ = &mut self.stop => return,
                 () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.on_timer(),
                 happened = self.link.next() => self.on_network(happened),
             }

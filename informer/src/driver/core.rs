@@ -329,8 +329,11 @@ impl Core {
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.reflector.poll_timeout()
     }
+}
 
-    pub(super) fn stopped(&self) {
+/// However the task ends: by the last handle, with its runtime, or by a panic. Nobody may wait for it then.
+impl Drop for Core {
+    fn drop(&mut self) {
         tracing::debug!(resource = self.resource, "stopped");
         self.progress.send_modify(|progress| progress.is_stopped = true);
     }

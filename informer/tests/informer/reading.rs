@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use informer::{Informer, InitialList, LabelSelector, ResourceVersion};
+use informer::{Cause, Informer, InitialList, LabelSelector, ResourceVersion};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::fixture::{Live, SOON, Step, added, bookmark, deleted, in_memory, item, list, modified, ok, until};
@@ -97,4 +97,19 @@ async fn the_last_clone_stops_the_informer_and_reads_remain() {
     drop(clone);
     assert_eq!(crate::fixture::next(&mut changes, 4).await, ["+a/a@3", "+a/b@10", "=10", "end"]);
     assert_eq!(store.snapshot().len(), 2);
+}
+
+/// Goal: nobody waits for an informer whose runtime is gone. Method: started on a runtime that is dropped.
+#[tokio::test]
+async fn an_informer_ends_with_its_runtime_and_says_so() {
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let started = other.spawn(async {
+        let (cluster, _log) = in_memory(|_, _| ok([Step::Hang]));
+        cluster.informer::<Pod>().start().unwrap()
+    });
+    let informer = started.await.unwrap();
+    other.shutdown_background();
+    let not_ready = informer.ready(SOON).await.unwrap_err();
+    assert!(matches!(not_ready.cause, Cause::Stopped), "{not_ready}");
+    assert!(informer.subscribe().next().await.is_none());
 }
