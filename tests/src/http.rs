@@ -247,3 +247,23 @@ pub fn with_query(path: &str, query: &[(&str, &str)]) -> String {
     }
     out
 }
+
+/// The path and query of a watch that begins with the initial state.
+#[must_use]
+pub fn watch_list(path: &str) -> String {
+    with_query(
+        path,
+        &[
+            ("watch", "true"),
+            ("sendInitialEvents", "true"),
+            ("resourceVersionMatch", "NotOlderThan"),
+            ("allowWatchBookmarks", "true"),
+        ],
+    )
+}
+
+/// Whether each position is above the one before.
+#[must_use]
+pub fn strictly_increase(positions: &[u64]) -> bool {
+    positions.windows(2).all(|pair| pair[0] < pair[1])
+}
