@@ -21,8 +21,20 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// What a crate that decides must never know.
-const FORBIDDEN_IN_CORES: &[&str] =
-    &["tokio", "kube", "kube-client", "kube-core", "hyper", "http", "mio", "socket2", "tracing", "log", "jiff", "chrono"];
+const FORBIDDEN_IN_CORES: &[&str] = &[
+    "tokio",
+    "kube",
+    "kube-client",
+    "kube-core",
+    "hyper",
+    "http",
+    "mio",
+    "socket2",
+    "tracing",
+    "log",
+    "jiff",
+    "chrono",
+];
 
 const LINES_MAX: usize = 700;
 
@@ -49,7 +61,8 @@ fn graph(metadata: &Value) -> (BTreeMap<&str, &str>, BTreeMap<&str, Vec<&str>>) 
     let needs = nodes
         .map(|node| {
             let deps = node["deps"].as_array().expect("deps").iter();
-            let normal = deps.filter(|dep| dep["dep_kinds"].as_array().expect("kinds").iter().any(|kind| kind["kind"].is_null()));
+            let normal = deps
+                .filter(|dep| dep["dep_kinds"].as_array().expect("kinds").iter().any(|kind| kind["kind"].is_null()));
             (text(&node["id"]), normal.map(|dep| text(&dep["pkg"])).collect())
         })
         .collect();
