@@ -8,16 +8,20 @@ use informer_core::wire::{
     go::quote,
     status::{Cause, Status},
 };
+use json_patch::PatchOperation;
 use serde_json::Value;
 
 use super::{
     body::{Object, media_type},
     metadata::check_shape,
 };
-use crate::registry::ResourceType;
+use crate::{limits::REQUEST_BODY_BYTES_MAX, registry::ResourceType};
 
 /// Operations of one JSON patch.
 const OPERATIONS_MAX: usize = 10_000;
+
+/// Objects and arrays inside each other, as many as the decoder of bodies and stored objects reads.
+const DEPTH_MAX: usize = 127;
 
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";
@@ -60,9 +64,7 @@ impl Patch {
         let mut value = Value::Object(object.clone());
         match self {
             Self::Merge(patch) => json_patch::merge(&mut value, patch),
-            Self::Json(operations) => {
-                json_patch::patch(&mut value, operations).map_err(|_| Status::generic_invalid())?;
-            }
+            Self::Json(operations) => run(&mut value, operations)?,
         }
         let Value::Object(object) = value else {
             return Err(undecodable("json: cannot unmarshal the result into an object"));
@@ -73,6 +75,41 @@ impl Patch {
         }
         check_shape(&object).map_err(|error| undecodable(&error))?;
         Ok(object)
+    }
+}
+
+/// Runs the operations in order. A few of them could make an object deeper than anybody can read, or, by copying what
+/// was copied, larger than memory: both are refused before they happen.
+fn run(value: &mut Value, operations: &[PatchOperation]) -> Result<(), Status> {
+    let mut copied = 0;
+    for operation in operations {
+        let (path, put) = match operation {
+            PatchOperation::Add(add) => (&add.path, Some(&add.value)),
+            PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
+            PatchOperation::Move(moved) => (&moved.path, value.pointer(moved.from.as_str())),
+            PatchOperation::Copy(copy) => {
+                let found = value.pointer(copy.from.as_str());
+                copied += found.map_or(0, |found| found.to_string().len());
+                (&copy.path, found)
+            }
+            PatchOperation::Remove(remove) => (&remove.path, None),
+            PatchOperation::Test(test) => (&test.path, None),
+        };
+        let levels = path.as_str().matches('/').count() + put.map_or(0, depth);
+        if levels > DEPTH_MAX || copied > REQUEST_BODY_BYTES_MAX {
+            return Err(Status::generic_invalid());
+        }
+        json_patch::patch_unsafe(value, std::slice::from_ref(operation)).map_err(|_| Status::generic_invalid())?;
+    }
+    Ok(())
+}
+
+/// Objects and arrays inside each other.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
     }
 }
 
@@ -127,6 +164,29 @@ mod tests {
             {"op":"add","path":"/metadata/labels","value":{"a":"b"}}]"#;
         let patched = apply("application/json-patch+json; charset=utf-8", patch).expect("applies");
         assert_eq!((&patched["data"]["k"], &patched["metadata"]["labels"]["a"]), (&json!("w"), &json!("b")));
+    }
+
+    /// Goal: what is stored can be read again, and a small patch makes no giant. Method: chains of adds, and of copies
+    /// of what was copied.
+    #[test]
+    fn a_patch_has_bounds() {
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        for (levels, fits) in [(120, true), (121, false)] {
+            let inner = nested(levels);
+            let patch = format!(
+                r#"[{{"op":"add","path":"/x","value":{inner}}},
+                    {{"op":"add","path":"/d","value":{{"a":{{"b":{{"c":{{"d":{{"e":{{}}}}}}}}}}}}}},
+                    {{"op":"move","from":"/x","path":"/d/a/b/c/d/e/f"}}]"#
+            );
+            let patched = apply(JSON, &patch);
+            assert_eq!(patched.is_ok(), fits, "{levels}");
+            if let Ok(patched) = patched {
+                serde_json::from_str::<Value>(&patched.to_string()).expect("what is stored can be read");
+            }
+        }
+        let copies: Vec<String> =
+            (0..64).map(|n| format!(r#"{{"op":"copy","from":"/data","path":"/data/c{n}"}}"#)).collect();
+        assert_eq!(apply(JSON, &format!("[{}]", copies.join(","))).expect_err("too large").0, 422);
     }
 
     /// Goal: what cannot be applied. Method: a table of media type, patch, code and text.
