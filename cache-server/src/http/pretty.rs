@@ -2,12 +2,21 @@
 //!
 //! INVARIANT: only white space between tokens changes; strings and numbers are copied as they are.
 
-/// Indents one JSON document. Cost: one pass; the result grows with the depth, which our own documents bound.
+/// How many times as long as a document its indented form may be, and what short ones may have in any case.
+const TIMES_MAX: usize = 8;
+const BYTES_ALLOWED: usize = 64 << 10;
+
+/// Indents one JSON document; one whose indentation would be most of it, for it is deep and has many members, stays as it
+/// is. Cost: one pass.
 pub(crate) fn indent(json: &[u8]) -> Vec<u8> {
+    let bytes_max = json.len() * TIMES_MAX + BYTES_ALLOWED;
     let mut out = Vec::with_capacity(json.len() * 2);
     let (mut depth, mut at) = (0usize, 0);
     while let Some(&byte) = json.get(at) {
         at += 1;
+        if out.len() > bytes_max {
+            return json.to_vec();
+        }
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {}
             b'{' | b'[' => {
@@ -62,6 +71,12 @@ fn new_line(out: &mut Vec<u8>, depth: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_document_that_would_be_mostly_indentation_stays() {
+        let json = format!("{}{}1{}", "[".repeat(100), "1,".repeat(10_000), "]".repeat(100));
+        assert_eq!(indent(json.as_bytes()), json.as_bytes());
+    }
 
     #[test]
     fn documents_are_indented_as_go_does() {
