@@ -9,18 +9,20 @@ use crate::{
 pub(crate) fn print(options: &Options, servers: &[ServerRow], clients: &[ClientRow]) {
     println!("{} pods on {} nodes, every client reads all of them at once\n", options.pods, options.nodes);
     println!(
-        "| server | clients | idle MiB | growth MiB | growth per client KiB | after MiB | first object ms | synced ms |"
+        "| server | clients | idle MiB | growth MiB | growth per client KiB | after MiB | client peak MiB \
+         | first object ms | synced ms |"
     );
-    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for row in servers {
         println!(
-            "| {} | {} | {:.1} | {:.1} | {:.0} | {:.1} | {:.1} | {:.0} |",
+            "| {} | {} | {:.1} | {:.1} | {:.0} | {:.1} | {:.1} | {:.1} | {:.0} |",
             row.mode,
             row.clients,
             mib(row.idle),
             mib(row.growth),
             row.growth as f64 / 1024.0 / row.clients as f64,
             mib(row.after),
+            mib(row.client.peak),
             row.client.first_object_ms,
             row.client.synced_ms,
         );

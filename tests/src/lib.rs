@@ -18,3 +18,8 @@ pub mod api;
 pub mod checkers;
 pub mod model;
 pub mod world;
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

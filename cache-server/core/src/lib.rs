@@ -6,7 +6,7 @@
 //!
 //! In reading order: an object and its bytes ([`entry`]), a change of it ([`event`]), which objects a client wants
 //! ([`filter`]), recent changes (`window`, `buckets`), who waits for them ([`interest`]), the cache that ties them
-//! together ([`cache`], read through [`reader`]), and how clients walk it ([`cursor`], [`page`]) into [`slices`].
+//! together ([`mod@cache`], read through [`reader`]), and how clients walk it ([`cursor`], [`page`]) into [`slices`].
 
 pub mod limits;
 
