@@ -7,7 +7,7 @@ use std::{collections::VecDeque, fmt, sync::Arc};
 use informer_core::{
     ResourceVersion,
     objects::{Difference, Objects},
-    store::{self, Entry},
+    store::{self, Change, Entry},
 };
 use tokio::sync::watch;
 
@@ -139,14 +139,11 @@ impl<K> Subscription<K> {
 
     fn queue_change(&mut self, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>, missed: bool) {
         let object = |entry| Object::new(entry, Arc::clone(&self.decoded));
-        match (old.map(object), new.map(object)) {
-            (Some(old), Some(new)) if old.uid() == new.uid() => self.queue.push_back(Event::Updated { old, new }),
-            (Some(last_known), new) => {
-                self.queue.push_back(Event::Deleted { last_known, missed });
-                self.queue.extend(new.map(Event::Added));
-            }
-            (None, new) => self.queue.extend(new.map(Event::Added)),
-        }
+        self.queue.extend(store::changes(old, new, missed).map(|change| match change {
+            Change::Added(new) => Event::Added(object(new)),
+            Change::Updated { old, new } => Event::Updated { old: object(old), new: object(new) },
+            Change::Deleted { last_known, missed } => Event::Deleted { last_known: object(last_known), missed },
+        }));
     }
 }
 

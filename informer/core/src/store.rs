@@ -189,24 +189,32 @@ impl Default for Store {
     }
 }
 
-/// What changed from `old` to `new`, in key order. Never across uids: an object replaced under its key is a
-/// [`Change::Deleted`] and a [`Change::Added`].
+/// What changed from `old` to `new`, in key order.
 ///
 /// Cost: the parts the two states do not share.
 pub fn diff<'a>(old: &'a Snapshot, new: &'a Snapshot) -> impl Iterator<Item = Change> + 'a {
     let missed = old.relists != new.relists;
     old.objects.diff(&new.objects).flat_map(move |difference| {
-        let deleted = |entry: &Arc<Entry>| Change::Deleted { last_known: Arc::clone(entry), missed };
-        let (first, second) = match difference {
-            Difference::Added(new) => (Change::Added(Arc::clone(new)), None),
-            Difference::Removed(old) => (deleted(old), None),
-            Difference::Updated { old, new } if old.uid() == new.uid() => {
-                (Change::Updated { old: Arc::clone(old), new: Arc::clone(new) }, None)
-            }
-            Difference::Updated { old, new } => (deleted(old), Some(Change::Added(Arc::clone(new)))),
+        let (old, new) = match difference {
+            Difference::Added(new) => (None, Some(new)),
+            Difference::Updated { old, new } => (Some(old), Some(new)),
+            Difference::Removed(old) => (Some(old), None),
         };
-        [Some(first), second].into_iter().flatten()
+        changes(old.cloned(), new.cloned(), missed)
     })
+}
+
+/// What became of one key that held `old` and holds `new`. Never across uids: an object replaced under its key is a
+/// [`Change::Deleted`] and a [`Change::Added`].
+///
+/// `missed` says whether a relist lies between the two; see [`Change::Deleted`].
+pub fn changes(old: Option<Arc<Entry>>, new: Option<Arc<Entry>>, missed: bool) -> impl Iterator<Item = Change> {
+    let (first, second) = match (old, new) {
+        (Some(old), Some(new)) if old.uid() == new.uid() => (Some(Change::Updated { old, new }), None),
+        (Some(last_known), new) => (Some(Change::Deleted { last_known, missed }), new.map(Change::Added)),
+        (None, new) => (new.map(Change::Added), None),
+    };
+    [first, second].into_iter().flatten()
 }
 
 impl Snapshot {
