@@ -160,7 +160,7 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { updated, created, deleted, failed, first_failure, rate, took, latencies } = self;
-        #[allow(clippy::cast_precision_loss, reason = "shown with one digit")]
+        #[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
         let done = (updated + created + deleted) as f64;
         let seconds = took.as_secs_f64();
         let achieved = if seconds > 0.0 { done / seconds } else { 0.0 };

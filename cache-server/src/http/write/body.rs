@@ -79,7 +79,7 @@ pub(super) fn read_object(
         .decode(body)
         .map_err(|error| unrecognized(ty, &format!("couldn't get version/kind; {error}")))?;
     let Value::Object(mut object) = value else {
-        let found = json_type(&value);
+        let found = go::json_type(&value);
         return Err(unrecognized(
             ty,
             &format!("couldn't get version/kind; json parse error: json: cannot unmarshal {found} into an object"),
@@ -141,20 +141,8 @@ fn text<'a>(object: &'a Object, member: &str) -> Result<Option<&'a str>, String>
         Some(other) => Err(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{member} of \
              type string",
-            json_type(other)
+            go::json_type(other)
         )),
-    }
-}
-
-/// What Go's decoder calls a value.
-pub(super) fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

@@ -5,12 +5,12 @@
 //! Source: apiserver `registry/rest/{create,update,meta}.go`, apimachinery `api/validation/objectmeta.go`.
 
 use informer_core::wire::{
-    go::quote,
+    go::{json_type, quote},
     status::{Cause, Status},
 };
 use serde_json::{Value, json};
 
-use super::body::{Object, json_type};
+use super::body::Object;
 use crate::registry::{CreatedStatus, ResourceType, refuse_namespace};
 
 /// Members that hold one text.

@@ -140,7 +140,7 @@ impl Fields {
             other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
                 return refuse(format!(
                     "json: cannot unmarshal {} into Go value of type storage.continueToken",
-                    name(&other)
+                    go::json_type(&other)
                 ));
             }
         };
@@ -155,7 +155,7 @@ impl Fields {
                         None => return mismatch(&format!("number {number}"), "rv", "int64"),
                     },
                     other @ (Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
-                        return mismatch(name(&other), "rv", "int64");
+                        return mismatch(go::json_type(&other), "rv", "int64");
                     }
                 },
                 _ => {}
@@ -170,7 +170,7 @@ fn text(field: &mut String, key: &str, value: Value) -> Result<(), ContinueError
         Value::String(text) => *field = text,
         Value::Null => {}
         other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            return mismatch(name(&other), key, "string");
+            return mismatch(go::json_type(&other), key, "string");
         }
     }
     Ok(())
@@ -178,17 +178,6 @@ fn text(field: &mut String, key: &str, value: Value) -> Result<(), ContinueError
 
 fn mismatch<T>(found: &str, key: &str, wanted: &str) -> Result<T, ContinueError> {
     refuse(format!("json: cannot unmarshal {found} into Go struct field continueToken.{key} of type {wanted}"))
-}
-
-const fn name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 /// Arrays and objects inside each other before Go gives up. Memory: one byte a level.
 const DEPTH_MAX: usize = 10_000;
 
@@ -259,6 +261,19 @@ fn unexpected(byte: u8, context: &str) -> String {
         _ => quote_char(char::from(byte), '"', &mut letter),
     }
     format!("invalid character '{letter}' {context}")
+}
+
+/// What Go's decoder calls a value.
+#[must_use]
+pub const fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 #[cfg(test)]
