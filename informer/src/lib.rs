@@ -55,10 +55,21 @@ mod object;
 mod store;
 mod subscription;
 
+mod checkpoint;
+#[cfg(feature = "packed")]
+mod compression;
 mod decode;
 mod driver;
+mod index;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod progress;
+pub mod raw;
+#[cfg(feature = "runtime")]
+mod runtime;
 mod stats;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transport;
 
 pub use informer_core::{

@@ -1,0 +1,1 @@
+//! Saved state on disk, so that a restart resumes.

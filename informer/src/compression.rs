@@ -1,0 +1,1 @@
+//! Objects compressed by a dictionary trained on the first of them.

@@ -1,0 +1,1 @@
+//! Reading by other things than the key.

@@ -1,0 +1,1 @@
+//! Counts of informers, for a Prometheus registry.

@@ -1,0 +1,1 @@
+//! Changes as bytes, in order, without a store.
