@@ -8,8 +8,10 @@ use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
+    declaration::Type,
     error::{Error, Kind},
-    informer::{InformerBuilder, Type},
+    informer::InformerBuilder,
+    raw,
 };
 
 /// Informers of one cluster that read their initial state at the same time, by default.
@@ -61,6 +63,11 @@ impl Cluster {
     /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource.
     pub fn informer_for<K>(&self, resource: &ApiResource) -> InformerBuilder<K> {
         InformerBuilder::new(self.clone(), Type::from(resource))
+    }
+
+    /// Declares a raw stream: changes as bytes, in order, without a store. See [`raw`].
+    pub fn raw(&self, resource: &ApiResource) -> raw::Builder {
+        raw::Builder::new(self.clone(), Type::from(resource))
     }
 
     pub(crate) fn client(&self) -> &kube::Client {

@@ -1,9 +1,10 @@
-//! The task behind an informer: waits, tells the reflector what happened, does what it orders.
+//! The loop behind informers and raw streams: waits, tells the reflector what happened, does what it orders.
 //!
-//! INVARIANT: decides nothing. The store is written here and nowhere else, and published only between two frames.
+//! INVARIANT: decides nothing. A store is written here and nowhere else, and published only between two frames.
 
 mod core;
 mod link;
+mod sink;
 
 use std::sync::Arc;
 
@@ -11,7 +12,6 @@ use bytes::Bytes;
 use informer_core::{
     Read, Request, Resource, Time,
     reflector::{self, Input},
-    store,
     wire::framer::{Framer, FramerConfig, Shape, TypeMeta},
 };
 use tokio::{
@@ -19,6 +19,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+pub(crate) use self::sink::{Order as SinkOrder, Sink, StoreSink};
 use self::{
     core::{Core, Order},
     link::{Happened, Link},
@@ -46,16 +47,10 @@ impl Setup {
     }
 }
 
-/// What the handles read. Both stay readable after the driver's end.
-pub(crate) struct Outlets {
-    pub(crate) now: watch::Receiver<store::Snapshot>,
-    pub(crate) progress: watch::Receiver<Progress>,
-}
-
-pub(crate) struct Driver {
+pub(crate) struct Driver<S> {
     setup: Setup,
     transport: Transport,
-    core: Core,
+    core: Core<S>,
     link: Link,
     clock: Clock,
     // Held from the grant until initial state is complete, the attempt is over, or the stream stands still.
@@ -63,7 +58,6 @@ pub(crate) struct Driver {
     // When a stream that brings nothing has to give the permit back.
     permit_until: Option<Instant>,
     asked_at: Instant,
-    stop: oneshot::Receiver<()>,
 }
 
 /// The reflector's time: stands still while a request waits for its turn, so that waiting is not taken for silence.
@@ -86,9 +80,9 @@ impl Clock {
     }
 }
 
-impl Driver {
+impl<S: Sink> Driver<S> {
     /// A driver that knows its first request and has not sent it. Needs a tokio runtime.
-    pub(crate) fn new(setup: Setup, stop: oneshot::Receiver<()>) -> (Self, Outlets) {
+    pub(crate) fn new(setup: Setup, sink: S) -> (Self, watch::Receiver<Progress>) {
         let transport = Transport::new(setup.cluster.client().clone(), setup.config.headers_timeout);
         let verdict = setup.cluster.verdicts().of(&setup.type_path());
         let config = reflector::Config {
@@ -102,7 +96,7 @@ impl Driver {
             seed: fastrand::u64(..),
             ..reflector::Config::default()
         };
-        let (core, outlets) = Core::new(config, setup.config.representation, &setup.resource.plural);
+        let (core, progress) = Core::new(config, sink, &setup.resource.plural);
         let now = Instant::now();
         let mut driver = Self {
             setup,
@@ -113,24 +107,40 @@ impl Driver {
             permit: None,
             permit_until: None,
             asked_at: now,
-            stop,
         };
         driver.tell(Input::Start);
-        (driver, outlets)
+        (driver, progress)
     }
 
-    /// Runs until the last handle is dropped. One turn: what happened, what follows from it, what readers may see.
-    pub(crate) async fn run(mut self) {
+    /// Runs until the last handle is dropped.
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
         loop {
-            let timer = self.timer();
             tokio::select! { biased;
-                _ = &mut self.stop => return,
-                () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.on_timer(),
-                happened = self.link.next() => self.on_network(happened),
+                _ = &mut stop => return,
+                () = self.turn() => {}
             }
             // A body that always has more must not keep the worker from others, nor from the stop above.
             tokio::task::coop::consume_budget().await;
         }
+    }
+
+    /// Waits for one thing to happen and does what follows from it: what the sink has taken then is all there is until
+    /// the next turn. Reads at most one chunk. Cancel safe.
+    pub(crate) async fn turn(&mut self) {
+        let timer = self.timer();
+        tokio::select! { biased;
+            () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.on_timer(),
+            happened = self.link.next() => self.on_network(happened),
+        }
+    }
+
+    pub(crate) const fn sink(&mut self) -> &mut S {
+        self.core.sink()
+    }
+
+    /// Whether no turn will bring anything any more.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.core.is_over()
     }
 
     fn on_network(&mut self, happened: Happened) {

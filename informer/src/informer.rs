@@ -11,10 +11,9 @@ use tokio::{
 };
 
 pub use self::builder::InformerBuilder;
-pub(crate) use self::builder::Type;
 use crate::{
     decode::Decoded,
-    driver::{Driver, Outlets, Setup},
+    driver::{Driver, Setup, StoreSink},
     error::NotReady,
     progress::Progress,
     stats::Stats,
@@ -36,8 +35,9 @@ impl<K> Informer<K> {
     /// Starts the task. Must be called inside a tokio runtime.
     fn start(setup: Setup) -> Self {
         let (running, stop) = oneshot::channel();
-        let (driver, Outlets { now, progress }) = Driver::new(setup, stop);
-        tokio::spawn(driver.run());
+        let (sink, now) = StoreSink::new(setup.config.representation);
+        let (driver, progress) = Driver::new(setup, sink);
+        tokio::spawn(driver.run(stop));
         let decoded = Arc::new(Decoded::default());
         let store = Store::new(now.clone(), Arc::clone(&decoded));
         Self { store, progress, decoded, now, running: Arc::new(running) }

@@ -48,6 +48,7 @@
 
 mod cluster;
 mod config;
+mod declaration;
 mod error;
 
 mod informer;

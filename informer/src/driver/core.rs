@@ -1,4 +1,4 @@
-//! The pure half of an informer: frames in, store out. Knows no socket.
+//! The pure half of a driver: frames in, orders out. Knows no socket.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,12 +6,11 @@ use informer_core::{
     Read, Request, Time, limits,
     object::Meta,
     reflector::{self, Action, Change, Input, Observed, Reflector, Report, Verdict},
-    store::{Event, Representation, Store},
     wire::{framer::Frame, status::Status, watch_event::EventKind},
 };
 use tokio::{sync::watch, time::Instant};
 
-use super::Outlets;
+use super::sink::{self, Sink};
 use crate::{
     error::{Chain, Error, Kind},
     progress::Progress,
@@ -23,19 +22,17 @@ pub(super) enum Order {
     Close,
 }
 
-pub(super) struct Core {
+pub(super) struct Core<S> {
     // The type's plural, for logs.
     resource: String,
     verdict: Verdict,
     reflector: Reflector,
-    store: Store,
-    published: watch::Sender<informer_core::store::Snapshot>,
+    sink: S,
     progress: watch::Sender<Progress>,
     order: Option<Order>,
     // Whether the request in flight, or the next one, is for initial state that is not complete.
     is_initial: bool,
-    // Since the last `publish`: the store changed; a frame came; an object came.
-    changed: bool,
+    // Since the last `publish`: a frame came; an object came.
     confirmed: bool,
     progressed: bool,
     list_ended: bool,
@@ -58,21 +55,17 @@ const UNREADABLE_TOLD_MAX: usize = 64;
 /// The longest key that is told, in bytes: a namespace, a slash, a name. What is longer is no name.
 const KEY_TOLD_BYTES_MAX: usize = 63 + 1 + 253;
 
-impl Core {
-    pub(super) fn new(config: reflector::Config, representation: Representation, resource: &str) -> (Self, Outlets) {
-        let store = Store::new(representation);
-        let (published, now) = watch::channel(store.snapshot());
+impl<S: Sink> Core<S> {
+    pub(super) fn new(config: reflector::Config, sink: S, resource: &str) -> (Self, watch::Receiver<Progress>) {
         let (sender, progress) = watch::channel(Progress::new());
         let core = Self {
             resource: resource.to_owned(),
             verdict: config.verdict,
             reflector: Reflector::new(config),
-            store,
-            published,
+            sink,
             progress: sender,
             order: None,
             is_initial: true,
-            changed: false,
             confirmed: false,
             progressed: false,
             list_ended: false,
@@ -80,7 +73,7 @@ impl Core {
             bytes_received: 0,
             unreadable: Unreadable::default(),
         };
-        (core, Outlets { now, progress })
+        (core, progress)
     }
 
     /// Takes one complete frame.
@@ -120,7 +113,7 @@ impl Core {
         let key = meta.key();
         let observed = Observed { change, key: &key, uid: &meta.uid, resource_version: &meta.resource_version };
         self.reflector.handle(now, Input::Object(observed));
-        self.obey(Some((object, &meta)));
+        self.obey(now, Some((object, &meta)));
     }
 
     /// Delivered as a sign of life: an object nobody can name must not stop the others.
@@ -148,10 +141,10 @@ impl Core {
     /// Takes one fact that carries no object.
     pub(super) fn handle(&mut self, now: Time, input: Input<'_>) {
         self.reflector.handle(now, input);
-        self.obey(None);
+        self.obey(now, None);
     }
 
-    fn obey(&mut self, object: Option<(&[u8], &Meta<'_>)>) {
+    fn obey(&mut self, now: Time, object: Option<(&[u8], &Meta<'_>)>) {
         while let Some(action) = self.reflector.poll_action() {
             match (action, object) {
                 (Action::Send(read), _) => {
@@ -159,17 +152,17 @@ impl Core {
                     self.order = Some(Order::Send(read));
                 }
                 (Action::Close, _) => self.order = Some(Order::Close),
-                (Action::Init, _) => self.change(Event::Init),
-                (Action::InitApply, Some((json, meta))) => self.change(Event::InitApply(json, meta)),
+                (Action::Init, _) => self.give(now, sink::Order::Init),
+                (Action::InitApply, Some((json, meta))) => self.give(now, sink::Order::InitApply(json, meta)),
                 (Action::InitDone(position), _) => {
                     self.is_initial = false;
-                    self.change(Event::InitDone(position));
-                    self.completed();
+                    self.give(now, sink::Order::InitDone(position));
+                    tracing::info!(resource = self.resource, "initial state is complete");
                 }
-                (Action::Apply, Some((json, meta))) => self.change(Event::Apply(json, meta)),
-                (Action::Delete, Some((_, meta))) => self.change(Event::Delete(meta)),
-                (Action::Bookmark(position), _) => self.change(Event::Bookmark(position)),
-                (Action::Abandon, _) => self.change(Event::Abandon),
+                (Action::Apply, Some((json, meta))) => self.give(now, sink::Order::Apply(json, meta)),
+                (Action::Delete, Some((json, meta))) => self.give(now, sink::Order::Delete(json, meta)),
+                (Action::Bookmark(position), _) => self.give(now, sink::Order::Bookmark(position)),
+                (Action::Abandon, _) => self.give(now, sink::Order::Abandon),
                 (Action::Report(report), _) => self.report(report),
                 (Action::InitApply | Action::Apply | Action::Delete, None) => {
                     unreachable!("the reflector orders this about the object just handed in")
@@ -178,18 +171,11 @@ impl Core {
         }
     }
 
-    fn change(&mut self, event: Event<'_>) {
-        // A stage is invisible until it is done.
-        self.changed |= !matches!(event, Event::Init | Event::InitApply(..) | Event::Abandon);
-        if let Err(error) = self.store.handle(event) {
+    fn give(&mut self, now: Time, order: sink::Order<'_>) {
+        if let Err(error) = self.sink.take(now, order) {
             self.unreadable.count += 1;
             tracing::warn!(resource = self.resource, error = %Chain(&error), "an object is left out");
         }
-    }
-
-    fn completed(&mut self) {
-        let (resource, objects) = (&self.resource, self.store.snapshot().objects.len());
-        tracing::info!(resource, objects, "initial state is complete");
     }
 
     fn report(&mut self, report: Report) {
@@ -222,16 +208,17 @@ impl Core {
     }
 
     /// Remembers why initial state is not complete, for whoever waits for it.
-    fn note(&self, kind: Kind) {
+    fn note(&mut self, kind: Kind) {
         if self.is_initial {
-            self.progress.send_modify(|progress| {
-                progress.failure = Some(Error::new(kind, progress.request.as_ref()));
-            });
+            let error = Error::new(kind, self.progress.borrow().request.as_ref());
+            self.sink.failed(&error);
+            self.progress.send_modify(|progress| progress.failure = Some(error));
         }
     }
 
-    pub(super) fn failed(&self, error: Error) {
+    pub(super) fn failed(&mut self, error: Error) {
         tracing::warn!(resource = self.resource, error = %Chain(&error), "reading failed");
+        self.sink.failed(&error);
         if self.is_initial {
             self.progress.send_modify(|progress| progress.failure = Some(error));
         }
@@ -268,9 +255,7 @@ impl Core {
 
     /// Lets readers see what changed.
     pub(super) fn publish(&mut self) {
-        if std::mem::take(&mut self.changed) {
-            self.published.send_replace(self.store.snapshot());
-        }
+        self.sink.flush();
         let confirmed = std::mem::take(&mut self.confirmed) && !self.is_initial;
         self.progress.send_if_modified(|progress| {
             progress.stats.reflector = self.reflector.stats().clone();
@@ -322,6 +307,14 @@ impl Core {
         self.order.take()
     }
 
+    pub(super) const fn sink(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.reflector.is_over()
+    }
+
     pub(super) const fn is_initial(&self) -> bool {
         self.is_initial
     }
@@ -332,7 +325,7 @@ impl Core {
 }
 
 /// However the task ends: by the last handle, with its runtime, or by a panic. Nobody may wait for it then.
-impl Drop for Core {
+impl<S> Drop for Core<S> {
     fn drop(&mut self) {
         tracing::debug!(resource = self.resource, "stopped");
         self.progress.send_modify(|progress| progress.is_stopped = true);

@@ -5,6 +5,7 @@
 mod fixture;
 
 mod answers;
+mod raw;
 mod reading;
 mod sockets;
 mod subscribing;

@@ -1,0 +1,131 @@
+//! What informers and raw streams have in common before they start: a resource type, what of it, and settings.
+//!
+//! Texts are parsed once, here; the first mistake is kept and told at the start.
+
+use std::any::TypeId;
+
+use informer_core::{
+    Resource,
+    selector::{field, label},
+    wire::framer::TypeMeta,
+};
+use kube::core::{ApiResource, ClusterResourceScope};
+
+use crate::{cluster::Cluster, config::Config, driver::Setup, error::ConfigError};
+
+/// Everything a driver needs, some of it perhaps wrong.
+pub(crate) struct Declaration {
+    pub(crate) cluster: Cluster,
+    pub(crate) of: Type,
+    pub(crate) config: Config,
+    namespace: Option<String>,
+    labels: label::Selector,
+    fields: field::Selector,
+    mistake: Option<ConfigError>,
+}
+
+/// One resource type.
+#[derive(Clone, Debug)]
+pub(crate) struct Type {
+    group_version_path: String,
+    plural: String,
+    api_version: String,
+    kind: String,
+    is_cluster_scoped: bool,
+}
+
+impl Type {
+    pub(crate) fn of<K>() -> Self
+    where
+        K: kube::Resource<DynamicType = ()>,
+        K::Scope: 'static,
+    {
+        let is_cluster_scoped = TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>();
+        Self { is_cluster_scoped, ..Self::from(&ApiResource::erase::<K>(&())) }
+    }
+}
+
+impl From<&ApiResource> for Type {
+    /// An `ApiResource` does not say whether its objects live in namespaces.
+    fn from(resource: &ApiResource) -> Self {
+        let root = if resource.group.is_empty() { "/api" } else { "/apis" };
+        Self {
+            group_version_path: format!("{root}/{}", resource.api_version),
+            plural: resource.plural.clone(),
+            api_version: resource.api_version.clone(),
+            kind: resource.kind.clone(),
+            is_cluster_scoped: false,
+        }
+    }
+}
+
+impl Declaration {
+    pub(crate) fn new(cluster: Cluster, of: Type, config: Config) -> Self {
+        Self {
+            cluster,
+            of,
+            config,
+            namespace: None,
+            labels: label::Selector::default(),
+            fields: field::Selector::default(),
+            mistake: None,
+        }
+    }
+
+    pub(crate) fn namespace(&mut self, namespace: String) {
+        if self.of.is_cluster_scoped {
+            self.mistake(ConfigError::ClusterScoped { plural: self.of.plural.clone() });
+        } else if !is_label(&namespace) {
+            self.mistake(ConfigError::Namespace(namespace.clone()));
+        }
+        self.namespace = Some(namespace);
+    }
+
+    pub(crate) fn labels(&mut self, selector: &str) {
+        match label::Selector::parse(selector) {
+            Ok(selector) => self.labels = selector,
+            Err(error) => self.mistake(ConfigError::Labels(error)),
+        }
+    }
+
+    pub(crate) fn fields(&mut self, selector: &str) {
+        match field::Selector::parse(selector) {
+            Ok(selector) => self.fields = selector,
+            Err(error) => self.mistake(ConfigError::Fields(error)),
+        }
+    }
+
+    /// Keeps the first mistake: later ones often follow from it.
+    pub(crate) fn mistake(&mut self, mistake: ConfigError) {
+        self.mistake.get_or_insert(mistake);
+    }
+
+    /// What a driver is started from.
+    ///
+    /// # Errors
+    /// Which setting is wrong.
+    pub(crate) fn into_setup(self) -> Result<Setup, ConfigError> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
+        self.config.check()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(ConfigError::NoRuntime);
+        }
+        let resource = Resource {
+            group_version_path: self.of.group_version_path,
+            plural: self.of.plural,
+            namespace: self.namespace,
+            labels: self.labels.to_string(),
+            fields: self.fields.to_string(),
+        };
+        let type_meta = TypeMeta { api_version: self.of.api_version, kind: self.of.kind };
+        Ok(Setup { cluster: self.cluster, resource, type_meta, config: self.config })
+    }
+}
+
+/// RFC 1123 label, which every namespace's name is. Keeps other path segments out of the request.
+fn is_label(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
+}

@@ -1,0 +1,98 @@
+//! The raw stream: what it tells, how it repairs itself, and that it reads only what is asked of it.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use informer::{Error, InitialList, raw};
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::ApiResource;
+
+use crate::fixture::{
+    SOON, Step, added, bookmark, deleted, end_bookmark, in_memory, is_watch, item, list, modified, ok, over_socket,
+    refuse, status,
+};
+
+fn pods() -> ApiResource {
+    ApiResource::erase::<Pod>(&())
+}
+
+fn told(event: &Result<raw::Event, Error>) -> String {
+    match event {
+        Ok(raw::Event::Init) => "init".into(),
+        Ok(raw::Event::InitApply(pod)) => format!("({}@{})", pod.key(), pod.resource_version()),
+        Ok(raw::Event::InitDone(version)) => format!("={version}"),
+        Ok(raw::Event::Apply(pod)) => format!("{}@{}", pod.key(), pod.resource_version()),
+        Ok(raw::Event::Delete(pod)) => format!("-{}@{}", pod.key(), pod.resource_version()),
+        Ok(raw::Event::Bookmark(version)) => format!("at {version}"),
+        Err(error) => format!("error {:?}", error.code()),
+    }
+}
+
+async fn next(events: &mut raw::Events, count: usize) -> String {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let event = tokio::time::timeout(SOON, events.next()).await.expect("an event soon");
+        all.push(event.as_ref().map_or_else(|| "end".into(), told));
+    }
+    all.join(" ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_state_then_changes_then_errors_and_on_from_the_last_version() {
+    let (cluster, log) = in_memory(|number, uri| match number {
+        1 => ok([Step::Send(added("a/a", 3) + &end_bookmark(9) + &modified("a/a", 10) + &deleted("a/a", 11))]),
+        2 => refuse(500, status(500, "InternalError", "no")),
+        _ => {
+            assert!(is_watch(uri) && uri.contains("resourceVersion=11&"), "{uri}");
+            ok([Step::Send(bookmark(20)), Step::Hang])
+        }
+    });
+    let mut events = cluster.raw(&pods()).start().unwrap();
+    assert!(log.uris().is_empty(), "nothing before it is polled");
+    assert_eq!(next(&mut events, 7).await, "init (a/a@3) =9 a/a@10 -a/a@11 error Some(500) at 20");
+    assert!(events.explain().starts_with("GET /api/v1/pods?watch=true&resourceVersion=11&"), "{}", events.explain());
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_are_whole_unless_paths_are_dropped() {
+    let serve = || in_memory(|_, _| ok([Step::Send(list(&[item("a/a", 3)], 9, ""))]));
+    for (drop, expected) in [(false, true), (true, false)] {
+        let (cluster, _log) = serve();
+        let mut declared = cluster.raw(&pods()).initial_list(InitialList::Unpaged);
+        if drop {
+            declared = declared.drop_path("metadata.managedFields");
+        }
+        let mut events = declared.start().unwrap();
+        events.next().await;
+        let Some(Ok(raw::Event::InitApply(pod))) = events.next().await else { panic!("an object") };
+        let text = String::from_utf8(pod.json().to_vec()).unwrap();
+        assert_eq!(text.contains("managedFields"), expected);
+        assert!(text.starts_with(r#"{"kind":"Pod","apiVersion":"v1","#), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_initial_state_that_breaks_off_begins_anew() {
+    let (cluster, _log) = in_memory(|number, _| match number {
+        1 => ok([Step::Send(list(&[item("a/a", 3), item("a/b", 4)], 9, "")[..400].to_owned())]),
+        _ => ok([Step::Send(list(&[item("a/c", 5)], 12, ""))]),
+    });
+    let mut events = cluster.raw(&pods()).initial_list(InitialList::Unpaged).start().unwrap();
+    assert_eq!(next(&mut events, 6).await, "init (a/a@3) error None init (a/c@5) =12");
+}
+
+/// Goal: back-pressure by pulling. Method: a server with endless objects over a socket; a reader that takes one.
+#[tokio::test]
+async fn a_stream_that_is_not_polled_reads_nothing() {
+    let (cluster, _log) = over_socket(|_, _| {
+        let endless = (1..200_000).map(|version| Step::Send(added(&format!("a/{version}"), version).repeat(8)));
+        ok(endless)
+    })
+    .await;
+    let mut events = cluster.raw(&pods()).start().unwrap();
+    assert_eq!(next(&mut events, 2).await, "init (a/1@1)");
+    let before = events.bytes_received();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(events.bytes_received(), before);
+    assert!(before < 1 << 20, "{before} bytes for the first object");
+}
