@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("examples", &["cache-server", "informer", "informer-core"]),
     ("tests", &["cache-server", "informer", "informer-core", "watch-cache"]),
     ("benches", &["cache-server", "informer", "informer-core", "watch-cache"]),
+    ("rivals", &["cache-server", "informer", "informer-core"]),
 ];
 
 /// What a crate that decides must never know.

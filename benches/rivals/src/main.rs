@@ -1,3 +1,67 @@
-//! The informer beside kube's own runtime: memory, time, CPU and requests, measured in one run.
+//! The informer beside kube's own runtime: memory, time, CPU and requests, measured in one run on one machine.
+//!
+//! `cargo run --release -p rivals` prints tables in Markdown; `--json FILE` keeps the raw numbers.
 
-fn main() {}
+#![expect(clippy::print_stdout, reason = "tables and the lines between its processes are its output")]
+
+mod client;
+mod frames;
+mod gate;
+mod memory;
+mod parts;
+mod refusals;
+mod report;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use peak_alloc::PeakAlloc;
+
+/// Errors end the run with their text.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Counts live bytes in every process of the run: two atomic additions an allocation, for all rivals alike.
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+#[derive(Debug, Parser)]
+#[command(about = "Measures the informer and kube's runtime in one run.")]
+struct Cli {
+    #[command(subcommand)]
+    part: Option<Part>,
+    #[command(flatten)]
+    options: run::Options,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    #[command(hide = true)]
+    Server(Server),
+    #[command(hide = true)]
+    Client(client::Arguments),
+}
+
+#[derive(Debug, Args)]
+struct Server {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.part {
+        Some(Part::Server(Server { rest })) => {
+            return cache_server::cli::run(["cache-server".to_owned()].into_iter().chain(rest.iter().cloned()));
+        }
+        Some(Part::Client(arguments)) => client::main(arguments),
+        None => run::all(&cli.options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rivals: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The measured process: one rival with a real store, told what to do line by line on stdin.
+
+use std::{
+    io::BufRead as _,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use clap::{Args, ValueEnum};
+use futures::StreamExt as _;
+use informer::{Cluster, InitialList, ListSemantic, Representation};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt as _,
+    runtime::{WatchStreamExt as _, reflector, watcher},
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::{Failure, HEAP, gate::Gate, memory};
+
+/// Which rival, and where.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[arg(long)]
+    address: String,
+    #[arg(long)]
+    kind: Kind,
+}
+
+/// Who keeps the copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// kube's reflector in its default mode: pages, then watch.
+    KubePages,
+    /// The same over watch-list.
+    KubeStream,
+    /// The same with managedFields cleared before the store, as its users do.
+    KubeStreamTrimmed,
+    /// The informer as it comes: watch-list, JSON.
+    Informer,
+    /// The informer in pages.
+    InformerPages,
+}
+
+impl Kind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::KubePages => "kube reflector, pages",
+            Self::KubeStream => "kube reflector, watch-list",
+            Self::KubeStreamTrimmed => "kube reflector, watch-list, managedFields cleared",
+            Self::Informer => "informer, watch-list (default)",
+            Self::InformerPages => "informer, pages",
+        }
+    }
+}
+
+/// What one command found out.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) objects: usize,
+    pub(crate) first_object_ms: f64,
+    pub(crate) synced_ms: f64,
+    /// Resident bytes now, and most ever since the last command.
+    pub(crate) resident: usize,
+    pub(crate) resident_peak: usize,
+    /// Live bytes on the heap now, and most since the last command.
+    pub(crate) live: usize,
+    pub(crate) live_peak: usize,
+    /// CPU seconds of this process since the last command.
+    pub(crate) cpu_s: f64,
+    /// Live changes seen since the last command.
+    pub(crate) events: u64,
+}
+
+/// How long it rests before its resident size is taken.
+const REST: Duration = Duration::from_secs(2);
+
+/// How far a rival is, whoever it is.
+struct Copy {
+    syncs: Arc<AtomicU64>,
+    events: Arc<AtomicU64>,
+    first: Arc<AtomicU64>,
+    objects: Box<dyn Fn() -> usize>,
+}
+
+/// Does what stdin says until it ends.
+pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (commands, mut received) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if commands.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    runtime.block_on(async {
+        let gate = Gate::new();
+        let client = kube::Client::try_from(kube::Config::new(format!("http://{}", arguments.address).parse()?))?;
+        let client = gate.client(client);
+        println!("ready");
+        let mut copy = None;
+        while let Some(command) = received.recv().await {
+            let report = match command.as_str() {
+                "sync" => {
+                    let mut measure = Measure::begin()?;
+                    let started = copy.insert(start(arguments.kind, client.clone())?);
+                    measure.until_synced(started, 1).await?;
+                    measure.report(started).await?
+                }
+                "cut" => {
+                    gate.cut();
+                    Report::default()
+                }
+                "relist" => {
+                    let copy = copy.as_ref().ok_or("nothing is synced")?;
+                    let mut measure = Measure::begin()?;
+                    let next = copy.syncs.load(Ordering::SeqCst) + 1;
+                    gate.expire();
+                    measure.until_synced(copy, next).await?;
+                    measure.report(copy).await?
+                }
+                "begin" => {
+                    steady(copy.as_ref().ok_or("nothing is synced")?);
+                    Report::default()
+                }
+                "end" => steady(copy.as_ref().ok_or("nothing is synced")?),
+                other => return Err(format!("no such command: {other}").into()),
+            };
+            println!("{}", serde_json::to_string(&report)?);
+        }
+        Ok(())
+    })
+}
+
+/// CPU and changes since the process started: the difference of two is what counts.
+fn steady(copy: &Copy) -> Report {
+    Report {
+        cpu_s: memory::cpu_seconds().unwrap_or_default(),
+        events: copy.events.load(Ordering::SeqCst),
+        ..Report::default()
+    }
+}
+
+struct Measure {
+    start: Instant,
+    cpu: f64,
+    synced: Duration,
+}
+
+impl Measure {
+    fn begin() -> Result<Self, Failure> {
+        memory::reset_peak()?;
+        HEAP.reset_peak_usage();
+        Ok(Self { start: Instant::now(), cpu: memory::cpu_seconds()?, synced: Duration::ZERO })
+    }
+
+    async fn until_synced(&mut self, copy: &Copy, syncs: u64) -> Result<(), Failure> {
+        while copy.syncs.load(Ordering::SeqCst) < syncs {
+            if self.start.elapsed() > Duration::from_secs(300) {
+                return Err("no sync in 300 s".into());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.synced = self.start.elapsed();
+        Ok(())
+    }
+
+    async fn report(self, copy: &Copy) -> Result<Report, Failure> {
+        let cpu_s = memory::cpu_seconds()? - self.cpu;
+        let live_peak = HEAP.peak_usage();
+        tokio::time::sleep(REST).await;
+        let usage = memory::usage()?;
+        Ok(Report {
+            objects: (copy.objects)(),
+            first_object_ms: Duration::from_micros(copy.first.load(Ordering::SeqCst)).as_secs_f64() * 1e3,
+            synced_ms: self.synced.as_secs_f64() * 1e3,
+            resident: usage.resident,
+            resident_peak: usage.peak,
+            live: HEAP.current_usage(),
+            live_peak,
+            cpu_s,
+            events: copy.events.load(Ordering::SeqCst),
+        })
+    }
+}
+
+fn start(kind: Kind, client: kube::Client) -> Result<Copy, Failure> {
+    let stream = watcher::Config::default().streaming_lists();
+    match kind {
+        Kind::KubePages => Ok(kube_reflector(client, watcher::Config::default(), false)),
+        Kind::KubeStream => Ok(kube_reflector(client, stream, false)),
+        Kind::KubeStreamTrimmed => Ok(kube_reflector(client, stream, true)),
+        Kind::Informer => informer(client, InitialList::Stream, Representation::Json),
+        Kind::InformerPages => informer(client, InitialList::Paged, Representation::Json),
+    }
+}
+
+fn kube_reflector(client: kube::Client, config: watcher::Config, trimmed: bool) -> Copy {
+    let (reader, writer) = reflector::store();
+    let (syncs, events, first) = counters();
+    let (synced, changed, seen, start) = (Arc::clone(&syncs), Arc::clone(&events), Arc::clone(&first), Instant::now());
+    let source = watcher(Api::<Pod>::all(client), config).modify(move |pod| {
+        if trimmed {
+            pod.managed_fields_mut().clear();
+        }
+    });
+    tokio::spawn(async move {
+        let mut stream = std::pin::pin!(reflector(writer, source).default_backoff());
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(watcher::Event::InitApply(_)) => note_first(&seen, start),
+                Ok(watcher::Event::InitDone) => drop(synced.fetch_add(1, Ordering::SeqCst)),
+                Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
+                    changed.fetch_add(1, Ordering::SeqCst);
+                }
+                Ok(watcher::Event::Init) | Err(_) => {}
+            }
+        }
+    });
+    Copy { syncs, events, first, objects: Box::new(move || reader.len()) }
+}
+
+fn informer(client: kube::Client, initial: InitialList, representation: Representation) -> Result<Copy, Failure> {
+    let semantic = match initial {
+        // resourceVersion 0 would make a stock server ignore the limit.
+        InitialList::Paged => ListSemantic::MostRecent,
+        InitialList::Auto | InitialList::Stream | InitialList::Unpaged => ListSemantic::Any,
+    };
+    let builder = Cluster::new(client).informer::<Pod>().initial_list(initial).list_semantic(semantic);
+    let pods = builder.store(representation).start()?;
+    let (syncs, events, first) = counters();
+    let (synced, changed, seen, watched) = (Arc::clone(&syncs), Arc::clone(&events), Arc::clone(&first), pods.clone());
+    tokio::spawn(async move {
+        // What is counted is read as often as the parent looks: nothing here costs by the event.
+        loop {
+            let stats = watched.stats();
+            synced.store(stats.reflector.syncs, Ordering::SeqCst);
+            changed.store(stats.reflector.live_objects, Ordering::SeqCst);
+            let after =
+                stats.first_object_after.map_or(0, |after| u64::try_from(after.as_micros()).unwrap_or(u64::MAX));
+            seen.store(after, Ordering::SeqCst);
+            let pause = if synced.load(Ordering::SeqCst) == 0 { 1 } else { 5 };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+    });
+    Ok(Copy { syncs, events, first, objects: Box::new(move || pods.store().snapshot().len()) })
+}
+
+fn counters() -> (Arc<AtomicU64>, Arc<AtomicU64>, Arc<AtomicU64>) {
+    Default::default()
+}
+
+fn note_first(first: &AtomicU64, start: Instant) {
+    let now = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let _ = first.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
+}

@@ -1,0 +1,75 @@
+//! A gate in front of a client: cuts what is open, holds what is asked, and answers the next watch with 410.
+//! INVARIANT: every rival goes through the same gate; while it is open it only passes on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _};
+use http_body_util::{BodyExt as _, BodyStream, StreamBody, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use tokio::sync::watch;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the gate does with requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Held,
+    /// Open, but the next watch from a position is told that it is too old.
+    Expires,
+}
+
+/// The handle. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self { state: Arc::new(watch::Sender::new(State::Open)) }
+    }
+
+    /// Ends every open answer and holds whatever is asked from now on.
+    pub(crate) fn cut(&self) {
+        self.state.send_replace(State::Held);
+    }
+
+    /// Lets requests through again; the first watch from a position gets 410.
+    pub(crate) fn expire(&self) {
+        self.state.send_replace(State::Expires);
+    }
+
+    /// `inner` behind this gate.
+    pub(crate) fn client(&self, inner: kube::Client) -> kube::Client {
+        let gate = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (gate, inner) = (gate.clone(), inner.clone());
+            async move { gate.pass(inner, request).await }.boxed()
+        });
+        kube::Client::new(service, "default")
+    }
+
+    async fn pass(
+        &self,
+        inner: kube::Client,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<UnsyncBoxBody<Bytes, Failure>>, Failure> {
+        let mut state = self.state.subscribe();
+        state.wait_for(|state| *state != State::Held).await?;
+        let query = request.uri().query().unwrap_or_default();
+        let resumes = query.contains("watch=true") && !query.contains("sendInitialEvents=true");
+        if resumes && self.state.send_if_modified(|state| std::mem::replace(state, State::Open) == State::Expires) {
+            let body = http_body_util::Full::new(Bytes::from_static(EXPIRED)).map_err(Into::into).boxed_unsync();
+            return Ok(http::Response::builder().status(410).body(body)?);
+        }
+        let (parts, body) = inner.send(request).await?.into_parts();
+        let mut cut = self.state.subscribe();
+        let cut = async move { drop(cut.wait_for(|state| *state == State::Held).await) };
+        let body = StreamBody::new(BodyStream::new(body).take_until(cut.boxed())).map_err(Into::into).boxed_unsync();
+        Ok(http::Response::from_parts(parts, body))
+    }
+}
+
+const EXPIRED: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}"#;

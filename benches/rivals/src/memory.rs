@@ -1,0 +1,37 @@
+//! What the kernel counts of this process, from procfs.
+
+use std::{fs, io};
+
+/// Resident now and at most since the last reset, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    pub(crate) resident: usize,
+    pub(crate) peak: usize,
+}
+
+/// What this process uses.
+pub(crate) fn usage() -> io::Result<Usage> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = |name: &str| {
+        let kib =
+            status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.trim().parse().ok());
+        kib.map(|kib: usize| kib * 1024).ok_or_else(|| io::Error::other(format!("procfs has no line {name}")))
+    };
+    Ok(Usage { resident: line("VmRSS:")?, peak: line("VmHWM:")? })
+}
+
+/// Makes the resident size of now the peak.
+pub(crate) fn reset_peak() -> io::Result<()> {
+    fs::write("/proc/self/clear_refs", "5")
+}
+
+/// User and system time of this process, in seconds; the kernel counts hundredths.
+pub(crate) fn cpu_seconds() -> io::Result<f64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = |field: usize| behind_name.split_whitespace().nth(field).and_then(|text| text.parse::<f64>().ok());
+    match (ticks(11), ticks(12)) {
+        (Some(user), Some(system)) => Ok((user + system) / 100.0),
+        _ => Err(io::Error::other("procfs has no times")),
+    }
+}

@@ -1,0 +1,62 @@
+//! The tables, in Markdown.
+
+use crate::{
+    frames::Cost,
+    refusals::Counted,
+    run::{ASKING, Refused, Row, Wire},
+};
+
+/// Memory, time and CPU of each client.
+pub(crate) fn copies(pods: usize, wire: Wire, rows: &[Row]) {
+    println!("\n{pods} pods: {} MiB of objects, {} MiB without managedFields\n", mib(wire.sent), mib(wire.trimmed));
+    println!(
+        "| client | resident MiB | x wire | peak MiB | relist: live peak ÷ steady | relist peak RSS MiB | first object ms | synced ms | sync CPU ms | CPU a change µs |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for row in rows {
+        println!(
+            "| {} | {} | {:.2} | {} | {:.2} | {} | {:.1} | {:.0} | {:.0} | {:.0} |",
+            row.kind.name(),
+            mib(row.sync.resident),
+            row.sync.resident as f64 / wire.trimmed as f64,
+            mib(row.sync.resident_peak),
+            row.relist.live_peak as f64 / row.sync.live as f64,
+            mib(row.relist.resident_peak),
+            row.sync.first_object_ms,
+            row.sync.synced_ms,
+            row.sync.cpu_s * 1e3,
+            row.steady_us,
+        );
+    }
+}
+
+/// CPU by the object.
+pub(crate) fn frames(cost: Cost) {
+    println!("\nCPU to frame, decode or trim, and store one object of {} bytes, no sockets:\n", cost.object_bytes);
+    println!("| client | µs |\n| --- | ---: |");
+    println!("| kube: serde to `Pod`, reflector's store | {:.1} |", cost.kube_us);
+    println!("| informer: framer, trimmed, store | {:.1} |", cost.informer_us);
+}
+
+/// Requests under trouble.
+pub(crate) fn refusals(all: &[Refused]) {
+    println!("\nRequests in virtual time, without network and without kube's own retry layer:\n");
+    let names: Vec<_> = ASKING.iter().map(|(name, _)| *name).collect();
+    println!("| the server | within | {} |", names.join(" | "));
+    println!("| --- | --- |{}", " ---: |".repeat(names.len()));
+    for refused in all {
+        let counts: Vec<_> = refused.counted.iter().map(counted).collect();
+        println!("| {} | {} min | {} |", refused.name, refused.span.as_secs() / 60, counts.join(" | "));
+    }
+}
+
+fn counted(counted: &Counted) -> String {
+    counted.stopped_after.map_or_else(
+        || counted.requests.to_string(),
+        |after| format!("{} in {:.1} s, then stopped", counted.requests, after.as_secs_f64()),
+    )
+}
+
+fn mib(bytes: usize) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,177 @@
+//! The order of the measurements.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum as _};
+use informer::InitialList;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::{
+    Failure,
+    client::{Kind, Report},
+    frames,
+    parts::Part,
+    refusals::{self, Counted, Trouble, Who},
+    report,
+};
+
+/// What the user chooses.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Pods on the server, one round each.
+    #[arg(long, value_delimiter = ',', default_value = "7130,50000", value_name = "N,…")]
+    pods: Vec<usize>,
+    /// Only these clients.
+    #[arg(long, value_delimiter = ',', value_name = "KIND,…")]
+    kinds: Vec<Kind>,
+    /// Seconds of steady updates.
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    steady_seconds: u32,
+    /// Updates a second meanwhile.
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    steady_rate: u32,
+    /// Where the raw numbers go.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// One client at one size.
+#[derive(Debug, Clone, serde::Serialize)]
+pub(crate) struct Row {
+    pub(crate) pods: usize,
+    pub(crate) kind: Kind,
+    pub(crate) sync: Report,
+    pub(crate) relist: Report,
+    /// CPU microseconds for one live change.
+    pub(crate) steady_us: f64,
+    pub(crate) steady_events: u64,
+}
+
+/// Requests of everybody under one kind of trouble.
+pub(crate) struct Refused {
+    pub(crate) name: &'static str,
+    pub(crate) span: Duration,
+    pub(crate) counted: Vec<Counted>,
+}
+
+/// The columns of the table of refusals.
+pub(crate) const ASKING: [(&str, Who); 5] = [
+    ("kube, pages", Who::KubePages),
+    ("kube, watch-list", Who::KubeStream),
+    ("informer, Auto", Who::Informer(InitialList::Auto)),
+    ("informer, Stream", Who::Informer(InitialList::Stream)),
+    ("informer, Paged", Who::Informer(InitialList::Paged)),
+];
+
+/// Runs everything and prints it.
+pub(crate) fn all(options: &Options) -> Result<(), Failure> {
+    let kinds = if options.kinds.is_empty() { Kind::value_variants() } else { &options.kinds };
+    let mut rows = Vec::new();
+    for &pods in &options.pods {
+        let (server, address) = Part::server(pods)?;
+        let wire = wire(&address)?;
+        let from = rows.len();
+        for &kind in kinds {
+            eprintln!("{pods} pods: {}", kind.name());
+            rows.push(one(options, pods, kind, &address)?);
+        }
+        report::copies(pods, wire, &rows[from..]);
+        drop(server);
+    }
+    eprintln!("framing and storing");
+    report::frames(frames::measure()?);
+    eprintln!("refusals");
+    report::refusals(&refused()?);
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_vec_pretty(&rows)?)?;
+    }
+    Ok(())
+}
+
+fn one(options: &Options, pods: usize, kind: Kind, address: &str) -> Result<Row, Failure> {
+    let mut client = Part::client(kind, address)?;
+    let sync = client.ask("sync")?;
+    client.ask("cut")?;
+    change(address, pods / 100)?;
+    let relist = client.ask("relist")?;
+    let before = client.ask("begin")?;
+    Part::churn(address, options.steady_rate, options.steady_seconds)?;
+    let after = client.ask("end")?;
+    let steady_events = after.events - before.events;
+    let steady_us = (after.cpu_s - before.cpu_s) * 1e6 / steady_events.max(1) as f64;
+    Ok(Row { pods, kind, sync, relist, steady_us, steady_events })
+}
+
+/// The objects' bytes: as sent, and without managedFields.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wire {
+    pub(crate) sent: usize,
+    pub(crate) trimmed: usize,
+}
+
+fn wire(address: &str) -> Result<Wire, Failure> {
+    runtime()?.block_on(async {
+        let api = api(address)?;
+        let mut wire = Wire { sent: 0, trimmed: 0 };
+        let mut page = ListParams::default().limit(500);
+        loop {
+            let list = api.list(&page).await?;
+            for mut pod in list.items {
+                wire.sent += serde_json::to_vec(&pod)?.len();
+                pod.managed_fields_mut().clear();
+                wire.trimmed += serde_json::to_vec(&pod)?.len();
+            }
+            match list.metadata.continue_ {
+                Some(token) if !token.is_empty() => page = page.continue_token(&token),
+                Some(_) | None => return Ok(wire),
+            }
+        }
+    })
+}
+
+/// Changes a label of the first `count` pods.
+fn change(address: &str, count: usize) -> Result<(), Failure> {
+    runtime()?.block_on(async {
+        let all = api(address)?;
+        let client = all.clone().into_client();
+        let some = all.list(&ListParams::default().limit(u32::try_from(count)?)).await?;
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"rivals": format!("{:?}", std::time::SystemTime::now().elapsed().is_ok())}}}));
+        for pod in some.items {
+            let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+            pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await?;
+        }
+        Ok(())
+    })
+}
+
+fn refused() -> Result<Vec<Refused>, Failure> {
+    let ten = Duration::from_mins(10);
+    let troubles = [
+        ("connection refused", Trouble::Refused, ten),
+        ("403", Trouble::Code(403), ten),
+        ("429", Trouble::Code(429), ten),
+        ("500", Trouble::Code(500), ten),
+        ("503", Trouble::Code(503), ten),
+        ("504", Trouble::Code(504), ten),
+        ("every watch closed at once", Trouble::InstantCloses, Duration::from_mins(1)),
+    ];
+    let mut all = Vec::new();
+    for (name, trouble, span) in troubles {
+        let counted: Result<_, Failure> = ASKING.iter().map(|(_, who)| refusals::count(*who, trouble, span)).collect();
+        all.push(Refused { name, span, counted: counted? });
+    }
+    Ok(all)
+}
+
+fn api(address: &str) -> Result<Api<Pod>, Failure> {
+    Ok(Api::all(kube::Client::try_from(kube::Config::new(format!("http://{address}").parse()?))?))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
