@@ -4,6 +4,7 @@
 
 mod entry;
 mod representation;
+pub mod ring;
 mod staging;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::{
 
 pub use entry::Entry;
 pub use representation::Representation;
+use ring::{Record, Ring};
 use staging::Stage;
 
 /// What happens to the store: the reflector's orders with the object in hand.
@@ -60,6 +62,7 @@ pub struct Store {
     representation: Representation,
     now: Snapshot,
     stage: Option<Stage>,
+    ring: Ring,
 }
 
 /// One state of a store, at one position. Holding it costs nothing; it keeps alive what it shows.
@@ -74,6 +77,8 @@ pub struct Snapshot {
     /// How many times initial state was complete. Two states with the same number have every change between them
     /// delivered live; with different numbers, some were only seen by what a relist no longer held.
     pub relists: u64,
+    /// The number of the last change in this state, as [`ring`] counts them. Grows with every change.
+    pub sequence: u64,
 }
 
 /// What became of one object between two states.
@@ -102,7 +107,7 @@ impl Store {
     /// An empty store.
     #[must_use]
     pub fn new(representation: Representation) -> Self {
-        Self { representation, now: Snapshot::default(), stage: None }
+        Self { representation, now: Snapshot::default(), stage: None, ring: Ring::default() }
     }
 
     /// Takes one event. Cost: O(log n), and a copy of the object's bytes if it is new or changed. An object that is
@@ -129,6 +134,12 @@ impl Store {
         self.now.clone()
     }
 
+    /// Recent changes, for readers that want each of them.
+    #[must_use]
+    pub const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
     /// Whether initial state is being gathered.
     #[must_use]
     pub const fn is_staging(&self) -> bool {
@@ -147,19 +158,33 @@ impl Store {
     }
 
     fn swap(&mut self, position: ResourceVersion) {
+        // The old state is held, and its tree copied where it changes, only for somebody who wants to know.
+        let before = (self.now.synced && self.ring.is_wanted()).then(|| self.now.objects.clone());
         if let Some(stage) = self.stage.take() {
             stage.commit(&mut self.now.objects);
         }
-        self.now.resource_version = Some(position);
-        self.now.synced = true;
+        self.now.resource_version = Some(position.clone());
         self.now.relists += 1;
+        self.now.sequence = match before {
+            Some(before) => {
+                for change in differences(&before, &self.now.objects, true) {
+                    self.ring.record(Record::Change(change));
+                }
+                self.ring.record(Record::Synced(position))
+            }
+            None if self.now.synced => self.ring.skip(),
+            None => self.ring.begin(Some(position)),
+        };
+        self.now.synced = true;
     }
 
     fn apply(&mut self, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
         let key = meta.key();
         // A change sent twice is no change: subscribers would see an update from an object to itself.
         if !self.now.objects.get(&key).is_some_and(|known| known.is(&meta.uid, &meta.resource_version)) {
-            self.now.objects.insert(Arc::new(Entry::new(key, json, meta, self.representation)?));
+            let new = Arc::new(Entry::new(key, json, meta, self.representation)?);
+            let old = self.now.objects.insert(Arc::clone(&new));
+            self.changed(old, Some(new));
         }
         self.moved(&meta.resource_version);
         Ok(())
@@ -170,9 +195,17 @@ impl Store {
         match &mut self.stage {
             Some(stage) => stage.remove(&key, self.now.objects.get(&key)),
             None => {
-                self.now.objects.remove(&key);
+                let old = self.now.objects.remove(&key);
+                self.changed(old, None);
                 self.moved(&meta.resource_version);
             }
+        }
+    }
+
+    /// Notes what one live event did to one key.
+    fn changed(&mut self, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>) {
+        for change in changes(old, new, false) {
+            self.now.sequence = self.ring.record(Record::Change(change));
         }
     }
 
@@ -193,8 +226,15 @@ impl Default for Store {
 ///
 /// Cost: the parts the two states do not share.
 pub fn diff<'a>(old: &'a Snapshot, new: &'a Snapshot) -> impl Iterator<Item = Change> + 'a {
-    let missed = old.relists != new.relists;
-    old.objects.diff(&new.objects).flat_map(move |difference| {
+    differences(&old.objects, &new.objects, old.relists != new.relists)
+}
+
+fn differences<'a>(
+    old: &'a Objects<Entry>,
+    new: &'a Objects<Entry>,
+    missed: bool,
+) -> impl Iterator<Item = Change> + 'a {
+    old.diff(new).flat_map(move |difference| {
         let (old, new) = match difference {
             Difference::Added(new) => (None, Some(new)),
             Difference::Updated { old, new } => (Some(old), Some(new)),
