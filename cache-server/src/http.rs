@@ -28,12 +28,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use informer_core::wire::status::Status;
+use informer_core::wire::{options::ListOptions, query::Query, status::Status};
 
 use self::{
     body::Body,
     discovery::{Check, DiscoveryPath, Health},
-    query::{ListOptions, Query},
     route::{Route, Target},
 };
 use crate::{app::App, limits, metrics};
@@ -170,7 +169,7 @@ impl<'a> Call<'a> {
         if *self.method == Method::DELETE && target.name.is_none() {
             let options = ListOptions::read(&self.query)?;
             let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
-            let deleted = write::delete_collection(app, &request, options.filter(target)?, limit).await?;
+            let deleted = write::delete_collection(app, &request, query::filter(&options, target)?, limit).await?;
             return list::respond(app, &target.ty, deleted, None).await;
         }
         // A type's cache starts with its first reader. Starting it before the first write as well lets a client watch

@@ -17,6 +17,9 @@ use http::StatusCode;
 use informer_core::wire::{
     continue_token::{ContinueToken, Position},
     list,
+    options::{ListOptions, resource_version},
+    query::Query,
+    reads::{ListRead, Which},
     status::Status,
 };
 use watch_cache::{Budget, Page, Reader, Slices, Snapshot};
@@ -24,8 +27,7 @@ use watch_cache::{Budget, Page, Reader, Slices, Snapshot};
 use super::{
     Response,
     body::{self, BATCH, Body, BodyError},
-    pretty,
-    query::{self, EXACT, ListOptions, Query},
+    pretty, query,
     route::Target,
 };
 use crate::{app::App, config::ListEncoding, registry::ResourceType};
@@ -41,9 +43,10 @@ const STEPS_MAX: usize = 4;
 /// # Errors
 /// The Status to answer with.
 pub(super) async fn list(app: &App, target: &Target, options: &ListOptions) -> Result<Response, Status> {
-    let filter = options.filter(target)?;
-    let read = Read::of(options, options.names_one(target))?;
-    let (reader, snapshot) = read.state(app, &target.ty).await?;
+    let filter = query::filter(options, target)?;
+    let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
+    let read = ListRead::of(options, one)?;
+    let (reader, snapshot) = state(&read, app, &target.ty).await?;
     // What is said is what was asked for: the state at N may have been made by an earlier write.
     let resource_version = if let Which::Exact { at, .. } = read.which { at } else { snapshot.resource_version };
     let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
@@ -90,7 +93,7 @@ pub(super) async fn get(
 ) -> Result<Response, Status> {
     let reader = match query.get("resourceVersion").unwrap_or_default() {
         "" => app.caches.fresh(&target.ty).await?,
-        given => match query::resource_version(given).map_err(Status::unmapped)? {
+        given => match resource_version(given).map_err(Status::unmapped)? {
             0 => app.caches.reader(&target.ty).await?,
             at => app.caches.at_least(&target.ty, at).await?,
         },
@@ -106,89 +109,18 @@ pub(super) async fn get(
     Ok(body::json(StatusCode::OK, Body::full(slices)))
 }
 
-/// One LIST, decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Read {
-    which: Which,
-    /// First key wanted, relative to the path's namespace.
-    start: Option<String>,
-    limit: Option<i64>,
-}
-
-/// Which state a LIST reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
-    /// The state when the request arrived, or newer.
-    MostRecent,
-    /// What is there.
-    Any,
-    /// What is there once it is at least this new.
-    NotOlderThan(u64),
-    /// The state at this position.
-    Exact {
-        at: u64,
-        /// Whether a token asked for it: the expiry then offers another one.
-        by_token: bool,
-    },
-}
-
-impl Read {
-    /// The table of resourceVersion, match, limit and continue. `one` reads a single object, which has no pages.
-    fn of(options: &ListOptions, one: bool) -> Result<Self, Status> {
-        let paged = if one || options.limit <= 0 { None } else { Some(options.limit) };
-        if !options.continue_token.is_empty() {
-            let token = ContinueToken::decode(&options.continue_token)
-                .map_err(|error| Status::bad_request(format!("invalid continue token: {error}")))?;
-            if !matches!(&*options.resource_version, "" | "0") {
-                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
-            }
-            let which = match token.resource_version {
-                Position::At(at) => Which::Exact { at, by_token: true },
-                Position::Latest => Which::MostRecent,
-            };
-            return Ok(Self { which, start: (!one).then_some(token.start), limit: paged });
-        }
-        let given = &*options.resource_version;
-        if given.is_empty() {
-            return Ok(Self { which: Which::MostRecent, start: None, limit: paged });
-        }
-        let refuse = |error| Status::bad_request(format!("invalid resource version: {error}"));
-        let (which, limit) = match query::resource_version(given).map_err(refuse)? {
-            0 => (Which::Any, None),
-            at if options.resource_version_match == EXACT => (Which::Exact { at, by_token: false }, paged),
-            // A limit without a match has always meant the exact version.
-            at if options.resource_version_match.is_empty() && paged.is_some() => {
-                (Which::Exact { at, by_token: false }, paged)
-            }
-            at => (Which::NotOlderThan(at), paged),
-        };
-        Ok(Self { which, start: None, limit })
-    }
-
-    /// The state it reads, and where it came from.
-    async fn state(&self, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Snapshot), Status> {
-        let reader = match self.which {
-            Which::MostRecent => app.caches.fresh(ty).await?,
-            Which::Any => app.caches.reader(ty).await?,
-            Which::NotOlderThan(at) | Which::Exact { at, .. } => app.caches.at_least(ty, at).await?,
-        };
-        let snapshot = match self.which {
-            Which::MostRecent | Which::Any | Which::NotOlderThan(_) => reader.snapshot(),
-            Which::Exact { at, by_token } => reader.at(at).map_err(|_| self.expired(by_token))?,
-        };
-        Ok((reader, snapshot))
-    }
-
-    /// The position is gone; a token is answered with one that goes on from the same key at the latest state.
-    fn expired(&self, by_token: bool) -> Status {
-        match &self.start {
-            Some(start) if by_token => {
-                let token = ContinueToken { resource_version: Position::Latest, start: start.clone() };
-                Status::expired_continue(token.encode())
-            }
-            Some(_) | None => Status::expired_list(),
-        }
-    }
+/// The state a LIST reads, and where it came from.
+async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Snapshot), Status> {
+    let reader = match read.which {
+        Which::MostRecent => app.caches.fresh(ty).await?,
+        Which::Any => app.caches.reader(ty).await?,
+        Which::NotOlderThan(at) | Which::Exact { at, .. } => app.caches.at_least(ty, at).await?,
+    };
+    let snapshot = match read.which {
+        Which::MostRecent | Which::Any | Which::NotOlderThan(_) => reader.snapshot(),
+        Which::Exact { at, .. } => reader.at(at).map_err(|_| read.expired())?,
+    };
+    Ok((reader, snapshot))
 }
 
 /// The body of a LIST: head, items from a frozen state, tail.

@@ -6,9 +6,7 @@
 //! Source: apiserver `endpoints/handlers/negotiation/negotiate.go`.
 
 use http::{HeaderMap, header};
-use informer_core::wire::status::Status;
-
-use super::query::Query;
+use informer_core::wire::{query::Query, status::Status};
 
 /// The media types this server answers in.
 const ACCEPTED: [&str; 1] = ["application/json"];

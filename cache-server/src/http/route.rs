@@ -6,10 +6,9 @@
 
 use std::sync::Arc;
 
-use super::{
-    discovery::{DiscoveryPath, Health},
-    query::unescape,
-};
+use informer_core::wire::query::unescape;
+
+use super::discovery::{DiscoveryPath, Health};
 use crate::registry::{Registry, ResourceType};
 
 /// What a path is about.

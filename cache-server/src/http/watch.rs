@@ -17,14 +17,14 @@ use std::{
 };
 
 use http::StatusCode;
-use informer_core::wire::{status::Status, watch_event};
+use informer_core::wire::{options::ListOptions, reads::WatchStart, status::Status, watch_event};
 use tokio::time::{Instant, Sleep, sleep_until};
 use watch_cache::{Cursor, Reader, Slices, Start, Step};
 
 use super::{
     Response,
     body::{self, BATCH, Body},
-    query::{self, ListOptions},
+    query,
     route::Target,
 };
 use crate::{app::App, cacher::Unfresh, metrics::Watching, registry::ResourceType};
@@ -60,9 +60,9 @@ const STEPS_MAX: usize = 4;
 pub(super) async fn watch(app: &App, target: &Target, options: &ListOptions) -> Result<Response, Status> {
     let arrived = Instant::now();
     let deadline = arrived + lifetime(options.timeout_seconds);
-    let filter = options.filter(target)?;
-    let from = From::of(options)?;
-    let (reader, start) = match from.start(app, &target.ty).await {
+    let filter = query::filter(options, target)?;
+    let from = WatchStart::of(options)?;
+    let (reader, start) = match start(from, app, &target.ty).await {
         Ok(found) => found,
         Err(Unfresh::NotReady(error)) => return Err(error.into()),
         Err(error @ (Unfresh::TooLarge { .. } | Unfresh::Storage(_))) => return Ok(refused(&error.into())),
@@ -102,47 +102,19 @@ fn lifetime(timeout_seconds: Option<i64>) -> Duration {
     }
 }
 
-/// Where a watch starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
-    /// With the state: the most recent (`None`) or one at least this new; zero takes what is there.
-    State(Option<u64>),
-    /// Without the state, now: as the storage says (`true`), or as the cache says.
-    Now(bool),
-    /// After a position.
-    After(u64),
-}
-
-impl From {
-    /// The table of resourceVersion and sendInitialEvents.
-    fn of(options: &ListOptions) -> Result<Self, Status> {
-        let given = match &*options.resource_version {
-            "" => None,
-            text => Some(query::resource_version(text).map_err(Status::unmapped)?),
-        };
-        Ok(match (options.send_initial_events, given) {
-            (Some(true), given) => Self::State(given),
-            (Some(false), None) => Self::Now(true),
-            (Some(false), Some(0)) => Self::Now(false),
-            // Defaulting leaves only other spellings of zero here, which have always meant the state.
-            (None, None | Some(0)) => Self::State(given),
-            (Some(false) | None, Some(after)) => Self::After(after),
-        })
-    }
-
-    async fn start(self, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Start), Unfresh> {
-        let reader = match self {
-            Self::State(None) | Self::Now(true) => app.caches.fresh(ty).await?,
-            Self::State(Some(0)) | Self::Now(false) | Self::After(_) => app.caches.reader(ty).await?,
-            Self::State(Some(at)) => app.caches.at_least(ty, at).await?,
-        };
-        let start = match self {
-            Self::State(_) => Start::Initial(reader.snapshot()),
-            Self::Now(_) => Start::After(reader.applied()),
-            Self::After(after) => Start::After(after),
-        };
-        Ok((reader, start))
-    }
+/// Where a watch reads, and from where on.
+async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Start), Unfresh> {
+    let reader = match from {
+        WatchStart::State(None) | WatchStart::Now(true) => app.caches.fresh(ty).await?,
+        WatchStart::State(Some(0)) | WatchStart::Now(false) | WatchStart::After(_) => app.caches.reader(ty).await?,
+        WatchStart::State(Some(at)) => app.caches.at_least(ty, at).await?,
+    };
+    let start = match from {
+        WatchStart::State(_) => Start::Initial(reader.snapshot()),
+        WatchStart::Now(_) => Start::After(reader.applied()),
+        WatchStart::After(after) => Start::After(after),
+    };
+    Ok((reader, start))
 }
 
 /// When a watch is told where it is.

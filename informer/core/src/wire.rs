@@ -5,5 +5,8 @@ pub mod framer;
 pub mod go;
 pub mod json;
 pub mod list;
+pub mod options;
+pub mod query;
+pub mod reads;
 pub mod status;
 pub mod watch_event;

@@ -8,63 +8,6 @@ use crate::{
     http::tests::{Server, get as request},
 };
 
-/// Goal: the table of what each combination reads. Method: queries, and the decision in short.
-#[test]
-fn a_query_decides_what_is_read() {
-    let token = |position| ContinueToken { resource_version: position, start: "k\0".into() }.encode();
-    let (at_7, latest) = (token(Position::At(7)), token(Position::Latest));
-    let decide = |query: &str| {
-        let options = ListOptions::read(&Query::parse(Some(query))).expect(query);
-        Read::of(&options, false)
-    };
-    let read = |which, start: Option<&str>, limit| Read { which, start: start.map(str::to_owned), limit };
-    let exact = |at| Which::Exact { at, by_token: false };
-    let by_token = Which::Exact { at: 7, by_token: true };
-    for (query, expected) in [
-        (String::new(), read(Which::MostRecent, None, None)),
-        ("limit=2".into(), read(Which::MostRecent, None, Some(2))),
-        ("limit=0".into(), read(Which::MostRecent, None, None)),
-        ("limit=-1".into(), read(Which::MostRecent, None, None)),
-        ("resourceVersion=0&limit=2".into(), read(Which::Any, None, None)),
-        ("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=2".into(), read(Which::Any, None, None)),
-        ("resourceVersion=5".into(), read(Which::NotOlderThan(5), None, None)),
-        ("resourceVersion=5&limit=2".into(), read(exact(5), None, Some(2))),
-        ("resourceVersion=5&resourceVersionMatch=NotOlderThan".into(), read(Which::NotOlderThan(5), None, None)),
-        (
-            "resourceVersion=5&resourceVersionMatch=NotOlderThan&limit=2".into(),
-            read(Which::NotOlderThan(5), None, Some(2)),
-        ),
-        ("resourceVersion=5&resourceVersionMatch=Exact".into(), read(exact(5), None, None)),
-        ("resourceVersion=05&resourceVersionMatch=Exact&limit=2".into(), read(exact(5), None, Some(2))),
-        (format!("continue={at_7}"), read(by_token, Some("k\0"), None)),
-        (format!("continue={at_7}&limit=2"), read(by_token, Some("k\0"), Some(2))),
-        (format!("continue={at_7}&resourceVersion=0"), read(by_token, Some("k\0"), None)),
-        (format!("continue={latest}&limit=2"), read(Which::MostRecent, Some("k\0"), Some(2))),
-    ] {
-        assert_eq!(decide(&query), Ok(expected), "{query}");
-    }
-    for (query, expected) in [
-        (
-            format!("continue={at_7}&resourceVersion=5"),
-            "specifying resource version is not allowed when using continue",
-        ),
-        (
-            format!("continue={at_7}&resourceVersion=x"),
-            "specifying resource version is not allowed when using continue",
-        ),
-        (
-            "continue=%25%25%25&resourceVersion=x".into(),
-            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
-        ),
-        (
-            "resourceVersion=abc".into(),
-            "invalid resource version: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax",
-        ),
-    ] {
-        assert_eq!(decide(&query), Err(Status::bad_request(expected)), "{query}");
-    }
-}
-
 async fn three() -> Server {
     let server = Server::new();
     server.create("ns", "a", r#""app":"x""#).await;

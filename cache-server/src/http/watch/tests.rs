@@ -8,7 +8,6 @@ use crate::{
     config::Config,
     http::{
         body::BodyError,
-        query::Query,
         tests::{Server, get},
     },
 };
@@ -81,27 +80,6 @@ async fn two() -> (Server, u64, u64) {
 }
 
 const WATCH_LIST: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-
-/// Goal: the table of where a watch starts. Method: queries, and the decision.
-#[test]
-fn a_query_decides_where_a_watch_starts() {
-    let sie = |value: &str| format!("sendInitialEvents={value}&resourceVersionMatch=NotOlderThan");
-    for (query, expected) in [
-        (String::new(), From::State(None)),
-        ("resourceVersion=0".into(), From::State(Some(0))),
-        ("resourceVersion=00".into(), From::State(Some(0))),
-        ("resourceVersion=5".into(), From::After(5)),
-        (sie("true"), From::State(None)),
-        (sie("true") + "&resourceVersion=0", From::State(Some(0))),
-        (sie("true") + "&resourceVersion=5", From::State(Some(5))),
-        (sie("false"), From::Now(true)),
-        (sie("false") + "&resourceVersion=0", From::Now(false)),
-        (sie("false") + "&resourceVersion=5", From::After(5)),
-    ] {
-        let options = ListOptions::read(&Query::parse(Some(&format!("watch=1&{query}")))).expect("valid");
-        assert_eq!(From::of(&options), Ok(expected), "{query}");
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_is_the_state_its_end_and_what_follows() {

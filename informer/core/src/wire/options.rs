@@ -1,0 +1,166 @@
+//! What a list or watch asks for: decoded, defaulted and refused as kube-apiserver does, in its words.
+//!
+//! INVARIANT: checks run in kube-apiserver's order: decode (400), default (watch only), validate (422). Which fields a
+//! type can be selected by is not known here. Unknown parameters are ignored.
+//!
+//! Source: apiserver `endpoints/handlers/get.go`, apimachinery `apis/meta/internalversion/{defaults,validation}`.
+
+use crate::{
+    selector::{field, label},
+    wire::{
+        go,
+        query::Query,
+        status::{Cause, Status},
+    },
+};
+
+/// What a list or watch asks for, validated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// As sent; `""` and `"0"` have meanings of their own.
+    pub resource_version: String,
+    /// `Exact`, `NotOlderThan` or empty.
+    pub resource_version_match: String,
+    /// Zero or less is no limit.
+    pub limit: i64,
+    /// The token of the page before.
+    pub continue_token: String,
+    /// Which labels.
+    pub labels: label::Selector,
+    /// Which fields.
+    pub fields: field::Selector,
+    /// When the watch ends.
+    pub timeout_seconds: Option<i64>,
+    /// Whether it is a watch.
+    pub watch: bool,
+    /// Whether the client understands bookmarks.
+    pub allow_bookmarks: bool,
+    /// Whether the watch starts with the state; given or defaulted.
+    pub send_initial_events: Option<bool>,
+}
+
+impl ListOptions {
+    /// Decodes, defaults and validates.
+    ///
+    /// # Errors
+    /// 400 for what cannot be read, 422 for what does not go together.
+    pub fn read(query: &Query) -> Result<Self, Status> {
+        let mut options = Self::decode(query)?;
+        options.set_defaults();
+        let causes = if options.watch { options.refused_watch() } else { options.refused_list() };
+        if causes.is_empty() { Ok(options) } else { Err(Status::invalid_options("ListOptions", causes)) }
+    }
+
+    fn decode(query: &Query) -> Result<Self, Status> {
+        let text = |name: &str| query.get(name).unwrap_or_default().to_owned();
+        let number = |name: &str| query.get(name).map(go::parse_int).transpose().map_err(Status::bad_request);
+        let timeout_seconds = number("timeoutSeconds")?;
+        let limit = number("limit")?.unwrap_or_default();
+        let bad_request = |text: String| Status::bad_request(text);
+        let labels = label::Selector::parse(query.get("labelSelector").unwrap_or_default());
+        let fields = field::Selector::parse(query.get("fieldSelector").unwrap_or_default());
+        Ok(Self {
+            resource_version: text("resourceVersion"),
+            resource_version_match: text("resourceVersionMatch"),
+            limit,
+            continue_token: text("continue"),
+            labels: labels.map_err(|error| bad_request(error.to_string()))?,
+            fields: fields.map_err(|error| bad_request(error.to_string()))?,
+            timeout_seconds,
+            watch: query.flag("watch").unwrap_or_default(),
+            allow_bookmarks: query.flag("allowWatchBookmarks").unwrap_or_default(),
+            send_initial_events: query.flag("sendInitialEvents"),
+        })
+    }
+
+    /// A watch from nothing, or from `0`, has always started with the state: it becomes a watch-list by itself.
+    fn set_defaults(&mut self) {
+        if self.watch
+            && self.send_initial_events.is_none()
+            && self.resource_version_match.is_empty()
+            && matches!(&*self.resource_version, "" | "0")
+        {
+            self.send_initial_events = Some(true);
+            NOT_OLDER_THAN.clone_into(&mut self.resource_version_match);
+        }
+    }
+
+    fn refused_list(&self) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        let wanted = &*self.resource_version_match;
+        if !wanted.is_empty() {
+            if self.resource_version.is_empty() {
+                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                causes.push(Cause::forbidden(MATCH, why));
+            }
+            if !self.continue_token.is_empty() {
+                causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if !matches!(wanted, EXACT | NOT_OLDER_THAN) {
+                causes.push(Cause::not_supported(MATCH, wanted, &[EXACT, NOT_OLDER_THAN, ""]));
+            }
+            if wanted == EXACT && self.resource_version == "0" {
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                causes.push(Cause::forbidden(MATCH, why));
+            }
+        }
+        if self.send_initial_events.is_some() {
+            causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+        causes
+    }
+
+    fn refused_watch(&self) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        let wanted = &*self.resource_version_match;
+        if self.send_initial_events.is_some() && wanted != NOT_OLDER_THAN {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            causes.push(Cause::forbidden(MATCH, why));
+        }
+        if !wanted.is_empty() {
+            if self.send_initial_events.is_none() {
+                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                causes.push(Cause::forbidden(MATCH, why));
+            }
+            if wanted != NOT_OLDER_THAN {
+                causes.push(Cause::not_supported(MATCH, wanted, &[NOT_OLDER_THAN]));
+            }
+            if !self.continue_token.is_empty() {
+                causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+            }
+        }
+        causes
+    }
+
+    /// Whether the read is of one object: `metadata.name=x` alone, and the namespace is known where there are any.
+    /// Such a read has no pages.
+    ///
+    /// `namespaced` tells whether objects of the type live in namespaces, `namespace` is that of the request's path.
+    #[must_use]
+    pub fn names_one(&self, namespaced: bool, namespace: Option<&str>) -> bool {
+        let names: Vec<_> = self.fields.terms().iter().filter(|term| term.field == NAME).collect();
+        let namespace_known = || namespace.is_some() || self.fields.exact(NAMESPACE).is_some();
+        matches!(*names, [name] if name.op == field::Op::Eq && !name.value.is_empty() && !name.value.contains('/'))
+            && (!namespaced || namespace_known())
+    }
+}
+
+/// The word of `resourceVersionMatch` for the state at a position.
+pub const EXACT: &str = "Exact";
+/// The word of `resourceVersionMatch` for a state at least as new as a position.
+pub const NOT_OLDER_THAN: &str = "NotOlderThan";
+
+const MATCH: &str = "resourceVersionMatch";
+const NAME: &str = "metadata.name";
+const NAMESPACE: &str = "metadata.namespace";
+
+/// Reads a resourceVersion.
+///
+/// # Errors
+/// The text that a get or a watch sends as it is (500), and a list behind `invalid resource version: ` (400).
+pub fn resource_version(text: &str) -> Result<u64, String> {
+    go::parse_uint(text).map_err(|error| format!("resourceVersion: Invalid value: {}: {error}", go::quote(text)))
+}
+
+#[cfg(test)]
+mod tests;

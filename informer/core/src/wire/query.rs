@@ -1,0 +1,93 @@
+//! A query string as Go reads it: pairs in order, escapes decoded.
+//!
+//! INVARIANT: a pair that cannot be decoded is left out; of a repeated name the first value counts.
+
+/// Decoded names and values in the order they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads a query string; like Go's, it leaves out pairs that cannot be decoded. Cost: linear, each text copied.
+    #[must_use]
+    pub fn parse(text: Option<&str>) -> Self {
+        let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+        Self(
+            pairs
+                .filter_map(|pair| {
+                    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    Some((unescape(name, true)?, unescape(value, true)?))
+                })
+                .collect(),
+        )
+    }
+
+    /// All pairs.
+    #[must_use]
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+
+    /// The first value of `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// `0` and `false` are false; anything else that is given is true, even nothing.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+    }
+}
+
+/// Percent-decoding; `None` for a broken escape. `plus` reads `+` as a space.
+#[must_use]
+pub fn unescape(text: &str, plus: bool) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let mut digit = || Some(u8::try_from(char::from(bytes.next()?).to_digit(16)?).unwrap_or(0));
+                digit()? << 4 | digit()?
+            }
+            b'+' if plus => b' ',
+            other => other,
+        });
+    }
+    Some(String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_value_counts_and_broken_pairs_do_not() {
+        let query = Query::parse(Some("a=1&a=2&b=%zz&c=x+y%2Bz&d&=e&f=%ff&g;h=1&%61b=c&i=%4"));
+        assert_eq!(query.get("a"), Some("1"));
+        assert_eq!(query.get("b"), None);
+        assert_eq!(query.get("c"), Some("x y+z"));
+        assert_eq!(query.get("d"), Some(""));
+        assert_eq!(query.get("f"), Some("\u{fffd}"));
+        assert_eq!((query.get("g;h"), query.get("h"), query.get("i")), (None, None, None));
+        assert_eq!(query.get("ab"), Some("c"));
+        assert_eq!(Query::parse(None), Query::default());
+    }
+
+    #[test]
+    fn a_flag_is_true_unless_it_says_otherwise() {
+        for (query, expected) in [
+            ("", None),
+            ("watch=0", Some(false)),
+            ("watch=FALSE", Some(false)),
+            ("watch", Some(true)),
+            ("watch=", Some(true)),
+            ("watch=no", Some(true)),
+            ("watch=2", Some(true)),
+            ("watch=false&watch=true", Some(false)),
+        ] {
+            assert_eq!(Query::parse(Some(query)).flag("watch"), expected, "{query}");
+        }
+    }
+}

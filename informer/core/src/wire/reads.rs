@@ -1,0 +1,126 @@
+//! Which state a LIST reads, and where a WATCH starts: the tables of resourceVersion, match, limit, continue and
+//! sendInitialEvents.
+//!
+//! INVARIANT: options decide and nothing else does. Whoever serves a decision waits for the position, or has it, or
+//! answers that it is too old or too large; what it costs to serve is not known here.
+//!
+//! Source: apiserver `storage/cacher/delegator/interface.go`, `storage/cacher/cacher.go`; KEP-2340, KEP-3157, KEP-4988.
+
+use crate::wire::{
+    continue_token::{ContinueToken, Position},
+    options::{EXACT, ListOptions, resource_version},
+    status::Status,
+};
+
+/// One LIST, decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListRead {
+    /// Which state.
+    pub which: Which,
+    /// First key wanted, relative to the path's namespace.
+    pub start: Option<String>,
+    /// Objects a page; `None` is all.
+    pub limit: Option<i64>,
+}
+
+/// Which state a LIST reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The state when the request arrived, or newer.
+    MostRecent,
+    /// What is there.
+    Any,
+    /// What is there once it is at least this new.
+    NotOlderThan(u64),
+    /// The state at this position.
+    Exact {
+        /// The position.
+        at: u64,
+        /// Whether a token asked for it: the expiry then offers another one.
+        by_token: bool,
+    },
+}
+
+impl ListRead {
+    /// The table of resourceVersion, match, limit and continue. `one` reads a single object, which has no pages.
+    ///
+    /// # Errors
+    /// 400 for a position or token that cannot be read, or that do not go together.
+    pub fn of(options: &ListOptions, one: bool) -> Result<Self, Status> {
+        let paged = if one || options.limit <= 0 { None } else { Some(options.limit) };
+        if !options.continue_token.is_empty() {
+            let token = ContinueToken::decode(&options.continue_token)
+                .map_err(|error| Status::bad_request(format!("invalid continue token: {error}")))?;
+            if !matches!(&*options.resource_version, "" | "0") {
+                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+            }
+            let which = match token.resource_version {
+                Position::At(at) => Which::Exact { at, by_token: true },
+                Position::Latest => Which::MostRecent,
+            };
+            return Ok(Self { which, start: (!one).then_some(token.start), limit: paged });
+        }
+        let given = &*options.resource_version;
+        if given.is_empty() {
+            return Ok(Self { which: Which::MostRecent, start: None, limit: paged });
+        }
+        let refuse = |error| Status::bad_request(format!("invalid resource version: {error}"));
+        let (which, limit) = match resource_version(given).map_err(refuse)? {
+            0 => (Which::Any, None),
+            at if options.resource_version_match == EXACT => (Which::Exact { at, by_token: false }, paged),
+            // A limit without a match has always meant the exact version.
+            at if options.resource_version_match.is_empty() && paged.is_some() => {
+                (Which::Exact { at, by_token: false }, paged)
+            }
+            at => (Which::NotOlderThan(at), paged),
+        };
+        Ok(Self { which, start: None, limit })
+    }
+
+    /// The position is gone; a token is answered with one that goes on from the same key at the latest state.
+    #[must_use]
+    pub fn expired(&self) -> Status {
+        match &self.start {
+            Some(start) if matches!(self.which, Which::Exact { by_token: true, .. }) => {
+                let token = ContinueToken { resource_version: Position::Latest, start: start.clone() };
+                Status::expired_continue(token.encode())
+            }
+            Some(_) | None => Status::expired_list(),
+        }
+    }
+}
+
+/// Where a watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchStart {
+    /// With the state: the most recent (`None`) or one at least this new; zero takes what is there.
+    State(Option<u64>),
+    /// Without the state, now: as the storage says (`true`), or as the cache says.
+    Now(bool),
+    /// After a position.
+    After(u64),
+}
+
+impl WatchStart {
+    /// The table of resourceVersion and sendInitialEvents.
+    ///
+    /// # Errors
+    /// 500 for a position that cannot be read, as kube-apiserver answers it.
+    pub fn of(options: &ListOptions) -> Result<Self, Status> {
+        let given = match &*options.resource_version {
+            "" => None,
+            text => Some(resource_version(text).map_err(Status::unmapped)?),
+        };
+        Ok(match (options.send_initial_events, given) {
+            (Some(true), given) => Self::State(given),
+            (Some(false), None) => Self::Now(true),
+            (Some(false), Some(0)) => Self::Now(false),
+            // Defaulting leaves only other spellings of zero here, which have always meant the state.
+            (None, None | Some(0)) => Self::State(given),
+            (Some(false) | None, Some(after)) => Self::After(after),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
