@@ -282,7 +282,8 @@ impl Node {
         match action {
             Action::Send(read) => self.send(now, &read, api, rng),
             Action::Close => self.answer = None,
-            Action::Init => self.keep(Event::Init)?,
+            Action::Prove { .. } | Action::Refuse | Action::Restored => {}
+            Action::Init { .. } => self.keep(Event::Init)?,
             Action::Abandon => self.keep(Event::Abandon)?,
             Action::InitDone(position) => {
                 let version = position.as_u64().unwrap_or(0);
@@ -298,7 +299,14 @@ impl Node {
             Action::Delete => self.store_object(object, |_, meta| Event::Delete(meta))?,
             Action::Report(Report::Healthy) => self.healthy.push(now),
             Action::Report(
-                Report::Relist { .. } | Report::FellBack { .. } | Report::Waiting { .. } | Report::Expired,
+                Report::Relist { .. }
+                | Report::FellBack { .. }
+                | Report::Waiting { .. }
+                | Report::Spread { .. }
+                | Report::Proved
+                | Report::Foreign
+                | Report::HistoryReset
+                | Report::Expired,
             ) => {}
         }
         Ok(())
@@ -449,7 +457,10 @@ pub fn requests(
                     sent.push((now, read));
                 }
                 Action::Close => facts.clear(),
-                Action::Init
+                Action::Init { .. }
+                | Action::Prove { .. }
+                | Action::Refuse
+                | Action::Restored
                 | Action::InitApply
                 | Action::InitDone(_)
                 | Action::Apply

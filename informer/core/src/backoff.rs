@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: a delay is never below the server's `Retry-After` and never above `2 * max` unless `Retry-After` asks for it.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// What the delays are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +34,43 @@ impl Default for Config {
     }
 }
 
+/// Delays of somebody else's making, in place of [`Config`]'s after unhealthy ends. `Retry-After` stays a lower bound.
+pub trait Delays: Send {
+    /// The delay after one more unhealthy end, jitter included. `None`: the last one again.
+    fn next(&mut self) -> Option<Duration>;
+    /// A session proved healthy: start small again.
+    fn reset(&mut self);
+}
+
+/// Somebody else's delays, and the last of them.
+struct Custom {
+    delays: Box<dyn Delays>,
+    last: Duration,
+}
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Custom").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl Clone for Custom {
+    fn clone(&self) -> Self {
+        unreachable!("tests that clone bring no delays of their own")
+    }
+}
+
 /// Delays of one client, and how many unhealthy ends in a row they answer.
 ///
 /// Jitter is spread evenly and not drawn afresh: each delay takes the next point of a golden-ratio sequence with a
 /// random start. Clients are as scattered as with independent draws, but one client never draws a streak of short
 /// delays, so the number of requests in a time of refusal is bounded for every seed and not only on average.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Backoff {
     config: Config,
+    custom: Option<Custom>,
     unhealthy: u32,
     /// In `[0, 1)`.
     jitter: f64,
@@ -54,7 +83,14 @@ impl Backoff {
     /// Delays that start small. Two seeds give two independent starts.
     #[must_use]
     pub fn new(config: Config, seed: u64) -> Self {
-        Self { config, unhealthy: 0, jitter: fastrand::Rng::with_seed(seed).f64() }
+        Self { config, custom: None, unhealthy: 0, jitter: fastrand::Rng::with_seed(seed).f64() }
+    }
+
+    /// Delays after unhealthy ends as `delays` says; the rest by `config`.
+    #[must_use]
+    pub fn with_delays(config: Config, seed: u64, delays: Box<dyn Delays>) -> Self {
+        let last = config.max;
+        Self { custom: Some(Custom { delays, last }), ..Self::new(config, seed) }
     }
 
     /// Unhealthy ends since the last healthy session.
@@ -64,8 +100,11 @@ impl Backoff {
     }
 
     /// A session proved healthy: delays start small again.
-    pub const fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.unhealthy = 0;
+        if let Some(custom) = &mut self.custom {
+            custom.delays.reset();
+        }
     }
 
     /// The pause after a healthy session.
@@ -82,6 +121,13 @@ impl Backoff {
     /// that clients told the same number do not come back together.
     pub fn after_unhealthy(&mut self, retry_after: Option<Duration>) -> Duration {
         let jitter = self.draw();
+        if let Some(custom) = &mut self.custom {
+            self.unhealthy = self.unhealthy.saturating_add(1);
+            custom.last = custom.delays.next().unwrap_or(custom.last);
+            let last = custom.last;
+            let asked = self.asked(retry_after);
+            return if last >= asked { last } else { asked + self.config.first_max.mul_f64(jitter) };
+        }
         let (least, spread) = match self.unhealthy {
             0 => (Duration::ZERO, self.config.first_max),
             ends => {

@@ -19,6 +19,8 @@ pub mod selector;
 pub mod wire;
 
 pub mod backoff;
+pub mod endpoints;
+pub mod proof;
 pub mod reflector;
 pub mod stats;
 pub mod store;

@@ -15,7 +15,8 @@ mod memory;
 use std::{mem, ops::RangeInclusive, time::Duration};
 
 use crate::{
-    backoff, limits,
+    backoff::{self, Backoff, Delays},
+    limits,
     resource_version::ResourceVersion,
     semantics::{InitialList, ListSemantic},
     stats::Stats,
@@ -29,7 +30,8 @@ use waiting::Waiting;
 use watching::Watching;
 
 pub use vocabulary::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Observed, RelistCause, Report, Verdict,
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Observed, Proof, ProofBy, RelistCause, Report,
+    Verdict,
 };
 
 /// Settings of one reflector. Plain data; `Default` is what production should use.
@@ -41,6 +43,10 @@ pub struct Config {
     pub initial: InitialList,
     /// What is known about streams, for [`InitialList::Auto`]. Default: worth asking for.
     pub verdict: Verdict,
+    /// A saved position. The first request proves it, then resumes from it. Default none: initial state is asked for.
+    pub resume: Option<ResourceVersion>,
+    /// The first request waits a random part of this. Default zero; for fleets that start together.
+    pub spread: Duration,
     /// Objects a page. Default 500, as client-go. The server pays: one page in memory.
     pub page_size: u32,
     /// A session that lived this long after it became live is healthy. Default 10 s.
@@ -68,6 +74,8 @@ impl Default for Config {
             semantic: ListSemantic::Any,
             initial: InitialList::Auto,
             verdict: Verdict::Streams,
+            resume: None,
+            spread: Duration::ZERO,
             page_size: limits::PAGE_SIZE,
             healthy_after: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(150),
@@ -116,7 +124,17 @@ impl Reflector {
     /// A reflector that has asked for nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { state: State::Idle, memory: Memory::new(config) }
+        let jitter = fastrand::Rng::with_seed(config.seed).u64(..);
+        let backoff = Backoff::new(config.backoff.clone(), jitter);
+        Self { state: State::Idle, memory: Memory::new(config, backoff) }
+    }
+
+    /// The same, with delays after unhealthy ends that `delays` names instead of [`Config::backoff`].
+    #[must_use]
+    pub fn with_delays(config: Config, delays: Box<dyn Delays>) -> Self {
+        let jitter = fastrand::Rng::with_seed(config.seed).u64(..);
+        let backoff = Backoff::with_delays(config.backoff.clone(), jitter, delays);
+        Self { state: State::Idle, memory: Memory::new(config, backoff) }
     }
 
     /// Takes one fact. Afterwards drain [`Self::poll_action`], then arm a timer for [`Self::poll_timeout`].
@@ -163,6 +181,12 @@ impl Reflector {
     #[must_use]
     pub const fn is_synced(&self) -> bool {
         self.memory.position.is_some()
+    }
+
+    /// Whether lists are allowed and watches are not: the copy is kept by polling, and ready in its way.
+    #[must_use]
+    pub const fn is_polling(&self) -> bool {
+        self.memory.polling
     }
 
     /// The last position seen: of initial state, a live change or a bookmark.

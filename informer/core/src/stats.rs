@@ -32,6 +32,14 @@ pub struct Stats {
     pub silences: u64,
     /// Sessions closed because a position went back.
     pub went_back: u64,
+    /// Reads of one stored object that ask whether a position belongs to the server's history.
+    pub proofs: u64,
+    /// Times the server's history was found to have gone back: restored to an older state.
+    pub history_resets: u64,
+    /// Times the server was found to have another history.
+    pub foreign: u64,
+    /// Endpoints moved to and refused, because they are behind or have another history.
+    pub refused_moves: u64,
     relists: [u64; RelistCause::ALL.len()],
     fallbacks: [u64; FallBack::ALL.len()],
     failures: [u64; Class::ALL.len()],

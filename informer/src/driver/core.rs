@@ -2,23 +2,24 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use informer_core::{
-    Read, Request, Time, limits,
-    object::Meta,
-    reflector::{self, Action, Change, Input, Observed, Reflector, Report, Verdict},
-    wire::{framer::Frame, status::Status, watch_event::EventKind},
-};
-use tokio::{sync::watch, time::Instant};
-
 use super::sink::{self, Sink};
 use crate::{
+    delays::Delays,
     error::{Chain, Error, Kind},
-    progress::Progress,
+    progress::{Confirmed, Outlet, Stage},
+    stats::Strategy,
+};
+use informer_core::{
+    Read, Request, ResourceVersion, Time, limits,
+    object::Meta,
+    reflector::{self, Action, Change, Input, Observed, ProofBy, Reflector, Report, Verdict},
+    wire::{framer::Frame, status::Status, watch_event::EventKind},
 };
 
 /// What the reflector ordered last.
 pub(super) enum Order {
     Send(Read),
+    Prove { at: ResourceVersion, by: ProofBy, skip: usize },
     Close,
 }
 
@@ -28,14 +29,20 @@ pub(super) struct Core<S> {
     verdict: Verdict,
     reflector: Reflector,
     sink: S,
-    progress: watch::Sender<Progress>,
+    progress: Outlet,
     order: Option<Order>,
+    // Ordered before it: the endpoint just moved to is not to be used.
+    refused: bool,
     // Whether the request in flight, or the next one, is for initial state that is not complete.
     is_initial: bool,
+    // Whether a state was complete, or restored and proven.
+    is_synced: bool,
     // Since the last `publish`: a frame came; an object came.
     confirmed: bool,
     progressed: bool,
     list_ended: bool,
+    // Nothing came for too long, not even headers.
+    unanswered: bool,
     // An object came on the first request that brought one, and its time is not yet noted.
     first_object: Option<bool>,
     bytes_received: u64,
@@ -56,24 +63,34 @@ const UNREADABLE_TOLD_MAX: usize = 64;
 const KEY_TOLD_BYTES_MAX: usize = 63 + 1 + 253;
 
 impl<S: Sink> Core<S> {
-    pub(super) fn new(config: reflector::Config, sink: S, resource: &str) -> (Self, watch::Receiver<Progress>) {
-        let (sender, progress) = watch::channel(Progress::new());
-        let core = Self {
+    pub(super) fn new(
+        config: reflector::Config,
+        delays: Option<Box<dyn Delays>>,
+        sink: S,
+        progress: Outlet,
+        resource: &str,
+    ) -> Self {
+        Self {
             resource: resource.to_owned(),
             verdict: config.verdict,
-            reflector: Reflector::new(config),
+            reflector: match delays {
+                Some(delays) => Reflector::with_delays(config, delays),
+                None => Reflector::new(config),
+            },
             sink,
-            progress: sender,
+            progress,
             order: None,
+            refused: false,
             is_initial: true,
+            is_synced: false,
             confirmed: false,
             progressed: false,
             list_ended: false,
+            unanswered: false,
             first_object: None,
             bytes_received: 0,
             unreadable: Unreadable::default(),
-        };
-        (core, progress)
+        }
     }
 
     /// Takes one complete frame.
@@ -152,10 +169,17 @@ impl<S: Sink> Core<S> {
                     self.order = Some(Order::Send(read));
                 }
                 (Action::Close, _) => self.order = Some(Order::Close),
-                (Action::Init, _) => self.give(now, sink::Order::Init),
+                (Action::Prove { at, by, skip }, _) => {
+                    self.is_initial = !self.is_synced;
+                    self.order = Some(Order::Prove { at, by, skip });
+                }
+                (Action::Refuse, _) => self.refused = true,
+                (Action::Restored, _) => self.restored(now),
+                (Action::Init { trusts_versions }, _) => self.give(now, sink::Order::Init { trusts_versions }),
                 (Action::InitApply, Some((json, meta))) => self.give(now, sink::Order::InitApply(json, meta)),
                 (Action::InitDone(position), _) => {
                     self.is_initial = false;
+                    self.is_synced = true;
                     self.give(now, sink::Order::InitDone(position));
                     tracing::info!(resource = self.resource, "initial state is complete");
                 }
@@ -169,6 +193,16 @@ impl<S: Sink> Core<S> {
                 }
             }
         }
+    }
+
+    /// Nobody confirmed it newly: it is as old as when it was saved, and younger with the next sign of the server.
+    fn restored(&mut self, now: Time) {
+        self.is_initial = false;
+        self.is_synced = true;
+        self.confirmed = false;
+        self.give(now, sink::Order::Restored);
+        self.progress.send_modify(|progress| progress.confirmed = progress.restored);
+        tracing::info!(resource = self.resource, "the saved state is proven and goes on");
     }
 
     fn give(&mut self, now: Time, order: sink::Order<'_>) {
@@ -194,12 +228,22 @@ impl<S: Sink> Core<S> {
                     // The failure itself was noted when it came.
                     reflector::Ending::Failed(_) | reflector::Ending::WatchForbidden => {}
                     reflector::Ending::Closed => self.note(Kind::Ended),
-                    reflector::Ending::Unanswered => self.note(Kind::Silent),
+                    reflector::Ending::Unanswered => {
+                        self.unanswered = true;
+                        self.note(Kind::Silent);
+                    }
                     reflector::Ending::WentBack => self.note(Kind::History),
                     reflector::Ending::Unusable => self.note(Kind::Unusable),
                 }
             }
             Report::Healthy => tracing::debug!(resource, "the session is healthy"),
+            Report::Spread { until } => {
+                tracing::debug!(resource, %until, "the first request waits");
+                self.progress.send_modify(|progress| progress.stage = Stage::Spread);
+            }
+            Report::Proved => tracing::debug!(resource, "the position belongs to the server's history"),
+            Report::Foreign => tracing::warn!(resource, "the server has another history"),
+            Report::HistoryReset => tracing::warn!(resource, "the server's history went back"),
             Report::Expired => {
                 tracing::warn!(resource, "the state asked for is no longer there; nothing more is asked");
                 self.progress.send_modify(|progress| progress.is_final = true);
@@ -228,17 +272,34 @@ impl<S: Sink> Core<S> {
     pub(super) fn queued(&self, request: Request) {
         self.progress.send_modify(|progress| {
             progress.request = Some(request);
-            progress.is_queued = true;
+            progress.stage = Stage::Queued;
             progress.attempts += 1;
         });
     }
 
-    /// A request is sent.
-    pub(super) fn asked(&mut self, request: Request) {
+    /// A request is sent to an endpoint.
+    pub(super) fn asked(&self, request: Request, endpoint: usize, stage: Stage, strategy: Option<Strategy>) {
         self.progress.send_modify(|progress| {
             progress.request = Some(request);
-            progress.is_queued = false;
+            progress.endpoint = endpoint;
+            progress.stage = stage;
+            progress.stats.strategy = strategy.or(progress.stats.strategy);
         });
+    }
+
+    /// Requests go to another endpoint.
+    pub(super) fn moved(&self) {
+        self.progress.send_modify(|progress| progress.stats.moves += 1);
+    }
+
+    /// Whether the endpoint just moved to was refused since this was asked last.
+    pub(super) const fn take_refused(&mut self) -> bool {
+        std::mem::replace(&mut self.refused, false)
+    }
+
+    /// Whether a request was given up without an answer since this was asked last.
+    pub(super) const fn take_unanswered(&mut self) -> bool {
+        std::mem::replace(&mut self.unanswered, false)
     }
 
     pub(super) const fn received(&mut self, bytes: usize) {
@@ -262,9 +323,10 @@ impl<S: Sink> Core<S> {
             progress.stats.bytes_received = self.bytes_received;
             progress.stats.unreadable = self.unreadable.count;
             if confirmed {
-                progress.confirmed = Some(Instant::now());
+                progress.confirmed = Some(Confirmed::now());
             }
-            let has_synced = self.reflector.is_synced() && !progress.is_synced;
+            progress.is_polling = self.reflector.is_polling();
+            let has_synced = self.is_synced && !progress.is_synced;
             if has_synced {
                 progress.stats.synced_after = Some(progress.started.elapsed());
             }
@@ -324,16 +386,8 @@ impl<S: Sink> Core<S> {
     }
 }
 
-/// However the task ends: by the last handle, with its runtime, or by a panic. Nobody may wait for it then.
-impl<S> Drop for Core<S> {
-    fn drop(&mut self) {
-        tracing::debug!(resource = self.resource, "stopped");
-        self.progress.send_modify(|progress| progress.is_stopped = true);
-    }
-}
-
 /// What an ERROR event or a Status in place of a list says. One that says success, or nothing readable, is neither.
-fn told(object: &[u8]) -> Kind {
+pub(super) fn told(object: &[u8]) -> Kind {
     // Decoding takes many times the bytes, and no Status needs as many as an object may have.
     let readable = object.len() <= limits::ERROR_BODY_BYTES_MAX;
     match readable.then(|| Status::read(object)).flatten() {

@@ -95,7 +95,8 @@ impl Shadow {
         match action {
             Action::Send(read) => self.send(read),
             Action::Close => assert!(self.open.take().is_some(), "nothing to close"),
-            Action::Init => {
+            Action::Prove { .. } | Action::Refuse | Action::Restored => unreachable!("not yet"),
+            Action::Init { .. } => {
                 assert!(!self.staging, "a stage is open");
                 assert!(self.open.as_ref().is_some_and(Read::is_initial) || matches!(input, Input::PageEnd { .. }));
                 self.staging = true;
@@ -118,7 +119,15 @@ impl Shadow {
                 assert!(!self.staging && until.since(self.now) <= Duration::from_mins(6) && *until >= self.now);
             }
             Action::Report(Report::Expired) => self.over = true,
-            Action::Report(Report::Relist { .. } | Report::FellBack { .. } | Report::Healthy) => {}
+            Action::Report(
+                Report::Relist { .. }
+                | Report::FellBack { .. }
+                | Report::Healthy
+                | Report::Spread { .. }
+                | Report::Proved
+                | Report::Foreign
+                | Report::HistoryReset,
+            ) => {}
         }
     }
 
@@ -217,6 +226,8 @@ impl Node {
             | Input::Object(_)
             | Input::Bookmark { .. }
             | Input::Ignored
+            | Input::Proof(_)
+            | Input::Moved
             | Input::TimedOut => {}
         }
         while let Some(action) = self.reflector.poll_action() {

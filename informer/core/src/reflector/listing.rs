@@ -98,7 +98,7 @@ impl Listing {
                 memory.push(Action::Close);
                 return self.fail(now, Ending::Unanswered, None, memory);
             }
-            Input::TimedOut | Input::Start => return State::Listing(self),
+            Input::TimedOut | Input::Start | Input::Proof(_) | Input::Moved => return State::Listing(self),
             Input::Accepted => self.open(memory),
             Input::Object(object) => self.item(&object, memory),
             Input::Bookmark { .. } | Input::Ignored => memory.stats.ignored += 1,
@@ -119,7 +119,7 @@ impl Listing {
     fn open(&mut self, memory: &mut Memory) {
         if !self.opened {
             self.opened = true;
-            memory.push(Action::Init);
+            memory.push(Action::Init { trusts_versions: true });
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Memory {
     pub(super) silences: u32,
     /// Whether a session was healthy since initial state was last complete: then the position was worth something.
     pub(super) healthy_since_sync: bool,
+    /// Whether lists are allowed and watches are not.
+    pub(super) polling: bool,
     rng: fastrand::Rng,
 }
 
@@ -55,10 +57,12 @@ pub(super) enum Way {
 }
 
 impl Memory {
-    pub(super) fn new(config: Config) -> Self {
+    pub(super) fn new(config: Config, backoff: Backoff) -> Self {
         let mut rng = fastrand::Rng::with_seed(config.seed);
+        // The first number is the delays'.
+        let _ = rng.u64(..);
         Self {
-            backoff: Backoff::new(config.backoff.clone(), rng.u64(..)),
+            backoff,
             stats: Stats::default(),
             actions: VecDeque::new(),
             position: None,
@@ -70,6 +74,7 @@ impl Memory {
             failed_resumes: 0,
             silences: 0,
             healthy_since_sync: false,
+            polling: false,
             rng,
             config,
         }

@@ -45,7 +45,7 @@ impl Streaming {
     pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
             Input::TimedOut if now >= self.deadline(memory) => return self.stalled(now, memory),
-            Input::TimedOut | Input::Start => return State::Streaming(self),
+            Input::TimedOut | Input::Start | Input::Proof(_) | Input::Moved => return State::Streaming(self),
             Input::Accepted => self.open(memory),
             Input::Object(object) => self.event(now, &object, memory),
             Input::Bookmark { resource_version, initial_events_end: true } => {
@@ -77,7 +77,7 @@ impl Streaming {
     fn open(&mut self, memory: &mut Memory) {
         if !self.opened {
             self.opened = true;
-            memory.push(Action::Init);
+            memory.push(Action::Init { trusts_versions: true });
         }
     }
 

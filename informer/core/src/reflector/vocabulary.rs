@@ -31,6 +31,11 @@ pub enum Input<'a> {
     Ignored,
     /// The open answer ended.
     Ended(End),
+    /// What the read that [`Action::Prove`] ordered has shown. One that failed comes as [`Input::Ended`].
+    Proof(Proof),
+    /// Requests go to another endpoint from now on: nothing is resumed there before a proof. The open answer, if any,
+    /// is dropped by the order that follows.
+    Moved,
     /// The time that [`Reflector::poll_timeout`](super::Reflector::poll_timeout) named has come.
     TimedOut,
 }
@@ -59,6 +64,32 @@ pub enum Change {
     Deleted,
     /// An item of a list.
     Item,
+}
+
+/// What one stored object says about the history behind an endpoint. See [`proof::judge`](crate::proof::judge).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The server has the very version that is stored: one history.
+    Same,
+    /// The server has the object, and changed it after the position: not foreign, and no proof against a reset.
+    Changed,
+    /// At the position there was another object: another history.
+    Foreign,
+    /// The server has an older or another version of it than there was at the position: restored to an older state.
+    Reset,
+    /// Gone or replaced since: says nothing.
+    Inconclusive,
+    /// There is no stored object to ask about, or none that was not asked about.
+    Nothing,
+}
+
+/// How one object is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProofBy {
+    /// GET of the object.
+    Get,
+    /// LIST of one object by `metadata.name`, where GET is not allowed.
+    List,
 }
 
 /// How an answer ended.
@@ -127,10 +158,27 @@ impl Class {
 pub enum Action {
     /// Drop any open answer and ask this.
     Send(Read),
+    /// Drop any open answer and read one stored object, "not older than `at`"; then [`Input::Proof`].
+    Prove {
+        /// The position that needs the proof.
+        at: ResourceVersion,
+        /// How to read it.
+        by: ProofBy,
+        /// Which of [`proof::candidates`](crate::proof::candidates): so many of them were asked about already.
+        skip: usize,
+    },
+    /// The proof failed at the endpoint just moved to: go back to the one before. No [`Input::Moved`] follows.
+    Refuse,
     /// Drop the open answer; nothing is asked for now.
     Close,
+    /// The restored state is the state: its position is proved and the server accepted a watch from it.
+    Restored,
     /// Initial state begins: open a stage. Never while one is open.
-    Init,
+    Init {
+        /// Whether equal uid and resourceVersion prove that an object is unchanged. Not after a history reset, and not
+        /// in a foreign history.
+        trusts_versions: bool,
+    },
     /// The object just handed in belongs to the stage.
     InitApply,
     /// The stage is complete at this position and becomes the state.
@@ -169,6 +217,17 @@ pub enum Report {
     },
     /// The session proved healthy: delays are small again.
     Healthy,
+    /// The first request goes out at `until`: starts are spread.
+    Spread {
+        /// When.
+        until: Time,
+    },
+    /// The position belongs to the history of the server.
+    Proved,
+    /// The server has another history: the position is worth nothing there.
+    Foreign,
+    /// The server's history went back: it was restored to an older state.
+    HistoryReset,
     /// The state asked for by [`ListSemantic::Exact`](crate::ListSemantic::Exact) is no longer there. Final: nothing
     /// is asked any more.
     Expired,
@@ -193,11 +252,17 @@ pub enum RelistCause {
     NotResumable,
     /// The server allows lists and forbids watches: polling.
     WatchForbidden,
+    /// The position could not be proved: there was nothing to prove it with, or the server did not let us.
+    Unproven,
+    /// The server has another history.
+    Foreign,
+    /// The server was restored to an older state.
+    HistoryReset,
 }
 
 impl RelistCause {
     /// All causes, for labels.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Start,
         Self::Expired,
         Self::TooLarge,
@@ -206,6 +271,9 @@ impl RelistCause {
         Self::FellBack,
         Self::NotResumable,
         Self::WatchForbidden,
+        Self::Unproven,
+        Self::Foreign,
+        Self::HistoryReset,
     ];
 }
 

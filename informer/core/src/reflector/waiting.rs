@@ -38,6 +38,8 @@ impl Waiting {
             | Input::Bookmark { .. }
             | Input::PageEnd { .. }
             | Input::Ignored
+            | Input::Proof(_)
+            | Input::Moved
             | Input::Ended(End::Closed | End::Failed(_)) => State::Waiting(self),
         }
     }

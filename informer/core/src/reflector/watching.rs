@@ -70,7 +70,7 @@ impl Watching {
         self.prove(now, memory);
         match input {
             Input::TimedOut if now >= self.silent_at(memory) => return self.silent(now, memory),
-            Input::TimedOut | Input::Start => return State::Watching(self),
+            Input::TimedOut | Input::Start | Input::Proof(_) | Input::Moved => return State::Watching(self),
             Input::Accepted => self.live(now),
             Input::Object(object) => return self.change(now, &object, memory),
             Input::Bookmark { resource_version, .. } => return self.bookmark(now, resource_version, memory),

@@ -1,0 +1,67 @@
+//! Whether a position belongs to the history behind an endpoint, told by single objects. Does no I/O.
+//!
+//! INVARIANT: an object that was replaced or deleted since the position says nothing. Only what cannot be in one history
+//! together is held against a server.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use crate::{
+    object::Meta,
+    reflector::Proof,
+    resource_version::{self, ResourceVersion},
+    store::{Entry, Snapshot},
+};
+
+/// Objects that are read again for one proof, at most.
+pub const WITNESSES_MAX: usize = 3;
+
+/// Objects looked at beyond those asked for, in search of some that are not being deleted.
+const SPARE: usize = 8;
+
+/// The stored objects that say most about a history, best first: `n` of them after the first `skip`.
+///
+/// The newest versions are the strongest witnesses: a server restored to an older state does not have them. Objects
+/// that are being deleted come last, since they will be gone. Cost: one pass over the names of all objects.
+#[must_use]
+pub fn candidates(snapshot: &Snapshot, skip: usize, n: usize) -> Vec<Arc<Entry>> {
+    let wanted = skip.saturating_add(n).saturating_add(SPARE);
+    let mut newest: Vec<&Arc<Entry>> = Vec::with_capacity(wanted.min(snapshot.objects.len()) + 1);
+    for entry in snapshot.objects.iter() {
+        let at = newest.partition_point(|known| !is_newer(entry, known));
+        if at < wanted {
+            newest.insert(at, entry);
+            newest.truncate(wanted);
+        }
+    }
+    let (leaving, staying): (Vec<_>, Vec<_>) =
+        newest.into_iter().partition(|entry| entry.field("metadata.deletionTimestamp").is_some());
+    staying.into_iter().chain(leaving).skip(skip).take(n).cloned().collect()
+}
+
+fn is_newer(entry: &Entry, known: &Entry) -> bool {
+    resource_version::compare(entry.resource_version(), known.resource_version()) == Some(Ordering::Greater)
+}
+
+/// What `found` says about a history in which `stored` is part of the state at `position`. `found` was read not older
+/// than that; `None` for an object that is not there.
+///
+/// # Source
+/// Up to the position nothing may differ: what the server changed last at or before it is what was stored, or the two
+/// have different histories. Versions without an order only ever prove sameness.
+#[must_use]
+pub fn judge(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>>) -> Proof {
+    let Some(found) = found else { return Proof::Inconclusive };
+    if stored.is(&found.uid, &found.resource_version) {
+        return Proof::Same;
+    }
+    let after = resource_version::compare(&found.resource_version, position.as_str());
+    match (found.uid == stored.uid(), after) {
+        (true, Some(Ordering::Greater) | None) => Proof::Changed,
+        (true, Some(Ordering::Less | Ordering::Equal)) => Proof::Reset,
+        (false, Some(Ordering::Less | Ordering::Equal)) => Proof::Foreign,
+        (false, Some(Ordering::Greater) | None) => Proof::Inconclusive,
+    }
+}
+
+#[cfg(test)]
+mod tests;
