@@ -1,0 +1,304 @@
+//! The records of a log as bytes, and back.
+//!
+//! INVARIANT: each record's checksum covers the one before it, so what is read is a beginning of what was written:
+//! nothing is missing in the middle, nothing comes from elsewhere. No bytes make it panic, and none make it allocate
+//! more than the file has.
+//!
+//! Shape: `length u32, checksum u32, payload`, little-endian. A payload is a byte that says what it is, then its
+//! fields; the last one reaches to the payload's end.
+
+use std::io::{self, Read};
+
+use informer_core::object::Meta;
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Record<'a> {
+    /// Whose state it is. Comes first.
+    Identity(&'a str),
+    /// An object is in the state, in the place of another of its key.
+    Put(Kept<'a>),
+    /// No object of this key is in the state.
+    Delete { key: &'a str },
+    /// Everything before it counts. Without it, nothing since the commit before it does.
+    Commit { position: &'a str, confirmed_unix_ms: u64 },
+}
+
+/// An object as a store keeps it. Its names stand beside its JSON, because what is kept may lack them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept<'a> {
+    /// Empty for cluster-scoped types.
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) resource_version: &'a str,
+    pub(super) json: &'a [u8],
+}
+
+impl<'a> Kept<'a> {
+    pub(super) fn key(&self) -> Box<str> {
+        self.meta().key().into()
+    }
+
+    /// What a store has to know of it.
+    pub(super) fn meta(&self) -> Meta<'a> {
+        Meta {
+            namespace: self.namespace.into(),
+            name: self.name.into(),
+            uid: self.uid.into(),
+            resource_version: self.resource_version.into(),
+            ..Meta::default()
+        }
+    }
+
+    const fn texts(&self) -> [&'a str; 4] {
+        [self.namespace, self.name, self.uid, self.resource_version]
+    }
+
+    /// Bytes that its record takes in a log.
+    pub(super) fn record_bytes(&self) -> u64 {
+        (FRAME_BYTES + Record::Put(*self).payload_bytes()) as u64
+    }
+
+    /// Reads what stands behind the byte that says what it is.
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (lengths, mut rest) = bytes.split_first_chunk::<LENGTHS_BYTES>()?;
+        let mut next = |at: usize| {
+            let length = u16::from_le_bytes([lengths[at], lengths[at + 1]]);
+            let (found, after) = rest.split_at_checked(length.into())?;
+            rest = after;
+            text(found)
+        };
+        let (namespace, name, uid, resource_version) = (next(0)?, next(2)?, next(4)?, next(6)?);
+        Some(Self { namespace, name, uid, resource_version, json: rest })
+    }
+}
+
+/// The lengths of an object's four texts.
+const LENGTHS_BYTES: usize = 4 * size_of::<u16>();
+
+/// What a record costs beyond its payload.
+const FRAME_BYTES: usize = 8;
+
+/// The largest payload, in bytes. A length above it is damage. Sixteen times the largest object by default.
+const PAYLOAD_BYTES_MAX: usize = 256 << 20;
+
+const IDENTITY: u8 = 1;
+const PUT: u8 = 2;
+const DELETE: u8 = 3;
+const COMMIT: u8 = 4;
+
+/// The checksum of everything so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chain(u32);
+
+impl Chain {
+    /// The chain of a log that begins with these bytes.
+    pub(super) fn begin(head: &[u8]) -> Self {
+        Self(crc32fast::hash(head))
+    }
+
+    fn extend(self, length: [u8; 4], payload: &[u8]) -> Self {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&self.0.to_le_bytes());
+        hasher.update(&length);
+        hasher.update(payload);
+        Self(hasher.finalize())
+    }
+}
+
+/// A record that cannot be written: its payload or its key is longer than the format knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an object of {bytes} bytes is more than a checkpoint can hold")]
+pub(super) struct TooLarge {
+    bytes: usize,
+}
+
+impl Record<'_> {
+    /// Appends the record to `out` and to `chain`. On failure both are as they were.
+    pub(super) fn write(self, chain: &mut Chain, out: &mut Vec<u8>) -> Result<(), TooLarge> {
+        let bytes = self.payload_bytes();
+        let length = u32::try_from(bytes).ok().filter(|_| bytes <= PAYLOAD_BYTES_MAX).ok_or(TooLarge { bytes })?;
+        let length = length.to_le_bytes();
+        let mut lengths = [0; LENGTHS_BYTES];
+        if let Self::Put(object) = self {
+            for (into, text) in lengths.chunks_exact_mut(2).zip(object.texts()) {
+                let length = u16::try_from(text.len()).map_err(|_| TooLarge { bytes })?;
+                into.copy_from_slice(&length.to_le_bytes());
+            }
+        }
+        out.reserve(FRAME_BYTES + bytes);
+        out.extend(length);
+        let checksum_at = out.len();
+        out.extend([0; 4]);
+        let payload_at = out.len();
+        match self {
+            Self::Identity(text) => put(out, IDENTITY, &[text.as_bytes()]),
+            Self::Put(object) => {
+                let [namespace, name, uid, version] = object.texts().map(str::as_bytes);
+                put(out, PUT, &[&lengths, namespace, name, uid, version, object.json]);
+            }
+            Self::Delete { key } => put(out, DELETE, &[key.as_bytes()]),
+            Self::Commit { position, confirmed_unix_ms } => {
+                put(out, COMMIT, &[&confirmed_unix_ms.to_le_bytes(), position.as_bytes()]);
+            }
+        }
+        debug_assert_eq!(out.len() - payload_at, bytes, "the length told is the length written");
+        *chain = chain.extend(length, &out[payload_at..]);
+        out[checksum_at..payload_at].copy_from_slice(&chain.0.to_le_bytes());
+        Ok(())
+    }
+
+    fn payload_bytes(self) -> usize {
+        1 + match self {
+            Self::Identity(text) => text.len(),
+            Self::Put(object) => LENGTHS_BYTES + object.texts().map(str::len).iter().sum::<usize>() + object.json.len(),
+            Self::Delete { key } => key.len(),
+            Self::Commit { position, .. } => 8 + position.len(),
+        }
+    }
+
+    /// Reads a payload. `None` for what no version of this format wrote.
+    fn read(payload: &[u8]) -> Option<Record<'_>> {
+        let (&kind, rest) = payload.split_first()?;
+        match kind {
+            IDENTITY => text(rest).map(Record::Identity),
+            PUT => Kept::read(rest).map(Record::Put),
+            DELETE => text(rest).map(|key| Record::Delete { key }),
+            COMMIT => {
+                let (time, position) = rest.split_first_chunk()?;
+                Some(Record::Commit { position: text(position)?, confirmed_unix_ms: u64::from_le_bytes(*time) })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn put(out: &mut Vec<u8>, kind: u8, fields: &[&[u8]]) {
+    out.push(kind);
+    fields.iter().for_each(|field| out.extend_from_slice(field));
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+/// Reads records one after the other. Holds one at a time.
+pub(super) struct Records<R> {
+    from: R,
+    /// Where the next record begins.
+    at: u64,
+    /// Where the file ends: nothing longer is allocated.
+    end: u64,
+    chain: Chain,
+    payload: Vec<u8>,
+}
+
+impl<R: Read> Records<R> {
+    /// Reads on from the position `at`, before which the chain is `chain`, to the position `end` at most.
+    pub(super) const fn new(from: R, at: u64, end: u64, chain: Chain) -> Self {
+        Self { from, at, end, chain, payload: Vec::new() }
+    }
+
+    /// Where the next record begins.
+    pub(super) const fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The chain up to there.
+    pub(super) const fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    /// The next record; `None` at the end, and where something stands that is no record.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(super) fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+        let left = self.end.saturating_sub(self.at);
+        let mut frame = [0; FRAME_BYTES];
+        if left < frame.len() as u64 || !fill(&mut self.from, &mut frame)? {
+            return Ok(None);
+        }
+        let (length, checksum) = frame.split_at(4);
+        let length: [u8; 4] = length.try_into().expect("half of eight bytes");
+        let bytes = u32::from_le_bytes(length) as usize;
+        if bytes == 0 || bytes > PAYLOAD_BYTES_MAX || bytes as u64 > left - frame.len() as u64 {
+            return Ok(None);
+        }
+        self.payload.resize(bytes, 0);
+        if !fill(&mut self.from, &mut self.payload)? {
+            return Ok(None);
+        }
+        let chain = self.chain.extend(length, &self.payload);
+        if chain.0.to_le_bytes() != *checksum {
+            return Ok(None);
+        }
+        let Some(record) = Record::read(&self.payload) else { return Ok(None) };
+        self.chain = chain;
+        self.at += (FRAME_BYTES + bytes) as u64;
+        Ok(Some(record))
+    }
+}
+
+/// Fills `into`; `false` when the file ends before that.
+fn fill(from: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
+    match from.read_exact(into) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(records: &[Record<'_>]) -> Vec<u8> {
+        let (mut chain, mut out) = (Chain::begin(b""), Vec::new());
+        for record in records {
+            record.write(&mut chain, &mut out).unwrap();
+        }
+        out
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let pod = Kept { namespace: "d", name: "a", uid: "u", resource_version: "7", json: b"{\"kept\":1}" };
+        let written = [
+            Record::Identity("server x\n"),
+            Record::Put(pod),
+            Record::Put(Kept { namespace: "", uid: "", json: b"", ..pod }),
+            Record::Delete { key: "d/b" },
+            Record::Commit { position: "9", confirmed_unix_ms: 1_700_000_000_000 },
+        ];
+        let out = log(&written);
+        let mut records = Records::new(&out[..], 0, out.len() as u64, Chain::begin(b""));
+        for record in written {
+            assert_eq!(records.next().unwrap(), Some(record));
+        }
+        assert_eq!((records.at(), records.next().unwrap()), (out.len() as u64, None));
+        let bytes: usize = written.iter().map(|record| FRAME_BYTES + record.payload_bytes()).sum();
+        assert_eq!((bytes, pod.record_bytes()), (out.len(), log(&[Record::Put(pod)]).len() as u64));
+    }
+
+    /// Goal: a length on disk is believed only as far as the file reaches. Method: lengths without the bytes.
+    #[test]
+    fn a_length_from_disk_allocates_nothing_that_is_not_there() {
+        for length in [0, 100, u32::MAX, u32::MAX >> 1] {
+            let frame = [&length.to_le_bytes()[..], &[0; 40]].concat();
+            let mut records = Records::new(&frame[..], 0, frame.len() as u64, Chain::begin(b""));
+            assert_eq!(records.next().unwrap(), None, "{length}");
+            assert!(records.payload.capacity() <= frame.len(), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_the_format_cannot_hold_is_an_error_and_leaves_no_trace() {
+        let name = "n".repeat(70_000);
+        let (mut chain, mut out) = (Chain::begin(b""), b"before".to_vec());
+        let object = Kept { namespace: "", name: &name, uid: "", resource_version: "1", json: b"{}" };
+        assert!(Record::Put(object).write(&mut chain, &mut out).is_err());
+        assert_eq!((chain, &out[..]), (Chain::begin(b""), &b"before"[..]));
+    }
+}

@@ -1,0 +1,157 @@
+//! What a log says, read from its beginning to its last commit.
+//!
+//! Memory: one object, and for each object of the state its key and a number. The log is read twice: once to learn
+//! which records still count, once to hand those out.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, BufReader, Read, Seek, SeekFrom},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use informer_core::ResourceVersion;
+
+use super::{
+    Ignored,
+    record::{Chain, Kept, Record, Records},
+};
+
+/// What every checkpoint begins with.
+const MAGIC: [u8; 8] = *b"informer";
+
+/// The version of the format. One that differs is not read.
+const VERSION: u32 = 1;
+
+pub(super) const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
+
+/// What a log of this version begins with.
+pub(super) fn head() -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    let (magic, version) = head.split_at_mut(MAGIC.len());
+    magic.copy_from_slice(&MAGIC);
+    version.copy_from_slice(&VERSION.to_le_bytes());
+    head
+}
+
+/// The state of a log's last commit. Where its objects stand, not what they are.
+#[derive(Debug)]
+pub(super) struct Replay {
+    pub(super) position: ResourceVersion,
+    pub(super) confirmed_at: SystemTime,
+    /// Where the record of each object begins, by key.
+    live: HashMap<Box<str>, Place>,
+    /// Bytes of those records.
+    pub(super) live_bytes: u64,
+    /// Where the commit ends: what follows does not count.
+    pub(super) end: u64,
+    pub(super) chain: Chain,
+}
+
+/// A record in the log.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: u64,
+    bytes: u64,
+}
+
+impl Replay {
+    /// Reads a log that has to belong to `identity`.
+    pub(super) fn read(file: &File, identity: &str) -> Result<Self, Ignored> {
+        let end = file.metadata().map_err(READ)?.len();
+        let mut records = records(file, end)?;
+        match records.next().map_err(READ)? {
+            Some(Record::Identity(found)) if found == identity => {}
+            Some(Record::Identity(found)) => return Err(Ignored::Foreign { found: found.to_owned() }),
+            Some(Record::Put(_) | Record::Delete { .. } | Record::Commit { .. }) | None => {
+                return Err(Ignored::Damaged);
+            }
+        }
+        let mut state = None;
+        let mut live = HashMap::new();
+        let mut live_bytes = 0;
+        // What came since the last commit: a place, or none for a key that is gone.
+        let mut open: Vec<(Box<str>, Option<Place>)> = Vec::new();
+        loop {
+            let at = records.at();
+            let commit = match records.next().map_err(READ)? {
+                None | Some(Record::Identity(_)) => break,
+                Some(Record::Put(object)) => {
+                    open.push((object.key(), Some(Place { at, bytes: object.record_bytes() })));
+                    continue;
+                }
+                Some(Record::Delete { key }) => {
+                    open.push((key.into(), None));
+                    continue;
+                }
+                Some(Record::Commit { position, confirmed_unix_ms }) => {
+                    let confirmed_at = UNIX_EPOCH.checked_add(Duration::from_millis(confirmed_unix_ms));
+                    let (Ok(position), Some(confirmed_at)) = (ResourceVersion::parse(position), confirmed_at) else {
+                        break;
+                    };
+                    (position, confirmed_at)
+                }
+            };
+            for (key, place) in open.drain(..) {
+                let before = match place {
+                    Some(place) => live.insert(key, place),
+                    None => live.remove(&key),
+                };
+                live_bytes += place.map_or(0, |place| place.bytes);
+                live_bytes -= before.map_or(0, |place| place.bytes);
+            }
+            state = Some((commit, records.at(), records.chain()));
+        }
+        let ((position, confirmed_at), end, chain) = state.ok_or(Ignored::Damaged)?;
+        Ok(Self { position, confirmed_at, live, live_bytes, end, chain })
+    }
+
+    /// How many objects the state has.
+    pub(super) fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Hands out each object of the state, in the order in which they were written.
+    pub(super) fn each(&self, file: &File, mut take: impl FnMut(Kept<'_>)) -> Result<(), Ignored> {
+        let mut records = records(file, self.end)?;
+        loop {
+            let at = records.at();
+            match records.next().map_err(READ)? {
+                Some(Record::Put(object)) => {
+                    if self.live.get(&object.key()).is_some_and(|place| place.at == at) {
+                        take(object);
+                    }
+                }
+                Some(Record::Identity(_) | Record::Delete { .. } | Record::Commit { .. }) => {}
+                None => break,
+            }
+        }
+        // It was readable a moment ago.
+        if records.at() == self.end { Ok(()) } else { Err(Ignored::Damaged) }
+    }
+}
+
+/// The records of a log of this version, from the first one.
+fn records(mut file: &File, end: u64) -> Result<Records<BufReader<&File>>, Ignored> {
+    file.seek(SeekFrom::Start(0)).map_err(READ)?;
+    let mut file = BufReader::with_capacity(READ_BYTES, file);
+    let mut found = [0; HEAD_BYTES];
+    file.read_exact(&mut found).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => Ignored::NotACheckpoint,
+        _ => READ(error),
+    })?;
+    let (magic, version) = found.split_at(MAGIC.len());
+    if magic != MAGIC {
+        return Err(Ignored::NotACheckpoint);
+    }
+    let version = u32::from_le_bytes(version.try_into().expect("four bytes follow the magic"));
+    if version != VERSION {
+        return Err(Ignored::Version { found: version });
+    }
+    Ok(Records::new(file, HEAD_BYTES as u64, end, Chain::begin(&found)))
+}
+
+/// Bytes read from a log at once.
+const READ_BYTES: usize = 64 << 10;
+
+const READ: fn(io::Error) -> Ignored = |source| Ignored::Io { doing: "read", source };
