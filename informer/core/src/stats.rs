@@ -1,8 +1,10 @@
 //! What a reflector counts: plain numbers that only grow. The shell reads them when it is asked, so they cannot drift.
 
+use std::ops::AddAssign;
+
 use crate::reflector::{Class, FallBack, RelistCause};
 
-/// Counts of one reflector since it was made.
+/// Counts of one reflector since it was made. Those of several add up with `+=`.
 ///
 /// # Source
 /// Exposed by the SDK as `informer_*_total{resource, ...}`.
@@ -20,6 +22,8 @@ pub struct Stats {
     pub initial_objects: u64,
     /// Live changes received.
     pub live_objects: u64,
+    /// Deletions among them.
+    pub live_deletions: u64,
     /// Live bookmarks received.
     pub bookmarks: u64,
     /// Frames that carried nothing usable: unreadable objects, unknown types, positions that are none.
@@ -74,5 +78,59 @@ impl Stats {
 
     pub(crate) const fn count_failure(&mut self, class: Class) {
         self.failures[class as usize] += 1;
+    }
+}
+
+impl AddAssign<&Self> for Stats {
+    fn add_assign(&mut self, other: &Self) {
+        // Named one by one, so that a new count is not forgotten here.
+        let Self {
+            requests,
+            resumes,
+            pages,
+            syncs,
+            initial_objects,
+            live_objects,
+            live_deletions,
+            bookmarks,
+            ignored,
+            healthy_sessions,
+            unhealthy_ends,
+            silences,
+            went_back,
+            proofs,
+            history_resets,
+            foreign,
+            refused_moves,
+            relists,
+            fallbacks,
+            failures,
+        } = self;
+        *requests += other.requests;
+        *resumes += other.resumes;
+        *pages += other.pages;
+        *syncs += other.syncs;
+        *initial_objects += other.initial_objects;
+        *live_objects += other.live_objects;
+        *live_deletions += other.live_deletions;
+        *bookmarks += other.bookmarks;
+        *ignored += other.ignored;
+        *healthy_sessions += other.healthy_sessions;
+        *unhealthy_ends += other.unhealthy_ends;
+        *silences += other.silences;
+        *went_back += other.went_back;
+        *proofs += other.proofs;
+        *history_resets += other.history_resets;
+        *foreign += other.foreign;
+        *refused_moves += other.refused_moves;
+        add(relists, &other.relists);
+        add(fallbacks, &other.fallbacks);
+        add(failures, &other.failures);
+    }
+}
+
+fn add<const N: usize>(counts: &mut [u64; N], more: &[u64; N]) {
+    for (count, more) in counts.iter_mut().zip(more) {
+        *count += more;
     }
 }

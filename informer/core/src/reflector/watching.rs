@@ -133,6 +133,7 @@ impl Watching {
         }
         self.moved = true;
         memory.stats.live_objects += 1;
+        memory.stats.live_deletions += u64::from(object.change == Change::Deleted);
         memory.push(action);
         State::Watching(self)
     }
