@@ -2,15 +2,19 @@
 //! INVARIANT: a decoded object lives exactly as long as its users; errors name the place, never the value.
 
 use std::{
+    any::Any,
     collections::HashMap,
     fmt,
     marker::PhantomData,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use informer_core::store::Entry;
+use informer_core::store::{Body, Entry, Represent, Value};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 /// Decoded objects that somebody holds, by the entry they were decoded from.
 ///
@@ -18,6 +22,7 @@ use serde::de::DeserializeOwned;
 /// allocation, so slots without users are swept whenever they could outnumber those in use.
 pub(crate) struct Decoded<K> {
     slots: Mutex<Slots<K>>,
+    undecodable: AtomicU64,
 }
 
 struct Slots<K> {
@@ -33,29 +38,86 @@ struct Slot<K> {
 
 impl<K> Default for Decoded<K> {
     fn default() -> Self {
-        Self { slots: Mutex::new(Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST }) }
+        let slots = Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST };
+        Self { slots: Mutex::new(slots), undecodable: AtomicU64::new(0) }
     }
 }
 
 impl<K> Decoded<K> {
-    /// The object of `entry`, from whoever holds it, else decoded now. Two threads may decode the same one; both then
-    /// hold the first.
+    /// The object of `entry`: as it is kept, from whoever holds it, else decoded now. Two threads may decode the same
+    /// one; both then hold the first.
     pub(crate) fn get(&self, entry: &Arc<Entry>) -> Result<Arc<K>, DecodeError>
     where
-        K: DeserializeOwned,
+        K: DeserializeOwned + Send + Sync + 'static,
     {
+        if let Some(kept) = kept(entry) {
+            return Ok(kept);
+        }
         let address = Arc::as_ptr(entry).addr();
         if let Some(shared) = self.slots.lock().find(address) {
             return Ok(shared);
         }
         let json = entry.json();
-        let object = Arc::new(serde_json::from_slice(&json).map_err(|error| DecodeError::new(entry, &json, &error))?);
+        let object = Arc::new(serde_json::from_slice(&json).map_err(|error| {
+            self.count_undecodable();
+            DecodeError::new(entry.key(), &json, &error)
+        })?);
         let mut slots = self.slots.lock();
         if let Some(shared) = slots.find(address) {
             return Ok(shared);
         }
         slots.insert(address, Slot { _entry: Arc::downgrade(entry), object: Arc::downgrade(&object) });
         Ok(object)
+    }
+
+    /// How many objects did not decode.
+    pub(crate) fn undecodable(&self) -> u64 {
+        self.undecodable.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_undecodable(&self) {
+        self.undecodable.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The object of an entry that is kept decoded.
+fn kept<K: Send + Sync + 'static>(entry: &Entry) -> Option<Arc<K>> {
+    match entry.body() {
+        Body::Value { value, .. } => typed(Arc::clone(value)),
+        Body::Json(_) | Body::Packed(_) => None,
+    }
+}
+
+fn typed<K: Send + Sync + 'static>(value: Arc<dyn Value>) -> Option<Arc<K>> {
+    let value: Arc<dyn Any + Send + Sync> = value;
+    value.downcast().ok()
+}
+
+/// Objects kept decoded.
+pub(crate) struct Typed<K> {
+    decoded: Arc<Decoded<K>>,
+}
+
+impl<K> Typed<K> {
+    pub(crate) const fn new(decoded: Arc<Decoded<K>>) -> Self {
+        Self { decoded }
+    }
+}
+
+impl<K: DeserializeOwned + Serialize + Send + Sync + 'static> Represent for Typed<K> {
+    fn keep(&mut self, json: &[u8], value: Option<Arc<dyn Value>>) -> Body {
+        let value = value.and_then(typed::<K>).or_else(|| serde_json::from_slice(json).map(Arc::new).ok());
+        match (value, u32::try_from(json.len())) {
+            (Some(value), Ok(json_bytes)) => Body::Value { value, json_bytes },
+            (_, _) => {
+                self.decoded.count_undecodable();
+                Body::Json(json.into())
+            }
+        }
+    }
+
+    fn learned(&mut self, _complete: bool) -> bool {
+        false
     }
 }
 
@@ -97,8 +159,8 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    fn new(entry: &Entry, json: &[u8], error: &serde_json::Error) -> Self {
-        Self { key: entry.key().to_owned(), path: path_at(json, offset(json, error)), wanted: wanted(error) }
+    pub(crate) fn new(key: &str, json: &[u8], error: &serde_json::Error) -> Self {
+        Self { key: key.to_owned(), path: path_at(json, offset(json, error)), wanted: wanted(error) }
     }
 }
 

@@ -1,1 +1,91 @@
-//! Reading by other things than the key.
+//! Reading by other things than the key: values that are told once, when an object arrives.
+//!
+//! The functions here are for [`InformerBuilder::index`](crate::InformerBuilder::index) and
+//! [`index_each`](crate::InformerBuilder::index_each):
+//!
+//! ```
+//! # use informer::{Cluster, index};
+//! # use k8s_openapi::api::core::v1::Pod;
+//! # fn declare(cluster: &Cluster) {
+//! let mut pods = cluster.informer::<Pod>();
+//! let by_node = pods.index(index::node);
+//! let by_app = pods.index(index::label("app"));
+//! let by_owner = pods.index_each(index::owner_uids);
+//! let by_phase = pods.index(|pod| pod.field("status.phase"));
+//! # }
+//! ```
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use informer_core::wire::json;
+use serde::Deserialize;
+
+use crate::{decode::Decoded, object::Object};
+
+/// By what objects are found in the [`Snapshot`](crate::Snapshot)s of one informer, with
+/// [`Snapshot::by`](crate::Snapshot::by). Snapshots of other informers find nothing by it.
+pub struct Index<K> {
+    position: usize,
+    // Of the informer that it was declared for: the one thing all its snapshots have in common, and no others.
+    of: Arc<Decoded<K>>,
+}
+
+impl<K> Index<K> {
+    pub(crate) const fn new(position: usize, of: Arc<Decoded<K>>) -> Self {
+        Self { position, of }
+    }
+
+    /// Where it is in the store, if that is the store of this informer.
+    pub(crate) fn position_in(&self, informer: &Arc<Decoded<K>>) -> Option<usize> {
+        Arc::ptr_eq(&self.of, informer).then_some(self.position)
+    }
+}
+
+impl<K> Clone for Index<K> {
+    fn clone(&self) -> Self {
+        Self { position: self.position, of: Arc::clone(&self.of) }
+    }
+}
+
+impl<K> fmt::Debug for Index<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+/// The namespace, for cluster-scoped types none. [`Snapshot::namespace`](crate::Snapshot::namespace) finds the same
+/// without an index.
+#[must_use]
+pub fn namespace<K>(object: &Object<K>) -> Option<Cow<'_, str>> {
+    let namespace = object.namespace();
+    (!namespace.is_empty()).then_some(Cow::Borrowed(namespace))
+}
+
+/// The node a pod runs on, `spec.nodeName`. Pods that are not scheduled have none.
+#[must_use]
+pub fn node<K>(object: &Object<K>) -> Option<Cow<'_, str>> {
+    object.field("spec.nodeName").filter(|node| !node.is_empty())
+}
+
+/// The value of the label `key`.
+pub fn label<K>(key: impl Into<String>) -> impl Fn(&Object<K>) -> Option<Cow<'_, str>> + Send + 'static {
+    let key = key.into();
+    move |object| object.label(&key)
+}
+
+/// The uids of all owners, `metadata.ownerReferences[].uid`.
+#[must_use]
+pub fn owner_uids<K>(object: &Object<K>) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Owner {
+        uid: Option<String>,
+    }
+    let json = object.json();
+    let owners = member(&json, "metadata").and_then(|metadata| member(metadata, "ownerReferences"));
+    let owners = owners.and_then(|owners| serde_json::from_slice::<Vec<Owner>>(owners).ok());
+    owners.into_iter().flatten().filter_map(|owner| owner.uid).filter(|uid| !uid.is_empty()).collect()
+}
+
+fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    json::members(object).map_while(Result::ok).find(|member| member.key.is(name)).map(|member| member.value)
+}

@@ -51,10 +51,7 @@ impl<K> Object<K> {
     /// All labels, in the order the server sent them. Cost: reads the labels, borrows them where nothing is escaped.
     #[must_use]
     pub fn labels(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
-        match self.entry.labels() {
-            Cow::Borrowed(json) => string_map(json).collect(),
-            Cow::Owned(json) => string_map(&json).map(|(key, value)| (owned(key), owned(value))).collect(),
-        }
+        string_map(self.entry.labels()).collect()
     }
 
     /// The value of one label.
@@ -84,14 +81,10 @@ impl<K> Object<K> {
     /// [`DecodeError`] names the place in the object where it is no `K`.
     pub fn decode(&self) -> Result<Arc<K>, DecodeError>
     where
-        K: DeserializeOwned,
+        K: DeserializeOwned + Send + Sync + 'static,
     {
         self.decoded.get(&self.entry)
     }
-}
-
-fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
-    Cow::Owned(text.into_owned())
 }
 
 impl<K> Clone for Object<K> {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use informer_core::{ResourceVersion, selector::label, store};
 use tokio::sync::watch;
 
-use crate::{decode::Decoded, object::Object};
+use crate::{decode::Decoded, index::Index, object::Object};
 
 /// The read side of an informer's store. Cheap to clone. Does not keep the informer running; what it held last stays
 /// readable.
@@ -65,6 +65,20 @@ impl<K> Snapshot<K> {
     pub fn select(&self, labels: &label::Selector) -> impl Iterator<Item = Object<K>> {
         let matching = self.state.objects.iter().filter(|entry| labels.matches(|key| entry.label(key)));
         matching.map(|entry| self.object(entry))
+    }
+
+    /// The objects that `index` finds by `value`, in byte order of their keys. An index of another informer finds
+    /// nothing. Cost: O(log n + result).
+    pub fn by<'a>(&'a self, index: &Index<K>, value: &'a str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
+        let found = index.position_in(&self.decoded).map(|position| self.state.by(position, value));
+        found.into_iter().flatten().map(|entry| self.object(entry))
+    }
+
+    /// Deleted objects of this key, or of this uid, as they were last, if [`linger`](crate::InformerBuilder::linger)
+    /// keeps them; the last deleted first. An object that has taken the key since is not among them: [`get`](Self::get)
+    /// finds that one. Cost: O(log n + result).
+    pub fn lingering<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
+        self.state.lingering(key_or_uid).map(|entry| self.object(entry))
     }
 
     /// How many objects there are.

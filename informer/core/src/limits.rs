@@ -19,8 +19,15 @@ pub const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 /// Objects a page holds by default; client-go's number.
 pub const PAGE_SIZE: u32 = 500;
 
-/// Changes a store keeps for readers that want each of them, at most, whatever they ask for. Memory: 40 bytes each, and
+/// Changes a store keeps for readers that want each of them, at most, whatever they ask for. Memory: 48 bytes each, and
 /// the version of an object that the change replaced: some 200 MiB if those have 3 KiB.
 pub const RING_CHANGES_MAX: usize = 65_536;
+
+/// Deleted objects that stay readable for a time, in each store; the first deleted go first. Memory: the last version of
+/// each, some 12 MiB if those have 3 KiB.
+pub const LINGERING_OBJECTS_MAX: usize = 4_096;
+
+/// A value by which an index finds an object, in bytes. Longer ones find nothing.
+pub const INDEX_VALUE_BYTES_MAX: usize = u16::MAX as usize;
 
 const _: () = assert!(ENVELOPE_BYTES_MAX <= FRAMER_KEEP_BYTES && FRAMER_KEEP_BYTES <= OBJECT_BYTES_MAX);

@@ -2,21 +2,30 @@
 //!
 //! INVARIANT: changes only through [`Event`]. A relist touches nothing until its end and then swaps in one step.
 
+mod body;
 mod entry;
-mod representation;
+mod index;
+mod keeping;
+mod linger;
 pub mod ring;
 mod staging;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     object::Meta,
     objects::{Difference, Objects},
     resource_version::ResourceVersion,
+    time::Time,
 };
 
+pub use body::{Body, Packed, Value};
 pub use entry::Entry;
-pub use representation::Representation;
+pub use keeping::{IndexFn, Json, Keeping, Represent, TransformFn, Transformed};
+
+use entry::{Parts, Values};
+use index::Indexes;
+use linger::{Ends, Lingering};
 use ring::{Record, Ring};
 use staging::Stage;
 
@@ -24,7 +33,11 @@ use staging::Stage;
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// Initial state begins.
-    Init,
+    Init {
+        /// Whether an object of the same uid and resourceVersion as before is the same. Not so when the server may have
+        /// another history: then their JSON is compared.
+        trusts_versions: bool,
+    },
     /// An object of it: its JSON and what was read from it.
     InitApply(&'a [u8], &'a Meta<'a>),
     /// Initial state is complete at this position.
@@ -37,6 +50,8 @@ pub enum Event<'a> {
     Bookmark(ResourceVersion),
     /// Initial state broke off: forget what was gathered.
     Abandon,
+    /// The state put in by [`Store::restore`] is the state of the server at its position.
+    Restored,
 }
 
 /// An object that cannot be kept. The store is as it was, without it.
@@ -55,14 +70,17 @@ pub enum StoreError {
 
 /// The objects of one resource type, kept in step by [`Event`]s.
 ///
-/// Memory: the bytes of the objects, their keys, uids and versions, and about 80 bytes each. A relist adds what
-/// differs, and shares the rest with the state it replaces.
+/// Memory: the bodies of the objects, their keys, uids and versions, and about 120 bytes each. A relist adds what
+/// differs, and shares the rest with the state it replaces. Indexes: see [`Keeping::indexes`].
 #[derive(Debug)]
 pub struct Store {
-    representation: Representation,
+    keeping: Keeping,
     now: Snapshot,
     stage: Option<Stage>,
     ring: Ring,
+    ends: Option<Ends>,
+    // Of the object at hand; kept for its allocations.
+    values: Values,
 }
 
 /// One state of a store, at one position. Holding it costs nothing; it keeps alive what it shows.
@@ -79,6 +97,10 @@ pub struct Snapshot {
     pub relists: u64,
     /// The number of the last change in this state, as [`ring`] counts them. Grows with every change.
     pub sequence: u64,
+    /// The sum of [`Entry::kept_bytes`] of the objects. Kept as they change, never counted.
+    pub kept_bytes: u64,
+    indexes: Indexes,
+    lingering: Lingering,
 }
 
 /// What became of one object between two states.
@@ -106,26 +128,63 @@ pub enum Change {
 impl Store {
     /// An empty store.
     #[must_use]
-    pub fn new(representation: Representation) -> Self {
-        Self { representation, now: Snapshot::default(), stage: None, ring: Ring::default() }
+    pub fn new(keeping: Keeping) -> Self {
+        let now = Snapshot { indexes: Indexes::new(keeping.indexes.len()), ..Snapshot::default() };
+        let ends = keeping.linger.map(Ends::new);
+        Self { keeping, now, stage: None, ring: Ring::default(), ends, values: Values::default() }
     }
 
-    /// Takes one event. Cost: O(log n), and a copy of the object's bytes if it is new or changed. An object that is
-    /// already there with the same uid and resourceVersion is dropped without allocating.
+    /// Takes one event. Cost: O(log n), and what it takes to keep the object if it is new or changed. An object that
+    /// is already there with the same uid and resourceVersion is dropped without allocating.
     ///
     /// # Errors
     /// [`StoreError`] for an object that cannot be kept.
-    pub fn handle(&mut self, event: Event<'_>) -> Result<(), StoreError> {
+    pub fn handle(&mut self, now: Time, event: Event<'_>) -> Result<(), StoreError> {
         match event {
-            Event::Init => self.stage = Some(Stage::open(&self.now.objects)),
+            Event::Init { trusts_versions } => self.stage = Some(Stage::open(&self.now.objects, trusts_versions)),
             Event::InitApply(json, meta) => return self.stage_object(json, meta),
-            Event::InitDone(position) => self.swap(position),
-            Event::Apply(json, meta) => return self.apply(json, meta),
-            Event::Delete(meta) => self.delete(meta),
+            Event::InitDone(position) => self.swap(now, position),
+            Event::Apply(json, meta) => return self.apply(now, json, meta),
+            Event::Delete(meta) => self.delete(now, meta),
             Event::Bookmark(position) => self.now.resource_version = Some(position),
             Event::Abandon => self.stage = None,
+            Event::Restored => self.restored(),
         }
         Ok(())
+    }
+
+    /// Puts in what an earlier process saved: objects as they were kept, each with the names, uid and version that it
+    /// had. Readers see them; the state counts as complete only after [`Event::Restored`], or after a relist, for
+    /// which they are the state it is compared with. Objects that cannot be kept are left out.
+    ///
+    /// Only for a store that has no state yet. Transforms are not applied again.
+    pub fn restore<'a>(
+        &mut self,
+        objects: impl IntoIterator<Item = (Meta<'a>, &'a [u8])>,
+        position: Option<ResourceVersion>,
+    ) {
+        for (meta, json) in objects {
+            let labels_at = labels_in(json);
+            let Ok(entry) = self.keep(&Parts { key: &meta.key(), meta: &meta, json, labels_at }, None) else {
+                continue;
+            };
+            self.now.indexes.replace(None, Some(&entry));
+            let old = self.now.objects.insert(Arc::clone(&entry));
+            weigh(&mut self.now.kept_bytes, old.as_ref(), Some(&entry));
+        }
+        self.now.resource_version = position;
+        self.now.sequence = self.ring.skip();
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.ends.as_ref().and_then(Ends::next)
+    }
+
+    /// Lets go of deleted objects that have stayed long enough. Returns whether readers would see a difference.
+    pub fn handle_timeout(&mut self, now: Time) -> bool {
+        self.ends.as_mut().is_some_and(|ends| ends.expire(now, &mut self.now.lingering))
     }
 
     /// The state as it is. Cost: three reference counts.
@@ -147,21 +206,41 @@ impl Store {
     }
 
     fn stage_object(&mut self, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
-        let stage = self.stage.get_or_insert_with(|| Stage::open(&self.now.objects));
         let key = meta.key();
-        if self.now.objects.get(&key).is_some_and(|known| known.is(&meta.uid, &meta.resource_version)) {
-            stage.confirm(&key);
-            return Ok(());
+        let known = self.now.objects.get(&key).filter(|known| known.is(&meta.uid, &meta.resource_version)).cloned();
+        let trusts_versions = self.stage.as_ref().is_none_or(|stage| stage.trusts_versions);
+        let (same, entry) = match known {
+            Some(_) if trusts_versions => (true, None),
+            Some(known) => {
+                let entry = self.make(&key, json, meta)?;
+                (known.json() == entry.json(), Some(entry))
+            }
+            None => (false, Some(self.make(&key, json, meta)?)),
+        };
+        let stage = self.stage.get_or_insert_with(|| Stage::open(&self.now.objects, true));
+        match entry {
+            Some(entry) if !same => stage.put(entry),
+            Some(_) | None => stage.confirm(&key),
         }
-        stage.put(Entry::new(key, json, meta, self.representation)?);
+        if self.keeping.represent.learned(false) {
+            stage.keep_again(&mut *self.keeping.represent);
+        }
         Ok(())
     }
 
-    fn swap(&mut self, position: ResourceVersion) {
+    fn swap(&mut self, now: Time, position: ResourceVersion) {
         // The old state is held, and its tree copied where it changes, only for somebody who wants to know.
         let before = (self.now.synced && self.ring.is_wanted()).then(|| self.now.objects.clone());
-        if let Some(stage) = self.stage.take() {
-            stage.commit(&mut self.now.objects);
+        if let Some(mut stage) = self.stage.take() {
+            if self.keeping.represent.learned(true) {
+                stage.keep_again(&mut *self.keeping.represent);
+            }
+            let Snapshot { objects, indexes, lingering, kept_bytes, .. } = &mut self.now;
+            stage.commit(objects, |old, new| {
+                indexes.replace(old, new);
+                weigh(kept_bytes, old, new);
+                linger(&mut self.ends, now, old, new, lingering);
+            });
         }
         self.now.resource_version = Some(position.clone());
         self.now.relists += 1;
@@ -178,32 +257,87 @@ impl Store {
         self.now.synced = true;
     }
 
-    fn apply(&mut self, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
+    /// The restored state counts as the first that was complete.
+    fn restored(&mut self) {
+        if !self.now.synced {
+            self.now.synced = true;
+            self.now.relists += 1;
+            self.now.sequence = self.ring.begin(self.now.resource_version.clone());
+        }
+    }
+
+    fn apply(&mut self, now: Time, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
         let key = meta.key();
         // A change sent twice is no change: subscribers would see an update from an object to itself.
         if !self.now.objects.get(&key).is_some_and(|known| known.is(&meta.uid, &meta.resource_version)) {
-            let new = Arc::new(Entry::new(key, json, meta, self.representation)?);
+            let new = self.make(&key, json, meta)?;
             let old = self.now.objects.insert(Arc::clone(&new));
-            self.changed(old, Some(new));
+            self.changed(now, old, Some(new));
         }
         self.moved(&meta.resource_version);
         Ok(())
     }
 
-    fn delete(&mut self, meta: &Meta<'_>) {
+    fn delete(&mut self, now: Time, meta: &Meta<'_>) {
         let key = meta.key();
         match &mut self.stage {
             Some(stage) => stage.remove(&key, self.now.objects.get(&key)),
             None => {
                 let old = self.now.objects.remove(&key);
-                self.changed(old, None);
+                self.changed(now, old, None);
                 self.moved(&meta.resource_version);
             }
         }
     }
 
+    /// An object as it was received becomes one as it is kept.
+    fn make(&mut self, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<Arc<Entry>, StoreError> {
+        let mut changed: Option<Vec<u8>> = None;
+        let mut value = None;
+        for transform in &mut self.keeping.transforms {
+            if let Some(done) = transform(changed.as_deref().unwrap_or(json)) {
+                changed = Some(done.json);
+                value = done.value;
+            }
+        }
+        match &changed {
+            Some(json) => self.keep(&Parts { key, meta, json, labels_at: labels_in(json) }, value),
+            None => {
+                let labels_at = meta.labels_at.clone().unwrap_or_default();
+                self.keep(&Parts { key, meta, json, labels_at }, value)
+            }
+        }
+    }
+
+    fn keep(&mut self, parts: &Parts<'_>, value: Option<Arc<dyn Value>>) -> Result<Arc<Entry>, StoreError> {
+        let body = self.keeping.represent.keep(parts.json, value);
+        if self.keeping.indexes.is_empty() {
+            return Entry::new(parts, body).map(Arc::new);
+        }
+        // Values are told of the JSON form, so that each form has the same.
+        let (draft, body) = match body {
+            body @ Body::Json(_) => (body, None),
+            body @ (Body::Packed(_) | Body::Value { .. }) => (Body::Json(parts.json.into()), Some(body)),
+        };
+        let draft = Arc::new(Entry::new(parts, draft)?);
+        self.values.clear();
+        for (index, values_of) in (0..).zip(&mut self.keeping.indexes) {
+            values_of(&draft, &mut |value| self.values.push(index, value));
+        }
+        let entry = match (body, Arc::into_inner(draft)) {
+            (None, Some(entry)) => entry,
+            // An index function kept the object it was shown.
+            (None, None) => Entry::new(parts, Body::Json(parts.json.into()))?,
+            (Some(body), _) => Entry::new(parts, body)?,
+        };
+        Ok(Arc::new(entry.tagged(&self.values)))
+    }
+
     /// Notes what one live event did to one key.
-    fn changed(&mut self, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>) {
+    fn changed(&mut self, now: Time, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>) {
+        self.now.indexes.replace(old.as_ref(), new.as_ref());
+        weigh(&mut self.now.kept_bytes, old.as_ref(), new.as_ref());
+        linger(&mut self.ends, now, old.as_ref(), new.as_ref(), &mut self.now.lingering);
         for change in changes(old, new, false) {
             self.now.sequence = self.ring.record(Record::Change(change));
         }
@@ -218,7 +352,33 @@ impl Store {
 
 impl Default for Store {
     fn default() -> Self {
-        Self::new(Representation::default())
+        Self::new(Keeping::default())
+    }
+}
+
+/// Keeps a sum of bytes in step with one key that held `old` and holds `new`.
+fn weigh(kept_bytes: &mut u64, old: Option<&Arc<Entry>>, new: Option<&Arc<Entry>>) {
+    let bytes = |entry: Option<&Arc<Entry>>| entry.map_or(0, |entry| entry.kept_bytes() as u64);
+    *kept_bytes = *kept_bytes + bytes(new) - bytes(old);
+}
+
+/// Where the labels are in an object; nowhere when nothing of it can be read.
+fn labels_in(json: &[u8]) -> Range<usize> {
+    Meta::read(json).ok().and_then(|meta| meta.labels_at).unwrap_or_default()
+}
+
+/// Keeps `old` for a while if its object is gone: it has no successor, or one of another uid.
+fn linger(
+    ends: &mut Option<Ends>,
+    now: Time,
+    old: Option<&Arc<Entry>>,
+    new: Option<&Arc<Entry>>,
+    lingering: &mut Lingering,
+) {
+    if let (Some(ends), Some(old)) = (ends, old)
+        && new.is_none_or(|new| new.uid() != old.uid())
+    {
+        ends.add(now, old, lingering);
     }
 }
 
@@ -262,6 +422,18 @@ impl Snapshot {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
         self.objects.get(key)
+    }
+
+    /// The objects that the index at this position of [`Keeping::indexes`] finds by `value`, in key order; none for an
+    /// index there is not. Cost: O(log n + result).
+    pub fn by<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
+        self.indexes.by(index, value)
+    }
+
+    /// Deleted objects of this key, or of this uid, that are still readable, as they were last; the last deleted
+    /// first. An object that has taken the key since is not among them. Cost: O(log n + result).
+    pub fn lingering<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        self.lingering.of(key_or_uid)
     }
 }
 

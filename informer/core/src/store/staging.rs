@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Entry;
+use super::{Body, Entry, Represent};
 use crate::objects::Objects;
 
 /// What a relist has found out so far.
@@ -17,12 +17,14 @@ pub(super) struct Stage {
     /// tree; what is left at the end has vanished. Shrinks from one side when objects come in key order, as servers
     /// send them, so only the leaf in work is ever a copy.
     unseen: Objects<Entry>,
+    /// Whether equal versions prove that an object is unchanged.
+    pub(super) trusts_versions: bool,
 }
 
 impl Stage {
     /// Begins from `current`. Cost: one reference count.
-    pub(super) fn open(current: &Objects<Entry>) -> Self {
-        Self { staged: Objects::new(), unseen: current.clone() }
+    pub(super) fn open(current: &Objects<Entry>, trusts_versions: bool) -> Self {
+        Self { staged: Objects::new(), unseen: current.clone(), trusts_versions }
     }
 
     /// The object of `key` is as it is in the current state.
@@ -32,9 +34,23 @@ impl Stage {
     }
 
     /// The object is new, or differs from the current state.
-    pub(super) fn put(&mut self, entry: Entry) {
+    pub(super) fn put(&mut self, entry: Arc<Entry>) {
         self.unseen.remove(entry.key());
-        self.staged.insert(Arc::new(entry));
+        self.staged.insert(entry);
+    }
+
+    /// Keeps what is staged as JSON in the form that `represent` has for it now. Nobody has seen it yet.
+    pub(super) fn keep_again(&mut self, represent: &mut dyn Represent) {
+        let again = self.staged.iter().map(|entry| match entry.body() {
+            Body::Json(json) => match represent.keep(json, None) {
+                Body::Json(_) => Arc::clone(entry),
+                body @ (Body::Packed(_) | Body::Value { .. }) => {
+                    entry.again(body).map_or_else(|| Arc::clone(entry), Arc::new)
+                }
+            },
+            Body::Packed(_) | Body::Value { .. } => Arc::clone(entry),
+        });
+        self.staged = again.collect();
     }
 
     /// The object of `key` was deleted after it was mentioned; `known` is what the current state has there.
@@ -45,17 +61,25 @@ impl Stage {
         }
     }
 
-    /// Turns `current` into what was gathered. Cost: what differs; the first sync moves its map and copies nothing.
-    pub(super) fn commit(self, current: &mut Objects<Entry>) {
+    /// Turns `current` into what was gathered, and tells each key that changes. Cost: what differs; the first sync
+    /// moves its map and copies nothing.
+    pub(super) fn commit(
+        self,
+        current: &mut Objects<Entry>,
+        mut changes: impl FnMut(Option<&Arc<Entry>>, Option<&Arc<Entry>>),
+    ) {
         if current.is_empty() {
+            self.staged.iter().for_each(|entry| changes(None, Some(entry)));
             *current = self.staged;
             return;
         }
         for vanished in self.unseen.iter() {
             current.remove(vanished.key());
+            changes(Some(vanished), None);
         }
         for entry in self.staged.iter() {
-            current.insert(Arc::clone(entry));
+            let old = current.insert(Arc::clone(entry));
+            changes(old.as_ref(), Some(entry));
         }
     }
 

@@ -32,7 +32,7 @@ fn step(store: &mut Store, step: Step) {
     };
     let meta = Meta::read(&bytes).unwrap();
     let event = match step {
-        Init => Event::Init,
+        Init => Event::Init { trusts_versions: true },
         InitApply(_) => Event::InitApply(&bytes, &meta),
         InitDone(at) => Event::InitDone(at.into()),
         Apply(_) => Event::Apply(&bytes, &meta),
@@ -40,7 +40,7 @@ fn step(store: &mut Store, step: Step) {
         Bookmark(at) => Event::Bookmark(at.into()),
         Abandon => Event::Abandon,
     };
-    store.handle(event).unwrap();
+    store.handle(Time::ZERO, event).unwrap();
 }
 
 fn synced(objects: &[Object]) -> Store {
@@ -206,7 +206,7 @@ fn a_relist_stages_only_what_differs_and_shares_the_rest() {
 
 #[test]
 fn entries_are_small_and_answer_without_decoding() {
-    assert!(size_of::<Entry>() <= 48, "{}", size_of::<Entry>());
+    assert!(size_of::<Entry>() <= 80, "{}", size_of::<Entry>());
     let store = synced(&[("a", "u1", 7)]);
     let snapshot = store.snapshot();
     let entry = snapshot.get("ns/a").unwrap();
@@ -222,7 +222,7 @@ fn names_are_read_without_escapes_and_cluster_scoped_objects_have_no_slash() {
     let bytes = br#"{"metadata":{"name":"n\u002d1","uid":"\u0075","resourceVersion":"\u0037"}}"#;
     let meta = Meta::read(bytes).unwrap();
     let mut store = Store::default();
-    store.handle(Event::Apply(bytes, &meta)).unwrap();
+    store.handle(Time::ZERO, Event::Apply(bytes, &meta)).unwrap();
     let snapshot = store.snapshot();
     let entry = snapshot.get("n-1").unwrap();
     assert_eq!((entry.key(), entry.namespace(), entry.name()), ("n-1", "", "n-1"));
@@ -234,10 +234,10 @@ fn an_object_that_cannot_be_kept_is_an_error_and_changes_nothing() {
     let mut store = synced(&[("a", "u1", 1)]);
     let nameless = br#"{"metadata":{"uid":"u","resourceVersion":"11"}}"#;
     let meta = Meta::read(nameless).unwrap();
-    assert_eq!(store.handle(Event::Apply(nameless, &meta)), Err(StoreError::Nameless));
+    assert_eq!(store.handle(Time::ZERO, Event::Apply(nameless, &meta)), Err(StoreError::Nameless));
     let uid = "u".repeat(70_000);
     let huge = format!(r#"{{"metadata":{{"name":"b","uid":"{uid}","resourceVersion":"11"}}}}"#).into_bytes();
     let meta = Meta::read(&huge).unwrap();
-    assert!(matches!(store.handle(Event::Apply(&huge, &meta)), Err(StoreError::TooLarge { .. })));
+    assert!(matches!(store.handle(Time::ZERO, Event::Apply(&huge, &meta)), Err(StoreError::TooLarge { .. })));
     assert_eq!(show(&store.snapshot()), "a@1 at 10");
 }

@@ -1,0 +1,152 @@
+//! Objects by values that were told when they arrived.
+//!
+//! INVARIANT: an index holds, for each object of the state, each of its values once, and nothing else.
+
+use std::{borrow::Borrow, cmp::Ordering, fmt, ops::Bound, sync::Arc};
+
+use imbl::OrdSet;
+
+use super::Entry;
+
+/// The indexes of one state. Cloning costs one reference count.
+///
+/// Memory: for each value of each object about 24 bytes here; see [`Entry`] for the values themselves.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Indexes {
+    all: Arc<Vec<OrdSet<Posting>>>,
+}
+
+/// One value of one object, in order of the values and then of the keys.
+#[derive(Clone)]
+struct Posting {
+    entry: Arc<Entry>,
+    tag: Tag,
+}
+
+/// Where in an entry's text a value by which it is found stands, and of which index it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag {
+    pub(super) index: u16,
+    pub(super) value_bytes: u16,
+    pub(super) at: u32,
+}
+
+impl Indexes {
+    pub(super) fn new(count: usize) -> Self {
+        Self { all: Arc::new(vec![OrdSet::new(); count]) }
+    }
+
+    /// `old` is replaced by `new`; either may not be there. Cost: O(log n) for each value they have.
+    pub(super) fn replace(&mut self, old: Option<&Arc<Entry>>, new: Option<&Arc<Entry>>) {
+        let tags = |entry: Option<&Arc<Entry>>| entry.is_some_and(|entry| !entry.tags().is_empty());
+        if !tags(old) && !tags(new) {
+            return;
+        }
+        let all = Arc::make_mut(&mut self.all);
+        let set = |tag: &Tag| usize::from(tag.index);
+        for (entry, tag) in postings(old) {
+            // A value that stays is replaced below, in one step.
+            let stays = new.is_some_and(|new| new.is_found_by(tag.index, entry.value(tag)));
+            if !stays && let Some(index) = all.get_mut(set(tag)) {
+                index.remove(&Posting::of(entry, tag));
+            }
+        }
+        for (entry, tag) in postings(new) {
+            if let Some(index) = all.get_mut(set(tag)) {
+                index.insert(Posting::of(entry, tag));
+            }
+        }
+    }
+
+    /// The objects with this value, in key order; none for an index that is not. Cost: O(log n + result).
+    pub(super) fn by<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
+        let low = (value, "");
+        let low: Bound<&dyn Place> = Bound::Included(&low);
+        let found = self.all.get(index).map(|postings| postings.range::<_, dyn Place>((low, Bound::Unbounded)));
+        let found = found.into_iter().flatten().take_while(move |posting| posting.value() == value);
+        found.map(|posting| &posting.entry)
+    }
+}
+
+fn postings(entry: Option<&Arc<Entry>>) -> impl Iterator<Item = (&Arc<Entry>, &Tag)> {
+    entry.into_iter().flat_map(|entry| entry.tags().iter().map(move |tag| (entry, tag)))
+}
+
+impl Posting {
+    fn of(entry: &Arc<Entry>, tag: &Tag) -> Self {
+        Self { entry: Arc::clone(entry), tag: *tag }
+    }
+
+    fn value(&self) -> &str {
+        self.entry.value(&self.tag)
+    }
+}
+
+impl fmt::Debug for Posting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {:?}", self.value(), self.entry)
+    }
+}
+
+/// A value and a key: what postings are ordered by, also when there is no posting.
+trait Place {
+    fn place(&self) -> (&str, &str);
+}
+
+impl Place for Posting {
+    fn place(&self) -> (&str, &str) {
+        (self.value(), self.entry.key())
+    }
+}
+
+impl Place for (&str, &str) {
+    fn place(&self) -> (&str, &str) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn Place + 'a> for Posting {
+    fn borrow(&self) -> &(dyn Place + 'a) {
+        self
+    }
+}
+
+impl PartialEq for dyn Place + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for dyn Place + '_ {}
+
+impl PartialOrd for dyn Place + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Place + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
+}
+
+impl PartialEq for Posting {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for Posting {}
+
+impl PartialOrd for Posting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Posting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
+}

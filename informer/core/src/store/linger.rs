@@ -1,0 +1,96 @@
+//! Objects that were deleted and stay readable for a while.
+//!
+//! INVARIANT: each is found by its key and by its uid, and is in the queue once; the queue is in order of their ends.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use imbl::OrdMap;
+
+use super::Entry;
+use crate::{limits::LINGERING_OBJECTS_MAX, time::Time};
+
+/// The deleted objects of one state. Cloning costs one reference count.
+///
+/// Memory: of each object its last version, and its key and uid twice.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lingering {
+    // By key and by uid, in the order in which they were deleted.
+    by_name: OrdMap<(Arc<str>, u64), Arc<Entry>>,
+}
+
+/// Until when each of them stays.
+#[derive(Debug)]
+pub(super) struct Ends {
+    linger: Duration,
+    queue: VecDeque<End>,
+    // How many objects were deleted. Tells those of one name apart.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct End {
+    at: Time,
+    number: u64,
+    entry: Arc<Entry>,
+}
+
+impl Lingering {
+    /// The objects of this key or uid, the last deleted first. Cost: O(log n + result).
+    pub(super) fn of<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let name: Arc<str> = key_or_uid.into();
+        let range = (Arc::clone(&name), 0)..=(name, u64::MAX);
+        self.by_name.range(range).rev().map(|(_, entry)| entry)
+    }
+
+    fn add(&mut self, number: u64, entry: &Arc<Entry>) {
+        for name in names(entry) {
+            self.by_name.insert((name.into(), number), Arc::clone(entry));
+        }
+    }
+
+    fn remove(&mut self, number: u64, entry: &Entry) {
+        for name in names(entry) {
+            self.by_name.remove(&(name.into(), number));
+        }
+    }
+}
+
+fn names(entry: &Entry) -> impl Iterator<Item = &str> {
+    [entry.key(), entry.uid()].into_iter().filter(|name| !name.is_empty())
+}
+
+impl Ends {
+    pub(super) const fn new(linger: Duration) -> Self {
+        Self { linger, queue: VecDeque::new(), count: 0 }
+    }
+
+    /// `entry` was deleted at `now`. Where there are too many, the one deleted first goes.
+    pub(super) fn add(&mut self, now: Time, entry: &Arc<Entry>, lingering: &mut Lingering) {
+        if self.queue.len() >= LINGERING_OBJECTS_MAX {
+            self.remove_first(lingering);
+        }
+        self.count += 1;
+        lingering.add(self.count, entry);
+        self.queue.push_back(End { at: now + self.linger, number: self.count, entry: Arc::clone(entry) });
+    }
+
+    /// Lets go of those whose time is over. Returns whether there were any.
+    pub(super) fn expire(&mut self, now: Time, lingering: &mut Lingering) -> bool {
+        let before = self.queue.len();
+        while self.queue.front().is_some_and(|end| end.at <= now) {
+            self.remove_first(lingering);
+        }
+        self.queue.len() < before
+    }
+
+    /// When the next one's time is over.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.queue.front().map(|end| end.at)
+    }
+
+    fn remove_first(&mut self, lingering: &mut Lingering) {
+        if let Some(end) = self.queue.pop_front() {
+            lingering.remove(end.number, &end.entry);
+        }
+    }
+}
