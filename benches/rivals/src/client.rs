@@ -161,8 +161,8 @@ impl Measure {
 
     async fn until_synced(&mut self, copy: &Copy, syncs: u64) -> Result<(), Failure> {
         while copy.syncs.load(Ordering::SeqCst) < syncs {
-            if self.start.elapsed() > Duration::from_secs(300) {
-                return Err("no sync in 300 s".into());
+            if self.start.elapsed() > Duration::from_secs(100) {
+                return Err("no sync in 100 s".into());
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

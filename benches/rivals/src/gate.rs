@@ -1,4 +1,4 @@
-//! A gate in front of a client: cuts what is open, holds what is asked, and answers the next watch with 410.
+//! A gate in front of a client: cuts what is open, holds what is asked, and tells the next watch that it is too old.
 //! INVARIANT: every rival goes through the same gate; while it is open it only passes on.
 
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Gate {
         let resumes = query.contains("watch=true") && !query.contains("sendInitialEvents=true");
         if resumes && self.state.send_if_modified(|state| std::mem::replace(state, State::Open) == State::Expires) {
             let body = http_body_util::Full::new(Bytes::from_static(EXPIRED)).map_err(Into::into).boxed_unsync();
-            return Ok(http::Response::builder().status(410).body(body)?);
+            return Ok(http::Response::new(body));
         }
         let (parts, body) = inner.send(request).await?.into_parts();
         let mut cut = self.state.subscribe();
@@ -72,4 +72,10 @@ impl Gate {
     }
 }
 
-const EXPIRED: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}"#;
+/// In the stream, where servers with a watch cache put it: kube's watcher asks a 410 in the headers again for ever.
+const EXPIRED: &[u8] = concat!(
+    r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
+    r#""message":"too old resource version: 1 (2)","reason":"Expired","code":410}}"#,
+    "\n"
+)
+.as_bytes();
