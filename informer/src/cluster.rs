@@ -1,13 +1,19 @@
-//! What informers of one cluster share: the client, the relist budget, and what is known about its streams.
+//! What informers of one cluster share: its endpoints, the relist budget, and what is known about its streams.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+mod builder;
+mod running;
+mod verdicts;
 
-use informer_core::reflector::Verdict;
+use std::{fmt, sync::Arc};
+
 use kube::{Resource, core::ApiResource};
-use parking_lot::Mutex;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::sync::Semaphore;
 
+pub use self::builder::ClusterBuilder;
+pub(crate) use self::running::Running;
+use self::{running::Registry, verdicts::Verdicts};
 use crate::{
+    checkpoint,
     declaration::Type,
     error::{Error, Kind},
     informer::InformerBuilder,
@@ -24,9 +30,20 @@ pub struct Cluster {
 }
 
 struct Shared {
-    client: kube::Client,
+    /// At least one, in order of preference.
+    clients: Vec<kube::Client>,
+    identity: Identity,
     relists: Arc<Semaphore>,
     verdicts: Verdicts,
+    running: Registry,
+}
+
+/// Which cluster it is, as far as that is known here.
+pub(crate) struct Identity {
+    /// The preferred endpoint's URL, or the name the user gave; perhaps empty.
+    pub(crate) server: String,
+    /// A digest of its certificate authority; empty when it is not known.
+    pub(crate) authority: String,
 }
 
 impl Cluster {
@@ -35,19 +52,12 @@ impl Cluster {
     /// kube's client retries some failures by itself; informers' requests are made such that it does not.
     #[must_use]
     pub fn new(client: kube::Client) -> Self {
-        Self::with_relists_at_once(client, RELISTS_AT_ONCE)
+        Self::builder(client).build()
     }
 
-    /// As [`new`](Self::new), with a budget other than [`RELISTS_AT_ONCE`]: as many informers read their initial state
-    /// at the same time, the others wait for their turn. More ask more of the server after an outage.
-    ///
-    /// # Panics
-    /// On zero: nothing would ever be read.
-    #[must_use]
-    pub fn with_relists_at_once(client: kube::Client, relists_at_once: usize) -> Self {
-        assert!(relists_at_once > 0, "a budget of no relists");
-        let relists = Arc::new(Semaphore::new(relists_at_once.min(Semaphore::MAX_PERMITS)));
-        Self { shared: Arc::new(Shared { client, relists, verdicts: Verdicts::default() }) }
+    /// As [`new`](Self::new), with more settings: endpoints to fall back to, the relist budget, a name.
+    pub fn builder(client: kube::Client) -> ClusterBuilder {
+        ClusterBuilder::new(client)
     }
 
     /// Declares an informer of a type known at compile time. Nothing is sent before
@@ -70,12 +80,27 @@ impl Cluster {
         raw::Builder::new(self.clone(), Type::from(resource))
     }
 
-    pub(crate) fn client(&self) -> &kube::Client {
-        &self.shared.client
+    /// The endpoints' clients, in order of preference; at least one.
+    pub(crate) fn clients(&self) -> &[kube::Client] {
+        &self.shared.clients
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.shared.identity
     }
 
     pub(crate) fn relists(&self) -> &Arc<Semaphore> {
         &self.shared.relists
+    }
+
+    #[cfg(feature = "metrics")]
+    /// The informers that run now, in the order of their start. Raw streams are not among them.
+    pub(crate) fn running(&self) -> Vec<Arc<Running>> {
+        self.shared.running.all()
+    }
+
+    pub(crate) fn started(&self, informer: &Arc<Running>) {
+        self.shared.running.add(informer);
     }
 
     pub(crate) fn verdicts(&self) -> &Verdicts {
@@ -97,49 +122,20 @@ impl TryFrom<kube::Config> for Cluster {
             .map_err(|error| Error::new(Kind::Client(kube::Error::HttpError(error.into())), None))?;
         // Fifteen retries from 5 ms, without jitter, before anybody sees the first failure.
         config.default_retry = false;
+        let server = config.cluster_url.to_string();
+        let authority = config.root_cert.as_ref().map(|certificates| checkpoint::digest(&certificates.concat()));
         let client = kube::Client::try_from(config).map_err(|error| Error::new(Kind::Client(error), None))?;
-        Ok(Self::new(client))
+        let mut builder = Self::builder(client).identity(server);
+        builder.authority = authority.map_or_else(String::new, |digest| format!("{digest:016x}"));
+        Ok(builder.build())
     }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster")
+            .field("endpoints", &self.shared.clients.len())
             .field("relists_free", &self.shared.relists.available_permits())
             .finish_non_exhaustive()
     }
 }
-
-/// What is known about streams, by path of the resource type. Grows with the types in use, never with objects.
-#[derive(Default)]
-pub(crate) struct Verdicts {
-    by_type: Mutex<HashMap<String, Judged>>,
-}
-
-struct Judged {
-    verdict: Verdict,
-    until: Instant,
-}
-
-impl Verdicts {
-    /// What is known about a type. A verdict ends by itself, so that an upgraded server is asked again.
-    pub(crate) fn of(&self, path: &str) -> Verdict {
-        let now = Instant::now();
-        self.by_type.lock().get(path).filter(|judged| now < judged.until).map_or(Verdict::Streams, |it| it.verdict)
-    }
-
-    /// Remembers what an informer found out, so that the next one of the type need not.
-    pub(crate) fn set(&self, path: String, verdict: Verdict) {
-        let mut by_type = self.by_type.lock();
-        match verdict {
-            Verdict::Streams => drop(by_type.remove(&path)),
-            Verdict::Pages(_) => {
-                let until = Instant::now() + VERDICT_LASTS.mul_f64(1.0 + fastrand::f64() / 5.0);
-                by_type.insert(path, Judged { verdict, until });
-            }
-        }
-    }
-}
-
-/// How long a verdict against streams is handed to new informers, a fifth of jitter added. Costs one refused request.
-const VERDICT_LASTS: Duration = Duration::from_hours(1);

@@ -1,8 +1,8 @@
 //! Every setting of an informer as data, with its unit, its default and who pays for it.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use informer_core::{InitialList, ListSemantic, limits, store::Representation};
+use informer_core::{InitialList, ListSemantic, limits};
 
 use crate::error::ConfigError;
 
@@ -21,8 +21,6 @@ pub struct Config {
     /// Dotted paths that are cut out of every object while it is received, before anything is decoded. Default
     /// `metadata.managedFields`, often half of an object.
     pub drop_paths: Vec<String>,
-    /// What the store keeps of an object. Default [`Representation::Json`]: its bytes without the dropped paths.
-    pub representation: Representation,
     /// The largest object accepted, in bytes; above it the answer is given up. Default 16 MiB. Memory: one such buffer
     /// at most while an object of that size is received.
     pub object_bytes_max: usize,
@@ -35,8 +33,27 @@ pub struct Config {
     /// How long a stream may send no object before its initial state is complete. Default 10 s, restarted by each.
     /// Shorter turns a slow server's clients to pages, which cost it more.
     pub initial_events_stall: Duration,
+    /// `timeoutSeconds` of a watch, drawn from this range. Default 300 to 599, as client-go. Shorter costs requests; one
+    /// value for all lets clients that were started together come back together.
+    pub watch_timeout_seconds: RangeInclusive<u32>,
+    /// Whether watches ask for bookmarks, as all should. Default yes. Without, a type of which little is watched is
+    /// listed again after every longer break. Streams of initial state ask for them anyway.
+    pub bookmarks: bool,
     /// How long an answer's headers may take. Default 65 s: kube-apiserver ends ordinary requests after 60.
     pub headers_timeout: Duration,
+    /// The first request waits a random part of this, so that clients started together do not ask together. Default
+    /// zero. Costs readiness, on average half of it.
+    pub spread: Duration,
+    /// A directory in which the state is kept over restarts. Default none. The state is saved at most every 2 s, when
+    /// something has changed; a restart reads it, proves with one request that the server's history is still the same,
+    /// and resumes from there. Costs disk up to three times the store, and writes of what changes.
+    ///
+    /// The directory is created with mode 0700, its files with 0600. A checkpoint that cannot be read, or is of another
+    /// cluster, type, selector or set of dropped paths, is ignored and logged. Failures to write are logged and counted
+    /// ([`Stats::checkpoint_failures`](crate::Stats::checkpoint_failures)) and stop nothing.
+    pub checkpoint: Option<PathBuf>,
+    /// Whether Secrets may be written to [`checkpoint`](Self::checkpoint), in plain text. Default no: an error.
+    pub checkpoint_secrets: bool,
 }
 
 impl Default for Config {
@@ -46,12 +63,16 @@ impl Default for Config {
             initial_list: InitialList::default(),
             page_size: limits::PAGE_SIZE,
             drop_paths: vec![MANAGED_FIELDS.to_owned()],
-            representation: Representation::default(),
             object_bytes_max: limits::OBJECT_BYTES_MAX,
             healthy_after: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(150),
             initial_events_stall: Duration::from_secs(10),
+            watch_timeout_seconds: 300..=599,
+            bookmarks: true,
             headers_timeout: Duration::from_secs(65),
+            spread: Duration::ZERO,
+            checkpoint: None,
+            checkpoint_secrets: false,
         }
     }
 }
@@ -67,6 +88,7 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (is_zero, name) in [
             (self.page_size == 0, "page_size"),
+            (*self.watch_timeout_seconds.start() == 0, "watch_timeout_seconds"),
             (self.object_bytes_max == 0, "object_bytes_max"),
             (self.healthy_after.is_zero(), "healthy_after"),
             (self.idle_timeout.is_zero(), "idle_timeout"),

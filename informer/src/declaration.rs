@@ -11,13 +11,15 @@ use informer_core::{
 };
 use kube::core::{ApiResource, ClusterResourceScope};
 
-use crate::{cluster::Cluster, config::Config, driver::Setup, error::ConfigError};
+use crate::{cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError};
 
 /// Everything a driver needs, some of it perhaps wrong.
 pub(crate) struct Declaration {
     pub(crate) cluster: Cluster,
     pub(crate) of: Type,
     pub(crate) config: Config,
+    pub(crate) metadata_only: bool,
+    pub(crate) delays: Option<Box<dyn Delays>>,
     namespace: Option<String>,
     labels: label::Selector,
     fields: field::Selector,
@@ -45,6 +47,19 @@ impl Type {
     }
 }
 
+#[cfg(feature = "runtime")]
+impl Type {
+    /// The type whose collection is at `path`, as kube's `Api` has it: `/apis/apps/v1/namespaces/prod/deployments`.
+    /// `kind` may be empty, then lists have to say it.
+    pub(crate) fn at(path: &str, namespace: Option<&str>, kind: String) -> Self {
+        let (base, plural) = path.rsplit_once('/').unwrap_or(("", path));
+        let inside = namespace.and_then(|namespace| base.strip_suffix(namespace)?.strip_suffix("/namespaces/"));
+        let group_version_path = inside.unwrap_or(base).to_owned();
+        let api_version = group_version_path.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned();
+        Self { group_version_path, plural: plural.to_owned(), api_version, kind, is_cluster_scoped: false }
+    }
+}
+
 impl From<&ApiResource> for Type {
     /// An `ApiResource` does not say whether its objects live in namespaces.
     fn from(resource: &ApiResource) -> Self {
@@ -65,6 +80,8 @@ impl Declaration {
             cluster,
             of,
             config,
+            metadata_only: false,
+            delays: None,
             namespace: None,
             labels: label::Selector::default(),
             fields: field::Selector::default(),
@@ -109,6 +126,10 @@ impl Declaration {
             return Err(mistake);
         }
         self.config.check()?;
+        let is_secret = self.of.group_version_path == "/api/v1" && self.of.plural == "secrets";
+        if is_secret && self.config.checkpoint.is_some() && !self.config.checkpoint_secrets {
+            return Err(ConfigError::CheckpointSecrets);
+        }
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConfigError::NoRuntime);
         }
@@ -120,7 +141,8 @@ impl Declaration {
             fields: self.fields.to_string(),
         };
         let type_meta = TypeMeta { api_version: self.of.api_version, kind: self.of.kind };
-        Ok(Setup { cluster: self.cluster, resource, type_meta, config: self.config })
+        let Self { cluster, config, metadata_only, delays, .. } = self;
+        Ok(Setup { cluster, resource, type_meta, metadata_only, delays, config })
     }
 }
 

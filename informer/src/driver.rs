@@ -4,32 +4,41 @@
 
 mod core;
 mod link;
+mod proving;
+mod saving;
 mod sink;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use informer_core::{
-    Read, Request, Resource, Time,
-    reflector::{self, Input},
+    Read, Request, Resource, ResourceVersion, Time,
+    endpoints::{self, Endpoints},
+    reflector::{self, Class, Input, Proof, ProofBy},
     wire::framer::{Framer, FramerConfig, Shape, TypeMeta},
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot, watch},
+    sync::{OwnedSemaphorePermit, oneshot},
     time::{Instant, sleep_until},
 };
+use tracing::{Instrument as _, Span};
 
-pub(crate) use self::sink::{Order as SinkOrder, Sink, StoreSink};
+pub(crate) use self::sink::{Evidence, Order as SinkOrder, Sink, StoreSink};
 use self::{
     core::{Core, Order},
     link::{Happened, Link},
+    proving::Question,
+    saving::Saving,
 };
 use crate::{
-    cluster::Cluster,
+    checkpoint,
+    cluster::{Cluster, Running},
     config::Config,
+    delays::Delays,
     error::{Error, Kind},
-    progress::Progress,
-    transport::{Answer, Transport},
+    progress::{Outlet, Stage},
+    stats::Strategy,
+    transport::{Answer, Form, Transport},
 };
 
 /// What a driver is made of. Nothing here changes while it runs.
@@ -37,6 +46,10 @@ pub(crate) struct Setup {
     pub(crate) cluster: Cluster,
     pub(crate) resource: Resource,
     pub(crate) type_meta: TypeMeta,
+    // Whether the server is asked for metadata alone. One that cannot sends whole objects.
+    pub(crate) metadata_only: bool,
+    // In place of the reflector's own.
+    pub(crate) delays: Option<Box<dyn Delays>>,
     pub(crate) config: Config,
 }
 
@@ -45,11 +58,44 @@ impl Setup {
     fn type_path(&self) -> String {
         format!("{}/{}", self.resource.group_version_path, self.resource.plural)
     }
+
+    fn reflector(&self, resume: Option<ResourceVersion>, endpoint: usize) -> reflector::Config {
+        let config = &self.config;
+        reflector::Config {
+            semantic: config.list_semantic.clone(),
+            initial: config.initial_list,
+            verdict: self.cluster.verdicts().of(endpoint, self.type_path()),
+            resume,
+            spread: config.spread,
+            page_size: config.page_size,
+            healthy_after: config.healthy_after,
+            idle_timeout: config.idle_timeout,
+            initial_events_stall: config.initial_events_stall,
+            watch_timeout_seconds: config.watch_timeout_seconds.clone(),
+            seed: fastrand::u64(..),
+            ..reflector::Config::default()
+        }
+    }
+
+    /// Whose state a checkpoint of this informer is.
+    fn identity(&self) -> checkpoint::Identity {
+        let cluster = self.cluster.identity();
+        checkpoint::Identity::new(&cluster.server, &cluster.authority, &self.resource, &self.config.drop_paths)
+    }
+
+    fn request(&self, read: &Read) -> Request {
+        let request = Request::new(&self.resource, read);
+        if self.config.bookmarks { request } else { request.without_bookmarks(read) }
+    }
 }
 
 pub(crate) struct Driver<S> {
     setup: Setup,
-    transport: Transport,
+    // One for each endpoint of the cluster, and which of them is used.
+    transports: Vec<Transport>,
+    endpoints: Endpoints,
+    // Whether it is another one than that which last had the history, or was taken for it.
+    moved: bool,
     core: Core<S>,
     link: Link,
     clock: Clock,
@@ -58,6 +104,8 @@ pub(crate) struct Driver<S> {
     // When a stream that brings nothing has to give the permit back.
     permit_until: Option<Instant>,
     asked_at: Instant,
+    // Of the request in flight, or the last one.
+    span: Span,
 }
 
 /// The reflector's time: stands still while a request waits for its turn, so that waiting is not taken for silence.
@@ -80,48 +128,96 @@ impl Clock {
     }
 }
 
+/// Starts the task of an informer. It runs until `stop` is dropped.
+pub(crate) fn start(
+    setup: Setup,
+    sink: StoreSink,
+    progress: Outlet,
+    stop: oneshot::Receiver<()>,
+    running: Arc<Running>,
+) {
+    match setup.config.checkpoint.clone() {
+        None => {
+            // Its first request can be told at once.
+            let driver = Driver::new(setup, sink, progress, None);
+            tokio::spawn(driver.run(stop, None, running));
+        }
+        Some(directory) => {
+            progress.send_modify(|progress| progress.stage = Stage::Proving);
+            tokio::spawn(run_saved(setup, directory, sink, progress, stop, running));
+        }
+    }
+}
+
+async fn run_saved(
+    setup: Setup,
+    directory: PathBuf,
+    sink: StoreSink,
+    progress: Outlet,
+    mut stop: oneshot::Receiver<()>,
+    running: Arc<Running>,
+) {
+    let loaded = tokio::select! { biased;
+        _ = &mut stop => return,
+        loaded = saving::load(directory, setup.identity(), sink, &progress, &running.resource) => loaded,
+    };
+    let saving = Saving::new(loaded.writer, &running);
+    let driver = Driver::new(setup, loaded.sink, progress, loaded.position);
+    driver.run(stop, Some(saving), running).await;
+}
+
+impl Driver<StoreSink> {
+    /// Runs until the last handle is dropped.
+    async fn run(mut self, mut stop: oneshot::Receiver<()>, mut saving: Option<Saving>, running: Arc<Running>) {
+        loop {
+            tokio::select! { biased;
+                _ = &mut stop => break,
+                has_failed = saved(&mut saving) => if has_failed { self.core.not_saved() },
+                () = self.turn() => {}
+            }
+            // A body that always has more must not keep the worker from others, nor from the stop above.
+            tokio::task::coop::consume_budget().await;
+        }
+        drop((self, running));
+        if let Some(saving) = saving {
+            saving.finish().await;
+        }
+    }
+}
+
+async fn saved(saving: &mut Option<Saving>) -> bool {
+    match saving {
+        Some(saving) => saving.turn().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl<S: Sink> Driver<S> {
-    /// A driver that knows its first request and has not sent it. Needs a tokio runtime.
-    pub(crate) fn new(setup: Setup, sink: S) -> (Self, watch::Receiver<Progress>) {
-        let transport = Transport::new(setup.cluster.client().clone(), setup.config.headers_timeout);
-        let verdict = setup.cluster.verdicts().of(&setup.type_path());
-        let config = reflector::Config {
-            semantic: setup.config.list_semantic.clone(),
-            initial: setup.config.initial_list,
-            verdict,
-            page_size: setup.config.page_size,
-            healthy_after: setup.config.healthy_after,
-            idle_timeout: setup.config.idle_timeout,
-            initial_events_stall: setup.config.initial_events_stall,
-            seed: fastrand::u64(..),
-            ..reflector::Config::default()
-        };
-        let (core, progress) = Core::new(config, sink, &setup.resource.plural);
+    /// A driver that knows its first request and has not sent it. `resume` is the position of a state that is there
+    /// already. Needs a tokio runtime.
+    pub(crate) fn new(mut setup: Setup, sink: S, progress: Outlet, resume: Option<ResourceVersion>) -> Self {
+        let timeout = setup.config.headers_timeout;
+        let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, setup.metadata_only);
+        let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();
+        let endpoints = Endpoints::new(transports.len(), endpoints::Config::default(), fastrand::u64(..));
+        let config = setup.reflector(resume, endpoints.current());
+        let core = Core::new(config, setup.delays.take(), sink, progress, &setup.resource.plural);
         let now = Instant::now();
         let mut driver = Self {
             setup,
-            transport,
+            transports,
+            endpoints,
+            moved: false,
             core,
             link: Link::Closed,
             clock: Clock { zero: now },
             permit: None,
             permit_until: None,
             asked_at: now,
+            span: Span::none(),
         };
         driver.tell(Input::Start);
-        (driver, progress)
-    }
-
-    /// Runs until the last handle is dropped.
-    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
-        loop {
-            tokio::select! { biased;
-                _ = &mut stop => return,
-                () = self.turn() => {}
-            }
-            // A body that always has more must not keep the worker from others, nor from the stop above.
-            tokio::task::coop::consume_budget().await;
-        }
+        driver
     }
 
     /// Waits for one thing to happen and does what follows from it: what the sink has taken then is all there is until
@@ -144,29 +240,45 @@ impl<S: Sink> Driver<S> {
     }
 
     fn on_network(&mut self, happened: Happened) {
+        let _session = self.span.clone().entered();
         match happened {
             Happened::Granted(permit) => self.on_granted(permit),
             Happened::Answered(Ok(answer)) => self.on_accepted(answer),
             Happened::Chunk(Ok(Some(bytes))) => self.on_chunk(&bytes),
             Happened::Chunk(Ok(None)) => self.on_end(),
-            Happened::Answered(Err(error)) | Happened::Chunk(Err(error)) => self.on_failure(error),
+            Happened::Proved(Ok(proof)) => self.on_proof(proof),
+            Happened::Answered(Err(error)) | Happened::Chunk(Err(error)) | Happened::Proved(Err(error)) => {
+                self.on_failure(error);
+            }
         }
     }
 
-    /// The earlier of the reflector's timer and the permit's. None runs while a request waits for its turn.
+    /// The earliest of all timers. None runs while a request waits for its turn.
     fn timer(&self) -> Option<Instant> {
         if matches!(self.link, Link::Queued { .. }) {
             return None;
         }
-        let due = self.core.poll_timeout().and_then(|time| self.clock.instant(time));
+        let due = [self.core.poll_timeout(), self.endpoints.poll_timeout(), self.core.sink_timeout()];
+        let due = due.into_iter().flatten().min().and_then(|time| self.clock.instant(time));
         [due, self.permit_until].into_iter().flatten().min()
     }
 
     fn on_timer(&mut self) {
+        let _session = self.span.clone().entered();
+        let now = self.clock.now();
         if self.permit_until.is_some_and(|until| until <= Instant::now()) {
             self.give_back();
         }
-        if self.core.poll_timeout().is_some_and(|due| due <= self.clock.now()) {
+        if self.core.sink_timeout().is_some_and(|due| due <= now) {
+            self.core.sink().handle_timeout(now);
+            self.core.publish();
+        }
+        if self.endpoints.poll_timeout().is_some_and(|due| due <= now)
+            && let Some(to) = self.endpoints.handle_timeout(now)
+        {
+            return self.move_to(to);
+        }
+        if self.core.poll_timeout().is_some_and(|due| due <= now) {
             self.tell(Input::TimedOut);
         }
     }
@@ -183,7 +295,10 @@ impl<S: Sink> Driver<S> {
     }
 
     fn on_accepted(&mut self, answer: Answer) {
-        let shape = if answer.is_watch() { Shape::Watch } else { Shape::List };
+        let shape = match answer.form() {
+            Form::Watch => Shape::Watch,
+            Form::List | Form::Object => Shape::List,
+        };
         let framer = Framer::new(FramerConfig {
             shape,
             cut: self.setup.config.drop_paths.clone(),
@@ -191,6 +306,8 @@ impl<S: Sink> Driver<S> {
             type_meta: Some(self.setup.type_meta.clone()),
         });
         self.link = Link::Open { answer: Box::new(answer), framer: Box::new(framer) };
+        self.endpoints.worked(self.clock.now());
+        self.moved = false;
         self.core.confirmed();
         self.tell(Input::Accepted);
     }
@@ -246,11 +363,30 @@ impl<S: Sink> Driver<S> {
         }
     }
 
+    fn on_proof(&mut self, proof: Proof) {
+        self.link = Link::Closed;
+        self.tell(Input::Proof(proof));
+    }
+
     fn on_failure(&mut self, error: Error) {
         self.link = Link::Closed;
+        let now = self.clock.now();
         let failure = reflector::Failure { class: error.class(), retry_after: error.retry_after() };
         self.core.failed(error);
-        self.tell(Input::Ended(reflector::End::Failed(failure)));
+        self.endpoints.failed(now, failure.class);
+        let is_too_old = failure.class == Class::Expired && !self.core.is_initial();
+        match is_too_old.then(|| self.endpoints.expired(now)).flatten() {
+            // The one it follows may remember for longer.
+            Some(to) => self.move_to(to),
+            None => self.tell(Input::Ended(reflector::End::Failed(failure))),
+        }
+    }
+
+    fn move_to(&mut self, endpoint: usize) {
+        tracing::info!(resource = self.setup.resource.plural, endpoint, "requests go to another endpoint");
+        self.moved = true;
+        self.core.moved();
+        self.tell(Input::Moved);
     }
 
     fn tell(&mut self, input: Input<'_>) {
@@ -260,8 +396,18 @@ impl<S: Sink> Driver<S> {
 
     /// Carries out what the reflector ordered last, then lets readers see what changed.
     fn follow(&mut self) {
+        if self.core.take_unanswered() {
+            self.endpoints.failed(self.clock.now(), Class::Connection);
+        }
+        if self.core.take_refused() {
+            let endpoint = self.endpoints.refuse(self.clock.now());
+            tracing::warn!(resource = self.setup.resource.plural, endpoint, "requests go back to the endpoint before");
+            self.moved = false;
+            self.core.moved();
+        }
         match self.core.take_order() {
             Some(Order::Send(read)) => self.send(read),
+            Some(Order::Prove { at, by, skip }) => self.prove(at, by, skip),
             Some(Order::Close) => self.link = Link::Closed,
             None => {}
         }
@@ -271,9 +417,23 @@ impl<S: Sink> Driver<S> {
             self.permit_until = self.stalls_at();
         }
         if let Some(verdict) = self.core.take_verdict() {
-            self.setup.cluster.verdicts().set(self.setup.type_path(), verdict);
+            self.setup.cluster.verdicts().set(self.endpoints.current(), self.setup.type_path(), verdict);
         }
         self.core.publish();
+    }
+
+    fn prove(&mut self, at: ResourceVersion, by: ProofBy, skip: usize) {
+        self.give_back();
+        let witness = match self.core.sink().evidence(skip, self.moved) {
+            Evidence::Witness(witness) => witness,
+            Evidence::Word => return self.on_proof(Proof::Same),
+            Evidence::Nothing => return self.on_proof(Proof::Nothing),
+        };
+        let (object_bytes_max, patience) = (self.setup.config.object_bytes_max, self.setup.config.headers_timeout);
+        let question = Question { witness, at, by, object_bytes_max, patience };
+        let request = question.request(&self.setup.resource);
+        let transport = self.asking(&request, Stage::Proving, None);
+        self.link = Link::Proving(Box::pin(question.ask(transport, request).instrument(self.span.clone())));
     }
 
     fn send(&mut self, read: Read) {
@@ -284,15 +444,30 @@ impl<S: Sink> Driver<S> {
         }
         self.give_back();
         let permit = Arc::clone(self.setup.cluster.relists()).acquire_owned();
-        self.core.queued(Request::new(&self.setup.resource, &read));
+        self.core.queued(self.setup.request(&read));
         self.link = Link::Queued { read, permit: Box::pin(permit), since: Instant::now(), finished };
     }
 
     fn ask(&mut self, read: Read, finished: Option<Answer>) {
-        let request = Request::new(&self.setup.resource, &read);
-        self.core.asked(request.clone());
+        let request = self.setup.request(&read);
+        let strategy = match &read {
+            Read::Stream { .. } => Some(Strategy::Stream),
+            Read::List { limit: Some(_), .. } => Some(Strategy::Paged),
+            Read::List { limit: None, .. } => Some(Strategy::Unpaged),
+            Read::Page { .. } | Read::Watch { .. } => None,
+        };
+        let transport = self.asking(&request, Stage::Reading, strategy);
+        let form = if read.is_watch() { Form::Watch } else { Form::List };
+        self.link = Link::sent(transport, request, form, finished, &self.span);
+    }
+
+    /// A session begins: where its request goes.
+    fn asking(&mut self, request: &Request, stage: Stage, strategy: Option<Strategy>) -> Transport {
+        let endpoint = self.endpoints.current();
+        self.span = tracing::info_span!("session", resource = self.setup.resource.plural, %request, endpoint);
+        self.core.asked(request.clone(), endpoint, stage, strategy);
         self.asked_at = Instant::now();
-        self.link = Link::sent(self.transport.clone(), request, read.is_watch(), finished);
+        self.transports[endpoint].clone()
     }
 
     /// When a stream that brings nothing from now on counts as stalled; `None` for never.

@@ -139,7 +139,7 @@ impl Error {
         }
     }
 
-    fn status(&self) -> Option<&Status> {
+    pub(crate) fn status(&self) -> Option<&Status> {
         match &self.0.kind {
             Kind::Refused { status, .. } => status.as_deref(),
             Kind::InAnswer(status) => Some(status),
@@ -242,9 +242,23 @@ pub enum ConfigError {
     /// `Exact` cannot be streamed: a stream is never older than a position, and never exactly at one.
     #[error("ListSemantic::Exact cannot be read with InitialList::Stream")]
     ExactStream,
+    /// Secrets would be written to a directory, and nobody has said that they may.
+    #[error("a checkpoint of secrets needs checkpoint_secrets")]
+    CheckpointSecrets,
     /// `start` was called outside a tokio runtime.
     #[error("start needs a running tokio runtime")]
     NoRuntime,
+}
+
+/// How an informer is kept in step, now that its initial state is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ready {
+    /// Changes arrive as they happen.
+    Watching,
+    /// The server allows lists and forbids watches: the list is read again every few minutes, and what lies between
+    /// two lists is not seen. See [`Informer::age`](crate::Informer::age).
+    Polling,
 }
 
 /// An informer whose initial state is not complete, and why.
@@ -269,7 +283,7 @@ impl StdError for NotReady {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.cause {
             Cause::Failed(error) => Some(error),
-            Cause::Queued | Cause::Receiving | Cause::Stopped => None,
+            Cause::Spread | Cause::Queued | Cause::Receiving | Cause::Proving | Cause::Stopped => None,
         }
     }
 }
@@ -278,11 +292,15 @@ impl StdError for NotReady {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Cause {
+    /// The first request waits for its part of [`Config::spread`](crate::Config::spread).
+    Spread,
     /// Other informers of the cluster are reading their initial state; see
-    /// [`Cluster::with_relists_at_once`](crate::Cluster::with_relists_at_once).
+    /// [`ClusterBuilder::relists_at_once`](crate::ClusterBuilder::relists_at_once).
     Queued,
     /// Initial state is being asked for or received, and nothing has failed since.
     Receiving,
+    /// A saved state is there, and whether the server's history is still the same one is being asked.
+    Proving,
     /// The last attempt failed.
     Failed(Error),
     /// The informer was stopped.
@@ -292,8 +310,10 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Spread => f.write_str("its part of the start-up spread is not over"),
             Self::Queued => f.write_str("other informers are reading first"),
             Self::Receiving => f.write_str("initial state is on its way"),
+            Self::Proving => f.write_str("the saved state is being proven"),
             Self::Failed(_) => f.write_str("the last attempt failed"),
             Self::Stopped => f.write_str("the informer was stopped"),
         }

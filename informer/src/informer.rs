@@ -1,6 +1,7 @@
 //! The handle of a running informer: reads, readiness, and what it is doing.
 
 mod builder;
+mod keeping;
 
 use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
@@ -10,15 +11,17 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::builder::InformerBuilder;
+use self::keeping::Keep;
+pub use self::{builder::InformerBuilder, keeping::Representation};
 use crate::{
     decode::Decoded,
-    driver::{Driver, Setup, StoreSink},
-    error::NotReady,
+    cluster::Running,
+    driver::{self, Setup, StoreSink},
+    error::{NotReady, Ready},
     progress::Progress,
     stats::Stats,
     store::Store,
-    subscription::Subscription,
+    subscription::{Source, Subscription, SubscriptionAll},
 };
 
 /// A live copy of the objects of one resource type. Cheap to clone; the last clone dropped stops it.
@@ -26,21 +29,24 @@ pub struct Informer<K> {
     store: Store<K>,
     progress: watch::Receiver<Progress>,
     decoded: Arc<Decoded<K>>,
-    now: watch::Receiver<informer_core::store::Snapshot>,
+    source: Source,
     // Dropped with the last clone, which the driver takes as its order to stop.
     running: Arc<oneshot::Sender<()>>,
 }
 
 impl<K> Informer<K> {
     /// Starts the task. Must be called inside a tokio runtime.
-    fn start(setup: Setup) -> Self {
+    fn start(setup: Setup, keep: Keep<K>) -> Self {
+        let Keep { keeping, decoded } = keep;
         let (running, stop) = oneshot::channel();
-        let (sink, now) = StoreSink::new(setup.config.representation);
-        let (driver, progress) = Driver::new(setup, sink);
-        tokio::spawn(driver.run(stop));
-        let decoded = Arc::new(Decoded::default());
-        let store = Store::new(now.clone(), Arc::clone(&decoded));
-        Self { store, progress, decoded, now, running: Arc::new(running) }
+        let (sink, source) = StoreSink::new(keeping);
+        let (sender, progress) = watch::channel(Progress::new());
+        let resource = setup.resource.plural.clone();
+        let entry = Arc::new(Running { resource, progress: progress.clone(), now: source.now.clone() });
+        setup.cluster.started(&entry);
+        driver::start(setup, sink, sender.into(), stop, entry);
+        let store = Store::new(source.now.clone(), Arc::clone(&decoded));
+        Self { store, progress, decoded, source, running: Arc::new(running) }
     }
 
     /// The request in flight, else the last one, as it goes on the wire: `GET /api/v1/pods?watch=true&…`.
@@ -57,12 +63,16 @@ impl<K> Informer<K> {
     /// # Errors
     /// [`NotReady`] at the deadline, and earlier when waiting is of no use: the informer was stopped, or the version
     /// asked for with `Exact` is no longer there.
-    pub async fn ready(&self, deadline: Duration) -> Result<(), NotReady> {
+    pub async fn ready(&self, deadline: Duration) -> Result<Ready, NotReady> {
         let mut progress = self.progress.clone();
         // Late, or the driver is gone: what it wrote last tells which.
         let _ = timeout(deadline, progress.wait_for(Progress::is_decided)).await;
         let progress = progress.borrow();
-        if progress.is_synced { Ok(()) } else { Err(progress.not_ready()) }
+        match (progress.is_synced, progress.is_polling) {
+            (true, false) => Ok(Ready::Watching),
+            (true, true) => Ok(Ready::Polling),
+            (false, _) => Err(progress.not_ready()),
+        }
     }
 
     /// Waits until the store has reached `version`, such as that of an object just written: read your writes.
@@ -75,7 +85,7 @@ impl<K> Informer<K> {
     pub async fn wait_for(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), Behind> {
         let has_reached =
             |reached: &ResourceVersion| matches!(reached.compare(version), Some(Ordering::Equal | Ordering::Greater));
-        let mut now = self.now.clone();
+        let mut now = self.source.now.clone();
         let arrived = now.wait_for(|state| state.resource_version.as_ref().is_some_and(has_reached));
         match timeout(deadline, arrived).await {
             Ok(Ok(_)) => Ok(()),
@@ -86,20 +96,20 @@ impl<K> Informer<K> {
     /// The version of the state that reads see. `None` before the first sync.
     #[must_use]
     pub fn resource_version(&self) -> Option<ResourceVersion> {
-        self.now.borrow().resource_version.clone()
+        self.source.now.borrow().resource_version.clone()
     }
 
     /// How long ago the server last confirmed what the store holds, by a change, a bookmark or an accepted watch.
-    /// `None` before the first sync. On a quiet type it grows to the distance of bookmarks, about a minute.
+    /// `None` before the first sync. A state restored from a checkpoint is as old as when it was saved. On a quiet type it grows to the distance of bookmarks, about a minute.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
-        self.progress.borrow().confirmed.map(|at| at.elapsed())
+        self.progress.borrow().age()
     }
 
     /// What was counted so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.progress.borrow().stats.clone()
+        Stats { undecodable: self.decoded.undecodable(), ..self.progress.borrow().stats.clone() }
     }
 
     /// The read side.
@@ -109,9 +119,23 @@ impl<K> Informer<K> {
     }
 
     /// A subscriber that is told everything there is, and then what changes. Does not keep the informer running.
+    ///
+    /// One that comes before the informer is ready, of an informer that restored a checkpoint, is told the saved objects
+    /// as [`Added`](crate::Event::Added) first, and then what became of them.
     #[must_use]
     pub fn subscribe(&self) -> Subscription<K> {
-        Subscription::new(self.now.clone(), Arc::clone(&self.decoded))
+        Subscription::new(self.source.clone(), Arc::clone(&self.decoded))
+    }
+
+    /// A subscriber that is told everything there is, as [`subscribe`](Self::subscribe) tells it, and then each change
+    /// in order, unless it falls behind by more than `capacity` changes. Does not keep the informer running.
+    ///
+    /// Memory: a ring of the last changes, one for all such subscribers of an informer, as long as the largest
+    /// `capacity` any of them asked for and at most [`RING_CHANGES_MAX`](crate::RING_CHANGES_MAX): for each change 48
+    /// bytes and the version of the object that it replaced. None while there is no such subscriber.
+    #[must_use]
+    pub fn subscribe_all(&self, capacity: usize) -> SubscriptionAll<K> {
+        SubscriptionAll::new(self.source.clone(), Arc::clone(&self.decoded), capacity)
     }
 }
 
@@ -121,7 +145,7 @@ impl<K> Clone for Informer<K> {
             store: self.store.clone(),
             progress: self.progress.clone(),
             decoded: Arc::clone(&self.decoded),
-            now: self.now.clone(),
+            source: self.source.clone(),
             running: Arc::clone(&self.running),
         }
     }

@@ -60,8 +60,9 @@ mod checkpoint;
 #[cfg(feature = "packed")]
 mod compression;
 mod decode;
+pub mod delays;
 mod driver;
-mod index;
+pub mod index;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod progress;
@@ -74,22 +75,24 @@ pub mod testing;
 mod transport;
 
 pub use informer_core::{
-    InitialList, ListSemantic, Request, ResourceVersion, selector::label::Selector as LabelSelector,
+    InitialList, ListSemantic, Request, ResourceVersion, limits::{LINGERING_OBJECTS_MAX, RING_CHANGES_MAX}, selector::label::Selector as LabelSelector,
 };
 pub use informer_core::{
     reflector::{Class, FallBack, RelistCause},
     stats::Stats as ReflectorStats,
-    store::Representation,
 };
 
 pub use crate::{
-    cluster::{Cluster, RELISTS_AT_ONCE},
+    cluster::{Cluster, ClusterBuilder, RELISTS_AT_ONCE},
     config::Config,
     decode::DecodeError,
-    error::{Cause, ConfigError, Error, NotReady},
-    informer::{Behind, Informer, InformerBuilder},
+    error::{Cause, ConfigError, Error, NotReady, Ready},
+    informer::{Behind, Informer, InformerBuilder, Representation},
     object::Object,
-    stats::Stats,
+    stats::{Stats, Strategy},
     store::{Snapshot, Store},
-    subscription::{AT_ONCE, Event, Subscription},
+    subscription::{AT_ONCE, Event, Subscription, SubscriptionAll},
 };
+
+#[cfg(feature = "runtime")]
+pub use crate::runtime::{Watcher, watcher};

@@ -1,12 +1,69 @@
 //! How far an informer is, as its handles read it.
 
+use std::{ops::Deref, time::Duration};
+
 use informer_core::Request;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     error::{Cause, Error, NotReady},
     stats::Stats,
 };
+
+/// What stands between an informer and its initial state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Its part of the start-up spread is not over.
+    Spread,
+    /// The request waits for its turn.
+    Queued,
+    /// The request is on its way, or its answer.
+    Reading,
+    /// A saved state is read or proven.
+    Proving,
+}
+
+/// A time on the clock of this process, and what lies before that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Confirmed {
+    at: Instant,
+    before: Duration,
+}
+
+impl Confirmed {
+    pub(crate) fn now() -> Self {
+        Self::ago(Duration::ZERO)
+    }
+
+    /// Perhaps from before this machine started.
+    pub(crate) fn ago(before: Duration) -> Self {
+        Self { at: Instant::now(), before }
+    }
+}
+
+/// The writing side of a [`Progress`]. However it ends, by the last handle, with its runtime, or by a panic: nobody
+/// waits for it then.
+pub(crate) struct Outlet(watch::Sender<Progress>);
+
+impl From<watch::Sender<Progress>> for Outlet {
+    fn from(sender: watch::Sender<Progress>) -> Self {
+        Self(sender)
+    }
+}
+
+impl Deref for Outlet {
+    type Target = watch::Sender<Progress>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.0.send_modify(|progress| progress.is_stopped = true);
+    }
+}
 
 /// Written by the driver, read by handles. Stays readable when the driver has ended.
 #[derive(Debug)]
@@ -14,8 +71,10 @@ pub(crate) struct Progress {
     pub(crate) started: Instant,
     /// The request in flight, else the last one.
     pub(crate) request: Option<Request>,
-    /// Whether that request waits for its turn.
-    pub(crate) is_queued: bool,
+    /// Which of the endpoints it goes to, in order of preference.
+    pub(crate) endpoint: usize,
+    /// What stands between the informer and its initial state.
+    pub(crate) stage: Stage,
     /// Requests for initial state, pages after the first not counted.
     pub(crate) attempts: u64,
     /// What the last attempt at initial state failed with; none once it is complete.
@@ -23,9 +82,13 @@ pub(crate) struct Progress {
     pub(crate) is_synced: bool,
     /// Nothing is asked any more: what was asked for does not exist.
     pub(crate) is_final: bool,
+    /// Whether watches are forbidden and lists are polled.
+    pub(crate) is_polling: bool,
     pub(crate) is_stopped: bool,
     /// When the server last confirmed what the store holds.
-    pub(crate) confirmed: Option<Instant>,
+    pub(crate) confirmed: Option<Confirmed>,
+    /// The same of a saved state, as long as nobody sees it.
+    pub(crate) restored: Option<Confirmed>,
     pub(crate) stats: Stats,
 }
 
@@ -34,13 +97,16 @@ impl Progress {
         Self {
             started: Instant::now(),
             request: None,
-            is_queued: false,
+            endpoint: 0,
+            stage: Stage::Reading,
             attempts: 0,
             failure: None,
             is_synced: false,
             is_final: false,
+            is_polling: false,
             is_stopped: false,
             confirmed: None,
+            restored: None,
             stats: Stats::default(),
         }
     }
@@ -50,12 +116,21 @@ impl Progress {
         self.is_synced || self.is_final || self.is_stopped
     }
 
+    /// How long ago the server last confirmed what the store holds.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        self.confirmed.map(|confirmed| confirmed.at.elapsed() + confirmed.before)
+    }
+
     pub(crate) fn not_ready(&self) -> NotReady {
         let cause = match &self.failure {
             _ if self.is_stopped => Cause::Stopped,
             Some(error) => Cause::Failed(error.clone()),
-            None if self.is_queued => Cause::Queued,
-            None => Cause::Receiving,
+            None => match self.stage {
+                Stage::Spread => Cause::Spread,
+                Stage::Queued => Cause::Queued,
+                Stage::Reading => Cause::Receiving,
+                Stage::Proving => Cause::Proving,
+            },
         };
         NotReady { cause, attempts: self.attempts, since: self.started.elapsed() }
     }

@@ -42,7 +42,8 @@ use crate::{
     cluster::Cluster,
     config::Config,
     declaration::{Declaration, Type},
-    driver::{Driver, Sink, SinkOrder},
+    delays::Delays,
+    driver::{Driver, Evidence, Sink, SinkOrder},
     error::{ConfigError, Error},
     progress::Progress,
 };
@@ -120,7 +121,7 @@ impl fmt::Debug for Object {
 /// What a raw stream watches, and how. Nothing is sent before the stream is polled.
 #[must_use = "nothing happens before start"]
 pub struct Builder {
-    declared: Declaration,
+    pub(crate) declared: Declaration,
     from: Option<ResourceVersion>,
 }
 
@@ -180,6 +181,12 @@ impl Builder {
         self
     }
 
+    /// Waits after failures as `delays` says; see [`delays`](crate::delays).
+    pub fn delays(mut self, delays: impl Delays + 'static) -> Self {
+        self.declared.delays = Some(Box::new(delays));
+        self
+    }
+
     /// Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`. Those of the store mean
     /// nothing here.
     pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
@@ -193,7 +200,8 @@ impl Builder {
     /// Which setting is wrong. Nothing the server says is an error here.
     pub fn start(self) -> Result<Events, ConfigError> {
         let setup = self.declared.into_setup()?;
-        let (driver, progress) = Driver::new(setup, Queue::default());
+        let (sender, progress) = watch::channel(Progress::new());
+        let driver = Driver::new(setup, Queue::default(), sender.into(), self.from);
         let events = stream::unfold(driver, |mut driver| async move {
             loop {
                 if let Some(event) = driver.sink().0.pop_front() {
@@ -254,14 +262,14 @@ struct Queue(VecDeque<Result<Event, Error>>);
 impl Sink for Queue {
     fn take(&mut self, _now: Time, order: SinkOrder<'_>) -> Result<(), StoreError> {
         self.0.push_back(Ok(match order {
-            SinkOrder::Init => Event::Init,
+            SinkOrder::Init { .. } => Event::Init,
             SinkOrder::InitApply(json, meta) => Event::InitApply(Object::new(json, meta)),
             SinkOrder::InitDone(position) => Event::InitDone(position),
             SinkOrder::Apply(json, meta) => Event::Apply(Object::new(json, meta)),
             SinkOrder::Delete(json, meta) => Event::Delete(Object::new(json, meta)),
             SinkOrder::Bookmark(position) => Event::Bookmark(position),
-            // The next Init says so.
-            SinkOrder::Abandon => return Ok(()),
+            // The next Init says so; and whoever starts from a version has its state.
+            SinkOrder::Abandon | SinkOrder::Restored => return Ok(()),
         }));
         Ok(())
     }
@@ -271,4 +279,16 @@ impl Sink for Queue {
     }
 
     fn flush(&mut self) {}
+
+    /// Nothing is kept to be asked about. Where the position comes from, its history is taken to be the same; at another
+    /// endpoint, initial state is not older than it.
+    fn evidence(&self, _skip: usize, moved: bool) -> Evidence {
+        if moved { Evidence::Nothing } else { Evidence::Word }
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
 }

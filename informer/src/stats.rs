@@ -4,6 +4,18 @@ use std::time::Duration;
 
 use informer_core::stats;
 
+/// How initial state is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// As a stream that goes on with the changes.
+    Stream,
+    /// In pages.
+    Paged,
+    /// At once.
+    Unpaged,
+}
+
 /// Counts of one informer since its start. Numbers only grow.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -14,6 +26,15 @@ pub struct Stats {
     pub bytes_received: u64,
     /// Objects without readable name or resourceVersion. They are not in the store.
     pub unreadable: u64,
+    /// Objects that did not decode: when they came, where they are kept decoded or transformed, and each time that
+    /// somebody asked. They are in the store, and delivered, like all others.
+    pub undecodable: u64,
+    /// Saves of the [`checkpoint`](crate::Config::checkpoint) that failed.
+    pub checkpoint_failures: u64,
+    /// Times requests went to another endpoint than before.
+    pub moves: u64,
+    /// How initial state was asked for last; `None` before the first request for it.
+    pub strategy: Option<Strategy>,
     /// From the request to its first object, for the first request that brought one.
     pub first_object_after: Option<Duration>,
     /// From the start to the first complete initial state.

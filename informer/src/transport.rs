@@ -19,41 +19,53 @@ pub(crate) struct Transport {
     // do so with a body it can clone, and the body of a response cannot be cloned: this client answers with such.
     bodies: kube::Client,
     headers_timeout: Duration,
+    metadata_only: bool,
+}
+
+/// What is asked for, and so the form of a whole answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Events without end.
+    Watch,
+    /// A LIST body.
+    List,
+    /// One object.
+    Object,
 }
 
 /// An accepted answer, read chunk by chunk.
 pub(crate) struct Answer {
     request: Request,
-    is_watch: bool,
+    form: Form,
     body: Body,
 }
 
 impl Transport {
     /// Must be called inside a tokio runtime.
-    pub(crate) fn new(client: kube::Client, headers_timeout: Duration) -> Self {
+    pub(crate) fn new(client: kube::Client, headers_timeout: Duration, metadata_only: bool) -> Self {
         let empty = tower::service_fn(|_: http::Request<Body>| async {
             Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new()))
         });
-        Self { client, bodies: kube::Client::new(empty, ""), headers_timeout }
+        Self { client, bodies: kube::Client::new(empty, ""), headers_timeout, metadata_only }
     }
 
     /// Sends one GET and waits for its headers. Dropping the future gives the request up.
     ///
     /// # Errors
     /// No connection, no headers in time, or a status other than 200 with what its body says.
-    pub(crate) async fn send(&self, request: Request, is_watch: bool) -> Result<Answer, Error> {
+    pub(crate) async fn send(&self, request: Request, form: Form) -> Result<Answer, Error> {
         tracing::debug!(%request, "requesting");
-        match tokio::time::timeout(self.headers_timeout, self.exchange(&request)).await {
-            Ok(Ok(body)) => Ok(Answer { request, is_watch, body }),
+        match tokio::time::timeout(self.headers_timeout, self.exchange(&request, form)).await {
+            Ok(Ok(body)) => Ok(Answer { request, form, body }),
             Ok(Err(kind)) => Err(Error::new(kind, Some(&request))),
             Err(_) => Err(Error::new(Kind::NoHeaders(self.headers_timeout), Some(&request))),
         }
     }
 
-    async fn exchange(&self, request: &Request) -> Result<Body, Kind> {
+    async fn exchange(&self, request: &Request, form: Form) -> Result<Body, Kind> {
         let body = self.empty_body().await?;
         let sent = http::Request::get(request.uri())
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, self.accept(form))
             // Said and not left out: a kube client built with gzip would ask for it, hold a window of 32 KiB for every
             // watch, and see events only when the server's compressor flushes.
             .header(header::ACCEPT_ENCODING, "identity")
@@ -71,6 +83,18 @@ impl Transport {
             status: status.map(Box::new),
             retry_after: retry_after(&parts.headers),
         })
+    }
+
+    /// Lists and single objects have names of their own for "only metadata": each asked for as the other is a 406. Plain
+    /// JSON behind it is for servers that know neither.
+    const fn accept(&self, form: Form) -> &'static str {
+        match (self.metadata_only, form) {
+            (false, Form::Watch | Form::List | Form::Object) => "application/json",
+            (true, Form::List) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
+            (true, Form::Watch | Form::Object) => {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+            }
+        }
     }
 
     async fn empty_body(&self) -> Result<Body, Kind> {
@@ -109,8 +133,8 @@ impl Answer {
         let _ = tokio::time::timeout(DRAIN_TIME_MAX, to_the_end).await;
     }
 
-    pub(crate) const fn is_watch(&self) -> bool {
-        self.is_watch
+    pub(crate) const fn form(&self) -> Form {
+        self.form
     }
 
     pub(crate) const fn request(&self) -> &Request {

@@ -62,6 +62,18 @@ impl Resource {
             None => format!("{}/{}", self.group_version_path, self.plural),
         }
     }
+
+    /// Path of the collection in one namespace; without it for cluster-scoped types.
+    fn path_in(&self, namespace: &str) -> String {
+        let mut path = self.group_version_path.clone();
+        if !namespace.is_empty() {
+            path.push_str("/namespaces/");
+            escape(namespace, &mut path);
+        }
+        path.push('/');
+        path.push_str(&self.plural);
+        path
+    }
 }
 
 /// One read, as the reflector orders it.
@@ -162,6 +174,37 @@ impl Request {
         }
         query.add_selectors(resource);
         Self { path: resource.path(), query: query.0 }
+    }
+
+    /// The same request without `allowWatchBookmarks`. Streams keep it: a bookmark ends their initial state.
+    #[must_use]
+    pub fn without_bookmarks(mut self, read: &Read) -> Self {
+        if matches!(read, Read::Watch { .. }) {
+            // Values are escaped, so no selector can hold this.
+            self.query = self.query.replace("&allowWatchBookmarks=true", "");
+        }
+        self
+    }
+
+    /// GET of one object of `resource`, not older than `at`.
+    #[must_use]
+    pub fn object(resource: &Resource, namespace: &str, name: &str, at: &ResourceVersion) -> Self {
+        let mut path = resource.path_in(namespace);
+        path.push('/');
+        escape(name, &mut path);
+        let mut query = Query::default();
+        query.add("resourceVersion", at.as_str());
+        Self { path, query: query.0 }
+    }
+
+    /// LIST of the one object of `resource` with this name, not older than `at`: for those who may list and not get.
+    #[must_use]
+    pub fn named(resource: &Resource, namespace: &str, name: &str, at: &ResourceVersion) -> Self {
+        let mut query = Query::default();
+        query.at(at, "NotOlderThan");
+        query.add("limit", "1");
+        query.add("fieldSelector", &format!("metadata.name={name}"));
+        Self { path: resource.path_in(namespace), query: query.0 }
     }
 
     /// The path without the query.
@@ -285,5 +328,28 @@ mod tests {
             request.to_string(),
             "GET /api/v1/namespaces/prod/pods?labelSelector=app%20in%20%28a%2Cb%29&fieldSelector=spec.nodeName%3Dnode-1"
         );
+    }
+
+    #[test]
+    fn one_object_is_asked_for_by_its_path_or_by_its_name() {
+        let at = ResourceVersion::from(7);
+        let shown = |request: Request| request.to_string();
+        assert_eq!(
+            shown(Request::object(&pods(), "prod", "web-0", &at)),
+            "GET /api/v1/namespaces/prod/pods/web-0?resourceVersion=7"
+        );
+        assert_eq!(shown(Request::object(&pods(), "", "a:b/..", &at)), "GET /api/v1/pods/a%3Ab%2F..?resourceVersion=7");
+        assert_eq!(
+            shown(Request::named(&pods(), "prod", "web-0", &at)),
+            "GET /api/v1/namespaces/prod/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=1&fieldSelector=metadata.name%3Dweb-0"
+        );
+    }
+
+    #[test]
+    fn bookmarks_can_be_left_out_of_watches_and_of_nothing_else() {
+        let after = ResourceVersion::from(7);
+        let asks = |read: Read| Request::new(&pods(), &read).without_bookmarks(&read).query().contains("Bookmarks");
+        assert!(!asks(Read::Watch { after, timeout_seconds: 300 }));
+        assert!(asks(Read::Stream { semantic: ListSemantic::Any, timeout_seconds: 300 }));
     }
 }

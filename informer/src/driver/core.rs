@@ -232,7 +232,7 @@ impl<S: Sink> Core<S> {
                         self.unanswered = true;
                         self.note(Kind::Silent);
                     }
-                    reflector::Ending::WentBack => self.note(Kind::History),
+                    reflector::Ending::WentBack | reflector::Ending::Unproven => self.note(Kind::History),
                     reflector::Ending::Unusable => self.note(Kind::Unusable),
                 }
             }
@@ -371,6 +371,15 @@ impl<S: Sink> Core<S> {
 
     pub(super) const fn sink(&mut self) -> &mut S {
         &mut self.sink
+    }
+
+    pub(super) fn sink_timeout(&self) -> Option<Time> {
+        self.sink.poll_timeout()
+    }
+
+    /// A save of the checkpoint failed.
+    pub(super) fn not_saved(&self) {
+        self.progress.send_modify(|progress| progress.stats.checkpoint_failures += 1);
     }
 
     pub(super) const fn is_over(&self) -> bool {

@@ -1,19 +1,29 @@
 //! Where objects go: into the store of an informer, or on to the reader of a raw stream.
 
+use std::sync::Arc;
+
 use informer_core::{
     ResourceVersion, Time,
     object::Meta,
-    store::{self, Representation, Store, StoreError},
+    proof,
+    store::{self, Entry, Keeping, Store, StoreError},
 };
-use tokio::sync::watch;
 
-use crate::error::Error;
+use crate::{
+    error::Error,
+    subscription::{Outlet, Source},
+};
 
 /// One order of the reflector with the object it is about, as JSON and as what was read from it.
 #[derive(Clone, Debug)]
 pub(crate) enum Order<'a> {
+    /// The state that was there from the start is the server's state at its position.
+    Restored,
     /// Initial state begins.
-    Init,
+    Init {
+        /// Whether an object of the same uid and resourceVersion as before is the same.
+        trusts_versions: bool,
+    },
     /// An object of it.
     InitApply(&'a [u8], &'a Meta<'a>),
     /// Initial state is complete at this position.
@@ -26,6 +36,16 @@ pub(crate) enum Order<'a> {
     Bookmark(ResourceVersion),
     /// Initial state broke off: what came of it counts for nothing.
     Abandon,
+}
+
+/// What a sink knows about the history it is filled from.
+pub(crate) enum Evidence {
+    /// One object of it.
+    Witness(Arc<Entry>),
+    /// Whoever holds the state vouches for it.
+    Word,
+    /// Nothing, or nothing more.
+    Nothing,
 }
 
 /// Takes what a driver receives.
@@ -41,44 +61,92 @@ pub(crate) trait Sink: Send + 'static {
 
     /// Between two frames: readers may see what was taken.
     fn flush(&mut self);
+
+    /// What can be held against a server, after so many pieces of it that said nothing. `moved` tells whether it is
+    /// another endpoint than the one that is known to have this history.
+    fn evidence(&self, skip: usize, moved: bool) -> Evidence;
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    fn poll_timeout(&self) -> Option<Time>;
+
+    /// Lets go of what has been kept for long enough.
+    fn handle_timeout(&mut self, now: Time);
 }
 
 /// The store of an informer.
 pub(crate) struct StoreSink {
     store: Store,
-    published: watch::Sender<store::Snapshot>,
+    outlet: Outlet,
+    // A state read from disk that nobody has seen yet, as long as it may be of the server's history.
+    saved: Option<store::Snapshot>,
     // Since the last flush: whether readers would see a difference.
     changed: bool,
 }
 
 impl StoreSink {
-    pub(crate) fn new(representation: Representation) -> (Self, watch::Receiver<store::Snapshot>) {
-        let store = Store::new(representation);
-        let (published, now) = watch::channel(store.snapshot());
-        (Self { store, published, changed: false }, now)
+    pub(crate) fn new(keeping: Keeping) -> (Self, Source) {
+        let store = Store::new(keeping);
+        let (outlet, source) = Outlet::new(&store);
+        (Self { store, outlet, saved: None, changed: false }, source)
+    }
+
+    /// The store before anything is received, to be filled with what was saved; see [`saved`](Self::saved).
+    pub(super) const fn store(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// The store has been filled. Nobody sees it before it is proven.
+    pub(super) fn filled(&mut self) -> store::Snapshot {
+        let state = self.store.snapshot();
+        self.saved = Some(state.clone());
+        state
     }
 }
 
 impl Sink for StoreSink {
-    fn take(&mut self, _now: Time, order: Order<'_>) -> Result<(), StoreError> {
+    fn take(&mut self, now: Time, order: Order<'_>) -> Result<(), StoreError> {
         // A stage is invisible until it is done.
-        self.changed |= !matches!(order, Order::Init | Order::InitApply(..) | Order::Abandon);
-        self.store.handle(match order {
-            Order::Init => store::Event::Init,
+        self.changed |= !matches!(order, Order::Init { .. } | Order::InitApply(..) | Order::Abandon);
+        let event = match order {
+            Order::Restored => store::Event::Restored,
+            Order::Init { trusts_versions } => {
+                if !trusts_versions {
+                    // Of another history: what it held was never here.
+                    self.saved = None;
+                }
+                store::Event::Init { trusts_versions }
+            }
             Order::InitApply(json, meta) => store::Event::InitApply(json, meta),
             Order::InitDone(position) => store::Event::InitDone(position),
             Order::Apply(json, meta) => store::Event::Apply(json, meta),
             Order::Delete(_, meta) => store::Event::Delete(meta),
             Order::Bookmark(position) => store::Event::Bookmark(position),
             Order::Abandon => store::Event::Abandon,
-        })
+        };
+        self.store.handle(now, event)
     }
 
     fn failed(&mut self, _error: &Error) {}
 
     fn flush(&mut self) {
         if std::mem::take(&mut self.changed) {
-            self.published.send_replace(self.store.snapshot());
+            if let Some(state) = self.saved.take() {
+                self.outlet.restored(&state);
+            }
+            self.outlet.publish(self.store.snapshot());
         }
+    }
+
+    fn evidence(&self, skip: usize, _moved: bool) -> Evidence {
+        let mut found = proof::candidates(&self.store.snapshot(), skip, 1);
+        found.pop().map_or(Evidence::Nothing, Evidence::Witness)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.store.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.changed |= self.store.handle_timeout(now);
     }
 }

@@ -1,27 +1,28 @@
 //! Declaring an informer. The first mistake is told by `start`.
 
-use std::marker::PhantomData;
+use std::{path::PathBuf, time::Duration};
 
-use informer_core::{InitialList, ListSemantic, store::Representation};
+use informer_core::{InitialList, ListSemantic};
 
-use super::Informer;
+use super::{Informer, keeping::Keep};
 use crate::{
     cluster::Cluster,
     config::{Config, MANAGED_FIELDS},
     declaration::{Declaration, Type},
+    delays::Delays,
     error::ConfigError,
 };
 
 /// What an informer watches, and how. Nothing is sent before [`start`](Self::start).
 #[must_use = "nothing happens before start"]
 pub struct InformerBuilder<K> {
-    declared: Declaration,
-    object: PhantomData<fn() -> K>,
+    pub(super) declared: Declaration,
+    pub(super) keep: Keep<K>,
 }
 
 impl<K> InformerBuilder<K> {
     pub(crate) fn new(cluster: Cluster, of: Type) -> Self {
-        Self { declared: Declaration::new(cluster, of, Config::default()), object: PhantomData }
+        Self { declared: Declaration::new(cluster, of, Config::default()), keep: Keep::default() }
     }
 
     /// Only the objects of one namespace. Default: all.
@@ -72,15 +73,33 @@ impl<K> InformerBuilder<K> {
         self
     }
 
-    /// What the store keeps of an object; see [`Config::representation`].
-    pub const fn store(mut self, representation: Representation) -> Self {
-        self.declared.config.representation = representation;
-        self
-    }
-
     /// The largest object accepted, in bytes; see [`Config::object_bytes_max`].
     pub const fn object_bytes_max(mut self, bytes: usize) -> Self {
         self.declared.config.object_bytes_max = bytes;
+        self
+    }
+
+    /// The first request waits a random part of this; see [`Config::spread`].
+    pub const fn spread(mut self, most: Duration) -> Self {
+        self.declared.config.spread = most;
+        self
+    }
+
+    /// Keeps the state in a directory over restarts; see [`Config::checkpoint`].
+    pub fn checkpoint(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.declared.config.checkpoint = Some(directory.into());
+        self
+    }
+
+    /// Lets Secrets be written to the [`checkpoint`](Self::checkpoint), in plain text.
+    pub const fn checkpoint_secrets(mut self) -> Self {
+        self.declared.config.checkpoint_secrets = true;
+        self
+    }
+
+    /// Waits after failures as `delays` says; see [`delays`](crate::delays).
+    pub fn delays(mut self, delays: impl Delays + 'static) -> Self {
+        self.declared.delays = Some(Box::new(delays));
         self
     }
 
@@ -95,6 +114,6 @@ impl<K> InformerBuilder<K> {
     /// # Errors
     /// Which setting is wrong. Nothing the server says is an error here; ask [`Informer::ready`].
     pub fn start(self) -> Result<Informer<K>, ConfigError> {
-        Ok(Informer::start(self.declared.into_setup()?))
+        Ok(Informer::start(self.declared.into_setup()?, self.keep))
     }
 }

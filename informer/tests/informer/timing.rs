@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use informer::{Cause, InitialList, RelistCause};
+use informer::{Cause, InitialList, Ready, RelistCause};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 
 use crate::fixture::{
@@ -87,7 +87,7 @@ async fn the_longest_durations_are_settings_like_any_other() {
     pods.ready(Duration::MAX).await.unwrap();
     until("the watch", || pods.explain().contains("resourceVersion=9&")).await;
     tokio::time::sleep(60 * MINUTE).await;
-    assert!(matches!(pods.ready(SOON).await, Ok(())) && !format!("{pods:?}").is_empty());
+    assert!(matches!(pods.ready(SOON).await, Ok(Ready::Watching)) && !format!("{pods:?}").is_empty());
     assert_eq!(pods.stats().reflector.requests, 2);
 }
 

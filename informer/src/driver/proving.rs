@@ -1,0 +1,106 @@
+//! One stored object read again: whether the server's history is the one that is known. INVARIANT: memory is bounded by
+//! one object.
+
+use std::{sync::Arc, time::Duration};
+
+use informer_core::{
+    Request, Resource, ResourceVersion,
+    object::Meta,
+    proof,
+    reflector::{Proof, ProofBy},
+    store::Entry,
+    wire::framer::{Frame, FrameError, Framer, FramerConfig, Shape},
+};
+use tokio::time::timeout;
+
+use super::core::told;
+use crate::{
+    error::{Error, Kind},
+    transport::{Answer, Form, Transport},
+};
+
+/// What is asked, and what the answer is held against.
+pub(super) struct Question {
+    pub(super) witness: Arc<Entry>,
+    /// The position whose history is in question.
+    pub(super) at: ResourceVersion,
+    pub(super) by: ProofBy,
+    pub(super) object_bytes_max: usize,
+    /// How long the answer's body may take.
+    pub(super) patience: Duration,
+}
+
+impl Question {
+    pub(super) fn request(&self, resource: &Resource) -> Request {
+        let (namespace, name) = (self.witness.namespace(), self.witness.name());
+        match self.by {
+            ProofBy::Get => Request::object(resource, namespace, name, &self.at),
+            ProofBy::List => Request::named(resource, namespace, name, &self.at),
+        }
+    }
+
+    /// Sends `request` and judges what it brings.
+    pub(super) async fn ask(self, transport: Transport, request: Request) -> Result<Proof, Error> {
+        let form = match self.by {
+            ProofBy::Get => Form::Object,
+            ProofBy::List => Form::List,
+        };
+        let answer = match transport.send(request.clone(), form).await {
+            Ok(answer) => answer,
+            Err(error) if error.code() == Some(404) => return Ok(proof::judge(&self.witness, &self.at, None)),
+            Err(error) => return Err(error),
+        };
+        match timeout(self.patience, self.judge(answer)).await {
+            Ok(proof) => proof,
+            Err(_) => Err(Error::new(Kind::Silent, Some(&request))),
+        }
+    }
+
+    async fn judge(&self, mut answer: Answer) -> Result<Proof, Error> {
+        match self.by {
+            ProofBy::Get => self.judge_object(&mut answer).await,
+            ProofBy::List => self.judge_list(&mut answer).await,
+        }
+    }
+
+    async fn judge_object(&self, answer: &mut Answer) -> Result<Proof, Error> {
+        let mut object = Vec::new();
+        while let Some(chunk) = answer.chunk().await? {
+            if object.len() + chunk.len() > self.object_bytes_max {
+                let error = FrameError::TooLarge { limit: self.object_bytes_max };
+                return Err(Error::new(Kind::Frame(error), Some(answer.request())));
+            }
+            object.extend_from_slice(&chunk);
+        }
+        self.judge_found(&object).map_err(|kind| Error::new(kind, Some(answer.request())))
+    }
+
+    /// The first item of a list. The server may ignore that only one was asked for; the rest is not read.
+    async fn judge_list(&self, answer: &mut Answer) -> Result<Proof, Error> {
+        let mut framer = Framer::new(FramerConfig {
+            shape: Shape::List,
+            cut: Vec::new(),
+            object_bytes_max: self.object_bytes_max,
+            type_meta: None,
+        });
+        let judged = loop {
+            let Some(chunk) = answer.chunk().await? else {
+                break Err(framer.finish().map_or_else(Kind::Frame, |()| Kind::Malformed));
+            };
+            match framer.next(&mut &chunk[..]) {
+                Ok(None) => {}
+                Ok(Some(Frame::Item(object))) => break self.judge_found(object),
+                Ok(Some(Frame::ListEnd(_))) => break Ok(proof::judge(&self.witness, &self.at, None)),
+                Ok(Some(Frame::Status(status))) => break Err(told(status)),
+                Ok(Some(Frame::Event { .. })) => break Err(Kind::Malformed),
+                Err(error) => break Err(Kind::Frame(error)),
+            }
+        };
+        judged.map_err(|kind| Error::new(kind, Some(answer.request())))
+    }
+
+    fn judge_found(&self, object: &[u8]) -> Result<Proof, Kind> {
+        let meta = Meta::read(object).map_err(|_| Kind::Malformed)?;
+        Ok(proof::judge(&self.witness, &self.at, Some(&meta)))
+    }
+}

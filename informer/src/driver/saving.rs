@@ -1,0 +1,225 @@
+//! The checkpoint of one informer: read before its first request, written while it runs.
+//!
+//! INVARIANT: no failure here stops anything; each kind is told once. What blocks runs where blocking is allowed.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use informer_core::{ResourceVersion, store};
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::StoreSink;
+use crate::{
+    checkpoint::{self, Identity, Ignored, Opened, Writer},
+    cluster::Running,
+    error::Chain,
+    progress::{Confirmed, Outlet, Progress},
+};
+
+/// At most this long after a change, the change is on disk: the least time between two saves.
+const SAVE_EVERY: Duration = Duration::from_secs(2);
+
+/// How long the writer of an informer just dropped is waited for.
+const LOCKED_FOR_MAX: Duration = Duration::from_secs(2);
+
+/// What an informer that was saved begins with.
+pub(super) struct Loaded {
+    pub(super) sink: StoreSink,
+    /// Where the saved state is; `None` without one.
+    pub(super) position: Option<ResourceVersion>,
+    /// `None` when nothing may be written.
+    pub(super) writer: Option<Writer>,
+}
+
+/// Reads what is saved in `directory` into the sink's store.
+pub(super) async fn load(
+    directory: PathBuf,
+    identity: Identity,
+    mut sink: StoreSink,
+    progress: &Outlet,
+    resource: &str,
+) -> Loaded {
+    let locked_until = Instant::now() + LOCKED_FOR_MAX;
+    loop {
+        let (directory, identity) = (directory.clone(), identity.clone());
+        let read = spawn_blocking(move || {
+            let opened = checkpoint::open(&directory, &identity);
+            fill(opened, sink)
+        });
+        let Ok((loaded, ignored, confirmed)) = read.await else {
+            // The blocking thread is gone with its runtime, and so is this task soon.
+            return std::future::pending().await;
+        };
+        if matches!(ignored, Some(Ignored::Locked)) && Instant::now() < locked_until {
+            sink = loaded.sink;
+            sleep(Duration::from_millis(50)).await;
+            continue;
+        }
+        if let Some(ignored) = ignored {
+            tracing::warn!(resource, reason = %Chain(&ignored), "the checkpoint is not used");
+        }
+        if loaded.position.is_some() {
+            progress.send_modify(|progress| progress.restored = confirmed);
+        }
+        return loaded;
+    }
+}
+
+/// Blocks.
+fn fill(opened: Opened, mut sink: StoreSink) -> (Loaded, Option<Ignored>, Option<Confirmed>) {
+    let Opened { saved, mut ignored, mut writer } = opened;
+    let Some(saved) = saved else {
+        return (Loaded { sink, position: None, writer }, ignored, None);
+    };
+    let (position, confirmed_at) = (saved.position.clone(), saved.confirmed_at);
+    if saved.cut_bytes > 0 {
+        tracing::info!(bytes = saved.cut_bytes, "the last save was broken off; the one before it counts");
+    }
+    if let Err(error) = saved.restore(sink.store()) {
+        ignored = Some(error);
+        // What was read so far stays and harms nothing: nobody sees it, and initial state replaces it.
+        return (Loaded { sink, position: None, writer }, ignored, None);
+    }
+    let state = sink.filled();
+    if let Some(writer) = &mut writer {
+        writer.restored(&state);
+    }
+    // A clock that was set back makes it new, not younger than nothing.
+    let age = SystemTime::now().duration_since(confirmed_at).unwrap_or_default();
+    (Loaded { sink, position: Some(position), writer }, ignored, Some(Confirmed::ago(age)))
+}
+
+/// Writes what was published.
+pub(super) struct Saving {
+    // The type's plural, for logs.
+    resource: String,
+    state: State,
+    now: watch::Receiver<store::Snapshot>,
+    progress: watch::Receiver<Progress>,
+    not_before: Instant,
+    told: BTreeSet<io::ErrorKind>,
+}
+
+/// A save that is over, with the bytes it wrote.
+type Done = (Writer, io::Result<u64>);
+
+enum State {
+    /// Nothing is due.
+    Idle(Writer),
+    /// Something moved.
+    Due(Writer),
+    Writing(JoinHandle<Done>),
+    /// Nothing can be written any more.
+    Over,
+}
+
+impl Saving {
+    pub(super) fn new(writer: Option<Writer>, running: &Running) -> Self {
+        let mut now = running.now.clone();
+        now.mark_unchanged();
+        Self {
+            resource: running.resource.clone(),
+            state: writer.map_or(State::Over, State::Idle),
+            now,
+            progress: running.progress.clone(),
+            not_before: Instant::now(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Waits for one step: something moved, the time to save has come, a save is done. Returns whether one failed.
+    /// Cancel safe.
+    pub(super) async fn turn(&mut self) -> bool {
+        match &mut self.state {
+            State::Idle(_) => {
+                if self.now.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+                self.advance(|state| match state {
+                    State::Idle(writer) => State::Due(writer),
+                    other @ (State::Due(_) | State::Writing(_) | State::Over) => other,
+                });
+                false
+            }
+            State::Due(_) => {
+                sleep_until(self.not_before).await;
+                self.begin();
+                false
+            }
+            State::Writing(writing) => {
+                let done = writing.await;
+                self.done(done.ok())
+            }
+            State::Over => std::future::pending().await,
+        }
+    }
+
+    /// The last save, when the informer is stopped.
+    pub(super) async fn finish(mut self) {
+        if let State::Writing(writing) = &mut self.state {
+            let done = writing.await;
+            self.done(done.ok());
+        }
+        if self.now.has_changed().unwrap_or(true) || matches!(self.state, State::Due(_)) {
+            self.begin();
+            if let State::Writing(writing) = &mut self.state {
+                let done = writing.await;
+                self.done(done.ok());
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        let state = self.now.borrow_and_update().clone();
+        let age = self.progress.borrow().age().unwrap_or_default();
+        let confirmed_at = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        self.not_before = Instant::now() + SAVE_EVERY;
+        self.advance(|before| match before {
+            State::Idle(mut writer) | State::Due(mut writer) if state.synced => {
+                State::Writing(spawn_blocking(move || {
+                    let wrote = writer.save(&state, confirmed_at).map(|wrote| wrote.bytes);
+                    (writer, wrote)
+                }))
+            }
+            State::Due(writer) => State::Idle(writer),
+            other @ (State::Idle(_) | State::Writing(_) | State::Over) => other,
+        });
+    }
+
+    fn done(&mut self, done: Option<Done>) -> bool {
+        let Some((writer, wrote)) = done else {
+            self.state = State::Over;
+            return false;
+        };
+        self.state = State::Idle(writer);
+        match wrote {
+            Ok(bytes) => {
+                tracing::debug!(resource = self.resource, bytes, "the state is saved");
+                false
+            }
+            Err(error) => {
+                if self.told.insert(error.kind()) {
+                    tracing::warn!(resource = self.resource, error = %Chain(&error), "the state cannot be saved");
+                }
+                // What could not be saved is due again.
+                self.advance(|state| match state {
+                    State::Idle(writer) => State::Due(writer),
+                    other @ (State::Due(_) | State::Writing(_) | State::Over) => other,
+                });
+                true
+            }
+        }
+    }
+
+    fn advance(&mut self, step: impl FnOnce(State) -> State) {
+        self.state = step(std::mem::replace(&mut self.state, State::Over));
+    }
+}
