@@ -2,6 +2,10 @@
 
 use std::{fmt, time::Duration};
 
+use http::request::Parts;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
 /// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -35,5 +39,26 @@ pub struct Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3?} {}", self.at, self.request)
+    }
+}
+
+/// Every request, in the order they came.
+pub(super) struct Log {
+    began: Instant,
+    seen: Mutex<Vec<Seen>>,
+}
+
+impl Log {
+    pub(super) fn new() -> Self {
+        Self { began: Instant::now(), seen: Mutex::default() }
+    }
+
+    pub(super) fn add(&self, asked: Asked, parts: &Parts) {
+        let request = format!("{} {}", parts.method, parts.uri);
+        self.seen.lock().push(Seen { at: self.began.elapsed(), asked, request });
+    }
+
+    pub(super) fn all(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
     }
 }

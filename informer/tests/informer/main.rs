@@ -5,8 +5,11 @@
 mod fixture;
 
 mod answers;
+mod fake;
 mod raw;
 mod reading;
+mod runtime;
+mod runtime_delays;
 mod sockets;
 mod subscribing;
 mod timing;

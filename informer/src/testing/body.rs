@@ -1,0 +1,63 @@
+//! Bodies of a fake server's answers, pulled chunk by chunk.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _, stream};
+use http_body::Frame;
+
+/// The body of an answer of [`FakeApiServer`](super::FakeApiServer). It fails only when told to.
+pub struct Body {
+    chunks: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
+    /// Bytes after which the connection breaks.
+    breaks_after: Option<usize>,
+}
+
+impl Body {
+    pub(super) fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self { chunks: Box::pin(chunks.map(Ok)), breaks_after: None }
+    }
+
+    pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        Self::stream(stream::once(async { bytes }))
+    }
+
+    pub(super) fn breaking_after(self, bytes: Option<usize>) -> Self {
+        Self { breaks_after: bytes, ..self }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.breaks_after == Some(0) {
+            self.chunks = Box::pin(stream::empty());
+            self.breaks_after = None;
+            return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::ConnectionReset, "the test broke the body"))));
+        }
+        self.chunks.as_mut().poll_next(cx).map(|chunk| {
+            let mut bytes = match chunk? {
+                Ok(bytes) => bytes,
+                Err(error) => return Some(Err(error)),
+            };
+            if let Some(left) = &mut self.breaks_after {
+                bytes.truncate(*left);
+                *left -= bytes.len();
+            }
+            Some(Ok(Frame::data(bytes)))
+        })
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,90 @@
+//! One request: what it asks, and who answers it.
+
+use http::{Method, header, request::Parts};
+use informer_core::wire::{options::ListOptions, query::Query, reads::WatchStart, status::Status};
+
+use super::{
+    Asked, Body, FakeApiServer,
+    form::{Form, Shape},
+    read,
+    types::{self, Target},
+    watch,
+    write::Write,
+};
+
+/// One request, read.
+pub(super) struct Call<'a> {
+    parts: &'a Parts,
+    query: Query,
+    target: Option<Target>,
+    options: Result<ListOptions, Status>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(server: &FakeApiServer, parts: &'a Parts) -> Self {
+        let query = Query::parse(parts.uri.query());
+        let history = server.history();
+        let target = types::route(parts.uri.path(), |api_version, plural| history.find(api_version, plural));
+        let options = ListOptions::read(&query);
+        Self { parts, query, target, options }
+    }
+
+    pub(super) fn asked(&self) -> Asked {
+        if self.parts.method != Method::GET {
+            return Asked::Write;
+        }
+        let one = |options: &ListOptions, target: &Target| {
+            options.names_one(target.namespaced(), target.namespace.as_deref())
+        };
+        match (&self.target, &self.options) {
+            (Some(Target { name: Some(_), .. }), _) => Asked::Get,
+            (_, Ok(options)) if options.watch => match WatchStart::of(options) {
+                Ok(WatchStart::State(_)) => Asked::Stream,
+                Ok(WatchStart::Now(_) | WatchStart::After(_)) | Err(_) => Asked::Watch,
+            },
+            (_, Ok(options)) if !options.continue_token.is_empty() => Asked::Page,
+            (Some(target), Ok(options)) if one(options, target) => Asked::Get,
+            (_, Ok(_) | Err(_)) => Asked::List,
+        }
+    }
+
+    pub(super) async fn answer(&self, server: &FakeApiServer, body: &[u8]) -> Result<(u16, Body), Status> {
+        let target = self.target.as_ref().ok_or_else(Status::generic_not_found)?;
+        let header = |name: header::HeaderName| {
+            self.parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        };
+        if self.parts.method != Method::GET {
+            let (method, query) = (&self.parts.method, &self.query);
+            let write = Write { method, content_type: header(header::CONTENT_TYPE), query, body };
+            return write.apply(server, target).map(|(code, body)| (code, Body::whole(body)));
+        }
+        let accept = header(header::ACCEPT);
+        if let Some(name) = &target.name {
+            let form = Form::accepted(accept, Shape::Object)?;
+            return read::get(server, target, name, &self.query, form).await.map(|body| (200, Body::whole(body)));
+        }
+        let options = self.options.as_ref().map_err(Status::clone)?;
+        let shape = if options.watch { Shape::Object } else { Shape::List };
+        let form = Form::accepted(accept, shape)?;
+        let answer = if options.watch {
+            let asked = self.query.flag("sendInitialEvents") == Some(true);
+            self.may_watch(server, asked)?;
+            watch::watch(server, target, options, asked, form).await
+        } else {
+            read::list(server, target, options, form).await
+        };
+        answer.map(|body| (200, body))
+    }
+
+    fn may_watch(&self, server: &FakeApiServer, asks_for_state: bool) -> Result<(), Status> {
+        let faults = server.faults();
+        if faults.watches_forbidden {
+            let (group, plural) = self.target.as_ref().map_or(("", ""), |it| (&it.ty.group, &it.ty.plural));
+            return Err(Status::forbidden(group, plural, "", "the test forbids watches"));
+        }
+        match faults.refused_stream() {
+            Some(status) if asks_for_state => Err(status),
+            Some(_) | None => Ok(()),
+        }
+    }
+}

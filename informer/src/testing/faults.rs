@@ -1,0 +1,105 @@
+//! What a fake server was told to do wrong.
+
+use std::time::Duration;
+
+use informer_core::wire::status::{Cause, Reason, Status};
+
+/// Bookmarks come this often unless told otherwise, as kube-apiserver's.
+const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
+
+/// Faults of one server, and how often it left its watches alone.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    pub(super) refused_streams: Option<u16>,
+    pub(super) watches_forbidden: bool,
+    /// Positions at or below this one are too old; zero is none.
+    pub(super) expired: u64,
+    pub(super) tokens_expire: bool,
+    /// Requests left to fail, and how.
+    pub(super) failing: (usize, u16),
+    pub(super) retry_after: Option<Duration>,
+    pub(super) unreachable: bool,
+    pub(super) watch_lifetime: Option<Duration>,
+    pub(super) streams_stall: bool,
+    pub(super) end_bookmark_withheld: bool,
+    pub(super) break_next_body: Option<usize>,
+    /// Nothing newer is seen.
+    pub(super) horizon: Option<u64>,
+    pub(super) bookmarks_every: Duration,
+    /// Watches opened before this changed end.
+    pub(super) closed: u64,
+    /// What was opened before this changed says nothing more.
+    pub(super) silenced: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            refused_streams: None,
+            watches_forbidden: false,
+            expired: 0,
+            tokens_expire: false,
+            failing: (0, 500),
+            retry_after: None,
+            unreachable: false,
+            watch_lifetime: None,
+            streams_stall: false,
+            end_bookmark_withheld: false,
+            break_next_body: None,
+            horizon: None,
+            bookmarks_every: BOOKMARKS_EVERY,
+            closed: 0,
+            silenced: 0,
+        }
+    }
+}
+
+impl Faults {
+    /// The same server without faults. What it did cannot be undone.
+    pub(super) fn recovered(&self) -> Self {
+        let Self { bookmarks_every, closed, silenced, .. } = *self;
+        Self { bookmarks_every, closed, silenced, ..Self::default() }
+    }
+
+    /// The error that the next request gets whatever it asks.
+    pub(super) fn fails(&mut self) -> Option<Status> {
+        let (left, code) = self.failing;
+        self.failing.0 = left.checked_sub(1)?;
+        Some(self.failure(code))
+    }
+
+    /// The error of a server that cannot stream initial state.
+    pub(super) fn refused_stream(&self) -> Option<Status> {
+        let code = self.refused_streams?;
+        if code != 422 {
+            return Some(self.failure(code));
+        }
+        let field = "sendInitialEvents";
+        let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        Some(Status::invalid_options("ListOptions", vec![Cause::forbidden(field, why)]))
+    }
+
+    fn failure(&self, code: u16) -> Status {
+        let seconds = self.retry_after.map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX));
+        let text = "the test wants it so";
+        match code {
+            401 => Status::unauthorized(),
+            403 => Status::forbidden("", "requests", "", text),
+            404 => Status::generic_not_found(),
+            405 => Status::generic_method_not_allowed(),
+            410 => Status::expired(text),
+            422 => Status::generic_invalid(),
+            429 => Status::too_many_requests(text, seconds),
+            500 => Status::internal(text),
+            503 => Status::unavailable(text),
+            504 => Status::timeout(text, seconds),
+            code => Status {
+                status: "Failure".to_owned(),
+                message: text.to_owned(),
+                reason: Reason::Unknown,
+                code,
+                ..Status::default()
+            },
+        }
+    }
+}

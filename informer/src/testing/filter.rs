@@ -1,0 +1,63 @@
+//! Which objects a request wants.
+
+use std::borrow::Cow;
+
+use informer_core::{
+    selector::{field, label},
+    wire::{go, options::ListOptions, status::Status},
+};
+
+use super::{history::Stored, types::Target};
+
+/// A namespace and selectors.
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    namespace: Option<String>,
+    labels: label::Selector,
+    fields: field::Selector,
+}
+
+impl Filter {
+    /// # Errors
+    /// 400 for a field that objects of the type cannot be selected by.
+    pub(super) fn new(options: &ListOptions, target: &Target) -> Result<Self, Status> {
+        let ty = &target.ty;
+        let knows = |name: &str| match name {
+            "metadata.name" => true,
+            "metadata.namespace" => ty.namespaced != Some(false) || !ty.refuses_in_its_own_words(),
+            name => ty.fields().is_none_or(|fields| fields.contains(&unaliased(name))),
+        };
+        if let Some(term) = options.fields.terms().iter().find(|term| !knows(&term.field)) {
+            let name = &term.field;
+            return Err(Status::bad_request(if ty.refuses_in_its_own_words() {
+                format!("field label not supported: {name}")
+            } else {
+                let quoted = go::quote(name);
+                format!("{quoted} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }));
+        }
+        let (labels, fields) = (options.labels.clone(), options.fields.clone());
+        Ok(Self { namespace: target.namespace.clone(), labels, fields })
+    }
+
+    /// Whether neither label nor field selector was given.
+    pub(super) fn selects_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    pub(super) fn matches(&self, stored: &Stored) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| *namespace == stored.namespace)
+            && self.labels.matches(|key| stored.label(key))
+            && self.fields.matches(|name| match name {
+                "metadata.name" => Some(Cow::from(&stored.name)),
+                "metadata.namespace" => Some(Cow::from(&stored.namespace)),
+                // The only field that selects as something when it is absent.
+                "spec.hostNetwork" => stored.field(name).or(Some("false".into())),
+                name => stored.field(unaliased(name)),
+            })
+    }
+}
+
+fn unaliased(name: &str) -> &str {
+    if name == "spec.host" { "spec.nodeName" } else { name }
+}

@@ -1,0 +1,103 @@
+//! Which form of the objects a client accepts: whole, or their metadata alone.
+
+use std::borrow::Cow;
+
+use informer_core::{object, wire::status::Status};
+use serde_json::{Value, json};
+
+use super::types::Type;
+
+/// What is asked, as far as the form depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A LIST.
+    List,
+    /// One object, or a watch, which sends one at a time.
+    Object,
+}
+
+/// How objects are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As they are.
+    Whole,
+    /// `PartialObjectMetadata`.
+    Metadata,
+}
+
+/// The group version of the metadata form.
+const META: &str = "meta.k8s.io/v1";
+
+impl Form {
+    /// The first clause of Accept that can be answered. Quality is not read.
+    ///
+    /// # Errors
+    /// 406 when there is none, and when the metadata of a list is asked for in the form of an object, or the reverse.
+    pub(super) fn accepted(accept: &str, shape: Shape) -> Result<Self, Status> {
+        if accept.trim().is_empty() {
+            return Ok(Self::Whole);
+        }
+        for clause in accept.split(',') {
+            let mut parts = clause.split(';').map(str::trim);
+            let range = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let parameters: Vec<_> = parts.filter_map(|part| part.split_once('=')).collect();
+            let parameter =
+                |name: &str| parameters.iter().find(|(given, _)| *given == name).map(|(_, value)| value.trim());
+            let is_json = matches!(&*range, "application/json" | "application/*" | "*/*");
+            if !is_json || !matches!(parameter("stream"), None | Some("" | "watch")) {
+                continue;
+            }
+            let named = (parameter("g"), parameter("v")) == (Some("meta.k8s.io"), Some("v1"));
+            match (parameter("as"), shape) {
+                (None | Some(""), _) => return Ok(Self::Whole),
+                (Some("PartialObjectMetadataList"), Shape::List) if named => return Ok(Self::Metadata),
+                (Some("PartialObjectMetadata"), Shape::Object) if named => return Ok(Self::Metadata),
+                // The clause is acceptable, so later ones are not tried; only then the answer turns out not to fit.
+                (Some("PartialObjectMetadata"), Shape::List) if named => {
+                    return Err(unfit("you requested PartialObjectMetadata, but the requested object is a list"));
+                }
+                (Some("PartialObjectMetadataList"), Shape::Object) if named => {
+                    return Err(unfit(
+                        "you requested PartialObjectMetadataList, but the requested object is not a list",
+                    ));
+                }
+                (Some(_), _) => {}
+            }
+        }
+        Err(Status::not_acceptable(&["application/json"]))
+    }
+
+    /// One object in this form.
+    pub(super) fn object(self, json: &[u8]) -> Cow<'_, [u8]> {
+        match self {
+            Self::Whole => json.into(),
+            Self::Metadata => {
+                let metadata = object::metadata_only(json).expect("JSON of our own writing");
+                let mut metadata: Value = serde_json::from_slice(&metadata).expect("JSON of our own writing");
+                metadata["kind"] = json!("PartialObjectMetadata");
+                metadata["apiVersion"] = json!(META);
+                metadata.to_string().into_bytes().into()
+            }
+        }
+    }
+
+    /// Kind and apiVersion of a list of such objects.
+    pub(super) fn list_type(self, ty: &Type) -> (String, &str) {
+        match self {
+            Self::Whole => (format!("{}List", ty.kind), &ty.api_version),
+            Self::Metadata => ("PartialObjectMetadataList".to_owned(), META),
+        }
+    }
+
+    /// Kind and apiVersion of one of them.
+    pub(super) fn object_type(self, ty: &Type) -> (&str, &str) {
+        match self {
+            Self::Whole => (&ty.kind, &ty.api_version),
+            Self::Metadata => ("PartialObjectMetadata", META),
+        }
+    }
+}
+
+fn unfit(why: &str) -> Status {
+    Status { message: why.to_owned(), ..Status::not_acceptable(&[]) }
+}

@@ -1,0 +1,374 @@
+//! The one history that a fake server and its replicas answer from: objects now, and every change that led there.
+//!
+//! INVARIANT: resourceVersions of changes strictly increase over all types; an object's uid lives from its creation to
+//! its deletion. Nothing is ever forgotten, except by `restore`.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use informer_core::object::{self, Meta};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Map, Value};
+
+use super::types::{self, Type};
+
+/// One object at one version.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) version: u64,
+    /// The object with kind and apiVersion first.
+    pub(super) json: Bytes,
+    /// Where the members after kind and apiVersion begin.
+    rest_at: usize,
+    version_at: Range<usize>,
+    labels_at: Option<Range<usize>>,
+}
+
+/// One write.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) key: String,
+    pub(super) before: Option<Arc<Stored>>,
+    pub(super) after: Option<Arc<Stored>>,
+}
+
+/// Objects of one type, by key.
+pub(super) type Objects = BTreeMap<String, Arc<Stored>>;
+
+#[derive(Clone, Debug)]
+struct Collection {
+    ty: Arc<Type>,
+    now: Objects,
+    changes: Vec<Change>,
+}
+
+/// Everything that was written.
+#[derive(Debug)]
+pub(super) struct History {
+    position: u64,
+    /// By `apiVersion` and plural.
+    collections: BTreeMap<(String, String), Collection>,
+    /// Moves when what was promised no longer holds: watches opened before it end.
+    pub(super) epoch: u64,
+    /// Distinguishes the uids of this history from those of any other in the process.
+    id: u64,
+    uids: u64,
+}
+
+/// Why a write is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Exists,
+    NotFound,
+    /// The resourceVersion it replaces is not the current one.
+    Conflict,
+}
+
+/// What the writer demands of the object that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Demand {
+    /// Nothing: there or not.
+    Any,
+    Absent,
+    Present,
+}
+
+/// When objects without a time of their own were created.
+const CREATED: &str = "2026-01-01T00:00:00Z";
+
+static HISTORIES: AtomicU64 = AtomicU64::new(1);
+
+impl History {
+    pub(super) fn new() -> Self {
+        let collections = types::builtin().map(|ty| {
+            let id = (ty.api_version.clone(), ty.plural.clone());
+            (id, Collection { ty: Arc::new(ty), now: Objects::new(), changes: Vec::new() })
+        });
+        let id = HISTORIES.fetch_add(1, Ordering::Relaxed);
+        Self { position: 1, collections: collections.collect(), epoch: 0, id, uids: 0 }
+    }
+
+    /// The resourceVersion of the last write.
+    pub(super) const fn position(&self) -> u64 {
+        self.position
+    }
+
+    pub(super) fn move_to(&mut self, position: u64) {
+        assert!(position >= self.position, "resourceVersion {position} lies in the past; restore goes back");
+        self.position = position;
+    }
+
+    pub(super) fn find(&self, api_version: &str, plural: &str) -> Option<Arc<Type>> {
+        let found = self.collections.get(&(api_version.to_owned(), plural.to_owned()));
+        found.map(|collection| Arc::clone(&collection.ty))
+    }
+
+    /// Serves a type from now on.
+    pub(super) fn serve(&mut self, ty: Type) -> Arc<Type> {
+        let id = (ty.api_version.clone(), ty.plural.clone());
+        let new = || Collection { ty: Arc::new(ty), now: Objects::new(), changes: Vec::new() };
+        Arc::clone(&self.collections.entry(id).or_insert_with(new).ty)
+    }
+
+    /// The type of an object that says what it is; its plural is guessed as kube guesses it.
+    ///
+    /// # Panics
+    /// On JSON without apiVersion and kind, which no API server would take.
+    pub(super) fn type_of(&mut self, object: &Value) -> Arc<Type> {
+        let text = |member: &str| object[member].as_str().filter(|text| !text.is_empty());
+        let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
+            panic!("an object without apiVersion and kind");
+        };
+        let served = self.collections.values().find(|it| it.ty.api_version == api_version && it.ty.kind == kind);
+        if let Some(collection) = served {
+            return Arc::clone(&collection.ty);
+        }
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let plural = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)).plural;
+        self.serve(Type::new(api_version, &plural, kind, None))
+    }
+
+    pub(super) fn get(&self, ty: &Type, key: &str) -> Option<&Arc<Stored>> {
+        self.collection(ty).now.get(key)
+    }
+
+    /// The objects at a position that is not in the future.
+    pub(super) fn at(&self, ty: &Type, position: u64) -> Objects {
+        let collection = self.collection(ty);
+        let mut objects = collection.now.clone();
+        for change in collection.changes.iter().rev().take_while(|change| change.version > position) {
+            match &change.before {
+                Some(before) => objects.insert(change.key.clone(), Arc::clone(before)),
+                None => objects.remove(&change.key),
+            };
+        }
+        objects
+    }
+
+    /// The first change after a position.
+    pub(super) fn next(&self, ty: &Type, after: u64) -> Option<&Change> {
+        let changes = &self.collection(ty).changes;
+        changes.get(changes.partition_point(|change| change.version <= after))
+    }
+
+    /// Creates or replaces an object; answers what is there afterwards. What changes nothing is no write. An object
+    /// that is being deleted is gone once its last finalizer is.
+    pub(super) fn put(&mut self, ty: &Type, mut object: Value, demand: Demand) -> Result<Arc<Stored>, Refused> {
+        let (namespace, name) = place(ty, &mut object);
+        let key = ty.key(&namespace, &name);
+        let before = self.get(ty, &key).cloned();
+        match (&before, demand) {
+            (Some(_), Demand::Absent) => return Err(Refused::Exists),
+            (None, Demand::Present) => return Err(Refused::NotFound),
+            (Some(_) | None, Demand::Any) | (Some(_), Demand::Present) | (None, Demand::Absent) => {}
+        }
+        let metadata = metadata(&mut object);
+        let given = metadata.remove("resourceVersion");
+        if let (Some(before), Some(given), Demand::Present) = (&before, given.as_ref().and_then(Value::as_str), demand)
+            && !given.is_empty()
+            && given != before.version.to_string()
+        {
+            return Err(Refused::Conflict);
+        }
+        self.keep_identity(before.as_deref(), metadata);
+        let leaves = metadata.contains_key("deletionTimestamp") && has_no(metadata.get("finalizers"));
+        if let Some(before) = &before {
+            let same = Stored::new(ty, &namespace, &name, before.version, object.clone());
+            if same.value() == before.value() {
+                return Ok(Arc::clone(before));
+            }
+        }
+        self.position += 1;
+        let after = Arc::new(Stored::new(ty, &namespace, &name, self.position, object));
+        match before {
+            Some(before) if leaves => self.record(ty, key, Some(before), None),
+            before => self.record(ty, key, before, Some(Arc::clone(&after))),
+        }
+        Ok(after)
+    }
+
+    /// Deletes an object, or marks it while it has finalizers; answers what it was.
+    pub(super) fn delete(&mut self, ty: &Type, key: &str) -> Option<Arc<Stored>> {
+        let before = Arc::clone(self.get(ty, key)?);
+        let mut object = before.value();
+        if has_no(metadata(&mut object).get("finalizers")) {
+            self.position += 1;
+            self.record(ty, key.to_owned(), Some(Arc::clone(&before)), None);
+            return Some(before);
+        }
+        metadata(&mut object).entry("deletionTimestamp").or_insert_with(|| CREATED.into());
+        self.put(ty, object, Demand::Any).ok()
+    }
+
+    /// Forgets everything after a position.
+    pub(super) fn restore(&mut self, position: u64) {
+        let types: Vec<Arc<Type>> = self.collections.values().map(|collection| Arc::clone(&collection.ty)).collect();
+        for ty in types {
+            let objects = self.at(&ty, position);
+            let collection = self.collection_mut(&ty);
+            collection.now = objects;
+            collection.changes.retain(|change| change.version <= position);
+        }
+        self.position = self.position.min(position.max(1));
+        self.epoch += 1;
+    }
+
+    /// Gives every object another uid, at every version.
+    pub(super) fn replace_uids(&mut self) {
+        let prefix = uid_prefix(self.id);
+        self.id = HISTORIES.fetch_add(1, Ordering::Relaxed);
+        let other = uid_prefix(self.id);
+        for collection in self.collections.values_mut() {
+            let ty = Arc::clone(&collection.ty);
+            let renew = |stored: &mut Arc<Stored>| {
+                let mut object = stored.value();
+                let uid = metadata(&mut object).entry("uid").or_insert(Value::Null);
+                let text = uid.as_str().unwrap_or_default();
+                *uid = match text.strip_prefix(&prefix) {
+                    Some(rest) => format!("{other}{rest}"),
+                    None => format!("{text}-{other}"),
+                }
+                .into();
+                *stored = Arc::new(Stored::new(&ty, &stored.namespace, &stored.name, stored.version, object));
+            };
+            collection.now.values_mut().for_each(renew);
+            for change in &mut collection.changes {
+                change.before.iter_mut().chain(&mut change.after).for_each(renew);
+            }
+        }
+        self.epoch += 1;
+    }
+
+    fn collection(&self, ty: &Type) -> &Collection {
+        let id = (ty.api_version.clone(), ty.plural.clone());
+        self.collections.get(&id).expect("a type is served from its first mention on")
+    }
+
+    fn collection_mut(&mut self, ty: &Type) -> &mut Collection {
+        let id = (ty.api_version.clone(), ty.plural.clone());
+        self.collections.get_mut(&id).expect("a type is served from its first mention on")
+    }
+
+    fn record(&mut self, ty: &Type, key: String, before: Option<Arc<Stored>>, after: Option<Arc<Stored>>) {
+        let version = self.position;
+        let collection = self.collection_mut(ty);
+        match &after {
+            Some(after) => collection.now.insert(key.clone(), Arc::clone(after)),
+            None => collection.now.remove(&key),
+        };
+        collection.changes.push(Change { version, key, before, after });
+    }
+
+    /// What a writer cannot change: uid and time of creation.
+    fn keep_identity(&mut self, before: Option<&Stored>, metadata: &mut Map<String, Value>) {
+        let before = before.map(|before| before.value()["metadata"].take());
+        for (member, default) in [("uid", None), ("creationTimestamp", Some(CREATED))] {
+            let kept = before.as_ref().map(|before| before[member].clone()).filter(|value| !value.is_null());
+            if let Some(kept) = kept {
+                metadata.insert(member.to_owned(), kept);
+            } else if metadata.get(member).is_none_or(Value::is_null) {
+                let value = default.map(str::to_owned).unwrap_or_else(|| {
+                    self.uids += 1;
+                    format!("{}{:012x}", uid_prefix(self.id), self.uids)
+                });
+                metadata.insert(member.to_owned(), value.into());
+            }
+        }
+    }
+}
+
+/// The first 24 characters of a history's uids.
+fn uid_prefix(id: u64) -> String {
+    format!("{id:08x}-0000-4000-8000-")
+}
+
+fn has_no(finalizers: Option<&Value>) -> bool {
+    finalizers.and_then(Value::as_array).is_none_or(Vec::is_empty)
+}
+
+fn metadata(object: &mut Value) -> &mut Map<String, Value> {
+    let members = object.as_object_mut().expect("an object is a JSON object");
+    let metadata = members.entry("metadata").or_insert_with(|| Map::new().into());
+    if !metadata.is_object() {
+        *metadata = Map::new().into();
+    }
+    metadata.as_object_mut().expect("made one above")
+}
+
+/// Namespace and name of an object to write; one without a namespace goes where `kubectl` puts it.
+///
+/// # Panics
+/// On an object without a name.
+pub(super) fn place(ty: &Type, object: &mut Value) -> (String, String) {
+    assert!(object.is_object(), "an object is a JSON object, not {object}");
+    let metadata = metadata(object);
+    if ty.namespaced == Some(true) {
+        let namespace = metadata.entry("namespace").or_insert(Value::Null);
+        if namespace.as_str().is_none_or(str::is_empty) {
+            *namespace = "default".into();
+        }
+    } else if ty.namespaced == Some(false) {
+        metadata.remove("namespace");
+    }
+    let text = |member: &str| metadata.get(member).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (namespace, name) = (text("namespace"), text("name"));
+    assert!(!name.is_empty(), "a {} without metadata.name", ty.kind);
+    (namespace, name)
+}
+
+impl Stored {
+    fn new(ty: &Type, namespace: &str, name: &str, version: u64, mut object: Value) -> Self {
+        metadata(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
+        let members = object.as_object_mut().expect("an object is a JSON object");
+        members.retain(|member, _| !matches!(member.as_str(), "kind" | "apiVersion"));
+        let (kind, api_version) = (Value::from(&*ty.kind), Value::from(&*ty.api_version));
+        let head = format!(r#"{{"kind":{kind},"apiVersion":{api_version},"#);
+        let rest_at = head.len();
+        let json = Bytes::from(head + &object.to_string()[1..]);
+        let meta = Meta::read(&json).expect("metadata of our own writing");
+        let (version_at, labels_at) = (meta.resource_version_at.clone(), meta.labels_at.clone());
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            version,
+            json,
+            rest_at,
+            version_at: version_at.expect("a version of our own writing"),
+            labels_at,
+        }
+    }
+
+    pub(super) fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).expect("JSON of our own writing")
+    }
+
+    /// The object without kind and apiVersion, as an item of a built-in list.
+    pub(super) fn item(&self) -> Vec<u8> {
+        [b"{", &self.json[self.rest_at..]].concat()
+    }
+
+    /// The object at another position: a deletion carries its own.
+    pub(super) fn json_at(&self, version: u64) -> Vec<u8> {
+        let Range { start, end } = self.version_at;
+        [&self.json[..start], version.to_string().as_bytes(), &self.json[end..]].concat()
+    }
+
+    pub(super) fn label(&self, key: &str) -> Option<Cow<'_, str>> {
+        object::label(&self.json[self.labels_at.clone()?], key)
+    }
+
+    pub(super) fn field(&self, path: &str) -> Option<Cow<'_, str>> {
+        object::field(&self.json, path)
+    }
+}

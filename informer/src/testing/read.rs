@@ -1,0 +1,134 @@
+//! LIST and GET: which state, which objects of it, which page.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use informer_core::wire::{
+    continue_token::{ContinueToken, Position},
+    list,
+    options::{ListOptions, resource_version},
+    query::Query,
+    reads::{ListRead, Which},
+    status::Status,
+};
+
+use super::{
+    Body, FakeApiServer,
+    filter::Filter,
+    form::Form,
+    history::{Objects, Stored},
+    types::{Target, Type},
+};
+
+/// Bytes of a list that are sent at once.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// `GET .../{plural}`.
+pub(super) async fn list(
+    server: &FakeApiServer,
+    target: &Target,
+    options: &ListOptions,
+    form: Form,
+) -> Result<Body, Status> {
+    let filter = Filter::new(options, target)?;
+    let read = ListRead::of(options, options.names_one(target.namespaced(), target.namespace.as_deref()))?;
+    let (position, objects) = state(server, &target.ty, &read).await?;
+    let page = Page::cut(target, &filter, &read, &objects, position);
+    Ok(page.into_body(&target.ty, position, form))
+}
+
+/// `GET .../{plural}/{name}`.
+pub(super) async fn get(
+    server: &FakeApiServer,
+    target: &Target,
+    name: &str,
+    query: &Query,
+    form: Form,
+) -> Result<Bytes, Status> {
+    match query.get("resourceVersion").unwrap_or_default() {
+        "" => {}
+        given => server.reach(resource_version(given).map_err(Status::unmapped)?).await?,
+    }
+    let position = server.position();
+    let objects = server.history().at(&target.ty, position);
+    let stored = objects.get(&target.key(name));
+    let stored = stored.ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
+    Ok([&*form.object(&stored.json), b"\n"].concat().into())
+}
+
+/// The position and objects that a LIST is of.
+async fn state(server: &FakeApiServer, ty: &Type, read: &ListRead) -> Result<(u64, Objects), Status> {
+    match read.which {
+        Which::MostRecent | Which::Any => {}
+        Which::NotOlderThan(at) => server.reach(at).await?,
+        Which::Exact { at, by_token } => {
+            server.reach(at).await?;
+            if server.is_expired(at) || (by_token && server.faults().tokens_expire) {
+                return Err(read.expired());
+            }
+            return Ok((at, server.history().at(ty, at)));
+        }
+    }
+    let position = server.position();
+    Ok((position, server.history().at(ty, position)))
+}
+
+/// One page, cut.
+struct Page {
+    items: Vec<Arc<Stored>>,
+    token: Option<String>,
+    remaining: Option<u64>,
+}
+
+impl Page {
+    /// At most as many objects as asked for, after filtering; a token when anything at all follows them.
+    fn cut(target: &Target, filter: &Filter, read: &ListRead, objects: &Objects, position: u64) -> Self {
+        let prefix = target.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        let start = format!("{prefix}{}", read.start.as_deref().unwrap_or_default());
+        let mut rest = objects.range(start..).take_while(|(key, _)| key.starts_with(&prefix)).peekable();
+        let most = read.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        let (mut items, mut last) = (Vec::new(), None);
+        while items.len() < most
+            && let Some((key, stored)) = rest.next()
+        {
+            last = Some(key);
+            if filter.matches(stored) {
+                items.push(Arc::clone(stored));
+            }
+        }
+        let remaining = rest.count() as u64;
+        let last = last.filter(|_| remaining > 0).map(|key| key.strip_prefix(&prefix).unwrap_or(key));
+        let token = last.map(|key| ContinueToken::after(key, Position::At(position)).encode());
+        Self { items, remaining: token.as_ref().map(|_| remaining).filter(|_| filter.selects_all()), token }
+    }
+
+    fn into_body(self, ty: &Type, position: u64, form: Form) -> Body {
+        let (kind, api_version) = form.list_type(ty);
+        let token = self.token.as_deref();
+        let (head, tail) = if ty.builtin || form == Form::Metadata {
+            (list::head(&kind, api_version, position, token, self.remaining), list::TAIL.to_vec())
+        } else {
+            (list::custom_head(api_version), list::custom_tail(&kind, position, token, self.remaining))
+        };
+        let bare = ty.builtin;
+        let items = self.items.into_iter().enumerate().map(move |(at, stored)| {
+            let separator = if at == 0 { &b""[..] } else { list::SEPARATOR };
+            let item = match form {
+                Form::Whole if bare => stored.item(),
+                Form::Whole | Form::Metadata => form.object(&stored.json).into_owned(),
+            };
+            [separator, &item].concat()
+        });
+        let mut parts = std::iter::once(head).chain(items).chain(std::iter::once(tail));
+        Body::stream(stream::iter(std::iter::from_fn(move || {
+            let mut chunk = parts.next()?;
+            while chunk.len() < CHUNK_BYTES
+                && let Some(part) = parts.next()
+            {
+                chunk.extend_from_slice(&part);
+            }
+            Some(Bytes::from(chunk))
+        })))
+    }
+}

@@ -1,0 +1,227 @@
+//! Which resource types a fake server serves, and which object a path names.
+//!
+//! INVARIANT: built-in types are served from the start, as by any API server; others once they are declared or put.
+
+use std::sync::Arc;
+
+use informer_core::wire::query::unescape;
+
+/// One resource type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Type {
+    /// Empty for the core group.
+    pub(super) group: String,
+    /// `v1`, `apps/v1`.
+    pub(super) api_version: String,
+    /// As in the path: `pods`.
+    pub(super) plural: String,
+    /// `Pod`.
+    pub(super) kind: String,
+    /// Whether its objects live in namespaces; `None` when nobody said, then both are served.
+    pub(super) namespaced: Option<bool>,
+    /// Whether lists look like those of built-in types, whose items carry no kind.
+    pub(super) builtin: bool,
+}
+
+impl Type {
+    pub(super) fn new(api_version: &str, plural: &str, kind: &str, namespaced: Option<bool>) -> Self {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self {
+            group: group.to_owned(),
+            api_version: api_version.to_owned(),
+            plural: plural.to_owned(),
+            kind: kind.to_owned(),
+            namespaced,
+            builtin: false,
+        }
+    }
+
+    /// `namespace/name`, or `name`.
+    pub(super) fn key(&self, namespace: &str, name: &str) -> String {
+        if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+    }
+
+    /// Fields its objects can be selected by, beyond name and namespace; `None` takes every scalar.
+    pub(super) fn fields(&self) -> Option<&'static [&'static str]> {
+        let known = |(api_version, kind, _): &&Selectable| *api_version == self.api_version && *kind == self.kind;
+        match SELECTABLE.iter().find(known) {
+            Some((_, _, fields)) => Some(fields),
+            None if self.builtin => Some(&[]),
+            None => None,
+        }
+    }
+
+    /// Whether kube-apiserver refuses unknown fields of the type in the words of its own conversion.
+    pub(super) fn refuses_in_its_own_words(&self) -> bool {
+        !self.builtin || self.fields().is_some_and(|fields| !fields.is_empty())
+    }
+}
+
+/// `apiVersion`, kind, fields.
+type Selectable = (&'static str, &'static str, &'static [&'static str]);
+
+/// Source: `pkg/apis/core/v1/conversion.go` of kubernetes/kubernetes.
+const SELECTABLE: &[Selectable] = &[
+    (
+        "v1",
+        "Pod",
+        &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+    ),
+    ("v1", "Node", &["spec.unschedulable"]),
+    ("v1", "Namespace", &["status.phase"]),
+    ("v1", "Secret", &["type"]),
+    ("v1", "Service", &["spec.clusterIP", "spec.type"]),
+    ("v1", "ReplicationController", &["status.replicas"]),
+    (
+        "v1",
+        "Event",
+        &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+    ),
+    ("batch/v1", "Job", &["status.successful"]),
+];
+
+/// `apiVersion`, types in namespaces, types outside, each as `plural=Kind`.
+type Group = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+const BUILTIN: &[Group] = &[
+    (
+        "v1",
+        &[
+            "configmaps=ConfigMap",
+            "endpoints=Endpoints",
+            "events=Event",
+            "limitranges=LimitRange",
+            "persistentvolumeclaims=PersistentVolumeClaim",
+            "pods=Pod",
+            "podtemplates=PodTemplate",
+            "replicationcontrollers=ReplicationController",
+            "resourcequotas=ResourceQuota",
+            "secrets=Secret",
+            "serviceaccounts=ServiceAccount",
+            "services=Service",
+        ],
+        &["namespaces=Namespace", "nodes=Node", "persistentvolumes=PersistentVolume"],
+    ),
+    (
+        "apps/v1",
+        &[
+            "controllerrevisions=ControllerRevision",
+            "daemonsets=DaemonSet",
+            "deployments=Deployment",
+            "replicasets=ReplicaSet",
+            "statefulsets=StatefulSet",
+        ],
+        &[],
+    ),
+    ("autoscaling/v2", &["horizontalpodautoscalers=HorizontalPodAutoscaler"], &[]),
+    ("batch/v1", &["cronjobs=CronJob", "jobs=Job"], &[]),
+    ("coordination.k8s.io/v1", &["leases=Lease"], &[]),
+    ("discovery.k8s.io/v1", &["endpointslices=EndpointSlice"], &[]),
+    ("networking.k8s.io/v1", &["ingresses=Ingress", "networkpolicies=NetworkPolicy"], &["ingressclasses=IngressClass"]),
+    ("policy/v1", &["poddisruptionbudgets=PodDisruptionBudget"], &[]),
+    (
+        "rbac.authorization.k8s.io/v1",
+        &["rolebindings=RoleBinding", "roles=Role"],
+        &["clusterrolebindings=ClusterRoleBinding", "clusterroles=ClusterRole"],
+    ),
+    ("scheduling.k8s.io/v1", &[], &["priorityclasses=PriorityClass"]),
+    ("storage.k8s.io/v1", &[], &["csinodes=CSINode", "storageclasses=StorageClass"]),
+];
+
+/// The types every server has.
+pub(super) fn builtin() -> impl Iterator<Item = Type> {
+    let rows = BUILTIN.iter().flat_map(|(api_version, inside, outside)| {
+        let inside = inside.iter().map(|row| (row, true));
+        let rows = inside.chain(outside.iter().map(|row| (row, false)));
+        rows.map(move |(row, namespaced)| (*api_version, *row, namespaced))
+    });
+    rows.filter_map(|(api_version, row, namespaced)| {
+        let (plural, kind) = row.split_once('=')?;
+        Some(Type { builtin: true, ..Type::new(api_version, plural, kind, Some(namespaced)) })
+    })
+}
+
+/// What a path is about.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) ty: Arc<Type>,
+    /// The namespace in the path.
+    pub(super) namespace: Option<String>,
+    /// The object; `None` is the collection.
+    pub(super) name: Option<String>,
+    /// `status`.
+    pub(super) subresource: Option<String>,
+}
+
+impl Target {
+    /// The key of the object named.
+    pub(super) fn key(&self, name: &str) -> String {
+        self.ty.key(self.namespace.as_deref().unwrap_or_default(), name)
+    }
+
+    /// Whether objects of the type live in namespaces, as far as it is known.
+    pub(super) fn namespaced(&self) -> bool {
+        self.ty.namespaced.unwrap_or(self.namespace.is_some())
+    }
+}
+
+/// Reads a path; `find` looks a type up by `apiVersion` and plural.
+pub(super) fn route(path: &str, find: impl Fn(&str, &str) -> Option<Arc<Type>>) -> Option<Target> {
+    let segments: Vec<String> =
+        path.trim_matches('/').split('/').map(|segment| unescape(segment, false)).collect::<Option<_>>()?;
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let (api_version, rest) = match *segments {
+        ["api", version, ref rest @ ..] => (version.to_owned(), rest),
+        ["apis", group, version, ref rest @ ..] => (format!("{group}/{version}"), rest),
+        _ => return None,
+    };
+    let (namespace, plural, rest) = match *rest {
+        ["namespaces", namespace, plural, ref rest @ ..] if !matches!(plural, "status" | "finalize") => {
+            (Some(namespace), plural, rest)
+        }
+        [plural, ref rest @ ..] => (None, plural, rest),
+        [] => return None,
+    };
+    let (name, subresource) = match *rest {
+        [] => (None, None),
+        [name] => (Some(name), None),
+        [name, "status"] => (Some(name), Some("status")),
+        _ => return None,
+    };
+    let ty = find(&api_version, plural)?;
+    let fits = match ty.namespaced {
+        Some(true) => namespace.is_some() || name.is_none(),
+        Some(false) => namespace.is_none(),
+        None => true,
+    };
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    let named = [namespace, name].into_iter().flatten().all(|segment| !segment.is_empty());
+    (fits && named).then(|| Target {
+        ty,
+        namespace: owned(namespace),
+        name: owned(name),
+        subresource: owned(subresource),
+    })
+}

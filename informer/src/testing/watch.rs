@@ -1,0 +1,250 @@
+//! WATCH: where it starts, what it is told, how it ends.
+//!
+//! INVARIANT: an open watch holds a position and one list of initial objects; everything else it reads when it is
+//! polled.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::stream;
+use informer_core::wire::{
+    options::ListOptions,
+    reads::WatchStart,
+    status::Status,
+    watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD, TAIL},
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    Body, FakeApiServer,
+    filter::Filter,
+    form::Form,
+    history::{Change, Stored},
+    types::{Target, Type},
+};
+
+/// How long a watch lasts that does not say.
+const UNASKED: Duration = Duration::from_secs(1_800);
+
+/// How long before its end a watch is told where it is.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// `GET .../{plural}?watch=true`. `asked` is whether the request itself asks for initial state.
+pub(super) async fn watch(
+    server: &FakeApiServer,
+    target: &Target,
+    options: &ListOptions,
+    asked: bool,
+    form: Form,
+) -> Result<Body, Status> {
+    let arrived = Instant::now();
+    let filter = Filter::new(options, target)?;
+    let start = WatchStart::of(options)?;
+    let waited = match start {
+        WatchStart::State(Some(at)) => server.reach(at).await,
+        WatchStart::State(None) | WatchStart::Now(_) | WatchStart::After(_) => Ok(()),
+    };
+    let refused = |status: &Status| Ok(Body::whole(watch_event::error(status)));
+    if let Err(too_large) = waited {
+        return refused(&too_large);
+    }
+    let position = server.position();
+    let after = match start {
+        WatchStart::State(_) | WatchStart::Now(_) => position,
+        WatchStart::After(after) if server.is_expired(after) => {
+            return refused(&Status::expired_watch(after, server.faults().expired.saturating_add(1)));
+        }
+        WatchStart::After(after) => after,
+    };
+    let faults = server.faults();
+    let is_state = matches!(start, WatchStart::State(_));
+    let mut initial: VecDeque<Arc<Stored>> = VecDeque::new();
+    if is_state {
+        initial.extend(server.history().at(&target.ty, position).into_values().filter(|it| filter.matches(it)));
+    }
+    // A server that cannot stream gives state to those who always got it, and never marks its end.
+    let marks_end = is_state && options.allow_bookmarks && (asked || faults.refused_streams.is_none());
+    let asked_for = match options.timeout_seconds {
+        None | Some(0) => UNASKED,
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+    };
+    let lifetime = faults.watch_lifetime.map_or(asked_for, |lifetime| lifetime.min(asked_for));
+    let watch = Watch {
+        server: server.clone(),
+        ty: Arc::clone(&target.ty),
+        filter,
+        form,
+        initial,
+        end: if marks_end { End::Owed } else { End::NotOwed },
+        stalled: is_state && faults.streams_stall,
+        began_at: after,
+        cursor: after,
+        bookmarks: options.allow_bookmarks.then(|| Bookmarks::new(arrived, faults.bookmarks_every, asked_for)),
+        // Durations that mean "never" are longer than the clock.
+        deadline: arrived.checked_add(lifetime),
+        epoch: server.history().epoch,
+        closed: faults.closed,
+        silenced: faults.silenced,
+    };
+    Ok(watch.into_body())
+}
+
+/// Whether the end of the initial state is still to be marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Owed,
+    NotOwed,
+}
+
+/// When a watch is told where it is.
+#[derive(Debug)]
+struct Bookmarks {
+    every: Duration,
+    /// `None` when never.
+    next: Option<Instant>,
+    before_the_end: Option<Instant>,
+}
+
+impl Bookmarks {
+    fn new(now: Instant, every: Duration, lifetime: Duration) -> Self {
+        let before_the_end = lifetime.checked_sub(LAST_BOOKMARK).filter(|left| !left.is_zero());
+        // A server told to send none sends none.
+        let before_the_end = before_the_end.and_then(|left| now.checked_add(left)).filter(|_| every != Duration::MAX);
+        Self { every, next: now.checked_add(every), before_the_end }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+        let (regular, last) = (due(self.next), due(self.before_the_end));
+        if regular {
+            self.next = now.checked_add(self.every);
+        }
+        if last {
+            self.before_the_end = None;
+        }
+        regular || last
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.next.into_iter().chain(self.before_the_end).min()
+    }
+}
+
+struct Watch {
+    server: FakeApiServer,
+    ty: Arc<Type>,
+    filter: Filter,
+    form: Form,
+    /// Objects of the initial state that are still to be sent.
+    initial: VecDeque<Arc<Stored>>,
+    end: End,
+    /// Accepted, and never served.
+    stalled: bool,
+    /// Where it started: a bookmark is only sent above it.
+    began_at: u64,
+    cursor: u64,
+    bookmarks: Option<Bookmarks>,
+    deadline: Option<Instant>,
+    /// What these were when it was opened.
+    epoch: u64,
+    closed: u64,
+    silenced: u64,
+}
+
+/// What a turn comes to.
+enum Step {
+    Send(Vec<u8>),
+    /// Until something moves, or the time has come.
+    Wait(Option<Instant>),
+    Over,
+}
+
+impl Watch {
+    fn into_body(self) -> Body {
+        let moved = self.server.moved();
+        Body::stream(stream::unfold((self, moved), |(mut watch, mut moved)| async {
+            loop {
+                // Marked before it is looked at, so that a move in between is not missed.
+                moved.borrow_and_update();
+                match watch.step(Instant::now()) {
+                    Step::Send(line) => return Some((Bytes::from(line), (watch, moved))),
+                    Step::Over => return None,
+                    Step::Wait(until) => {
+                        let timer = async {
+                            match until {
+                                Some(until) => sleep_until(until).await,
+                                None => std::future::pending().await,
+                            }
+                        };
+                        tokio::select! {
+                            // The sender lives in the server, which the watch holds.
+                            _ = moved.changed() => {}
+                            () = timer => {}
+                        }
+                    }
+                }
+            }
+        }))
+    }
+
+    fn step(&mut self, now: Instant) -> Step {
+        let faults = self.server.faults();
+        if faults.silenced != self.silenced {
+            return Step::Wait(None);
+        }
+        let history = self.server.history();
+        let closed = (history.epoch, faults.closed) != (self.epoch, self.closed);
+        if closed || self.deadline.is_some_and(|deadline| now >= deadline) {
+            return Step::Over;
+        }
+        if self.stalled {
+            return Step::Wait(self.deadline);
+        }
+        if let Some(stored) = self.initial.pop_front() {
+            return Step::Send(line(ADDED_HEAD, &self.form.object(&stored.json)));
+        }
+        if self.end == End::Owed && !faults.end_bookmark_withheld {
+            self.end = End::NotOwed;
+            return Step::Send(self.bookmark(self.cursor, true));
+        }
+        let horizon = faults.horizon.unwrap_or(u64::MAX);
+        while let Some(change) = history.next(&self.ty, self.cursor).filter(|change| change.version <= horizon) {
+            self.cursor = change.version;
+            if let Some(line) = self.tell(change) {
+                return Step::Send(line);
+            }
+        }
+        let position = history.position().min(horizon);
+        drop(history);
+        let moved = position > self.began_at && self.end == End::NotOwed;
+        if let Some(bookmarks) = &mut self.bookmarks
+            && bookmarks.take(now)
+            && moved
+        {
+            self.cursor = self.cursor.max(position);
+            return Step::Send(self.bookmark(self.cursor, false));
+        }
+        let due = self.bookmarks.as_ref().and_then(Bookmarks::due);
+        Step::Wait(self.deadline.into_iter().chain(due).min())
+    }
+
+    /// What a change is to somebody who sees the selected objects only.
+    fn tell(&self, change: &Change) -> Option<Vec<u8>> {
+        let seen = |stored: &Option<Arc<Stored>>| stored.clone().filter(|stored| self.filter.matches(stored));
+        match (seen(&change.before), seen(&change.after)) {
+            (None, None) => None,
+            (None, Some(after)) => Some(line(ADDED_HEAD, &self.form.object(&after.json))),
+            (Some(_), Some(after)) => Some(line(MODIFIED_HEAD, &self.form.object(&after.json))),
+            (Some(before), None) => Some(line(DELETED_HEAD, &self.form.object(&before.json_at(change.version)))),
+        }
+    }
+
+    fn bookmark(&self, position: u64, ends_state: bool) -> Vec<u8> {
+        let (kind, api_version) = self.form.object_type(&self.ty);
+        watch_event::bookmark(kind, api_version, position, ends_state)
+    }
+}
+
+fn line(head: &[u8], object: &[u8]) -> Vec<u8> {
+    [head, object, TAIL].concat()
+}
