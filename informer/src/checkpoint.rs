@@ -11,8 +11,6 @@
 //! for writing anew. On disk: at most twice the objects, [`SLACK_BYTES`](writer::SLACK_BYTES), and what one save appends; the objects once
 //! more while they are written anew.
 
-#![allow(dead_code, reason = "the driver comes to call it")]
-
 mod identity;
 mod place;
 mod record;
@@ -125,11 +123,6 @@ fn find(place: &Place, identity: &str) -> Result<Option<(Saved, File)>, Ignored>
 }
 
 impl Saved {
-    /// How many objects it has.
-    pub(crate) fn len(&self) -> usize {
-        self.replay.len()
-    }
-
     /// Puts it into a store that has no state yet. One object is in memory at a time. Then tell the writer:
     /// [`Writer::restored`].
     ///

@@ -13,6 +13,7 @@
 pub mod http;
 pub mod objects;
 pub mod process;
+pub mod tap;
 
 pub mod api;
 pub mod checkers;

@@ -38,10 +38,6 @@ impl Place {
         Ok(place)
     }
 
-    pub(super) fn log(&self) -> &Path {
-        &self.log
-    }
-
     /// The log that is there, for reading and writing.
     pub(super) fn open(&self) -> io::Result<Option<File>> {
         match private().open(&self.log) {

@@ -242,7 +242,7 @@ impl<R: Read> Records<R> {
 }
 
 /// Fills `into`; `false` when the file ends before that.
-fn fill(from: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
+pub(super) fn fill(from: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
     match from.read_exact(into) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

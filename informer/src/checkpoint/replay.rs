@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom},
+    io::{self, BufReader, Seek, SeekFrom},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -14,7 +14,7 @@ use informer_core::ResourceVersion;
 
 use super::{
     Ignored,
-    record::{Chain, Kept, Record, Records},
+    record::{Chain, Kept, Record, Records, fill},
 };
 
 /// What every checkpoint begins with.
@@ -136,10 +136,9 @@ fn records(mut file: &File, end: u64) -> Result<Records<BufReader<&File>>, Ignor
     file.seek(SeekFrom::Start(0)).map_err(READ)?;
     let mut file = BufReader::with_capacity(READ_BYTES, file);
     let mut found = [0; HEAD_BYTES];
-    file.read_exact(&mut found).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Ignored::NotACheckpoint,
-        _ => READ(error),
-    })?;
+    if !fill(&mut file, &mut found).map_err(READ)? {
+        return Err(Ignored::NotACheckpoint);
+    }
     let (magic, version) = found.split_at(MAGIC.len());
     if magic != MAGIC {
         return Err(Ignored::NotACheckpoint);

@@ -1,0 +1,322 @@
+//! A process with a checkpoint against the real server: killed at random moments, and down for a while.
+//!
+//! The process is this test's own binary, told by the environment to be one; see [`agent`].
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use informer::{Cluster, Event, ResourceVersion, Subscription};
+use k8s_openapi::api::core::v1::Pod;
+use tests::{
+    http::Client,
+    objects::pod,
+    process::Server,
+    tap::{Tap, initial_reads},
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::{sleep, timeout},
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The server's URL and the directory, for the process that is an agent.
+const AGENT_URL: &str = "CHECKPOINT_AGENT_URL";
+const AGENT_DIR: &str = "CHECKPOINT_AGENT_DIR";
+/// What lines of an agent begin with; the rest is the test framework's.
+const SAYS: &str = "> ";
+
+const PODS: &str = "/api/v1/pods";
+
+/// The state as versions by key.
+type Versions = BTreeMap<String, String>;
+
+/// Not a test: the program that the tests below start, kill and start again. An informer of all pods with a checkpoint.
+/// Tells what becomes of the pods named `marked-…`, and its state when asked for it.
+#[tokio::test]
+#[ignore = "the process that the other tests start"]
+async fn agent() {
+    let (Ok(url), Ok(dir)) = (std::env::var(AGENT_URL), std::env::var(AGENT_DIR)) else { return };
+    let cluster = Cluster::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+    let pods = cluster.informer::<Pod>().checkpoint(dir).start().unwrap();
+    tokio::spawn(tell_marked(pods.subscribe()));
+    pods.ready(PATIENCE).await.unwrap();
+    println!("{SAYS}ready");
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        let version = ResourceVersion::parse(line.trim()).unwrap();
+        pods.wait_for(&version, PATIENCE).await.unwrap();
+        let state = pods.store().snapshot();
+        let state: Versions = state.iter().map(|pod| (pod.key().into(), pod.resource_version().into())).collect();
+        println!("{SAYS}state {}", serde_json::to_string(&state).unwrap());
+    }
+}
+
+async fn tell_marked(mut changes: Subscription<Pod>) {
+    while let Some(event) = changes.next().await {
+        let (sign, pod, missed) = match event {
+            Event::Added(pod) => ("+", pod, false),
+            Event::Updated { new, .. } => ("~", new, false),
+            Event::Deleted { last_known, missed } => ("-", last_known, missed),
+            Event::Synced(_) => continue,
+            _ => continue,
+        };
+        if pod.name().starts_with("marked-") {
+            println!("{SAYS}{sign} {}{}", pod.name(), if missed { " missed" } else { "" });
+        }
+    }
+}
+
+/// An agent that runs. Killed when dropped.
+struct Agent {
+    child: Child,
+    asks: ChildStdin,
+    says: Lines<BufReader<ChildStdout>>,
+    /// What it said of marked pods so far.
+    marked: Vec<String>,
+}
+
+impl Agent {
+    fn start(server: SocketAddr, dir: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "agent", "--ignored", "--nocapture", "--test-threads", "1"])
+            .env(AGENT_URL, format!("http://{server}"))
+            .env(AGENT_DIR, dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let (asks, says) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, asks, says: BufReader::new(says).lines(), marked: Vec::new() }
+    }
+
+    /// The next thing it says that begins so; what it says of marked pods before that is kept.
+    async fn says(&mut self, what: &str) -> String {
+        let heard = timeout(PATIENCE, async {
+            loop {
+                let line = self.says.next_line().await.unwrap().expect("the agent runs");
+                // The framework leaves its own line open.
+                let Some((_, said)) = line.split_once(SAYS) else { continue };
+                if said.starts_with(['+', '~', '-']) {
+                    self.marked.push(said.to_owned());
+                }
+                if let Some(rest) = said.strip_prefix(what) {
+                    return rest.trim().to_owned();
+                }
+            }
+        });
+        heard.await.unwrap_or_else(|_| panic!("the agent did not say {what:?}; of marked pods {:?}", self.marked))
+    }
+
+    /// Its state once it has reached `version`.
+    async fn state(&mut self, version: u64) -> Versions {
+        self.asks.write_all(format!("{version}\n").as_bytes()).await.unwrap();
+        serde_json::from_str(&self.says("state").await).unwrap()
+    }
+
+    /// As `kill -9`.
+    async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+}
+
+/// Writes to pods at a steady rate until it is dropped.
+struct Churn(Child);
+
+impl Churn {
+    fn start(server: SocketAddr, rate: &str) -> Self {
+        let child = Command::new(BINARY)
+            .args(["churn", "--server", &format!("http://{server}"), "--rate", rate])
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    async fn stop(mut self) {
+        self.0.kill().await.unwrap();
+    }
+}
+
+async fn versions_at(server: Client) -> (u64, Versions) {
+    let answer = server.get(PODS).await.with_code(200);
+    let list: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    let text = |item: &serde_json::Value, member: &str| item["metadata"][member].as_str().unwrap().to_owned();
+    let items = list["items"].as_array().unwrap().iter();
+    let key = |item| (format!("{}/{}", text(item, "namespace"), text(item, "name")), text(item, "resourceVersion"));
+    (answer.resource_version(), items.map(key).collect())
+}
+
+/// The log that the agent writes, once it is there.
+fn log_in(dir: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(dir).ok()?.map(|file| file.unwrap().path());
+    files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "checkpoint"))
+}
+
+fn length(dir: &Path) -> u64 {
+    log_in(dir).and_then(|log| std::fs::metadata(log).ok()).map_or(0, |log| log.len())
+}
+
+/// Waits until the agent has saved something more.
+async fn saved(dir: &Path) {
+    let before = length(dir);
+    let begun = Instant::now();
+    while length(dir) == before {
+        assert!(begun.elapsed() < PATIENCE, "nothing is saved");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Goal: kill -9 leaves a checkpoint that is used, whatever was being written, and no state that the server never had.
+/// Method: killed right when the log moves, and at random moments, under writes that make it be written anew; each
+/// agent but the first resumes; the last one's state is the server's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_random_moments_it_resumes_and_ends_with_the_servers_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(BINARY, &["--populate", "pods=300,nodes=6,namespaces=4"]).await;
+    let tap = Tap::start(server.address()).await;
+    let churn = Churn::start(server.address(), "300/s");
+    let mut reads = Vec::new();
+    for round in 0..16 {
+        let was_saved = log_in(dir.path()).is_some();
+        let agent = Agent::start(tap.address(), dir.path());
+        if round % 2 == 0 {
+            saved(dir.path()).await;
+            sleep(Duration::from_micros(fastrand::u64(..3_000))).await;
+        } else {
+            sleep(Duration::from_millis(fastrand::u64(100..2_500))).await;
+        }
+        agent.kill().await;
+        let asked = tap.take();
+        if was_saved {
+            assert_eq!(initial_reads(&asked, PODS), [""; 0], "round {round}");
+        }
+        reads.push(asked.len());
+    }
+    churn.stop().await;
+    let mut agent = Agent::start(tap.address(), dir.path());
+    agent.says("ready").await;
+    let (version, expected) = versions_at(server.client()).await;
+    assert_eq!(agent.state(version).await, expected);
+    assert_eq!(initial_reads(&tap.take(), PODS), [""; 0], "requests of the rounds before: {reads:?}");
+}
+
+/// How fast time passes in the scenario of a process that is down for a while.
+struct Pace {
+    /// Writes in a second.
+    rate: &'static str,
+    /// What the server remembers.
+    window: &'static str,
+    up: Duration,
+    down: Duration,
+}
+
+/// What the agent said of marked pods after it came back, and what it asked for.
+struct Back {
+    marked: Vec<String>,
+    requests: Vec<String>,
+    lists_at_server: u64,
+}
+
+/// LIST requests for pods that the server has answered.
+async fn lists(server: Client) -> u64 {
+    let answer = server.get("/metrics").await.with_code(200);
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    let line = r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} "#;
+    text.lines().find_map(|found| found.strip_prefix(line)).map_or(0, |count| count.parse().unwrap())
+}
+
+/// An agent runs, is killed, pods come and go, and it comes back.
+async fn down_for_a_while(pace: &Pace) -> Back {
+    let dir = tempfile::tempdir().unwrap();
+    let populate = "pods=500,nodes=10,namespaces=5";
+    let server = Server::start(BINARY, &["--populate", populate, "--window-age", pace.window]).await;
+    let (tap, client) = (Tap::start(server.address()).await, server.client());
+    let churn = Churn::start(server.address(), pace.rate);
+    for name in ["marked-stays", "marked-goes", "marked-changes"] {
+        client.create(&pod(name)).await;
+    }
+    let mut agent = Agent::start(tap.address(), dir.path());
+    agent.says("ready").await;
+    sleep(pace.up).await;
+    saved(dir.path()).await;
+    agent.kill().await;
+    tap.take();
+    let lists_before = lists(client).await;
+
+    let came_down = Instant::now();
+    client.delete(&pod("marked-goes").path()).await.with_code(200);
+    client.update(&pod("marked-changes").label("seen", "no")).await;
+    client.create(&pod("marked-comes")).await;
+    client.create(&pod("marked-comes-and-goes")).await;
+    sleep(pace.down.saturating_sub(came_down.elapsed())).await;
+
+    let mut agent = Agent::start(tap.address(), dir.path());
+    agent.says("ready").await;
+    let lists_at_server = lists(client).await - lists_before;
+    // The pod that comes last is told last, in either way of catching up.
+    let last = client.create(&pod("marked-zzz")).await;
+    agent.says("+ marked-zzz").await;
+    churn.stop().await;
+    let requests = tap.take();
+    let (version, expected) = versions_at(client).await;
+    assert!(last <= version);
+    assert_eq!(agent.state(version).await, expected);
+    Back { marked: agent.marked, requests, lists_at_server }
+}
+
+/// Everything said of one pod, in order.
+fn told<'a>(marked: &'a [String], name: &str) -> Vec<&'a str> {
+    let of = |said: &&str| said.split(' ').nth(1) == Some(name);
+    marked.iter().map(String::as_str).filter(of).collect()
+}
+
+fn check_resumed(back: &Back) {
+    assert_eq!(initial_reads(&back.requests, PODS), [""; 0], "{:?}", back.requests);
+    assert_eq!(back.lists_at_server, 0);
+    // What was saved comes first; then the changes as the server replays them.
+    assert_eq!(told(&back.marked, "marked-stays"), ["+ marked-stays"]);
+    assert_eq!(told(&back.marked, "marked-goes"), ["+ marked-goes", "- marked-goes"]);
+    assert_eq!(told(&back.marked, "marked-changes"), ["+ marked-changes", "~ marked-changes"]);
+    assert_eq!(told(&back.marked, "marked-comes"), ["+ marked-comes"]);
+}
+
+/// Goal: a restart within the server's window costs no list and no initial stream, and nothing that happened meanwhile
+/// is lost. Method: the proportions of 100 changes/s, 45 s down and a window of 75 s, ten times as fast.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn down_within_the_window_it_resumes_without_a_list() {
+    let (up, down) = (Duration::from_secs(1), Duration::from_millis(4_500));
+    check_resumed(&down_for_a_while(&Pace { rate: "1000/s", window: "7500ms", up, down }).await);
+}
+
+/// The same as it was asked for: takes a minute and a half.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes a minute and a half"]
+async fn down_for_45_s_in_a_window_of_75_s_it_resumes_without_a_list() {
+    let (up, down) = (Duration::from_secs(10), Duration::from_secs(45));
+    check_resumed(&down_for_a_while(&Pace { rate: "100/s", window: "75s", up, down }).await);
+}
+
+/// Goal: down for longer than the server remembers, one relist, and what went meanwhile is told as missed. Method: a
+/// window of half a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn down_for_longer_than_the_window_it_relists_once_and_tells_what_it_missed() {
+    let (up, down) = (Duration::from_secs(1), Duration::from_millis(2_500));
+    let back = down_for_a_while(&Pace { rate: "300/s", window: "500ms", up, down }).await;
+    assert_eq!(initial_reads(&back.requests, PODS).len(), 1, "{:?}", back.requests);
+    assert_eq!(told(&back.marked, "marked-stays"), ["+ marked-stays"]);
+    assert_eq!(told(&back.marked, "marked-goes"), ["+ marked-goes", "- marked-goes missed"]);
+    assert_eq!(told(&back.marked, "marked-changes"), ["+ marked-changes", "~ marked-changes"]);
+    assert_eq!(told(&back.marked, "marked-comes"), ["+ marked-comes"]);
+}
