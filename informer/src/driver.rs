@@ -225,8 +225,9 @@ impl<S: Sink> Driver<S> {
     pub(crate) async fn turn(&mut self) {
         let timer = self.timer();
         tokio::select! { biased;
-            () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.on_timer(),
+            // Before the timer: a reader that polls late must not take what waits for it for silence.
             happened = self.link.next() => self.on_network(happened),
+            () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.on_timer(),
         }
     }
 

@@ -5,7 +5,7 @@ mod keeping;
 
 use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
-use informer_core::{Request, ResourceVersion};
+use informer_core::ResourceVersion;
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
@@ -49,10 +49,12 @@ impl<K> Informer<K> {
         Self { store, progress, decoded, source, running: Arc::new(running) }
     }
 
-    /// The request in flight, else the last one, as it goes on the wire: `GET /api/v1/pods?watch=true&…`.
+    /// The request in flight, else the last one, as it goes on the wire: `GET /api/v1/pods?watch=true&…`. Then
+    /// ` at fallback 1` when it goes to the first [`fallback`](crate::ClusterBuilder::fallback). Empty while a
+    /// checkpoint is read.
     #[must_use]
     pub fn explain(&self) -> String {
-        self.progress.borrow().request.as_ref().map_or_else(String::new, Request::to_string)
+        self.progress.borrow().explain()
     }
 
     /// Waits until initial state is complete. Once it was, this is ready for ever; [`age`](Self::age) tells how old
@@ -100,7 +102,8 @@ impl<K> Informer<K> {
     }
 
     /// How long ago the server last confirmed what the store holds, by a change, a bookmark or an accepted watch.
-    /// `None` before the first sync. A state restored from a checkpoint is as old as when it was saved. On a quiet type it grows to the distance of bookmarks, about a minute.
+    /// `None` before the first sync. A state restored from a checkpoint is as old as when it was saved,
+    /// until the server says more. On a quiet type it grows to the distance of bookmarks, about a minute.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.progress.borrow().age()

@@ -121,6 +121,15 @@ impl Progress {
         self.confirmed.map(|confirmed| confirmed.at.elapsed() + confirmed.before)
     }
 
+    /// The request in flight, else the last one, and where it goes when that is not the preferred endpoint.
+    pub(crate) fn explain(&self) -> String {
+        match (&self.request, self.endpoint) {
+            (None, _) => String::new(),
+            (Some(request), 0) => request.to_string(),
+            (Some(request), fallback) => format!("{request} at fallback {fallback}"),
+        }
+    }
+
     pub(crate) fn not_ready(&self) -> NotReady {
         let cause = match &self.failure {
             _ if self.is_stopped => Cause::Stopped,

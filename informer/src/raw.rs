@@ -35,7 +35,7 @@ use futures::{
     Stream, StreamExt,
     stream::{self, BoxStream},
 };
-use informer_core::{InitialList, ListSemantic, Request, ResourceVersion, Time, object::Meta, store::StoreError};
+use informer_core::{InitialList, ListSemantic, ResourceVersion, Time, object::Meta, store::StoreError};
 use tokio::sync::watch;
 
 use crate::{
@@ -228,10 +228,11 @@ pub struct Events {
 }
 
 impl Events {
-    /// The request in flight, else the last one, as it goes on the wire.
+    /// The request in flight, else the last one, as it goes on the wire; see
+    /// [`Informer::explain`](crate::Informer::explain).
     #[must_use]
     pub fn explain(&self) -> String {
-        self.progress.borrow().request.as_ref().map_or_else(String::new, Request::to_string)
+        self.progress.borrow().explain()
     }
 
     /// Body bytes of accepted answers, as received so far.

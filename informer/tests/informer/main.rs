@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a fixture that fails is a test that fails")]
 
 mod fixture;
+mod serving;
 
 mod answers;
+mod endpoints;
 mod fake;
 mod raw;
 mod reading;

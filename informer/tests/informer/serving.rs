@@ -1,0 +1,114 @@
+//! An API server in memory behind a real listener, and a proxy that can lose its connections.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use hyper_util::rt::TokioIo;
+use informer::testing::FakeApiServer;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+use crate::fixture::cluster_at;
+
+/// Serves `server` on a port of its own; where.
+pub(crate) async fn serve(server: &FakeApiServer) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = server.clone();
+    tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let server = server.clone();
+            let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                let server = server.clone();
+                async move { server.respond(request).await }
+            });
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+        }
+    });
+    address
+}
+
+/// A client of that address with everything kube's does by default.
+pub(crate) fn client_at(address: SocketAddr) -> kube::Client {
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    kube::Client::try_from(config).unwrap()
+}
+
+/// Forwards connections to another address until it is told to lose them.
+#[derive(Clone)]
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    /// Connections of an earlier generation forward nothing more, in no direction, and stay open.
+    generation: Arc<watch::Sender<u64>>,
+    pub(crate) connections: Arc<AtomicU64>,
+}
+
+impl Proxy {
+    pub(crate) async fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = Self {
+            address: listener.local_addr().unwrap(),
+            generation: Arc::new(watch::channel(0).0),
+            connections: Arc::default(),
+        };
+        let accepting = proxy.clone();
+        tokio::spawn(async move {
+            loop {
+                let (near, _) = listener.accept().await.unwrap();
+                accepting.connections.fetch_add(1, Ordering::Relaxed);
+                let lost = accepting.generation.subscribe();
+                tokio::spawn(async move {
+                    let far = TcpStream::connect(target).await.unwrap();
+                    forward(near, far, lost).await;
+                });
+            }
+        });
+        proxy
+    }
+
+    /// The connections of now are lost: half-open to both ends. New ones work.
+    pub(crate) fn lose(&self) {
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+}
+
+async fn forward(near: TcpStream, far: TcpStream, mut lost: watch::Receiver<u64>) {
+    let (mut near_read, mut near_write) = near.into_split();
+    let (mut far_read, mut far_write) = far.into_split();
+    let out = async {
+        let mut buffer = vec![0; 16 << 10];
+        while let Ok(count @ 1..) = near_read.read(&mut buffer).await {
+            far_write.write_all(&buffer[..count]).await?;
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    let back = async {
+        let mut buffer = vec![0; 16 << 10];
+        while let Ok(count @ 1..) = far_read.read(&mut buffer).await {
+            near_write.write_all(&buffer[..count]).await?;
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    tokio::select! { biased;
+        _ = lost.changed() => {}
+        _ = out => return,
+        _ = back => return,
+    }
+    // Neither end hears of it.
+    std::future::pending::<()>().await;
+}
+
+/// A cluster behind a proxy, over sockets.
+pub(crate) async fn behind_a_proxy(server: &FakeApiServer) -> (informer::Cluster, Proxy) {
+    let proxy = Proxy::to(serve(server).await).await;
+    (cluster_at(&format!("http://{}", proxy.address)), proxy)
+}
