@@ -97,6 +97,12 @@ impl Log {
 
 /// A client whose server is `answer`, which gets each request's number, from 1, and its URI. No sockets: for paused time.
 pub(crate) fn in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (Cluster, Log) {
+    let (client, log) = client_in_memory(answer);
+    (Cluster::new(client), log)
+}
+
+/// The same for those who bring a client.
+pub(crate) fn client_in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (kube::Client, Log) {
     let log = Log::new();
     let (answer, seen) = (Arc::new(answer), log.clone());
     let service = tower::service_fn(move |request: http::Request<KubeBody>| {
@@ -104,7 +110,7 @@ pub(crate) fn in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 's
         let reply = answer(number, &request.uri().to_string());
         async move { Ok::<_, Infallible>(reply.into_response()) }
     });
-    (Cluster::new(kube::Client::new(service, "default")), log)
+    (kube::Client::new(service, "default"), log)
 }
 
 /// The same over a socket.

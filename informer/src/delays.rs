@@ -1,0 +1,50 @@
+//! Delays of your own in place of ours: policies of other crates, adapted, and the trait to write one.
+//!
+//! A policy says how long to wait after an end that was not healthy. The rest stays: a healthy session resets it, its
+//! last delay holds when it ends, and `Retry-After` is a lower bound to which jitter is added.
+
+#[cfg(feature = "runtime")]
+use std::time::Duration;
+
+pub use informer_core::backoff::Delays;
+
+/// A policy of `kube::runtime`, such as its `DefaultBackoff`.
+#[cfg(feature = "runtime")]
+pub fn from_kube(policy: impl kube::runtime::utils::Backoff + 'static) -> impl Delays + 'static {
+    Kube(policy)
+}
+
+/// A policy of the crate `backoff` 0.4, such as its `ExponentialBackoff`. `max_elapsed_time` ends it, by default after
+/// 15 minutes, and its last delay holds from then on until a session is healthy.
+#[cfg(feature = "backoff")]
+pub fn from_backoff(policy: impl backoff::backoff::Backoff + Send + 'static) -> impl Delays + 'static {
+    Unmaintained(policy)
+}
+
+#[cfg(feature = "runtime")]
+struct Kube<B>(B);
+
+#[cfg(feature = "runtime")]
+impl<B: kube::runtime::utils::Backoff> Delays for Kube<B> {
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next()
+    }
+
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
+#[cfg(feature = "backoff")]
+struct Unmaintained<B>(B);
+
+#[cfg(feature = "backoff")]
+impl<B: backoff::backoff::Backoff + Send> Delays for Unmaintained<B> {
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next_backoff()
+    }
+
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}

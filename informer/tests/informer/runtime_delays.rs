@@ -1,0 +1,112 @@
+//! Delays of other crates in place of ours, under paused time.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use informer::{Cluster, Informer, delays};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    runtime::{utils::Backoff, watcher},
+};
+
+use crate::fixture::{Log, Step, client_in_memory, in_memory, list, ok, refuse, status};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A policy that counts: 1 s, 2 s, 3 s, and ends.
+struct Counting {
+    next: u32,
+    last: u32,
+}
+
+impl Iterator for Counting {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.next += 1;
+        (self.next <= self.last).then(|| self.next * SECOND)
+    }
+}
+
+impl Backoff for Counting {
+    fn reset(&mut self) {
+        self.next = 0;
+    }
+}
+
+impl backoff::backoff::Backoff for Counting {
+    fn next_backoff(&mut self) -> Option<Duration> {
+        self.next()
+    }
+
+    fn reset(&mut self) {
+        self.next = 0;
+    }
+}
+
+/// Whole seconds between requests.
+fn gaps(log: &Log) -> Vec<u64> {
+    log.times().windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect()
+}
+
+async fn refused(start: impl FnOnce(&Cluster) -> Informer<Pod>) -> Vec<u64> {
+    let (cluster, log) = in_memory(|_, _| refuse(500, status(500, "InternalError", "no")));
+    let informer = start(&cluster);
+    let _ = informer.ready(60 * SECOND).await;
+    gaps(&log)
+}
+
+/// Goal: the policy says when, whichever crate it is from, and its end is no end. Method: requests while all is refused.
+#[tokio::test(start_paused = true)]
+async fn a_policy_says_when_and_one_that_ends_keeps_its_last_delay() {
+    let counting = || Counting { next: 0, last: 3 };
+    let of_kube = refused(|cluster| cluster.informer().delays(delays::from_kube(counting())).start().unwrap()).await;
+    assert_eq!(of_kube[..6], [1, 2, 3, 3, 3, 3]);
+    let other = refused(|cluster| cluster.informer().delays(delays::from_backoff(counting())).start().unwrap()).await;
+    assert_eq!(other[..6], [1, 2, 3, 3, 3, 3]);
+}
+
+/// Policies as programs have them today, with their own defaults.
+#[tokio::test(start_paused = true)]
+async fn policies_of_both_crates_grow() {
+    let kubes = watcher::DefaultBackoff::default;
+    let of_kube = refused(|cluster| cluster.informer().delays(delays::from_kube(kubes())).start().unwrap()).await;
+    assert!((4..=10).contains(&of_kube.len()), "{of_kube:?}");
+    let backoffs = backoff::ExponentialBackoff { randomization_factor: 0.0, ..Default::default() };
+    let other = refused(|cluster| cluster.informer().delays(delays::from_backoff(backoffs)).start().unwrap()).await;
+    // 0.5 s × 1.5^n
+    assert_eq!(other[..8], [0, 0, 1, 1, 2, 3, 5, 8]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_session_starts_the_policy_again() {
+    let minute = 60 * SECOND;
+    let (cluster, log) = in_memory(move |number, _| match number {
+        1 | 2 | 5 | 6 => refuse(500, status(500, "InternalError", "no")),
+        3 => ok([Step::Send(list(&[], 9, ""))]),
+        4 => ok([Step::Wait(minute)]),
+        _ => ok([Step::Hang]),
+    });
+    let policy = delays::from_kube(Counting { next: 0, last: 9 });
+    let pods = cluster.informer::<Pod>().delays(policy).initial_list(informer::InitialList::Paged).start().unwrap();
+    tokio::time::sleep(2 * minute).await;
+    assert_eq!(gaps(&log)[..6], [1, 2, 0, 60, 1, 2]);
+    drop(pods);
+}
+
+/// Answers the complaint that a fleet told to come back in a second comes back together: `Retry-After` holds for
+/// policies too, and jitter is added to it.
+#[tokio::test(start_paused = true)]
+async fn p2b_retry_after_is_a_lower_bound_with_jitter_for_policies_too() {
+    let (client, log) =
+        client_in_memory(|_, _| refuse(429, status(429, "TooMany", "later")).header("retry-after", "5"));
+    let api: Api<Pod> = Api::all(client.clone());
+    let declared = Cluster::new(client).watcher(&api, watcher::Config::default());
+    let events = declared.delays(delays::from_kube(Counting { next: 0, last: 1 })).stream();
+    let _ = events.take(8).collect::<Vec<_>>().await;
+    let times = log.times();
+    let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| (5 * SECOND..6 * SECOND).contains(gap)), "{gaps:?}");
+    assert!(gaps.windows(2).any(|pair| pair[0].abs_diff(pair[1]) > SECOND / 10), "no jitter: {gaps:?}");
+}
