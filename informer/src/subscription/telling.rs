@@ -1,0 +1,223 @@
+//! What one subscriber was told, and the events that lead from there to a state, in parts.
+//!
+//! INVARIANT: `told` is exactly the state that the events handed out so far, and those queued, add up to.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use informer_core::{
+    ResourceVersion,
+    objects::{Difference, Objects},
+    store::{self, Change, Entry, ring},
+};
+
+use super::{AT_ONCE, Event};
+use crate::{decode::Decoded, object::Object};
+
+/// A state to tell.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) objects: Objects<Entry>,
+    pub(super) version: Option<ResourceVersion>,
+    pub(super) is_synced: bool,
+    pub(super) relists: u64,
+}
+
+impl From<&store::Snapshot> for Target {
+    fn from(state: &store::Snapshot) -> Self {
+        Self {
+            objects: state.objects.clone(),
+            version: state.resource_version.clone(),
+            is_synced: state.synced,
+            relists: state.relists,
+        }
+    }
+}
+
+impl From<ring::Start> for Target {
+    fn from(start: ring::Start) -> Self {
+        Self { objects: start.objects, version: start.position, is_synced: true, relists: start.relists }
+    }
+}
+
+pub(super) struct Teller<K> {
+    decoded: Arc<Decoded<K>>,
+    told: Objects<Entry>,
+    /// Of the last state told in full: `Synced` is due when either moves.
+    is_synced: bool,
+    relists: u64,
+    /// The walk through all keys that is under way, when one look found more differences than it took.
+    walk: Option<Walk>,
+    queue: VecDeque<Event<K>>,
+}
+
+/// A long difference told in parts, key by key, while the state moves on.
+struct Walk {
+    /// The last key told.
+    after: Box<str>,
+    /// The state it began with. At its end all of that state has been told, however often it was replaced meanwhile.
+    began: Reached,
+}
+
+/// What a state told in full amounts to.
+#[derive(Clone)]
+struct Reached {
+    is_synced: bool,
+    relists: u64,
+    version: Option<ResourceVersion>,
+}
+
+/// One key before and now; one side at least is there.
+type Pair = (Option<Arc<Entry>>, Option<Arc<Entry>>);
+
+impl<K> Teller<K> {
+    pub(super) fn new(decoded: Arc<Decoded<K>>) -> Self {
+        let (told, queue) = (Objects::new(), VecDeque::new());
+        Self { decoded, told, is_synced: false, relists: 0, walk: None, queue }
+    }
+
+    /// The next event that is due.
+    pub(super) fn pop(&mut self) -> Option<Event<K>> {
+        self.queue.pop_front()
+    }
+
+    pub(super) fn told_len(&self) -> usize {
+        self.told.len()
+    }
+
+    pub(super) fn queued_len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Queues the next differences to `now`. Returns whether there may be more.
+    pub(super) fn look(&mut self, now: &Target) -> bool {
+        let missed = self.relists != now.relists;
+        let walk = self.walk.take();
+        let found = match &walk {
+            None => differences(self.told.diff(&now.objects).take(AT_ONCE)),
+            Some(walk) => after(&self.told, &now.objects, &walk.after),
+        };
+        let is_last = found.len() < AT_ONCE;
+        let is_all = is_last && walk.is_none();
+        if is_all {
+            self.told = now.objects.clone();
+        } else {
+            self.take_over(&found);
+        }
+        let reached = walk.map_or_else(|| Reached::of(now), |walk| walk.began);
+        if let Some((old, new)) = found.last().filter(|_| !is_last) {
+            self.walk = Some(Walk { after: key_of(old, new), began: reached.clone() });
+        }
+        for (old, new) in found {
+            for change in store::changes(old, new, missed) {
+                self.queue_change(change);
+            }
+        }
+        if is_last {
+            self.reach(reached);
+        }
+        !is_all
+    }
+
+    /// Queues what happened, as it happened. `leads_to` is the state after the last of the records, when that is known.
+    pub(super) fn follow(&mut self, records: Vec<ring::Record>, leads_to: Option<&Objects<Entry>>) {
+        for record in records {
+            match record {
+                ring::Record::Change(change) => {
+                    if leads_to.is_none() {
+                        self.take_over_change(&change);
+                    }
+                    self.queue_change(change);
+                }
+                ring::Record::Synced(version) => {
+                    self.reach(Reached { is_synced: true, relists: self.relists + 1, version: Some(version) });
+                }
+            }
+        }
+        if let Some(state) = leads_to {
+            // The same by value, and shared with the store.
+            self.told = state.clone();
+        }
+    }
+
+    /// Tells that changes were lost for this subscriber: what follows is a difference.
+    pub(super) fn reset(&mut self) {
+        self.queue.push_back(Event::Reset);
+    }
+
+    /// All of a state has been told.
+    fn reach(&mut self, reached: Reached) {
+        if reached.is_synced && (!self.is_synced || self.relists != reached.relists) {
+            self.queue.extend(reached.version.map(Event::Synced));
+        }
+        self.is_synced = reached.is_synced;
+        self.relists = reached.relists;
+    }
+
+    /// Moves `told` by these differences alone.
+    fn take_over(&mut self, found: &[Pair]) {
+        for (old, new) in found {
+            match (old, new) {
+                (_, Some(new)) => drop(self.told.insert(Arc::clone(new))),
+                (Some(old), None) => drop(self.told.remove(old.key())),
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn take_over_change(&mut self, change: &Change) {
+        match change {
+            Change::Added(new) | Change::Updated { new, .. } => drop(self.told.insert(Arc::clone(new))),
+            Change::Deleted { last_known, .. } => drop(self.told.remove(last_known.key())),
+        }
+    }
+
+    fn queue_change(&mut self, change: Change) {
+        let object = |entry| Object::new(entry, Arc::clone(&self.decoded));
+        self.queue.push_back(match change {
+            Change::Added(new) => Event::Added(object(new)),
+            Change::Updated { old, new } => Event::Updated { old: object(old), new: object(new) },
+            Change::Deleted { last_known, missed } => Event::Deleted { last_known: object(last_known), missed },
+        });
+    }
+}
+
+impl Reached {
+    fn of(state: &Target) -> Self {
+        Self { is_synced: state.is_synced, relists: state.relists, version: state.version.clone() }
+    }
+}
+
+fn differences<'a>(found: impl Iterator<Item = Difference<'a, Entry>>) -> Vec<Pair> {
+    let pair = |difference| match difference {
+        Difference::Added(new) => (None, Some(Arc::clone(new))),
+        Difference::Updated { old, new } => (Some(Arc::clone(old)), Some(Arc::clone(new))),
+        Difference::Removed(old) => (Some(Arc::clone(old)), None),
+    };
+    found.map(pair).collect()
+}
+
+/// The first differences behind `key`, found by walking both states. A long difference touches most of them anyway,
+/// and their own `diff` cannot start in the middle.
+fn after(told: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<Pair> {
+    let mut found = Vec::new();
+    let mut olds = told.after(Some(key)).peekable();
+    let mut news = now.after(Some(key)).peekable();
+    while found.len() < AT_ONCE {
+        let (takes_old, takes_new) = match (olds.peek(), news.peek()) {
+            (None, None) => break,
+            (Some(_), None) => (true, false),
+            (None, Some(_)) => (false, true),
+            (Some(old), Some(new)) => (old.key() <= new.key(), new.key() <= old.key()),
+        };
+        let old = if takes_old { olds.next() } else { None };
+        let new = if takes_new { news.next() } else { None };
+        if !matches!((old, new), (Some(old), Some(new)) if Arc::ptr_eq(old, new)) {
+            found.push((old.cloned(), new.cloned()));
+        }
+    }
+    found
+}
+
+fn key_of(old: &Option<Arc<Entry>>, new: &Option<Arc<Entry>>) -> Box<str> {
+    new.as_ref().or(old.as_ref()).map_or_else(Box::default, |entry| entry.key().into())
+}
