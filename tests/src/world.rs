@@ -283,20 +283,20 @@ impl Node {
             Action::Send(read) => self.send(now, &read, api, rng),
             Action::Close => self.answer = None,
             Action::Prove { .. } | Action::Refuse | Action::Restored => {}
-            Action::Init { .. } => self.keep(Event::Init)?,
-            Action::Abandon => self.keep(Event::Abandon)?,
+            Action::Init { trusts_versions } => self.keep(now, Event::Init { trusts_versions })?,
+            Action::Abandon => self.keep(now, Event::Abandon)?,
             Action::InitDone(position) => {
                 let version = position.as_u64().unwrap_or(0);
-                self.keep(Event::InitDone(position))?;
+                self.keep(now, Event::InitDone(position))?;
                 self.seen.push(Seen::State { version, objects: state_of(&self.store.snapshot()) });
             }
             Action::Bookmark(position) => {
                 self.seen.push(Seen::Bookmark { version: position.as_u64().unwrap_or(0) });
-                self.keep(Event::Bookmark(position))?;
+                self.keep(now, Event::Bookmark(position))?;
             }
-            Action::InitApply => self.store_object(object, |json, meta| Event::InitApply(json, meta))?,
-            Action::Apply => self.store_object(object, |json, meta| Event::Apply(json, meta))?,
-            Action::Delete => self.store_object(object, |_, meta| Event::Delete(meta))?,
+            Action::InitApply => self.store_object(now, object, |json, meta| Event::InitApply(json, meta))?,
+            Action::Apply => self.store_object(now, object, |json, meta| Event::Apply(json, meta))?,
+            Action::Delete => self.store_object(now, object, |_, meta| Event::Delete(meta))?,
             Action::Report(Report::Healthy) => self.healthy.push(now),
             Action::Report(
                 Report::Relist { .. }
@@ -325,6 +325,7 @@ impl Node {
     /// Hands the object just heard of to the store.
     fn store_object(
         &mut self,
+        now: Time,
         heard: Option<(&Object, Kind)>,
         event: for<'a> fn(&'a [u8], &'a Meta<'a>) -> Event<'a>,
     ) -> Result<(), Violation> {
@@ -334,7 +335,7 @@ impl Node {
         let json = json(object);
         let meta = Meta::read(&json).map_err(|error| broken(&error))?;
         let before = self.store.snapshot();
-        self.keep(event(&json, &meta))?;
+        self.keep(now, event(&json, &meta))?;
         // What the store took for a change is what its readers see.
         if store::diff(&before, &self.store.snapshot()).next().is_some() {
             self.seen.push(Seen::Change(Change { kind, object: object.clone() }));
@@ -342,8 +343,8 @@ impl Node {
         Ok(())
     }
 
-    fn keep(&mut self, event: Event<'_>) -> Result<(), Violation> {
-        self.store.handle(event).map_err(|error| broken(&error))
+    fn keep(&mut self, now: Time, event: Event<'_>) -> Result<(), Violation> {
+        self.store.handle(now, event).map_err(|error| broken(&error))
     }
 
     fn note(&mut self, now: Time, line: impl FnOnce() -> String) {

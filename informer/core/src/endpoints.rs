@@ -134,6 +134,9 @@ impl Endpoints {
 
     /// The reflector refused the endpoint it was moved to. Where requests go from now on: back.
     pub fn refuse(&mut self, now: Time) -> usize {
+        if self.current == self.home {
+            return self.current;
+        }
         let delay = self.shun(now, self.current);
         self.leave_at = None;
         self.by_choice = false;

@@ -6,6 +6,7 @@
 mod vocabulary;
 
 mod listing;
+mod proving;
 mod streaming;
 mod waiting;
 mod watching;
@@ -25,8 +26,9 @@ use crate::{
 
 use listing::Listing;
 use memory::{Memory, Way};
+use proving::{Proving, Why};
 use streaming::Streaming;
-use waiting::Waiting;
+use waiting::{Next, Waiting};
 use watching::Watching;
 
 pub use vocabulary::{
@@ -112,6 +114,8 @@ enum State {
     Listing(Listing),
     /// A stream is open and its initial state is not complete.
     Streaming(Streaming),
+    /// One stored object is read again.
+    Proving(Proving),
     /// A watch is open, or a stream past its initial state.
     Watching(Watching),
     /// Nothing is open; something follows later.
@@ -144,10 +148,11 @@ impl Reflector {
             memory.stats.count_failure(failure.class);
         }
         self.state = match mem::replace(&mut self.state, State::Over) {
-            State::Idle if input == Input::Start => relist(now, RelistCause::Start, memory),
+            State::Idle if input == Input::Start => start(now, memory),
             State::Idle => State::Idle,
             State::Listing(state) => state.handle(now, input, memory),
             State::Streaming(state) => state.handle(now, input, memory),
+            State::Proving(state) => state.handle(now, input, memory),
             State::Watching(state) => state.handle(now, input, memory),
             State::Waiting(state) => state.handle(now, input, memory),
             State::Over => State::Over,
@@ -166,6 +171,7 @@ impl Reflector {
             State::Idle | State::Over => None,
             State::Listing(state) => Some(state.deadline(&self.memory)),
             State::Streaming(state) => Some(state.deadline(&self.memory)),
+            State::Proving(state) => Some(state.deadline(&self.memory)),
             State::Watching(state) => Some(state.deadline(&self.memory)),
             State::Waiting(state) => Some(state.deadline()),
         }
@@ -177,10 +183,11 @@ impl Reflector {
         &self.memory.stats
     }
 
-    /// Whether initial state was complete once.
+    /// Whether there is a state to show: initial state was complete once, or a saved one was proved and the server
+    /// accepted a watch from it.
     #[must_use]
     pub const fn is_synced(&self) -> bool {
-        self.memory.position.is_some()
+        self.memory.synced
     }
 
     /// Whether lists are allowed and watches are not: the copy is kept by polling, and ready in its way.
@@ -189,7 +196,8 @@ impl Reflector {
         self.memory.polling
     }
 
-    /// The last position seen: of initial state, a live change or a bookmark.
+    /// The last position seen: of initial state, a live change or a bookmark; at first the saved one. `None` before the
+    /// first, and while the state of another history is being fetched.
     #[must_use]
     pub const fn position(&self) -> Option<&ResourceVersion> {
         self.memory.position.as_ref()
@@ -206,6 +214,35 @@ impl Reflector {
     pub const fn verdict(&self) -> Verdict {
         self.memory.verdict
     }
+}
+
+/// The first request, or a part of [`Config::spread`] to wait for it.
+fn start(now: Time, memory: &mut Memory) -> State {
+    match memory.draw_spread() {
+        Some(pause) => {
+            let until = now + pause;
+            memory.report(Report::Spread { until });
+            Waiting::until(until, Next::Begin)
+        }
+        None => begin(now, memory),
+    }
+}
+
+fn begin(now: Time, memory: &mut Memory) -> State {
+    if memory.position.is_some() {
+        return Proving::begin(now, Why::Resume, memory);
+    }
+    relist(now, RelistCause::Start, memory)
+}
+
+/// Requests go to another endpoint. Whatever was to follow, a position that can be proved there is resumed from: the
+/// cheap thing first.
+fn moved(now: Time, memory: &mut Memory) -> State {
+    if memory.position.is_none() {
+        return relist(now, RelistCause::Interrupted, memory);
+    }
+    memory.on_probation = memory.is_proved;
+    Proving::begin(now, if memory.is_proved { Why::Moved } else { Why::Resume }, memory)
 }
 
 /// Asks for initial state, in the way that fits what is known.

@@ -22,14 +22,18 @@ enum Fact {
     LastPage,
     Closed,
     Fails(Class),
+    Proves(Proof),
+    /// Requests go to an endpoint that was never used.
+    Moves,
     Timer,
 }
 
 use Fact::{
-    Accepted, Added, Behind, Bookmark, Closed, Deleted, Fails, Item, LastPage, Page, StateEnd, StateEndAtZero, Timer,
+    Accepted, Added, Behind, Bookmark, Closed, Deleted, Fails, Item, LastPage, Moves, Page, Proves, StateEnd,
+    StateEndAtZero, Timer,
 };
 
-/// Facts of an open watch, of an open list, and while nothing is open: the last only stale ones.
+/// Facts of an open watch, of an open list, of a proof, and while nothing is open: the last only stale ones.
 const OF_A_WATCH: &[Fact] = &[
     Accepted,
     Added,
@@ -43,6 +47,7 @@ const OF_A_WATCH: &[Fact] = &[
     Fails(Class::Refused),
     Fails(Class::Forbidden),
     Fails(Class::Server),
+    Moves,
     Timer,
 ];
 const OF_A_LIST: &[Fact] = &[
@@ -54,11 +59,38 @@ const OF_A_LIST: &[Fact] = &[
     Fails(Class::Expired),
     Fails(Class::TooLarge),
     Fails(Class::Forbidden),
+    Fails(Class::TooMany),
+    Moves,
     Timer,
 ];
-const OF_NOTHING: &[Fact] = &[Closed, Timer];
+const OF_A_PROOF: &[Fact] = &[
+    Proves(Proof::Same),
+    Proves(Proof::Changed),
+    Proves(Proof::Foreign),
+    Proves(Proof::Reset),
+    Proves(Proof::Inconclusive),
+    Proves(Proof::Nothing),
+    Fails(Class::TooLarge),
+    Fails(Class::Forbidden),
+    Fails(Class::Server),
+    Moves,
+    Timer,
+];
+const OF_NOTHING: &[Fact] = &[Closed, Moves, Timer];
 /// Facts in any state, whether they can happen there or not.
-const OF_ANYTHING: &[Fact] = &[Accepted, Added, StateEnd, Page, LastPage, Closed, Fails(Class::Expired), Timer];
+const OF_ANYTHING: &[Fact] = &[
+    Accepted,
+    Added,
+    StateEnd,
+    Page,
+    LastPage,
+    Closed,
+    Fails(Class::Expired),
+    Proves(Proof::Same),
+    Proves(Proof::Reset),
+    Moves,
+    Timer,
+];
 
 /// What the promises allow to be known: which answer and stage are open.
 #[derive(Clone)]
@@ -66,6 +98,17 @@ struct Shadow {
     now: Time,
     /// The open answer; `None` when there is none.
     open: Option<Read>,
+    /// Whether the open answer is that of a proof.
+    proving: bool,
+    /// Whether the answer that ended last was a page after the first: its stage may wait for it to be asked for again.
+    page_ended: bool,
+    /// Where requests go, and where the position is proved. Each endpoint has a number, and so has the way back.
+    endpoint: u32,
+    proved_at: Option<u32>,
+    endpoints: u32,
+    /// Another history was found and nothing was fetched since.
+    foreign: bool,
+    synced: bool,
     staging: bool,
     position: Option<ResourceVersion>,
     /// The last initial read asked for the most recent state: then the position may go back.
@@ -77,12 +120,19 @@ struct Shadow {
 }
 
 impl Shadow {
-    fn new() -> Self {
+    fn new(config: &Config) -> Self {
         Self {
             now: Time::ZERO,
             open: None,
+            proving: false,
+            page_ended: false,
+            endpoint: 0,
+            proved_at: None,
+            endpoints: 0,
+            foreign: false,
+            synced: false,
             staging: false,
-            position: None,
+            position: config.resume.clone(),
             latest: false,
             initial_reads: 0,
             over: false,
@@ -94,9 +144,26 @@ impl Shadow {
         let of_an_object = matches!(input, Input::Object(_));
         match action {
             Action::Send(read) => self.send(read),
-            Action::Close => assert!(self.open.take().is_some(), "nothing to close"),
-            Action::Prove { .. } | Action::Refuse | Action::Restored => unreachable!("not yet"),
-            Action::Init { .. } => {
+            Action::Close => {
+                assert!(mem::take(&mut self.proving) || self.open.take().is_some(), "nothing to close");
+            }
+            Action::Prove { at, skip, .. } => {
+                assert!(!self.staging && *skip < 3);
+                assert_eq!(Some(at), self.position.as_ref());
+                self.open = None;
+                self.proving = true;
+            }
+            Action::Refuse => {
+                let home = self.proved_at.expect("a way back");
+                assert_ne!(home, self.endpoint, "refused where it is at home");
+                self.endpoint = home;
+            }
+            Action::Restored => {
+                assert!(!mem::replace(&mut self.synced, true) && self.is_live());
+            }
+            Action::Init { trusts_versions } => {
+                assert!(!trusts_versions || !self.foreign, "equal versions of two histories");
+                assert!(!trusts_versions || !self.latest || self.position.is_none(), "it may go back");
                 assert!(!self.staging, "a stage is open");
                 assert!(self.open.as_ref().is_some_and(Read::is_initial) || matches!(input, Input::PageEnd { .. }));
                 self.staging = true;
@@ -106,6 +173,9 @@ impl Shadow {
                 assert!(mem::take(&mut self.staging), "no stage is open");
                 self.position = if self.latest { None } else { self.position.take() };
                 self.moved(position);
+                self.proved_at = Some(self.endpoint);
+                self.foreign = false;
+                self.synced = true;
             }
             Action::Apply => assert!(!self.staging && of_an_object && self.is_live()),
             Action::Delete => assert!(of_an_object && (self.staging || self.is_live())),
@@ -116,15 +186,16 @@ impl Shadow {
             Action::Abandon => assert!(mem::take(&mut self.staging), "no stage to abandon"),
             Action::Report(Report::Waiting { until, .. }) => {
                 assert!(self.open.is_none() || matches!(input, Input::Ended(_)), "waits with an answer open");
-                assert!(!self.staging && until.since(self.now) <= Duration::from_mins(6) && *until >= self.now);
+                assert!(!self.staging || self.page_ended, "a stage waits for nothing");
+                assert!(until.since(self.now) <= Duration::from_mins(6) && *until >= self.now);
             }
             Action::Report(Report::Expired) => self.over = true,
+            Action::Report(Report::Proved) => self.proved_at = Some(self.endpoint),
             Action::Report(
                 Report::Relist { .. }
                 | Report::FellBack { .. }
                 | Report::Healthy
                 | Report::Spread { .. }
-                | Report::Proved
                 | Report::Foreign
                 | Report::HistoryReset,
             ) => {}
@@ -137,15 +208,18 @@ impl Shadow {
                 assert!(!self.staging, "a new question with the old stage open");
                 self.initial_reads += 1;
                 self.latest = *semantic == ListSemantic::MostRecent;
-                let exact_again = matches!(semantic, ListSemantic::Exact(_)) && self.position.is_some();
+                let exact_again =
+                    matches!(semantic, ListSemantic::Exact(_)) && (self.position.is_some() || self.foreign);
                 assert!(!exact_again, "only the first read is exact");
             }
             Read::Page { .. } => assert!(self.staging),
             Read::Watch { after, .. } => {
                 assert!(!self.staging);
                 assert_eq!(Some(after), self.position.as_ref(), "resumes from what was seen last");
+                assert_eq!(self.proved_at, Some(self.endpoint), "resumes where nothing was proved");
             }
         }
+        self.proving = false;
         self.open = Some(read.clone());
     }
 
@@ -170,7 +244,7 @@ struct Node {
 
 impl Node {
     fn new(config: Config) -> Self {
-        let mut node = Self { reflector: Reflector::new(config), shadow: Shadow::new() };
+        let mut node = Self { shadow: Shadow::new(&config), reflector: Reflector::new(config) };
         node.feed(Input::Start);
         node
     }
@@ -180,6 +254,7 @@ impl Node {
         match &self.shadow.open {
             Some(read) if read.is_watch() => OF_A_WATCH,
             Some(_) => OF_A_LIST,
+            None if self.shadow.proving => OF_A_PROOF,
             None => OF_NOTHING,
         }
     }
@@ -203,6 +278,8 @@ impl Node {
             LastPage => self.feed(Input::PageEnd { resource_version: &ahead, continue_token: None }),
             Closed => self.feed(Input::Ended(End::Closed)),
             Fails(class) => self.feed(Input::Ended(End::Failed(Failure::new(class)))),
+            Proves(proof) => self.feed(Input::Proof(proof)),
+            Moves => self.feed(Input::Moved),
             Timer => {
                 let Some(at) = self.reflector.poll_timeout() else { return };
                 assert!(at >= self.shadow.now, "a timer in the past");
@@ -215,23 +292,34 @@ impl Node {
     }
 
     fn feed(&mut self, input: Input<'_>) {
-        let list_open = self.shadow.open.as_ref().is_some_and(|read| !read.is_watch());
-        self.reflector.handle(self.shadow.now, input);
+        let shadow = &mut self.shadow;
+        let list_open = shadow.open.as_ref().is_some_and(|read| !read.is_watch());
+        let was_proving = shadow.proving;
+        self.reflector.handle(shadow.now, input);
+        shadow.page_ended = matches!(shadow.open, Some(Read::Page { .. }));
         match input {
-            Input::Ended(_) => self.shadow.open = None,
-            Input::PageEnd { .. } if list_open => self.shadow.open = None,
+            Input::Ended(_) => (shadow.open, shadow.proving) = (None, false),
+            Input::Proof(_) => shadow.proving = false,
+            Input::PageEnd { .. } if list_open => shadow.open = None,
+            Input::Moved => {
+                shadow.endpoints += 1;
+                shadow.endpoint = shadow.endpoints;
+            }
             Input::PageEnd { .. }
             | Input::Start
             | Input::Accepted
             | Input::Object(_)
             | Input::Bookmark { .. }
             | Input::Ignored
-            | Input::Proof(_)
-            | Input::Moved
             | Input::TimedOut => {}
         }
+        let mut refused = false;
         while let Some(action) = self.reflector.poll_action() {
+            refused |= action == Action::Refuse;
             self.shadow.act(&action, &input);
+        }
+        if was_proving && !refused && matches!(input, Input::Proof(Proof::Foreign | Proof::Reset)) {
+            (self.shadow.position, self.shadow.proved_at, self.shadow.foreign) = (None, None, true);
         }
         self.check();
     }
@@ -243,6 +331,7 @@ impl Node {
             self.shadow.moved(&position);
         }
         assert_eq!(self.reflector.position(), self.shadow.position.as_ref());
+        assert_eq!(self.reflector.is_synced(), self.shadow.synced);
         assert_eq!(self.reflector.is_over(), self.shadow.over);
         assert_eq!(self.reflector.poll_timeout().is_some(), !self.shadow.over, "a timer unless it is over");
         assert!(!(self.shadow.over && self.shadow.open.is_some()));
@@ -266,11 +355,12 @@ fn explore(node: &Node, steps: u32, alphabet: fn(&Node) -> &'static [Fact]) -> u
         .sum()
 }
 
-fn starts() -> [Config; 3] {
+fn starts() -> [Config; 4] {
     [
         Config::default(),
         Config { initial: InitialList::Paged, semantic: ListSemantic::MostRecent, ..Config::default() },
         Config { semantic: ListSemantic::Exact(7.into()), ..Config::default() },
+        Config { semantic: ListSemantic::Exact(7.into()), resume: Some(9.into()), ..Config::default() },
     ]
 }
 
@@ -282,6 +372,6 @@ fn whatever_a_server_does_in_six_steps_every_promise_holds() {
 
 #[test]
 fn facts_that_cannot_happen_break_no_promise_either() {
-    let explored = explore(&Node::new(Config::default()), 6, |_| OF_ANYTHING);
-    assert_eq!(explored, 8_u32.pow(6));
+    let explored = explore(&Node::new(Config::default()), 5, |_| OF_ANYTHING);
+    assert_eq!(explored, 11_u32.pow(5));
 }

@@ -1,12 +1,13 @@
 //! A LIST is open, or a page of one. INVARIANT: pages of one attempt share one stage; the first page's position counts,
 //! and a token is used once.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, time::Duration};
 
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
     Watching,
     memory::cause_after,
+    moved,
     waiting::{Next, Waiting},
 };
 use crate::{
@@ -38,8 +39,13 @@ pub(super) struct Listing {
     /// Whether the open page has sent an item.
     has_items: bool,
     empty_pages: u32,
+    /// Pages that were asked for again.
+    retries: u32,
     last_sign: Time,
 }
+
+/// Times that pages of one attempt are asked for again.
+const PAGE_RETRIES_MAX: u32 = 3;
 
 /// Finds tokens that come again, whatever the length of the circle, by keeping one of them (Brent's algorithm).
 #[derive(Debug, Default)]
@@ -88,6 +94,7 @@ impl Listing {
             landmark: Landmark::default(),
             has_items: false,
             empty_pages: 0,
+            retries: 0,
             last_sign: now,
         })
     }
@@ -96,16 +103,17 @@ impl Listing {
         match input {
             Input::TimedOut if now >= self.deadline(memory) => {
                 memory.push(Action::Close);
-                return self.fail(now, Ending::Unanswered, None, memory);
+                return self.broke_off(now, Ending::Unanswered, None, memory);
             }
-            Input::TimedOut | Input::Start | Input::Proof(_) | Input::Moved => return State::Listing(self),
+            Input::Moved => return self.moved(now, memory),
+            Input::TimedOut | Input::Start | Input::Proof(_) => return State::Listing(self),
             Input::Accepted => self.open(memory),
             Input::Object(object) => self.item(&object, memory),
             Input::Bookmark { .. } | Input::Ignored => memory.stats.ignored += 1,
             Input::PageEnd { resource_version, continue_token } => {
                 return self.page_end(now, resource_version, continue_token, memory);
             }
-            Input::Ended(End::Closed) => return self.fail(now, Ending::Closed, None, memory),
+            Input::Ended(End::Closed) => return self.broke_off(now, Ending::Closed, None, memory),
             Input::Ended(End::Failed(failure)) => return self.failed(now, failure, memory),
         }
         self.last_sign = now;
@@ -119,7 +127,7 @@ impl Listing {
     fn open(&mut self, memory: &mut Memory) {
         if !self.opened {
             self.opened = true;
-            memory.push(Action::Init { trusts_versions: true });
+            memory.open_stage(&self.semantic);
         }
     }
 
@@ -163,14 +171,13 @@ impl Listing {
         if let ListSemantic::NotOlderThan(asked) = &self.semantic
             && position.compare(asked) == Some(Ordering::Less)
         {
-            memory.not_satisfied();
-            return self.fail(now, Ending::WentBack, None, memory);
+            return self.not_satisfied(now, Ending::WentBack, None, memory);
         }
         if self.trial == Some(FallBack::Forbidden) {
             // Lists are allowed, so it was the watch that is forbidden.
             memory.judge(now, FallBack::Forbidden);
         }
-        memory.synced(position);
+        memory.synced(now, position);
         Watching::after_list(now, memory)
     }
 
@@ -186,15 +193,51 @@ impl Listing {
                 memory.report(Report::Expired);
                 return State::Over;
             }
-            Class::Expired | Class::TooLarge => memory.not_satisfied(),
-            Class::Refused
-            | Class::Forbidden
-            | Class::TooMany
-            | Class::Connection
-            | Class::Server
-            | Class::Malformed => {}
+            Class::Expired | Class::TooLarge => {
+                let ending = Ending::Failed(failure.class);
+                return self.not_satisfied(now, ending, failure.retry_after, memory);
+            }
+            Class::TooMany | Class::Connection | Class::Server => {
+                return self.broke_off(now, Ending::Failed(failure.class), failure.retry_after, memory);
+            }
+            Class::Refused | Class::Forbidden | Class::Malformed => {}
         }
         self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
+    }
+
+    /// The server has not what was asked for. One that was moved to and is behind is not waited for.
+    fn not_satisfied(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
+        if memory.on_probation {
+            self.abandon(memory);
+            return memory.refuse(now);
+        }
+        memory.not_satisfied();
+        self.fail(now, ending, retry_after, memory)
+    }
+
+    /// No fault of the question. A page after the first is asked for again, since its token still holds: a list of many
+    /// pages would never be complete otherwise where one in a few fails.
+    fn broke_off(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
+        if self.token.is_none() || self.retries >= PAGE_RETRIES_MAX {
+            return self.fail(now, ending, retry_after, memory);
+        }
+        self.retries += 1;
+        let until = memory.unhealthy(now, ending, retry_after);
+        Waiting::until(until, Next::Page(Box::new(self)))
+    }
+
+    /// The page that broke off, from its beginning.
+    pub(super) fn ask_again(self, now: Time, memory: &mut Memory) -> State {
+        let limit = self.limit.unwrap_or(memory.config.page_size);
+        let token = self.token.as_deref().expect("only pages after the first are asked for again");
+        memory.send(Read::Page { limit, token: token.to_owned() });
+        State::Listing(Self { has_items: false, last_sign: now, ..self })
+    }
+
+    /// Tokens are worth nothing at another endpoint.
+    pub(super) fn moved(self, now: Time, memory: &mut Memory) -> State {
+        self.abandon(memory);
+        moved(now, memory)
     }
 
     /// The rest of a paged list has expired. The token the server offers instead would mix two states.
@@ -210,7 +253,7 @@ impl Listing {
         self.fail(now, Ending::Unusable, None, memory)
     }
 
-    fn fail(self, now: Time, ending: Ending, retry_after: Option<std::time::Duration>, memory: &mut Memory) -> State {
+    fn fail(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         self.abandon(memory);
         let until = memory.unhealthy(now, ending, retry_after);
         Waiting::until(until, Next::Relist(cause_after(ending)))

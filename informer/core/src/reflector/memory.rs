@@ -1,10 +1,14 @@
 //! What outlives a state: the position, what is known about the server, delays, counts, and orders not yet taken.
 //!
-//! INVARIANT: `position` is moved by completed initial state, live changes and live bookmarks, by nothing else.
+//! INVARIANT: `position` is moved by completed initial state, live changes and live bookmarks, by nothing else. It is
+//! forgotten when the server proves to have another history.
 
 use std::{cmp::Ordering, collections::VecDeque, time::Duration};
 
-use super::{Action, Class, Config, Ending, FallBack, Report, Verdict};
+use super::{
+    Action, Class, Config, Ending, FallBack, ProofBy, RelistCause, Report, State, Verdict,
+    waiting::{Next, Waiting},
+};
 use crate::{
     backoff::Backoff,
     resource_version::ResourceVersion,
@@ -18,6 +22,14 @@ const UNSATISFIED_MAX: u32 = 3;
 
 /// Streams in a row that may fail, for whatever reason, before one attempt with pages.
 const STREAM_FAILURES_MAX: u32 = 3;
+
+/// Sessions from one position that may be silent before it has to be proved. Initial state that is fetched for that
+/// reason brings no sign of life by itself, so the patience that grew stays.
+pub(super) const SILENT_SESSIONS_MAX: u32 = 2;
+
+/// Times in a row that initial state may expire soon after it was complete before only one that lasts makes delays
+/// small again: a session between the two can be healthy, and its server is not.
+const EARLY_EXPIRIES_FREE: u32 = 1;
 
 /// Attempts in a row to resume that the server may answer with nonsense before the position is given up.
 const FAILED_RESUMES_MAX: u32 = 3;
@@ -43,6 +55,22 @@ pub(super) struct Memory {
     failed_resumes: u32,
     /// Sessions in a row that were closed because they were silent.
     pub(super) silences: u32,
+    /// Those of them that asked for what follows the present position, since it was proved last.
+    pub(super) silent_here: u32,
+    /// Whether there is a state to show.
+    pub(super) synced: bool,
+    /// When initial state was complete last.
+    synced_at: Option<Time>,
+    /// Times in a row that initial state expired soon after it was complete.
+    early_expiries: u32,
+    /// Whether the position belongs to the endpoint in use, or to the one that a refused move leads back to.
+    pub(super) is_proved: bool,
+    /// Whether the endpoint in use was moved to and has proved nothing: it can be refused.
+    pub(super) on_probation: bool,
+    /// Whether equal versions prove nothing until initial state is complete again.
+    pub(super) distrust: bool,
+    /// Whether the next initial read takes the most recent state, whatever was seen or configured.
+    latest: bool,
     /// Whether a session was healthy since initial state was last complete: then the position was worth something.
     pub(super) healthy_since_sync: bool,
     /// Whether lists are allowed and watches are not.
@@ -65,7 +93,7 @@ impl Memory {
             backoff,
             stats: Stats::default(),
             actions: VecDeque::new(),
-            position: None,
+            position: config.resume.clone(),
             verdict: config.verdict,
             verdict_until: None,
             trial: None,
@@ -73,6 +101,14 @@ impl Memory {
             unsatisfied: 0,
             failed_resumes: 0,
             silences: 0,
+            silent_here: 0,
+            synced: false,
+            synced_at: None,
+            early_expiries: 0,
+            is_proved: false,
+            on_probation: false,
+            distrust: false,
+            latest: false,
             healthy_since_sync: false,
             polling: false,
             rng,
@@ -98,6 +134,24 @@ impl Memory {
         self.push(Action::Send(read));
     }
 
+    /// Orders the proof of the position by one more stored object.
+    pub(super) fn prove(&mut self, by: ProofBy, skip: usize) {
+        let at = self.position.clone().expect("only a position is proved");
+        self.push(Action::Prove { at, by, skip });
+    }
+
+    /// The object was read. Counted afterwards, since there may be none to ask about.
+    pub(super) const fn count_proof(&mut self) {
+        self.stats.requests += 1;
+        self.stats.proofs += 1;
+    }
+
+    /// How long the first request waits, if starts are spread.
+    pub(super) fn draw_spread(&mut self) -> Option<Duration> {
+        let spread = self.config.spread;
+        (!spread.is_zero()).then(|| spread.mul_f64(self.rng.f64()))
+    }
+
     /// A lifetime for one watch, in seconds.
     pub(super) fn draw_watch_timeout(&mut self) -> u32 {
         let range = &self.config.watch_timeout_seconds;
@@ -112,11 +166,19 @@ impl Memory {
             None => self.config.semantic.clone(),
         };
         match wanted {
+            _ if self.latest => ListSemantic::MostRecent,
             ListSemantic::NotOlderThan(_) if self.unsatisfied >= UNSATISFIED_MAX => ListSemantic::MostRecent,
             ListSemantic::NotOlderThan(_) | ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => {
                 wanted
             }
         }
+    }
+
+    /// Opens a stage for what `semantic` asks for. The most recent state of a server that cannot give one as new as was
+    /// seen may be of an older history, where equal versions are not equal objects.
+    pub(super) fn open_stage(&mut self, semantic: &ListSemantic) {
+        let may_go_back = self.position.is_some() && *semantic == ListSemantic::MostRecent;
+        self.push(Action::Init { trusts_versions: !self.distrust && !may_go_back });
     }
 
     pub(super) fn choose_way(&mut self, now: Time) -> Way {
@@ -204,13 +266,70 @@ impl Memory {
         give_up
     }
 
+    /// The server cannot give what was seen: the next initial read takes what it has.
+    pub(super) const fn never_satisfied(&mut self) {
+        self.unsatisfied = UNSATISFIED_MAX;
+    }
+
+    /// The position belongs to the history of the endpoint in use.
+    pub(super) fn proved(&mut self) {
+        self.is_proved = true;
+        self.on_probation = false;
+        self.silent_here = 0;
+        self.report(Report::Proved);
+    }
+
+    /// Counts that the endpoint has another history than the position; why it would be listed.
+    pub(super) fn found_other_history(&mut self, what: Report) -> RelistCause {
+        self.report(what);
+        if what == Report::HistoryReset {
+            self.stats.history_resets += 1;
+            RelistCause::HistoryReset
+        } else {
+            self.stats.foreign += 1;
+            RelistCause::Foreign
+        }
+    }
+
+    /// The position is of no history that can be reached any more. What is asked next is what was configured, unless
+    /// the very same server went back, or an exact state of the other history was wanted.
+    pub(super) fn forget_position(&mut self, cause: RelistCause) {
+        self.position = None;
+        self.is_proved = false;
+        self.distrust = true;
+        self.unsatisfied = 0;
+        let exact = matches!(self.config.semantic, ListSemantic::Exact(_));
+        self.latest = cause == RelistCause::HistoryReset || exact;
+    }
+
+    /// Goes back to the endpoint before, where the position is proved.
+    pub(super) fn refuse(&mut self, now: Time) -> State {
+        self.on_probation = false;
+        self.unsatisfied = 0;
+        self.stats.refused_moves += 1;
+        self.push(Action::Refuse);
+        Waiting::until(self.unhealthy(now, Ending::Unproven, None), Next::Watch)
+    }
+
     /// Initial state is complete at `position`.
-    pub(super) fn synced(&mut self, position: ResourceVersion) {
+    pub(super) fn synced(&mut self, now: Time, position: ResourceVersion) {
+        if self.position.as_ref().is_some_and(|seen| position.compare(seen) == Some(Ordering::Less)) {
+            self.found_other_history(Report::HistoryReset);
+        }
         self.position = Some(position.clone());
+        self.synced = true;
+        self.synced_at = Some(now);
+        self.is_proved = true;
+        self.on_probation = false;
+        self.distrust = false;
+        self.latest = false;
         self.unsatisfied = 0;
         self.stream_failures = 0;
         self.failed_resumes = 0;
-        self.silences = 0;
+        if self.silent_here < SILENT_SESSIONS_MAX {
+            self.silences = 0;
+        }
+        self.silent_here = 0;
         self.healthy_since_sync = false;
         self.stats.syncs += 1;
         self.push(Action::InitDone(position));
@@ -221,17 +340,50 @@ impl Memory {
         if self.position.as_ref().is_some_and(|seen| to.compare(seen) == Some(Ordering::Less)) {
             return false;
         }
-        self.position = Some(to.clone());
+        if self.position.as_ref() != Some(to) {
+            self.position = Some(to.clone());
+            self.silent_here = 0;
+        }
         self.failed_resumes = 0;
         true
     }
 
+    /// The server has accepted a session that brings what follows the position.
+    pub(super) fn is_live(&mut self) {
+        self.polling = false;
+        if !self.synced {
+            self.synced = true;
+            self.push(Action::Restored);
+        }
+    }
+
     /// The session proved healthy.
-    pub(super) fn prove_healthy(&mut self) {
-        self.backoff.reset();
+    pub(super) fn prove_healthy(&mut self, now: Time) {
         self.healthy_since_sync = true;
         self.stats.healthy_sessions += 1;
+        self.settle(now);
+        if self.early_expiries <= EARLY_EXPIRIES_FREE {
+            self.backoff.reset();
+        }
         self.report(Report::Healthy);
+    }
+
+    /// The position has expired. Whether that happened several times in a row, each soon after a list.
+    pub(super) fn expires_early(&mut self, now: Time) -> bool {
+        self.early_expiries = if self.has_lasted(now) { 0 } else { self.early_expiries + 1 };
+        self.early_expiries > EARLY_EXPIRIES_FREE
+    }
+
+    /// Initial state that lasts forgives what went before.
+    pub(super) fn settle(&mut self, now: Time) {
+        if self.early_expiries > EARLY_EXPIRIES_FREE && self.has_lasted(now) {
+            self.early_expiries = 0;
+            self.backoff.reset();
+        }
+    }
+
+    fn has_lasted(&self, now: Time) -> bool {
+        self.synced_at.is_none_or(|at| now.since(at) >= self.config.backoff.max)
     }
 
     /// Ends an unhealthy session; when the next request is due.
@@ -244,10 +396,10 @@ impl Memory {
 }
 
 /// Why initial state is asked for again after an attempt at it failed.
-pub(super) const fn cause_after(ending: Ending) -> super::RelistCause {
+pub(super) const fn cause_after(ending: Ending) -> RelistCause {
     match ending {
-        Ending::Failed(Class::Expired) => super::RelistCause::Expired,
-        Ending::Failed(Class::TooLarge) => super::RelistCause::TooLarge,
+        Ending::Failed(Class::Expired) => RelistCause::Expired,
+        Ending::Failed(Class::TooLarge) => RelistCause::TooLarge,
         Ending::Failed(
             Class::Refused | Class::Forbidden | Class::TooMany | Class::Connection | Class::Server | Class::Malformed,
         )
@@ -255,6 +407,7 @@ pub(super) const fn cause_after(ending: Ending) -> super::RelistCause {
         | Ending::Unanswered
         | Ending::WentBack
         | Ending::Unusable
-        | Ending::WatchForbidden => super::RelistCause::Interrupted,
+        | Ending::Unproven
+        | Ending::WatchForbidden => RelistCause::Interrupted,
     }
 }

@@ -6,7 +6,7 @@ use std::{cmp::Ordering, time::Duration};
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, State, Watching,
     memory::cause_after,
-    relist,
+    moved, relist,
     waiting::{Next, Waiting},
 };
 use crate::{
@@ -18,8 +18,8 @@ use crate::{
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Streaming {
-    /// The least position the stream was asked for, if any.
-    asked: Option<ResourceVersion>,
+    /// What the stream was asked for.
+    semantic: ListSemantic,
     sent: Time,
     timeout_seconds: u32,
     /// Whether the stage is open: headers have arrived, or an event.
@@ -33,19 +33,19 @@ pub(super) struct Streaming {
 impl Streaming {
     pub(super) fn begin(now: Time, memory: &mut Memory) -> State {
         let semantic = memory.semantic();
-        let asked = match &semantic {
-            ListSemantic::NotOlderThan(position) => Some(position.clone()),
-            ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => None,
-        };
         let timeout_seconds = memory.draw_watch_timeout();
-        memory.send(Read::Stream { semantic, timeout_seconds });
-        State::Streaming(Self { asked, sent: now, timeout_seconds, opened: false, last_object: now, last_sign: now })
+        memory.send(Read::Stream { semantic: semantic.clone(), timeout_seconds });
+        State::Streaming(Self { semantic, sent: now, timeout_seconds, opened: false, last_object: now, last_sign: now })
     }
 
     pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
             Input::TimedOut if now >= self.deadline(memory) => return self.stalled(now, memory),
-            Input::TimedOut | Input::Start | Input::Proof(_) | Input::Moved => return State::Streaming(self),
+            Input::Moved => {
+                self.abandon(memory);
+                return moved(now, memory);
+            }
+            Input::TimedOut | Input::Start | Input::Proof(_) => return State::Streaming(self),
             Input::Accepted => self.open(memory),
             Input::Object(object) => self.event(now, &object, memory),
             Input::Bookmark { resource_version, initial_events_end: true } => {
@@ -77,7 +77,7 @@ impl Streaming {
     fn open(&mut self, memory: &mut Memory) {
         if !self.opened {
             self.opened = true;
-            memory.push(Action::Init { trusts_versions: true });
+            memory.open_stage(&self.semantic);
         }
     }
 
@@ -109,12 +109,14 @@ impl Streaming {
             memory.push(Action::Close);
             return self.fail(now, Ending::Unusable, None, memory);
         };
-        if self.asked.as_ref().is_some_and(|asked| position.compare(asked) == Some(Ordering::Less)) {
-            memory.not_satisfied();
+        if let ListSemantic::NotOlderThan(asked) = &self.semantic
+            && position.compare(asked) == Some(Ordering::Less)
+        {
             memory.push(Action::Close);
-            return self.fail(now, Ending::WentBack, None, memory);
+            return self.not_satisfied(now, Ending::WentBack, None, memory);
         }
-        memory.synced(position);
+        memory.synced(now, position);
+        memory.is_live();
         Watching::after_stream(now, self.sent, self.timeout_seconds)
     }
 
@@ -123,7 +125,10 @@ impl Streaming {
             Class::Refused if memory.may_fall_back() => return self.give_up(now, FallBack::Refused, memory),
             // Perhaps everything is forbidden, then it is not the stream's fault: one list tells.
             Class::Forbidden if memory.may_fall_back() => memory.try_pages(FallBack::Forbidden),
-            Class::Expired | Class::TooLarge => memory.not_satisfied(),
+            Class::Expired | Class::TooLarge => {
+                let ending = Ending::Failed(failure.class);
+                return self.not_satisfied(now, ending, failure.retry_after, memory);
+            }
             Class::Refused
             | Class::Forbidden
             | Class::TooMany
@@ -132,6 +137,16 @@ impl Streaming {
             | Class::Malformed => {}
         }
         self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
+    }
+
+    /// The server has not what was asked for. One that was moved to and is behind is not waited for.
+    fn not_satisfied(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
+        if memory.on_probation {
+            self.abandon(memory);
+            return memory.refuse(now);
+        }
+        memory.not_satisfied();
+        self.fail(now, ending, retry_after, memory)
     }
 
     /// A whole lifetime without the end bookmark is no accident: it would be the same again.

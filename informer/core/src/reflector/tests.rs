@@ -1,5 +1,8 @@
 //! Scripts of the reflector: what it is told and what it orders, as data.
 
+mod health;
+mod history;
+
 use super::{RelistCause::*, *};
 use crate::semantics::Read;
 
@@ -325,7 +328,7 @@ fn a_relist_asks_not_older_than_seen_and_the_latest_only_after_three_refusals() 
         ],
         "[Start] · list any · init · init-done 7 · watch 7 · - · apply · wait Expired · [Expired] · list >=8 \
          · wait TooLarge · [TooLarge] · list >=8 · wait TooLarge · [TooLarge] · list >=8 · wait TooLarge \
-         · [TooLarge] · list latest · init · init-done 3 · watch 3",
+         · [TooLarge] · list latest · init-distrusting · history-reset · init-done 3 · watch 3",
     );
 }
 
@@ -476,86 +479,6 @@ fn a_position_the_server_fails_to_resume_from_is_given_up_after_three_times() {
         .chain(std::iter::repeat_n(outage, 20).flatten())
         .collect();
     assert_eq!(run(Config::default(), &script).shown.last().unwrap(), "watch 7");
-}
-
-#[test]
-fn silence_closes_and_resumes_without_failure_and_grows_patient() {
-    let mut quiet =
-        run(Config { watch_timeout_seconds: 500..=500, ..Config::default() }, &[START, OK, end_of_state("7")]);
-    let mut bounds = Vec::new();
-    for _ in 0..5 {
-        let asked = quiet.time;
-        quiet.step(OK);
-        quiet.step(Timer);
-        assert_eq!(quiet.shown.last().unwrap(), "healthy");
-        quiet.step(Timer);
-        assert_eq!(quiet.shown.last().unwrap(), "watch 7");
-        bounds.push(quiet.time.since(asked).as_secs());
-    }
-    assert_eq!(bounds, [150, 150, 300, 500, 500]);
-    assert!(quiet.delays.is_empty(), "nobody waits");
-    for step in [OK, bookmark("8"), Timer, Timer] {
-        quiet.step(step);
-    }
-    assert_eq!(quiet.reflector.stats().silences, 6);
-    let asked = quiet.time;
-    quiet.step(OK);
-    quiet.step(Timer);
-    quiet.step(Timer);
-    assert_eq!(quiet.time.since(asked).as_secs(), 150, "a bookmark makes it impatient again");
-    assert_eq!(quiet.reflector.stats().relists(Start), 1);
-}
-
-#[test]
-fn only_a_healthy_session_resets_delays() {
-    let early = [OK, after(9_000, Input::Ended(End::Closed)), Timer];
-    let healthy = [OK, after(10_000, Input::Ended(End::Closed)), Timer];
-    let own_end = [OK, after(5_000, Input::Ended(End::Closed)), Timer];
-    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer];
-    for session in [early, early, early, early, healthy, early, healthy] {
-        script.extend(session);
-    }
-    let delays: Vec<f64> = run(Config::default(), &script).delays.iter().map(Duration::as_secs_f64).collect();
-    let bounds = [(0.0, 1.0), (0.8, 1.6), (1.6, 3.2), (3.2, 6.4), (6.4, 12.8), (0.0, 0.1), (0.0, 1.0), (0.0, 0.1)];
-    assert_eq!(delays.len(), bounds.len());
-    for (delay, (least, most)) in delays.iter().zip(bounds) {
-        assert!(least <= *delay && *delay < most, "{delay} not in [{least}, {most}): {delays:?}");
-    }
-    // Ended at its own timeoutSeconds, before `healthy_after`.
-    let config = Config { watch_timeout_seconds: 5..=5, ..Config::default() };
-    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer, OK, CLOSED, Timer];
-    script.extend(own_end);
-    assert!(run(config, &script).delays[2] < Duration::from_millis(100));
-}
-
-#[test]
-fn a_first_410_after_an_outage_costs_a_moment_and_the_second_the_grown_delay() {
-    let mut script = vec![START, OK, end_of_state("7"), after(60_000, Input::Ended(End::Closed)), Timer];
-    for _ in 0..8 {
-        script.extend([fails(Class::Connection), Timer]);
-    }
-    script.extend([fails(Class::Expired), Timer, OK, end_of_state("9"), CLOSED, Timer, fails(Class::Expired)]);
-    let delays = run(Config::default(), &script).delays;
-    assert!(delays[8] >= Duration::from_secs(30));
-    assert!(delays[9] < Duration::from_secs(1), "{delays:?}");
-    assert!(delays[10] >= Duration::from_secs(30), "{delays:?}");
-    assert!(delays[11] >= Duration::from_secs(30), "{delays:?}");
-}
-
-#[test]
-fn retry_after_is_a_lower_bound_even_after_a_healthy_session() {
-    let told = Failure { class: Class::TooMany, retry_after: Some(Duration::from_secs(7)) };
-    let script = [
-        START,
-        OK,
-        end_of_state("7"),
-        after(60_000, Input::Ended(End::Failed(told))),
-        Timer,
-        now(Input::Ended(End::Failed(told))),
-    ];
-    for (delay, most) in run(Config::default(), &script).delays.iter().zip([7.1, 8.0]) {
-        assert!(7.0 <= delay.as_secs_f64() && delay.as_secs_f64() < most, "{delay:?}");
-    }
 }
 
 #[test]

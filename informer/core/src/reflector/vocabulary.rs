@@ -308,6 +308,8 @@ pub enum Ending {
     WentBack,
     /// Complete, and of no use: initial state without a position, or pages that lead in circles.
     Unusable,
+    /// The position could not be proved to belong to the server's history.
+    Unproven,
     /// Watches are forbidden: the next poll.
     WatchForbidden,
 }

@@ -1,6 +1,9 @@
-//! Nothing is open. INVARIANT: nothing but time ends the wait; facts about answers that were closed change nothing.
+//! Nothing is open. INVARIANT: nothing but time, or another endpoint, ends the wait; facts about answers that
+//! were closed change nothing.
 
-use super::{End, Input, Memory, RelistCause, State, Watching, relist};
+use super::{
+    End, Input, Listing, Memory, RelistCause, State, Watching, begin, moved, proving, proving::Proving, relist,
+};
 use crate::time::Time;
 
 #[derive(Debug)]
@@ -14,10 +17,16 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) enum Next {
+    /// The first request.
+    Begin,
     /// Resume from the position.
     Watch,
     /// Ask for initial state.
     Relist(RelistCause),
+    /// Ask for the same page again, with the stage still open.
+    Page(Box<Listing>),
+    /// Go on with a proof.
+    Prove(proving::Attempt),
 }
 
 impl Waiting {
@@ -28,8 +37,16 @@ impl Waiting {
     pub(super) fn handle(self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
             Input::TimedOut if now >= self.until => match self.next {
+                Next::Begin => begin(now, memory),
                 Next::Watch => Watching::resume(now, memory),
                 Next::Relist(cause) => relist(now, cause, memory),
+                Next::Page(listing) => listing.ask_again(now, memory),
+                Next::Prove(attempt) => Proving::ask(now, attempt, memory),
+            },
+            Input::Moved => match self.next {
+                Next::Begin => State::Waiting(self),
+                Next::Page(listing) => listing.moved(now, memory),
+                Next::Watch | Next::Relist(_) | Next::Prove(_) => moved(now, memory),
             },
             Input::TimedOut
             | Input::Start
@@ -39,7 +56,6 @@ impl Waiting {
             | Input::PageEnd { .. }
             | Input::Ignored
             | Input::Proof(_)
-            | Input::Moved
             | Input::Ended(End::Closed | End::Failed(_)) => State::Waiting(self),
         }
     }

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
+    memory::SILENT_SESSIONS_MAX,
+    moved,
+    proving::{Proving, Why},
     waiting::{Next, Waiting},
 };
 use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
@@ -70,8 +73,9 @@ impl Watching {
         self.prove(now, memory);
         match input {
             Input::TimedOut if now >= self.silent_at(memory) => return self.silent(now, memory),
-            Input::TimedOut | Input::Start | Input::Proof(_) | Input::Moved => return State::Watching(self),
-            Input::Accepted => self.live(now),
+            Input::Moved => return moved(now, memory),
+            Input::TimedOut | Input::Start | Input::Proof(_) => return State::Watching(self),
+            Input::Accepted => self.live(now, memory),
             Input::Object(object) => return self.change(now, &object, memory),
             Input::Bookmark { resource_version, .. } => return self.bookmark(now, resource_version, memory),
             Input::PageEnd { .. } | Input::Ignored => memory.stats.ignored += 1,
@@ -99,9 +103,10 @@ impl Watching {
         self.last_sign + if self.live_since.is_some() { patient } else { idle }
     }
 
-    const fn live(&mut self, now: Time) {
+    fn live(&mut self, now: Time, memory: &mut Memory) {
         if self.live_since.is_none() {
             self.live_since = Some(now);
+            memory.is_live();
         }
     }
 
@@ -109,12 +114,12 @@ impl Watching {
         let old_enough = self.live_since.is_some_and(|since| now.since(since) >= memory.config.healthy_after);
         if old_enough && !self.healthy {
             self.healthy = true;
-            memory.prove_healthy();
+            memory.prove_healthy(now);
         }
     }
 
     fn change(mut self, now: Time, object: &Observed<'_>, memory: &mut Memory) -> State {
-        self.live(now);
+        self.live(now, memory);
         self.last_sign = now;
         let action = match object.change {
             Change::Added | Change::Modified => Action::Apply,
@@ -139,7 +144,7 @@ impl Watching {
     }
 
     fn bookmark(mut self, now: Time, resource_version: &str, memory: &mut Memory) -> State {
-        self.live(now);
+        self.live(now, memory);
         self.last_sign = now;
         let Ok(position) = ResourceVersion::parse(resource_version) else {
             memory.stats.ignored += 1;
@@ -162,12 +167,18 @@ impl Watching {
             return self.pause(now, Ending::Unanswered, None, Next::Watch, memory);
         }
         memory.silences = memory.silences.saturating_add(1);
+        memory.silent_here += 1;
         memory.stats.silences += 1;
+        if memory.silent_here >= SILENT_SESSIONS_MAX {
+            // A server that was restored to an older state says nothing until it has come up to the position.
+            return Proving::begin(now, Why::Silent, memory);
+        }
         Self::resume(now, memory)
     }
 
     fn went_back(self, now: Time, memory: &mut Memory) -> State {
         memory.stats.went_back += 1;
+        memory.distrust = true;
         memory.push(Action::Close);
         let next = self.resume_or_give_up(memory);
         self.pause(now, Ending::WentBack, None, next, memory)
@@ -176,20 +187,14 @@ impl Watching {
     fn closed(mut self, now: Time, memory: &mut Memory) -> State {
         if self.live_since.is_some() && now.since(self.sent) >= self.lifetime && !self.healthy {
             self.healthy = true;
-            memory.prove_healthy();
+            memory.prove_healthy(now);
         }
         self.pause(now, Ending::Closed, None, Next::Watch, memory)
     }
 
     fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         let next = match failure.class {
-            Class::Expired if self.was_worth_something(memory) => {
-                // The server is well and has said what to do. Once per healthy session this costs no growing delay.
-                let until = now + memory.backoff.brief();
-                memory.report(Report::Waiting { until, cause: Ending::Failed(Class::Expired) });
-                return Waiting::until(until, Next::Relist(RelistCause::Expired));
-            }
-            Class::Expired => Next::Relist(RelistCause::Expired),
+            Class::Expired => return self.expired(now, failure, memory),
             Class::TooLarge => Next::Relist(RelistCause::TooLarge),
             Class::Forbidden if self.after_list => return Self::poll_later(now, memory),
             Class::Forbidden => Next::Relist(RelistCause::WatchForbidden),
@@ -200,6 +205,21 @@ impl Watching {
             Class::Server | Class::TooMany | Class::Connection => Next::Watch,
         };
         self.pause(now, Ending::Failed(failure.class), failure.retry_after, next, memory)
+    }
+
+    fn expired(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+        let (cause, next) = (Ending::Failed(Class::Expired), Next::Relist(RelistCause::Expired));
+        if memory.expires_early(now) {
+            // Whatever this session was, a server whose lists expire again and again is not well.
+            return Waiting::until(memory.unhealthy(now, cause, failure.retry_after), next);
+        }
+        if self.was_worth_something(memory) {
+            // The server is well and has said what to do. Once per healthy session this costs no growing delay.
+            let until = now + memory.backoff.brief();
+            memory.report(Report::Waiting { until, cause });
+            return Waiting::until(until, next);
+        }
+        self.pause(now, cause, failure.retry_after, next, memory)
     }
 
     /// Whether the position outlived a healthy session and this one has only asked for what follows it.
@@ -214,6 +234,7 @@ impl Watching {
 
     /// Lists are allowed, watches are not.
     fn poll_later(now: Time, memory: &mut Memory) -> State {
+        memory.polling = true;
         if memory.may_fall_back() {
             memory.judge(now, FallBack::Forbidden);
         }
@@ -226,6 +247,7 @@ impl Watching {
         if !self.healthy {
             return Waiting::until(memory.unhealthy(now, cause, retry_after), next);
         }
+        memory.settle(now);
         let until = now + memory.backoff.after_healthy(retry_after);
         memory.report(Report::Waiting { until, cause });
         Waiting::until(until, next)

@@ -1,0 +1,212 @@
+//! One stored object is read again, to learn whether the position belongs to the history behind the endpoint.
+//! INVARIANT: nothing is resumed before the answer, and a failed request says nothing about the history.
+
+use std::time::Duration;
+
+use super::{
+    Action, Class, End, Ending, Failure, Input, Memory, Proof, ProofBy, RelistCause, Report, State, Watching, moved,
+    waiting::{Next, Waiting},
+};
+use crate::{proof::WITNESSES_MAX, time::Time};
+
+/// Proofs in a row that the server may be behind the position before the most recent state is taken instead.
+const BEHIND_MAX: u32 = 3;
+
+/// Errors of the server in a row, not outages of the network, before the object is read in the other way.
+const BROKEN_MAX: u32 = 3;
+
+/// Why a proof is asked for, which decides what a failed one leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The position was saved by an earlier life, or nothing has proved it since.
+    Resume,
+    /// Requests go to another endpoint, and the one before had proved it.
+    Moved,
+    /// Two sessions from it were silent.
+    Silent,
+}
+
+/// What is known so far. Outlives the pauses between requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    why: Why,
+    by: ProofBy,
+    /// Objects that said nothing, or not enough.
+    asked: usize,
+    /// Whether one of them was changed since, which no foreign history could have done.
+    changed: bool,
+    behind: u32,
+    broken: u32,
+}
+
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Proving {
+    attempt: Attempt,
+    sent: Time,
+}
+
+impl Proving {
+    pub(super) fn begin(now: Time, why: Why, memory: &mut Memory) -> State {
+        let attempt = Attempt { why, by: ProofBy::Get, asked: 0, changed: false, behind: 0, broken: 0 };
+        Self::ask(now, attempt, memory)
+    }
+
+    pub(super) fn ask(now: Time, attempt: Attempt, memory: &mut Memory) -> State {
+        memory.prove(attempt.by, attempt.asked);
+        State::Proving(Self { attempt, sent: now })
+    }
+
+    pub(super) fn handle(self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
+        match input {
+            Input::Proof(proof) => self.judge(now, proof, memory),
+            Input::TimedOut if now >= self.deadline(memory) => {
+                memory.count_proof();
+                memory.push(Action::Close);
+                self.retry(now, Ending::Unanswered, None, memory)
+            }
+            Input::Ended(End::Closed) => {
+                memory.count_proof();
+                self.retry(now, Ending::Closed, None, memory)
+            }
+            Input::Ended(End::Failed(failure)) => {
+                memory.count_proof();
+                self.failed(now, failure, memory)
+            }
+            Input::Moved => {
+                memory.count_proof();
+                moved(now, memory)
+            }
+            Input::TimedOut
+            | Input::Start
+            | Input::Accepted
+            | Input::Object(_)
+            | Input::Bookmark { .. }
+            | Input::PageEnd { .. }
+            | Input::Ignored => State::Proving(self),
+        }
+    }
+
+    pub(super) fn deadline(&self, memory: &Memory) -> Time {
+        self.sent + memory.config.idle_timeout
+    }
+
+    fn judge(mut self, now: Time, proof: Proof, memory: &mut Memory) -> State {
+        if proof != Proof::Nothing {
+            memory.count_proof();
+        }
+        match proof {
+            Proof::Same => Self::proved(now, memory),
+            Proof::Foreign => self.differs(now, Report::Foreign, memory),
+            Proof::Reset => self.differs(now, Report::HistoryReset, memory),
+            Proof::Changed => {
+                self.attempt.changed = true;
+                self.next_witness(now, memory)
+            }
+            Proof::Inconclusive => self.next_witness(now, memory),
+            Proof::Nothing => self.exhausted(now, memory),
+        }
+    }
+
+    fn next_witness(mut self, now: Time, memory: &mut Memory) -> State {
+        self.attempt.asked += 1;
+        if self.attempt.asked < WITNESSES_MAX {
+            return Self::ask(now, self.attempt, memory);
+        }
+        self.exhausted(now, memory)
+    }
+
+    /// Nobody is left to ask. An object that was changed since is the best there is on a busy type.
+    fn exhausted(self, now: Time, memory: &mut Memory) -> State {
+        if self.attempt.changed {
+            return Self::proved(now, memory);
+        }
+        let nothing_stored = self.attempt.asked == 0;
+        match self.attempt.why {
+            Why::Moved if !nothing_stored => memory.refuse(now),
+            Why::Moved | Why::Resume | Why::Silent => Self::unproven(now, memory),
+        }
+    }
+
+    fn proved(now: Time, memory: &mut Memory) -> State {
+        memory.proved();
+        Watching::resume(now, memory)
+    }
+
+    /// The position is worth nothing here. Nor is an equal version: one history may have used it for something else.
+    fn differs(self, now: Time, what: Report, memory: &mut Memory) -> State {
+        let cause = memory.found_other_history(what);
+        match self.attempt.why {
+            Why::Moved => memory.refuse(now),
+            Why::Resume | Why::Silent => {
+                memory.forget_position(cause);
+                relist_later(now, cause, memory)
+            }
+        }
+    }
+
+    /// What cannot be proved is fetched again, not older than the position and with no shortcut.
+    fn unproven(now: Time, memory: &mut Memory) -> State {
+        memory.distrust = true;
+        relist_later(now, RelistCause::Unproven, memory)
+    }
+
+    fn failed(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+        let ending = Ending::Failed(failure.class);
+        match failure.class {
+            Class::TooLarge => return self.behind(now, failure, memory),
+            Class::Forbidden | Class::Refused | Class::Malformed | Class::Expired => {
+                return self.other_way(now, memory);
+            }
+            Class::Server => {
+                self.attempt.broken += 1;
+                if self.attempt.broken >= BROKEN_MAX {
+                    self.attempt.by = ProofBy::List;
+                }
+            }
+            Class::TooMany | Class::Connection => {}
+        }
+        self.retry(now, ending, failure.retry_after, memory)
+    }
+
+    fn behind(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+        if self.attempt.why == Why::Moved {
+            return memory.refuse(now);
+        }
+        self.attempt.behind += 1;
+        let ending = Ending::Failed(failure.class);
+        if self.attempt.behind < BEHIND_MAX {
+            return self.retry(now, ending, failure.retry_after, memory);
+        }
+        memory.never_satisfied();
+        let until = memory.unhealthy(now, ending, failure.retry_after);
+        Waiting::until(until, Next::Relist(RelistCause::TooLarge))
+    }
+
+    /// GET is not answered: one object can be listed. Where neither is, silence is no reason to fetch everything.
+    fn other_way(mut self, now: Time, memory: &mut Memory) -> State {
+        match (self.attempt.by, self.attempt.why) {
+            (ProofBy::Get, _) => {
+                self.attempt.by = ProofBy::List;
+                Self::ask(now, self.attempt, memory)
+            }
+            (ProofBy::List, Why::Moved) => memory.refuse(now),
+            (ProofBy::List, Why::Resume) => Self::unproven(now, memory),
+            (ProofBy::List, Why::Silent) => {
+                memory.silent_here = 0;
+                Watching::resume(now, memory)
+            }
+        }
+    }
+
+    fn retry(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
+        let until = memory.unhealthy(now, ending, retry_after);
+        Waiting::until(until, Next::Prove(self.attempt))
+    }
+}
+
+/// A pause goes first: when a server was restored, all of its clients notice together.
+fn relist_later(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
+    let until = memory.unhealthy(now, Ending::Unproven, None);
+    Waiting::until(until, Next::Relist(cause))
+}

@@ -1,0 +1,194 @@
+//! Scripts about pauses: what is healthy, what makes delays grow, what silence costs.
+
+use super::*;
+
+#[test]
+fn only_a_healthy_session_resets_delays() {
+    let early = [OK, after(9_000, Input::Ended(End::Closed)), Timer];
+    let healthy = [OK, after(10_000, Input::Ended(End::Closed)), Timer];
+    let own_end = [OK, after(5_000, Input::Ended(End::Closed)), Timer];
+    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer];
+    for session in [early, early, early, early, healthy, early, healthy] {
+        script.extend(session);
+    }
+    let delays: Vec<f64> = run(Config::default(), &script).delays.iter().map(Duration::as_secs_f64).collect();
+    let bounds = [(0.0, 1.0), (0.8, 1.6), (1.6, 3.2), (3.2, 6.4), (6.4, 12.8), (0.0, 0.1), (0.0, 1.0), (0.0, 0.1)];
+    assert_eq!(delays.len(), bounds.len());
+    for (delay, (least, most)) in delays.iter().zip(bounds) {
+        assert!(least <= *delay && *delay < most, "{delay} not in [{least}, {most}): {delays:?}");
+    }
+    // Ended at its own timeoutSeconds, before `healthy_after`.
+    let config = Config { watch_timeout_seconds: 5..=5, ..Config::default() };
+    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer, OK, CLOSED, Timer];
+    script.extend(own_end);
+    assert!(run(config, &script).delays[2] < Duration::from_millis(100));
+}
+
+#[test]
+fn a_first_410_after_an_outage_costs_a_moment_and_the_second_the_grown_delay() {
+    let mut script = vec![START, OK, end_of_state("7"), after(60_000, Input::Ended(End::Closed)), Timer];
+    for _ in 0..8 {
+        script.extend([fails(Class::Connection), Timer]);
+    }
+    script.extend([fails(Class::Expired), Timer, OK, end_of_state("9"), CLOSED, Timer, fails(Class::Expired)]);
+    let delays = run(Config::default(), &script).delays;
+    assert!(delays[8] >= Duration::from_secs(30));
+    assert!(delays[9] < Duration::from_secs(1), "{delays:?}");
+    assert!(delays[10] >= Duration::from_secs(30), "{delays:?}");
+    assert!(delays[11] >= Duration::from_secs(30), "{delays:?}");
+}
+
+#[test]
+fn retry_after_is_a_lower_bound_even_after_a_healthy_session() {
+    let told = Failure { class: Class::TooMany, retry_after: Some(Duration::from_secs(7)) };
+    let script = [
+        START,
+        OK,
+        end_of_state("7"),
+        after(60_000, Input::Ended(End::Failed(told))),
+        Timer,
+        now(Input::Ended(End::Failed(told))),
+    ];
+    for (delay, most) in run(Config::default(), &script).delays.iter().zip([7.1, 8.0]) {
+        assert!(7.0 <= delay.as_secs_f64() && delay.as_secs_f64() < most, "{delay:?}");
+    }
+}
+
+/// A watch that is accepted and then silent until the reflector asks again; what it asked for.
+fn stay_silent(quiet: &mut Run) -> String {
+    quiet.step(OK);
+    quiet.step(Timer);
+    assert_eq!(quiet.shown.last().unwrap(), "healthy");
+    quiet.step(Timer);
+    quiet.shown.last().unwrap().clone()
+}
+
+#[test]
+fn silence_closes_and_resumes_without_failure_and_grows_patient() {
+    let mut quiet =
+        run(Config { watch_timeout_seconds: 500..=500, ..Config::default() }, &[START, OK, end_of_state("7")]);
+    let mut bounds = Vec::new();
+    for session in 1..=6 {
+        let asked = quiet.time;
+        let next = stay_silent(&mut quiet);
+        bounds.push(quiet.time.since(asked).as_secs());
+        if session % 2 == 0 {
+            assert_eq!(next, "prove 7 by 0", "twice silent from one position");
+            quiet.step(now(Input::Proof(Proof::Same)));
+        }
+        assert_eq!(quiet.shown.last().unwrap(), "watch 7");
+    }
+    assert_eq!(bounds, [150, 150, 300, 500, 500, 500]);
+    assert!(quiet.delays.is_empty(), "nobody waits");
+    for step in [OK, bookmark("8"), Timer, Timer] {
+        quiet.step(step);
+    }
+    let asked = quiet.time;
+    assert_eq!(stay_silent(&mut quiet), "prove 8 by 0");
+    assert_eq!(quiet.time.since(asked).as_secs(), 150, "a bookmark makes it impatient again");
+    assert_eq!(quiet.reflector.stats().silences, 8);
+    assert_eq!(quiet.reflector.stats().relists(Start), 1);
+}
+
+/// Answers Kars and Calico: a balancer drops idle flows, and a stuck watch has to be found without hurting the server.
+#[test]
+fn an_hour_of_silence_costs_at_most_twenty_requests_and_stays_ready() {
+    for seed in 0..200 {
+        for (answer, relists_max) in [(Proof::Same, 0), (Proof::Nothing, 8)] {
+            let mut quiet = run(Config { seed, ..Config::default() }, &[START, OK, end_of_state("7")]);
+            while quiet.time < Time(Duration::from_hours(1)) {
+                let asked = quiet.shown.last().unwrap().clone();
+                match asked.split(' ').next().unwrap() {
+                    "prove" => quiet.step(now(Input::Proof(answer))),
+                    "watch" => quiet.step(OK),
+                    "stream" => [OK, end_of_state("7")].into_iter().for_each(|step| quiet.step(step)),
+                    _ => quiet.step(Timer),
+                }
+                assert!(quiet.reflector.is_synced());
+            }
+            let stats = quiet.reflector.stats();
+            let relists: u64 = RelistCause::ALL.iter().map(|cause| stats.relists(*cause)).sum::<u64>() - 1;
+            assert!(stats.requests <= 20 && relists <= relists_max, "{} requests, {relists} lists", stats.requests);
+        }
+    }
+}
+
+#[test]
+fn starts_are_spread_and_only_starts() {
+    let config = |seed| Config { spread: Duration::from_secs(60), seed, ..Config::default() };
+    let starts: Vec<u64> =
+        (0..100).map(|seed| run(config(seed), &[START]).reflector.poll_timeout().unwrap().0.as_secs() / 20).collect();
+    for third in 0..3 {
+        assert!(starts.iter().filter(|start| **start == third).count() > 15, "{starts:?}");
+    }
+    check_with(
+        config(1),
+        &[START, now(Input::TimedOut), Timer, OK, end_of_state("7"), CLOSED, Timer],
+        "spread · - · [Start] · stream any · init · init-done 7 · wait Closed · watch 7",
+    );
+}
+
+#[test]
+fn initial_state_that_expires_soon_again_and_again_is_asked_for_with_growing_pauses() {
+    let eleven_seconds = [after(11_000, Input::Ignored), fails(Class::Expired), Timer, OK, end_of_state("7")];
+    let script: Vec<Step> =
+        [START, OK, end_of_state("7")].into_iter().chain(std::iter::repeat_n(eleven_seconds, 8).flatten()).collect();
+    let expiring = run(Config::default(), &script);
+    let bounds = [(0.0, 0.1), (0.0, 1.0), (0.8, 1.6), (1.6, 3.2), (3.2, 6.4), (6.4, 12.8), (12.8, 25.6), (25.6, 51.2)];
+    assert_eq!(expiring.reflector.stats().healthy_sessions, 8, "eleven seconds are healthy");
+    for (delay, (least, most)) in expiring.delays.iter().map(Duration::as_secs_f64).zip(bounds) {
+        assert!(least <= delay && delay < most, "{:?}", expiring.delays);
+    }
+    // A list that lasts forgives the others, whether its session ends in silence or not.
+    for end in [CLOSED, fails(Class::Connection)] {
+        let mut forgiven = run(Config::default(), &script);
+        for step in [after(40_000, Input::Ignored), end, Timer, CLOSED] {
+            forgiven.step(step);
+        }
+        let [healthy, first] = forgiven.delays[8..] else { panic!("{:?}", forgiven.delays) };
+        assert!(healthy < Duration::from_millis(100) && first < Duration::from_secs(1), "{:?}", forgiven.delays);
+    }
+}
+
+/// One, two, three seconds, and then nothing more to say.
+struct Counting {
+    next: u64,
+    resets: std::sync::Arc<std::sync::atomic::AtomicU32>,
+}
+
+impl Delays for Counting {
+    fn next(&mut self) -> Option<Duration> {
+        self.next += 1;
+        (self.next <= 3).then(|| Duration::from_secs(self.next))
+    }
+
+    fn reset(&mut self) {
+        self.next = 0;
+        self.resets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn delays_of_somebody_else_are_kept_until_a_session_is_healthy() {
+    let resets = std::sync::Arc::default();
+    let delays = Box::new(Counting { next: 0, resets: std::sync::Arc::clone(&resets) });
+    let mut run = Run::new(Config::default());
+    run.reflector = Reflector::with_delays(Config::default(), delays);
+    let refused = [fails(Class::TooMany), Timer];
+    let told = Failure { class: Class::TooMany, retry_after: Some(Duration::from_secs(20)) };
+    let healthy = [OK, end_of_state("7"), after(60_000, Input::Ended(End::Closed)), Timer];
+    for step in [START]
+        .into_iter()
+        .chain(std::iter::repeat_n(refused, 5).flatten())
+        .chain([now(Input::Ended(End::Failed(told))), Timer])
+    {
+        run.step(step);
+    }
+    let seconds: Vec<u64> = run.delays.iter().map(Duration::as_secs).collect();
+    assert_eq!(seconds, [1, 2, 3, 3, 3, 20], "its last delay again; never below what the server asked for");
+    for step in healthy.into_iter().chain(refused) {
+        run.step(step);
+    }
+    assert_eq!(resets.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert!(run.delays[6] < Duration::from_millis(100) && run.delays[7].as_secs() == 1, "{:?}", run.delays);
+}

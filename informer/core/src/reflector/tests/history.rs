@@ -1,0 +1,338 @@
+//! Scripts about positions that have to be proved: saved ones, other endpoints, silence, servers that went back.
+
+use super::*;
+
+const fn proof(proof: Proof) -> Step {
+    now(Input::Proof(proof))
+}
+
+const MOVED: Step = now(Input::Moved);
+
+fn saved() -> Config {
+    Config { resume: Some(7.into()), ..Config::default() }
+}
+
+/// Live at 7, after a list or stream from the same server.
+const LIVE: [Step; 3] = [START, OK, end_of_state("7")];
+const LIVE_SHOWN: &str = "[Start] · stream any · init · init-done 7";
+
+#[track_caller]
+fn check_live(script: &[Step], expected: &str) {
+    check(&[&LIVE, script].concat(), &format!("{LIVE_SHOWN} · {expected}"));
+}
+
+#[test]
+fn a_saved_position_is_proved_and_resumed_from_without_a_list() {
+    check_with(
+        saved(),
+        &[START, proof(Proof::Same), OK, modified("a", "8"), CLOSED, Timer],
+        "prove 7 by 0 · proved · watch 7 · restored · apply · wait Closed · watch 8",
+    );
+    let resumed = run(saved(), &[START, proof(Proof::Same)]);
+    assert!(!resumed.reflector.is_synced(), "not before the watch is accepted");
+    assert_eq!(resumed.reflector.position(), Some(&7.into()));
+    let resumed = run(saved(), &[START, proof(Proof::Same), OK]);
+    assert!(resumed.reflector.is_synced());
+    assert_eq!(resumed.reflector.stats().relists(Start), 0);
+}
+
+#[test]
+fn a_saved_position_that_is_too_old_is_listed_not_older_than_it() {
+    check_with(
+        saved(),
+        &[START, proof(Proof::Same), OK, fails(Class::Expired), Timer, OK, added("a", "3"), end_of_state("9")],
+        "prove 7 by 0 · proved · watch 7 · restored · wait Expired · [Expired] · stream >=7 · init · init-apply \
+         · init-done 9",
+    );
+    check_with(
+        saved(),
+        &[START, proof(Proof::Same), fails(Class::Expired), Timer, OK, end_of_state("9")],
+        "prove 7 by 0 · proved · watch 7 · wait Expired · [Expired] · stream >=7 · init · init-done 9",
+    );
+}
+
+/// Goal: what each answer leads to. Method: the same saved position, one answer each.
+#[test]
+fn a_saved_position_is_never_used_without_proof() {
+    for (answers, expected) in [
+        (&[Proof::Foreign][..], "foreign · wait Unproven · [Foreign] · stream any · init-distrusting · init-done 3"),
+        (
+            &[Proof::Reset],
+            "history-reset · wait Unproven · [HistoryReset] · stream latest · init-distrusting · init-done 3",
+        ),
+        (&[Proof::Nothing], "wait Unproven · [Unproven] · stream >=7 · init-distrusting · close · abandon"),
+        (
+            &[Proof::Inconclusive, Proof::Inconclusive, Proof::Inconclusive],
+            "prove 7 by 1 · prove 7 by 2 · wait Unproven · [Unproven] · stream >=7 · init-distrusting · close",
+        ),
+        (
+            &[Proof::Inconclusive, Proof::Nothing],
+            "prove 7 by 1 · wait Unproven · [Unproven] · stream >=7 · init-distrusting · close",
+        ),
+        (&[Proof::Inconclusive, Proof::Changed, Proof::Inconclusive], "prove 7 by 1 · prove 7 by 2 · proved · watch 7"),
+        (&[Proof::Changed, Proof::Nothing], "prove 7 by 1 · proved · watch 7"),
+        (&[Proof::Changed, Proof::Reset], "prove 7 by 1 · history-reset · wait Unproven · [HistoryReset]"),
+        (&[Proof::Inconclusive, Proof::Same], "prove 7 by 1 · proved · watch 7"),
+    ] {
+        let mut script = vec![START];
+        script.extend(answers.iter().map(|answer| proof(*answer)));
+        script.extend([Timer, OK, end_of_state("3")]);
+        let shown = run(saved(), &script).shown.join(" · ");
+        let expected = format!("prove 7 by 0 · {expected}");
+        assert!(shown.starts_with(&expected), "{answers:?}\n{shown}\n{expected}");
+    }
+}
+
+#[test]
+fn where_get_is_not_answered_one_object_is_listed() {
+    for class in [Class::Forbidden, Class::Refused, Class::Malformed] {
+        check_with(
+            saved(),
+            &[START, fails(class), proof(Proof::Same), OK],
+            "prove 7 by 0 · prove 7 by 0 listed · proved · watch 7 · restored",
+        );
+        check_with(
+            saved(),
+            &[START, fails(class), fails(class), Timer],
+            "prove 7 by 0 · prove 7 by 0 listed · wait Unproven · [Unproven] · stream >=7",
+        );
+    }
+    let broken = [fails(Class::Server), Timer];
+    let script: Vec<Step> = [START].into_iter().chain(std::iter::repeat_n(broken, 3).flatten()).collect();
+    assert_eq!(run(saved(), &script).shown.last().unwrap(), "prove 7 by 0 listed");
+}
+
+#[test]
+fn an_outage_says_nothing_about_a_saved_position() {
+    for (end, shown) in [
+        (now(Input::Ended(End::Failed(Failure::new(Class::Connection)))), "Connection"),
+        (fails(Class::TooMany), "TooMany"),
+        (CLOSED, "Closed"),
+        (Timer, "Unanswered"),
+    ] {
+        let script: Vec<Step> = [START].into_iter().chain(std::iter::repeat_n([end, Timer], 20).flatten()).collect();
+        let tried = run(saved(), &script);
+        assert_eq!(tried.shown.last().unwrap(), "prove 7 by 0", "after {shown}");
+        assert_eq!(tried.reflector.stats().unhealthy_ends, 20);
+        assert!(tried.delays.last().unwrap() >= &Duration::from_secs(30));
+    }
+}
+
+#[test]
+fn a_server_behind_a_saved_position_is_waited_for_three_times() {
+    let behind = [fails(Class::TooLarge), Timer];
+    let script: Vec<Step> =
+        [START].into_iter().chain([behind; 3].concat()).chain([OK, added("a", "2"), end_of_state("5"), OK]).collect();
+    check_with(
+        saved(),
+        &script,
+        "prove 7 by 0 · wait TooLarge · prove 7 by 0 · wait TooLarge · prove 7 by 0 · wait TooLarge · [TooLarge] \
+         · stream latest · init-distrusting · init-apply · history-reset · init-done 5 · -",
+    );
+    let reset = run(saved(), &script).reflector;
+    assert_eq!((reset.stats().history_resets, reset.position()), (1, Some(&5.into())));
+    // It caught up meanwhile: no reset.
+    let script: Vec<Step> = [START].into_iter().chain([behind; 3].concat()).chain([OK, end_of_state("9")]).collect();
+    assert_eq!(run(saved(), &script).reflector.stats().history_resets, 0);
+}
+
+#[test]
+fn an_exact_state_of_another_history_is_not_asked_for() {
+    let config = Config { semantic: ListSemantic::Exact(5.into()), ..saved() };
+    let script = [START, proof(Proof::Foreign), Timer];
+    assert_eq!(run(config, &script).shown.last().unwrap(), "stream latest");
+}
+
+#[test]
+fn another_endpoint_is_watched_from_the_same_position_after_a_proof() {
+    check_live(&[MOVED, proof(Proof::Same), OK, modified("a", "8")], "prove 7 by 0 · proved · watch 7 · - · apply");
+    check_live(
+        &[fails(Class::Connection), MOVED, proof(Proof::Same), OK],
+        "wait Connection · prove 7 by 0 · proved · watch 7 · -",
+    );
+    // Whatever was to follow, also a list: what can be resumed is resumed.
+    check_live(
+        &[fails(Class::Expired), MOVED, proof(Proof::Same), OK],
+        "wait Expired · prove 7 by 0 · proved · watch 7 · -",
+    );
+    check_live(
+        &[fails(Class::Expired), Timer, OK, added("a", "3"), MOVED, proof(Proof::Same)],
+        "wait Expired · [Expired] · stream >=7 · init · init-apply · abandon · prove 7 by 0 · proved · watch 7",
+    );
+}
+
+/// Answers the complaint that two API servers behind one name mix two clusters.
+#[test]
+fn an_endpoint_that_is_foreign_or_behind_is_refused_and_the_position_kept() {
+    for (told, expected) in [
+        (proof(Proof::Foreign), "foreign · refuse"),
+        (proof(Proof::Reset), "history-reset · refuse"),
+        (fails(Class::TooLarge), "refuse"),
+    ] {
+        check_live(
+            &[MOVED, told, Timer, OK, modified("a", "8")],
+            &format!("prove 7 by 0 · {expected} · wait Unproven · watch 7 · - · apply"),
+        );
+    }
+    let unsure = [proof(Proof::Inconclusive); 3];
+    check_live(
+        &[&[MOVED][..], &unsure, &[Timer]].concat(),
+        "prove 7 by 0 · prove 7 by 1 · prove 7 by 2 · refuse · wait Unproven · watch 7",
+    );
+    check_live(
+        &[MOVED, fails(Class::Forbidden), fails(Class::Forbidden), Timer],
+        "prove 7 by 0 · prove 7 by 0 listed · refuse · wait Unproven · watch 7",
+    );
+}
+
+/// Without an object there is nothing to mix, so the other endpoint is listed; one that is behind is refused all the
+/// same.
+#[test]
+fn an_empty_copy_is_listed_at_the_other_endpoint() {
+    let listed = [MOVED, proof(Proof::Nothing), Timer];
+    let shown = "prove 7 by 0 · wait Unproven · [Unproven] · stream >=7";
+    check_live(
+        &[&listed[..], &[OK, end_of_state("9"), CLOSED]].concat(),
+        &format!("{shown} · init-distrusting · init-done 9 · wait Closed"),
+    );
+    check_live(
+        &[&listed[..], &[fails(Class::TooLarge), Timer]].concat(),
+        &format!("{shown} · refuse · wait Unproven · watch 7"),
+    );
+    check_live(
+        &[&listed[..], &[OK, end_of_state("6"), Timer]].concat(),
+        &format!("{shown} · init-distrusting · close · abandon · refuse · wait Unproven · watch 7"),
+    );
+    let pages = run(paged(), &[&[START, OK, page("7", None)][..], &listed, &[OK, page("6", None), Timer, OK]].concat());
+    assert_eq!(
+        pages.shown[7..].join(" · "),
+        "[Unproven] · list >=7 · init-distrusting · abandon · refuse · wait Unproven · watch 7 · -"
+    );
+}
+
+#[test]
+fn before_the_first_state_another_endpoint_is_simply_asked() {
+    check(
+        &[MOVED, START, OK, added("a", "3"), MOVED, OK],
+        "- · [Start] · stream any · init · init-apply · abandon \
+        · [Interrupted] · stream any · init",
+    );
+    check(
+        &[START, fails(Class::Connection), MOVED],
+        "[Start] · stream any · wait Connection · [Interrupted] · stream any",
+    );
+    let config = Config { spread: Duration::from_secs(60), ..Config::default() };
+    check_with(config, &[START, MOVED, Timer], "spread · - · [Start] · stream any");
+    // What nothing has proved is proved at the other endpoint as at the first, and there is no way back.
+    check_with(
+        saved(),
+        &[START, fails(Class::Connection), MOVED, proof(Proof::Foreign), Timer],
+        "prove 7 by 0 · wait Connection · prove 7 by 0 · foreign · wait Unproven · [Foreign] · stream any",
+    );
+}
+
+#[test]
+fn two_silent_sessions_from_one_position_need_a_proof() {
+    let silent = [OK, Timer, Timer];
+    let quiet = [&LIVE[..], &[Timer, Timer], &silent].concat();
+    let shown = format!("{LIVE_SHOWN} · healthy · watch 7 · - · healthy · prove 7 by 0");
+    check(&quiet, &shown);
+    for (told, expected) in [
+        (proof(Proof::Same), "proved · watch 7"),
+        (proof(Proof::Nothing), "wait Unproven"),
+        (proof(Proof::Reset), "history-reset · wait Unproven"),
+        (proof(Proof::Foreign), "foreign · wait Unproven"),
+        (fails(Class::TooLarge), "wait TooLarge"),
+        (fails(Class::Connection), "wait Connection"),
+    ] {
+        check(&[&quiet[..], &[told]].concat(), &format!("{shown} · {expected}"));
+    }
+    // No right to read objects is no reason to fetch everything again.
+    check(
+        &[&quiet[..], &[fails(Class::Forbidden), fails(Class::Forbidden), OK]].concat(),
+        &format!("{shown} · prove 7 by 0 listed · watch 7 · -"),
+    );
+    // From two positions it is two times one.
+    check(
+        &[&LIVE[..], &[Timer, Timer, OK, modified("a", "8"), Timer, Timer, OK, Timer, Timer]].concat(),
+        &format!("{LIVE_SHOWN} · healthy · watch 7 · - · apply · healthy · watch 8 · - · healthy · prove 8 by 0"),
+    );
+}
+
+/// A server that was restored to an older state accepts a watch from a position it has yet to reach, and is silent.
+#[test]
+fn a_server_restored_to_an_older_state_is_noticed_by_its_silence() {
+    let silent = [OK, Timer, Timer];
+    let behind = [fails(Class::TooLarge), Timer];
+    let script = [
+        &LIVE[..],
+        &[fails(Class::Connection), Timer],
+        &silent,
+        &silent,
+        &behind,
+        &behind,
+        &behind,
+        &[OK, added("a", "3"), end_of_state("4")],
+    ]
+    .concat();
+    let shown = run(Config::default(), &script);
+    assert!(
+        shown
+            .shown
+            .join(" · ")
+            .ends_with("[TooLarge] · stream latest · init-distrusting · init-apply · history-reset · init-done 4"),
+        "{:?}",
+        shown.shown
+    );
+    assert_eq!(shown.reflector.stats().history_resets, 1);
+}
+
+#[test]
+fn after_a_position_went_back_equal_versions_prove_nothing() {
+    let back = [OK, bookmark("5"), Timer];
+    let script = [&LIVE[..], &back, &back, &back, &[OK, end_of_state("9"), CLOSED, Timer]].concat();
+    let shown = run(Config::default(), &script).shown.join(" · ");
+    assert!(
+        shown.ends_with("[NotResumable] · stream >=7 · init-distrusting · init-done 9 · wait Closed · watch 9"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_page_that_fails_is_asked_for_again_three_times() {
+    let begin = [START, OK, item("a", "3"), page("7", Some("t"))];
+    let begin_shown = "[Start] · list any · init · init-apply · page t";
+    for (end, shown) in [
+        (fails(Class::TooMany), "TooMany"),
+        (fails(Class::Server), "Server"),
+        (fails(Class::Connection), "Connection"),
+        (CLOSED, "Closed"),
+    ] {
+        check_with(
+            paged(),
+            &[&begin[..], &[end, Timer, OK, item("b", "4"), page("9", None)]].concat(),
+            &format!("{begin_shown} · wait {shown} · page t · - · init-apply · init-done 7 · watch 7"),
+        );
+        let again = format!("wait {shown} · page t · ").repeat(3);
+        check_with(
+            paged(),
+            &[&begin[..], &[end, Timer].repeat(3), &[end, Timer]].concat(),
+            &format!("{begin_shown} · {again}abandon · wait {shown} · [Interrupted] · list any"),
+        );
+    }
+    check_with(
+        paged(),
+        &[&begin[..], &[Timer, Timer, fails(Class::Expired)]].concat(),
+        &format!("{begin_shown} · close · wait Unanswered · page t · abandon · [PageExpired] · list-all any"),
+    );
+    check_with(
+        paged(),
+        &[&begin[..], &[fails(Class::Server), MOVED]].concat(),
+        &format!("{begin_shown} · wait Server · abandon · [Interrupted] · list any"),
+    );
+    check_with(
+        paged(),
+        &[START, fails(Class::Server), Timer],
+        "[Start] · list any · wait Server · [Interrupted] · list any",
+    );
+}
