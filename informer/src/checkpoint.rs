@@ -22,7 +22,7 @@ use std::{fs::File, io, path::Path, time::SystemTime};
 use informer_core::{ResourceVersion, store::Store};
 
 pub(crate) use self::{
-    identity::{Identity, digest},
+    identity::{Identity, KeptAs, digest},
     writer::Writer,
 };
 use self::{place::Place, replay::Replay};

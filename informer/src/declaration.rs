@@ -11,7 +11,9 @@ use informer_core::{
 };
 use kube::core::{ApiResource, ClusterResourceScope};
 
-use crate::{cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError};
+use crate::{
+    checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError,
+};
 
 /// Everything a driver needs, some of it perhaps wrong.
 pub(crate) struct Declaration {
@@ -19,6 +21,7 @@ pub(crate) struct Declaration {
     pub(crate) of: Type,
     pub(crate) config: Config,
     pub(crate) metadata_only: bool,
+    pub(crate) kept_as: KeptAs,
     pub(crate) delays: Option<Box<dyn Delays>>,
     namespace: Option<String>,
     labels: label::Selector,
@@ -81,6 +84,7 @@ impl Declaration {
             of,
             config,
             metadata_only: false,
+            kept_as: KeptAs::default(),
             delays: None,
             namespace: None,
             labels: label::Selector::default(),
@@ -141,8 +145,8 @@ impl Declaration {
             fields: self.fields.to_string(),
         };
         let type_meta = TypeMeta { api_version: self.of.api_version, kind: self.of.kind };
-        let Self { cluster, config, metadata_only, delays, .. } = self;
-        Ok(Setup { cluster, resource, type_meta, metadata_only, delays, config })
+        let Self { cluster, config, metadata_only, kept_as, delays, .. } = self;
+        Ok(Setup { cluster, resource, type_meta, metadata_only, kept_as, delays, config })
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Setup {
     pub(crate) type_meta: TypeMeta,
     // Whether the server is asked for metadata alone. One that cannot sends whole objects.
     pub(crate) metadata_only: bool,
+    // What a checkpoint of another program, or of another version of it, may not stand in for.
+    pub(crate) kept_as: checkpoint::KeptAs,
     // In place of the reflector's own.
     pub(crate) delays: Option<Box<dyn Delays>>,
     pub(crate) config: Config,
@@ -80,7 +82,8 @@ impl Setup {
     /// Whose state a checkpoint of this informer is.
     fn identity(&self) -> checkpoint::Identity {
         let cluster = self.cluster.identity();
-        checkpoint::Identity::new(&cluster.server, &cluster.authority, &self.resource, &self.config.drop_paths)
+        let resource = &self.resource;
+        checkpoint::Identity::new(&cluster.server, &cluster.authority, resource, &self.config.drop_paths, self.kept_as)
     }
 
     fn request(&self, read: &Read) -> Request {
@@ -134,7 +137,7 @@ pub(crate) fn start(
     sink: StoreSink,
     progress: Outlet,
     stop: oneshot::Receiver<()>,
-    running: Arc<Running>,
+    running: Running,
 ) {
     match setup.config.checkpoint.clone() {
         None => {
@@ -155,7 +158,7 @@ async fn run_saved(
     sink: StoreSink,
     progress: Outlet,
     mut stop: oneshot::Receiver<()>,
-    running: Arc<Running>,
+    running: Running,
 ) {
     let loaded = tokio::select! { biased;
         _ = &mut stop => return,
@@ -168,7 +171,7 @@ async fn run_saved(
 
 impl Driver<StoreSink> {
     /// Runs until the last handle is dropped.
-    async fn run(mut self, mut stop: oneshot::Receiver<()>, mut saving: Option<Saving>, running: Arc<Running>) {
+    async fn run(mut self, mut stop: oneshot::Receiver<()>, mut saving: Option<Saving>, running: Running) {
         loop {
             tokio::select! { biased;
                 _ = &mut stop => break,

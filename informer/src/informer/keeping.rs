@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: whatever is declared, key, uid, resourceVersion and labels of an object can be read at no cost.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{any::type_name, borrow::Cow, sync::Arc, time::Duration};
 
 use informer_core::{
     store::{IndexFn, Json, Keeping, Represent, Transformed},
@@ -13,6 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::InformerBuilder;
 use crate::{
+    checkpoint::KeptAs,
     decode::{Decoded, Typed},
     index::Index,
     object::Object,
@@ -56,6 +57,7 @@ impl<K> InformerBuilder<K> {
         K: DeserializeOwned + Serialize + Send + Sync + 'static,
     {
         self.keep.keeping.represent = self.keep.represent(representation);
+        self.declared.kept_as.decoded_to = matches!(representation, Representation::Typed).then(type_name::<K>);
         self
     }
 
@@ -73,6 +75,7 @@ impl<K> InformerBuilder<K> {
         K: DeserializeOwned + Serialize + Send + Sync + 'static,
     {
         let decoded = Arc::clone(&self.keep.decoded);
+        self.declared.kept_as.transforms += 1;
         self.keep.keeping.transforms.push(Box::new(move |json| {
             let Ok(mut value) = serde_json::from_slice::<K>(json) else {
                 decoded.count_undecodable();
@@ -91,7 +94,7 @@ impl<K> InformerBuilder<K> {
     ///
     /// Transforms declared before still see a `K`. Indexes declared before are forgotten: their handles are for
     /// snapshots of `K`.
-    pub fn project<T>(self) -> InformerBuilder<T>
+    pub fn project<T>(mut self) -> InformerBuilder<T>
     where
         T: DeserializeOwned + Serialize + Send + Sync + 'static,
     {
@@ -99,6 +102,7 @@ impl<K> InformerBuilder<K> {
         keep.keeping.transforms = self.keep.keeping.transforms;
         keep.keeping.linger = self.keep.keeping.linger;
         keep.keeping.represent = keep.represent(Representation::Typed);
+        self.declared.kept_as.decoded_to = Some(type_name::<T>());
         InformerBuilder { declared: self.declared, keep }
     }
 
@@ -113,6 +117,7 @@ impl<K> InformerBuilder<K> {
             Some(Transformed { json, value: None })
         }));
         self.declared.metadata_only = true;
+        self.declared.kept_as = KeptAs { is_metadata: true, ..KeptAs::default() };
         InformerBuilder { declared: self.declared, keep }
     }
     /// Finds objects by one value that `value` tells of each: `|pod| pod.field("spec.nodeName")`. The functions of
