@@ -44,6 +44,10 @@ pub(crate) enum Kind {
     Informer,
     /// The informer in pages.
     InformerPages,
+    /// The informer that keeps decoded objects.
+    InformerTyped,
+    /// The informer that keeps compressed objects.
+    InformerPacked,
 }
 
 impl Kind {
@@ -54,6 +58,8 @@ impl Kind {
             Self::KubeStreamTrimmed => "kube reflector, watch-list, managedFields cleared",
             Self::Informer => "informer, watch-list (default)",
             Self::InformerPages => "informer, pages",
+            Self::InformerTyped => "informer, Typed",
+            Self::InformerPacked => "informer, Packed",
         }
     }
 }
@@ -197,6 +203,8 @@ fn start(kind: Kind, client: kube::Client) -> Result<Copy, Failure> {
         Kind::KubeStreamTrimmed => Ok(kube_reflector(client, stream, true)),
         Kind::Informer => informer(client, InitialList::Stream, Representation::Json),
         Kind::InformerPages => informer(client, InitialList::Paged, Representation::Json),
+        Kind::InformerTyped => informer(client, InitialList::Stream, Representation::Typed),
+        Kind::InformerPacked => informer(client, InitialList::Stream, Representation::Packed),
     }
 }
 

@@ -1,10 +1,10 @@
 //! CPU to make a stored object of the bytes of a watch event, without sockets: framing, decoding, storing.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use cache_server::populate::{Spec, generate};
 use informer_core::{
-    Meta,
+    Meta, Time,
     store::{Event, Store},
     wire::framer::{Frame, Framer, FramerConfig, Shape},
 };
@@ -88,9 +88,9 @@ fn informer(stream: &[u8]) -> Result<usize, Failure> {
     for mut chunk in stream.chunks(CHUNK_BYTES) {
         while let Some(frame) = framer.next(&mut chunk)? {
             if let Frame::Event { object, .. } = frame {
-                store.handle(Event::Apply(object, &Meta::read(object)?))?;
+                store.handle(Time::ZERO, Event::Apply(object, &Meta::read(object)?))?;
             }
         }
     }
-    Ok(Arc::new(store.snapshot()).objects.len())
+    Ok(store.snapshot().objects.len())
 }
