@@ -6,91 +6,41 @@ mod core;
 mod link;
 mod proving;
 mod saving;
+mod setup;
 mod sink;
+mod task;
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use informer_core::{
-    Read, Request, Resource, ResourceVersion, Time,
+    Read, Request, ResourceVersion, Time,
     endpoints::{self, Endpoints},
     reflector::{self, Class, Input, Proof, ProofBy},
-    wire::framer::{Framer, FramerConfig, Shape, TypeMeta},
+    wire::framer::{Framer, FramerConfig, Shape},
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
+    sync::OwnedSemaphorePermit,
     time::{Instant, sleep_until},
 };
 use tracing::{Instrument as _, Span};
 
-pub(crate) use self::sink::{Evidence, Order as SinkOrder, Sink, StoreSink};
 use self::{
     core::{Core, Order},
     link::{Happened, Link},
     proving::Question,
-    saving::Saving,
+};
+pub(crate) use self::{
+    setup::Setup,
+    sink::{Evidence, Order as SinkOrder, Sink, StoreSink},
+    task::start,
 };
 use crate::{
-    checkpoint,
-    cluster::{Cluster, Running},
-    config::Config,
-    delays::Delays,
     error::{Error, Kind},
     progress::{Outlet, Stage},
     stats::Strategy,
     transport::{Answer, Form, Transport},
 };
-
-/// What a driver is made of. Nothing here changes while it runs.
-pub(crate) struct Setup {
-    pub(crate) cluster: Cluster,
-    pub(crate) resource: Resource,
-    pub(crate) type_meta: TypeMeta,
-    // Whether the server is asked for metadata alone. One that cannot sends whole objects.
-    pub(crate) metadata_only: bool,
-    // What a checkpoint of another program, or of another version of it, may not stand in for.
-    pub(crate) kept_as: checkpoint::KeptAs,
-    // In place of the reflector's own.
-    pub(crate) delays: Option<Box<dyn Delays>>,
-    pub(crate) config: Config,
-}
-
-impl Setup {
-    /// The resource type without namespace and selectors: what a verdict is about.
-    fn type_path(&self) -> String {
-        format!("{}/{}", self.resource.group_version_path, self.resource.plural)
-    }
-
-    fn reflector(&self, resume: Option<ResourceVersion>, endpoint: usize) -> reflector::Config {
-        let config = &self.config;
-        reflector::Config {
-            semantic: config.list_semantic.clone(),
-            initial: config.initial_list,
-            verdict: self.cluster.verdicts().of(endpoint, self.type_path()),
-            resume,
-            spread: config.spread,
-            page_size: config.page_size,
-            healthy_after: config.healthy_after,
-            idle_timeout: config.idle_timeout,
-            initial_events_stall: config.initial_events_stall,
-            watch_timeout_seconds: config.watch_timeout_seconds.clone(),
-            seed: fastrand::u64(..),
-            ..reflector::Config::default()
-        }
-    }
-
-    /// Whose state a checkpoint of this informer is.
-    fn identity(&self) -> checkpoint::Identity {
-        let cluster = self.cluster.identity();
-        let resource = &self.resource;
-        checkpoint::Identity::new(&cluster.server, &cluster.authority, resource, &self.config.drop_paths, self.kept_as)
-    }
-
-    fn request(&self, read: &Read) -> Request {
-        let request = Request::new(&self.resource, read);
-        if self.config.bookmarks { request } else { request.without_bookmarks(read) }
-    }
-}
 
 pub(crate) struct Driver<S> {
     setup: Setup,
@@ -128,70 +78,6 @@ impl Clock {
 
     fn skip(&mut self, since: Instant) {
         self.zero += since.elapsed();
-    }
-}
-
-/// Starts the task of an informer. It runs until `stop` is dropped.
-pub(crate) fn start(
-    setup: Setup,
-    sink: StoreSink,
-    progress: Outlet,
-    stop: oneshot::Receiver<()>,
-    running: Running,
-) {
-    match setup.config.checkpoint.clone() {
-        None => {
-            // Its first request can be told at once.
-            let driver = Driver::new(setup, sink, progress, None);
-            tokio::spawn(driver.run(stop, None, running));
-        }
-        Some(directory) => {
-            progress.send_modify(|progress| progress.stage = Stage::Proving);
-            tokio::spawn(run_saved(setup, directory, sink, progress, stop, running));
-        }
-    }
-}
-
-async fn run_saved(
-    setup: Setup,
-    directory: PathBuf,
-    sink: StoreSink,
-    progress: Outlet,
-    mut stop: oneshot::Receiver<()>,
-    running: Running,
-) {
-    let loaded = tokio::select! { biased;
-        _ = &mut stop => return,
-        loaded = saving::load(directory, setup.identity(), sink, &progress, &running.resource) => loaded,
-    };
-    let saving = Saving::new(loaded.writer, &running);
-    let driver = Driver::new(setup, loaded.sink, progress, loaded.position);
-    driver.run(stop, Some(saving), running).await;
-}
-
-impl Driver<StoreSink> {
-    /// Runs until the last handle is dropped.
-    async fn run(mut self, mut stop: oneshot::Receiver<()>, mut saving: Option<Saving>, running: Running) {
-        loop {
-            tokio::select! { biased;
-                _ = &mut stop => break,
-                has_failed = saved(&mut saving) => if has_failed { self.core.not_saved() },
-                () = self.turn() => {}
-            }
-            // A body that always has more must not keep the worker from others, nor from the stop above.
-            tokio::task::coop::consume_budget().await;
-        }
-        drop((self, running));
-        if let Some(saving) = saving {
-            saving.finish().await;
-        }
-    }
-}
-
-async fn saved(saving: &mut Option<Saving>) -> bool {
-    match saving {
-        Some(saving) => saving.turn().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,0 +1,56 @@
+//! What a driver is made of, as its parts need it.
+
+use informer_core::{Read, Request, Resource, ResourceVersion, reflector, wire::framer::TypeMeta};
+
+use crate::{checkpoint, cluster::Cluster, config::Config, delays::Delays};
+
+/// What a driver is made of. Nothing here changes while it runs.
+pub(crate) struct Setup {
+    pub(crate) cluster: Cluster,
+    pub(crate) resource: Resource,
+    pub(crate) type_meta: TypeMeta,
+    // Whether the server is asked for metadata alone. One that cannot sends whole objects.
+    pub(crate) metadata_only: bool,
+    // What a checkpoint of another program, or of another version of it, may not stand in for.
+    pub(crate) kept_as: checkpoint::KeptAs,
+    // In place of the reflector's own.
+    pub(crate) delays: Option<Box<dyn Delays>>,
+    pub(crate) config: Config,
+}
+
+impl Setup {
+    /// The resource type without namespace and selectors: what a verdict is about.
+    pub(super) fn type_path(&self) -> String {
+        format!("{}/{}", self.resource.group_version_path, self.resource.plural)
+    }
+
+    pub(super) fn reflector(&self, resume: Option<ResourceVersion>, endpoint: usize) -> reflector::Config {
+        let config = &self.config;
+        reflector::Config {
+            semantic: config.list_semantic.clone(),
+            initial: config.initial_list,
+            verdict: self.cluster.verdicts().of(endpoint, self.type_path()),
+            resume,
+            spread: config.spread,
+            page_size: config.page_size,
+            healthy_after: config.healthy_after,
+            idle_timeout: config.idle_timeout,
+            initial_events_stall: config.initial_events_stall,
+            watch_timeout_seconds: config.watch_timeout_seconds.clone(),
+            seed: fastrand::u64(..),
+            ..reflector::Config::default()
+        }
+    }
+
+    /// Whose state a checkpoint of this informer is.
+    pub(super) fn identity(&self) -> checkpoint::Identity {
+        let cluster = self.cluster.identity();
+        let resource = &self.resource;
+        checkpoint::Identity::new(&cluster.server, &cluster.authority, resource, &self.config.drop_paths, self.kept_as)
+    }
+
+    pub(super) fn request(&self, read: &Read) -> Request {
+        let request = Request::new(&self.resource, read);
+        if self.config.bookmarks { request } else { request.without_bookmarks(read) }
+    }
+}

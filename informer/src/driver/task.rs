@@ -1,0 +1,72 @@
+//! The task of an informer, from its checkpoint to the last handle.
+
+use std::path::PathBuf;
+
+use tokio::sync::oneshot;
+
+use super::{
+    Driver, Setup, StoreSink,
+    saving::{self, Saving},
+};
+use crate::{
+    cluster::Running,
+    progress::{Outlet, Stage},
+};
+
+/// Starts the task of an informer. It runs until `stop` is dropped.
+pub(crate) fn start(setup: Setup, sink: StoreSink, progress: Outlet, stop: oneshot::Receiver<()>, running: Running) {
+    match setup.config.checkpoint.clone() {
+        None => {
+            // Its first request can be told at once.
+            let driver = Driver::new(setup, sink, progress, None);
+            tokio::spawn(driver.run(stop, None, running));
+        }
+        Some(directory) => {
+            progress.send_modify(|progress| progress.stage = Stage::Proving);
+            tokio::spawn(run_saved(setup, directory, sink, progress, stop, running));
+        }
+    }
+}
+
+async fn run_saved(
+    setup: Setup,
+    directory: PathBuf,
+    sink: StoreSink,
+    progress: Outlet,
+    mut stop: oneshot::Receiver<()>,
+    running: Running,
+) {
+    let loaded = tokio::select! { biased;
+        _ = &mut stop => return,
+        loaded = saving::load(directory, setup.identity(), sink, &progress, &running.resource) => loaded,
+    };
+    let saving = Saving::new(loaded.writer, &running);
+    let driver = Driver::new(setup, loaded.sink, progress, loaded.position);
+    driver.run(stop, Some(saving), running).await;
+}
+
+impl Driver<StoreSink> {
+    /// Runs until the last handle is dropped.
+    async fn run(mut self, mut stop: oneshot::Receiver<()>, mut saving: Option<Saving>, running: Running) {
+        loop {
+            tokio::select! { biased;
+                _ = &mut stop => break,
+                has_failed = saved(&mut saving) => if has_failed { self.core.not_saved() },
+                () = self.turn() => {}
+            }
+            // A body that always has more must not keep the worker from others, nor from the stop above.
+            tokio::task::coop::consume_budget().await;
+        }
+        drop((self, running));
+        if let Some(saving) = saving {
+            saving.finish().await;
+        }
+    }
+}
+
+async fn saved(saving: &mut Option<Saving>) -> bool {
+    match saving {
+        Some(saving) => saving.turn().await,
+        None => std::future::pending().await,
+    }
+}

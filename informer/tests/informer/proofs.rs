@@ -1,0 +1,167 @@
+//! Servers that come back as something else: another cluster, or an older state. Recognised, and never mixed in.
+
+use std::time::Duration;
+
+use informer::{
+    Cluster, Event, Informer, InformerBuilder, NotReady, Ready, RelistCause, Subscription,
+    testing::{Asked, FakeApiServer},
+};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::fixture::{SOON, contents, told};
+
+fn pod(name: &str, node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"},
+        "spec": {"nodeName": node, "containers": []}})
+}
+
+/// Two pods at 42 and 43.
+fn server() -> FakeApiServer {
+    FakeApiServer::new().at(41).put(pod("x", "n")).put(pod("y", "n"))
+}
+
+fn declared(server: &FakeApiServer, directory: &TempDir) -> InformerBuilder<Pod> {
+    Cluster::builder(server.client()).identity("one").build().informer::<Pod>().checkpoint(directory.path())
+}
+
+async fn start(server: &FakeApiServer, directory: &TempDir) -> Informer<Pod> {
+    let pods = declared(server, directory).start().unwrap();
+    assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Watching);
+    pods
+}
+
+/// Ends an informer, and waits until its last state is on disk and its lock is free.
+async fn stop(pods: Informer<Pod>) {
+    let mut events = pods.subscribe();
+    drop(pods);
+    while events.next().await.is_some() {}
+}
+
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn next(subscription: &mut Subscription<Pod>) -> Event<Pod> {
+    tokio::time::timeout(SOON, subscription.next()).await.expect("an event soon").expect("not the end")
+}
+
+/// Everything up to the first `Synced`.
+async fn until_synced(subscription: &mut Subscription<Pod>) -> Vec<String> {
+    let mut all = Vec::new();
+    loop {
+        let event = next(subscription).await;
+        let is_last = matches!(event, Event::Synced(_));
+        all.push(told(&event));
+        if is_last {
+            return all;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restart_resumes_after_one_proof_and_lists_nothing() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(start(&server, &directory).await).await;
+    server.put(pod("x", "m"));
+    let asked = server.requests().len();
+    let pods = start(&server, &directory).await;
+    eventually("the change", || contents(&pods) == "a/x@44 a/y@43").await;
+    let requests: Vec<String> = server.requests().into_iter().skip(asked).map(|seen| seen.request).collect();
+    assert_eq!(requests[0], "GET /api/v1/namespaces/a/pods/y?resourceVersion=43");
+    assert!(requests[1].starts_with("GET /api/v1/pods?watch=true&resourceVersion=43&"), "{requests:?}");
+    assert_eq!((requests.len(), server.initial_reads()), (2, 1));
+    let stats = pods.stats();
+    assert_eq!((stats.reflector.proofs, stats.checkpoint_failures), (1, 0));
+}
+
+#[tokio::test]
+async fn nothing_of_a_saved_state_is_shown_before_it_is_proven_and_ready_says_why() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(start(&server, &directory).await).await;
+    server.refuse_connections();
+    let pods = declared(&server, &directory).start().unwrap();
+    let NotReady { cause, .. } = pods.ready(Duration::from_millis(500)).await.unwrap_err();
+    assert!(matches!(cause, informer::Cause::Failed(_)), "{cause}");
+    assert_eq!((contents(&pods).as_str(), pods.resource_version(), pods.age()), ("", None, None));
+    server.recover();
+    pods.ready(SOON).await.unwrap();
+    assert_eq!(contents(&pods), "a/x@42 a/y@43");
+    assert_eq!(server.initial_reads(), 1);
+}
+
+/// Method: the saved state is older than this process by its own account; the server only accepts.
+#[tokio::test]
+async fn the_age_of_a_restored_state_counts_from_when_it_was_confirmed() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(start(&server, &directory).await).await;
+    sleep(Duration::from_millis(1200)).await;
+    let pods = start(&server, &directory).await;
+    assert!(pods.age().unwrap() >= Duration::from_millis(1200), "{:?}", pods.age());
+    server.put(pod("x", "m"));
+    eventually("the change", || contents(&pods) == "a/x@44 a/y@43").await;
+    assert!(pods.age().unwrap() < Duration::from_millis(1000), "{:?}", pods.age());
+}
+
+#[tokio::test]
+async fn another_cluster_with_the_same_versions_is_recognised_and_not_mixed_in() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(start(&server, &directory).await).await;
+    server.replace_history().delete(pod("x", "n"));
+    let pods = declared(&server, &directory).start().unwrap();
+    let mut events = pods.subscribe();
+    pods.ready(SOON).await.unwrap();
+    assert_eq!(contents(&pods), "a/y@43");
+    assert_eq!(until_synced(&mut events).await, ["+a/y@43", "=44"], "what was saved was never here");
+    let stats = pods.stats().reflector;
+    assert_eq!((stats.foreign, stats.relists(RelistCause::Foreign)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_server_restored_to_an_older_state_is_recognised() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    let before = server.resource_version();
+    server.put(pod("x", "m"));
+    stop(start(&server, &directory).await).await;
+    // What 44 was once is something else now.
+    server.restore(before).put(pod("y", "other"));
+    let pods = start(&server, &directory).await;
+    eventually("the server's state", || contents(&pods) == "a/x@42 a/y@44").await;
+    assert_eq!(pods.stats().reflector.history_resets, 1);
+}
+
+/// Deletions that nobody was there to see arrive all the same.
+#[tokio::test]
+async fn too_old_a_checkpoint_still_tells_what_was_deleted_meanwhile() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(start(&server, &directory).await).await;
+    server.delete(pod("x", "n")).put(pod("z", "n")).expire_at(44);
+    let pods = declared(&server, &directory).start().unwrap();
+    let mut events = pods.subscribe();
+    let mut all = Vec::new();
+    while !all.contains(&"+a/z@45".to_owned()) {
+        all.push(told(&next(&mut events).await));
+    }
+    all.retain(|event| !event.starts_with('='));
+    assert_eq!(all, ["+a/x@42", "+a/y@43", "-a/x@42?", "+a/z@45"]);
+    assert_eq!(pods.stats().reflector.relists(RelistCause::Expired), 1);
+}
+
+/// A process that stays while its server is exchanged.
+#[tokio::test(start_paused = true)]
+async fn a_server_exchanged_under_a_quiet_informer_is_recognised_within_minutes() {
+    let server = server().bookmarks_every(Duration::MAX);
+    let pods = Cluster::new(server.client()).informer::<Pod>().start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    server.replace_history();
+    sleep(Duration::from_secs(10 * 60)).await;
+    assert_eq!(pods.stats().reflector.foreign, 1);
+    assert!(server.count(Asked::Get) >= 1);
+    assert_eq!(pods.ready(Duration::ZERO).await.unwrap(), Ready::Watching);
+}
