@@ -6,7 +6,10 @@ mod fixture;
 mod serving;
 
 mod answers;
+mod checkpoint;
 mod endpoints;
+mod liveness;
+mod proofs;
 mod fake;
 mod raw;
 mod reading;
