@@ -84,6 +84,11 @@ impl Stage {
     }
 
     #[cfg(test)]
+    pub(super) fn staged_bytes(&self) -> usize {
+        self.staged.iter().map(|entry| entry.kept_bytes() + size_of::<Entry>()).sum()
+    }
+
+    #[cfg(test)]
     pub(super) fn staged_len(&self) -> usize {
         self.staged.len()
     }

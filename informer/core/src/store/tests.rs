@@ -2,6 +2,9 @@
 
 use super::*;
 
+mod keeping;
+mod model;
+
 /// An object of a script: key, uid, version.
 type Object = (&'static str, &'static str, u64);
 
