@@ -1,0 +1,140 @@
+//! The whole agent without a cluster: log files of its own, an API server of its own, and a check of what comes out.
+//!
+//! Goal: every line comes out exactly once, in order, with its pod. Method: a script plays the container runtime, the
+//! kubelet and a user, writes down what each container said, and compares.
+
+mod stage;
+
+use std::{io::Write, time::Duration};
+
+use self::stage::Stage;
+use crate::{Failure, collect::Counts};
+
+/// Lines of the job: more than one turn of the collector takes.
+const JOB_LINES: usize = 20_000;
+
+/// Plays the script. Records go to `out` as they do in earnest.
+///
+/// # Errors
+/// The first thing that is not as it must be.
+pub(crate) async fn run(out: impl Write + Send + 'static) -> Result<Counts, Failure> {
+    let mut stage = Stage::new(out).await?;
+    lines_and_parts(&mut stage).await?;
+    rotation(&mut stage)?;
+    truncation(&mut stage)?;
+    deleted_pod(&mut stage).await?;
+    restart(&mut stage).await?;
+    unknown_pod(&mut stage).await?;
+    live(&mut stage).await?;
+    stage.check()
+}
+
+/// Full lines, lines in parts with the other stream between them, a line that is too long, and one that is no CRI.
+async fn lines_and_parts(stage: &mut Stage) -> Result<(), Failure> {
+    stage.pod("prod", "web-0").await?;
+    let (app, sidecar) = (stage.container("web-0", "app"), stage.container("web-0", "sidecar"));
+    for number in 0..100 {
+        stage.says(&app, "stdout", &format!("request {number} ünïcödé"))?;
+        stage.says(&sidecar, "stderr", &format!("warning {number}"))?;
+    }
+    stage.writes(&app, "stdout P begun on stdout, ")?;
+    stage.says(&app, "stderr", "in between")?;
+    stage.writes(&app, "stdout P continued, ")?;
+    stage.writes(&app, "stdout F done")?;
+    stage.expects(&app, "stdout", "begun on stdout, continued, done");
+    let long = "x".repeat(3 * stage::LINE_BYTES_MAX);
+    stage.writes(&app, &format!("stdout F {long}"))?;
+    stage.expects(&app, "stdout", &long[..stage::LINE_BYTES_MAX]);
+    stage.writes_raw(&app, "this line has no time\n")?;
+    stage.expects(&app, "", "this line has no time");
+    stage.turns()
+}
+
+/// The kubelet renames a file, the runtime writes on into it, then opens a new one. An older copy is compressed.
+fn rotation(stage: &mut Stage) -> Result<(), Failure> {
+    let app = stage.container("web-0", "app");
+    stage.copies(&app, "0.log.20261120-100000.gz")?;
+    stage.says(&app, "stdout", "the last line before the rename")?;
+    stage.writes(&app, "stdout P one line, ")?;
+    stage.renames(&app, "0.log.20261120-160000")?;
+    stage.turns()?;
+    stage.says(&app, "stderr", "into the renamed file")?;
+    stage.reopens(&app)?;
+    stage.writes(&app, "stdout F two files")?;
+    stage.expects(&app, "stdout", "one line, two files");
+    stage.turns()
+}
+
+/// A tool that cuts files in place.
+fn truncation(stage: &mut Stage) -> Result<(), Failure> {
+    let sidecar = stage.container("web-0", "sidecar");
+    stage.truncates(&sidecar)?;
+    for number in 0..200 {
+        stage.says(&sidecar, "stdout", &format!("after the cut {number}"))?;
+    }
+    stage.turns()
+}
+
+/// A pod and its files go while most of its lines are unread.
+async fn deleted_pod(stage: &mut Stage) -> Result<(), Failure> {
+    stage.pod("batch", "job-0").await?;
+    let main = stage.container("job-0", "main");
+    for number in 0..JOB_LINES {
+        stage.says(&main, "stdout", &format!("step {number} of a job that ends with a burst of lines"))?;
+    }
+    if !stage.turn()? {
+        return Err("one turn took all lines of the job, so nothing was left unread".into());
+    }
+    stage.deletes(&main).await?;
+    stage.turns()
+}
+
+/// The agent stops in the middle of a line, and goes on from its positions file.
+async fn restart(stage: &mut Stage) -> Result<(), Failure> {
+    let app = stage.container("web-0", "app");
+    stage.writes(&app, "stdout P half a line, ")?;
+    stage.says(&app, "stderr", "written before the restart")?;
+    stage.turns()?;
+    stage.stop()?;
+    stage.writes(&app, "stdout F the other half")?;
+    stage.expects(&app, "stdout", "half a line, the other half");
+    stage.says(&app, "stdout", "written during the restart")?;
+    stage.start().await?;
+    stage.turns()
+}
+
+/// A pod that the API server does not know: its lines wait, then come out without labels.
+async fn unknown_pod(stage: &mut Stage) -> Result<(), Failure> {
+    stage.stranger("lost", "stray-0");
+    let main = stage.container("stray-0", "main");
+    stage.says(&main, "stdout", "does anybody know me?")?;
+    let before = stage.records();
+    stage.turns()?;
+    if stage.records() != before {
+        return Err("a line did not wait for its pod".into());
+    }
+    tokio::time::sleep(stage::METADATA_WAIT).await;
+    stage.turns()
+}
+
+/// The loop that runs in earnest, on its own thread, with lines coming in meanwhile.
+async fn live(stage: &mut Stage) -> Result<(), Failure> {
+    let running = stage.runs()?;
+    let app = stage.container("web-0", "app");
+    for number in 0..50 {
+        stage.says(&app, "stdout", &format!("live {number}"))?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stage.all_came_out().await?;
+    stage.ends(running).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_line_comes_out_exactly_once_with_its_pod() {
+        run(std::io::sink()).await.unwrap();
+    }
+}

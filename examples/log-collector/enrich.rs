@@ -1,0 +1,185 @@
+//! What is known of a pod, and the record that a line becomes with it.
+//!
+//! The informer asks for the pods of one node, and keeps of each what enriching needs: a node's agent costs the API
+//! server one watch of some hundred objects, and itself a few hundred kilobytes.
+
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+
+use informer::{Cluster, ConfigError, Informer, Object, Snapshot};
+use k8s_openapi::api::core::v1::Pod;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::{cri::Line, names::PodRef};
+
+/// Where the kubelet writes, into the pod that stands for one it runs from a file, the uid it uses itself.
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+
+/// The pods of one node.
+pub(crate) struct Pods {
+    informer: Informer<Pod>,
+    now: Snapshot<Pod>,
+}
+
+/// One pod at one version, as far as records need it.
+#[derive(Debug)]
+pub(crate) struct Metadata {
+    resource_version: String,
+    uid: String,
+    /// As JSON, made once for all lines.
+    labels: Box<RawValue>,
+}
+
+impl Pods {
+    /// Starts watching. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The node's name cannot stand in a selector.
+    pub(crate) fn of_node(cluster: &Cluster, node: &str) -> Result<Self, ConfigError> {
+        let pods = cluster.informer::<Pod>().fields(&format!("spec.nodeName={node}"));
+        // A line's record needs metadata alone; the rest is dropped while it is received.
+        let informer = pods.drop_path("spec").drop_path("status").start()?;
+        let now = informer.store().snapshot();
+        Ok(Self { informer, now })
+    }
+
+    /// The informer, to ask how it is.
+    pub(crate) const fn informer(&self) -> &Informer<Pod> {
+        &self.informer
+    }
+
+    /// Looks at the pods as they are now. The state stays this one until the next call.
+    pub(crate) fn look(&mut self) {
+        self.now = self.informer.store().snapshot();
+    }
+
+    /// The metadata of a pod by the name of its log directory; `known` itself where that is still right.
+    pub(crate) fn find(&self, pod: &PodRef, known: Option<&Arc<Metadata>>) -> Option<Arc<Metadata>> {
+        let object = self.now.get(&pod.key()).filter(|object| is_of(object, pod));
+        match (object, known) {
+            (Some(object), Some(known)) if known.resource_version == object.resource_version() => {
+                Some(Arc::clone(known))
+            }
+            (Some(object), _) => Some(Arc::new(Metadata::of(&object))),
+            // Deleted: what was known of it last holds until its files are read to their ends.
+            (None, known) => known.cloned(),
+        }
+    }
+}
+
+/// Whether this object is the pod that logs there, and not another of the same name.
+fn is_of(object: &Object<Pod>, pod: &PodRef) -> bool {
+    let mirrors = || {
+        let annotations = object.decode().ok()?.metadata.annotations.clone()?;
+        annotations.get(MIRROR_ANNOTATION).map(|uid| *uid == pod.uid)
+    };
+    object.uid() == pod.uid || mirrors().unwrap_or(false)
+}
+
+impl Metadata {
+    fn of(pod: &Object<Pod>) -> Self {
+        let labels: BTreeMap<_, _> = pod.labels().into_iter().collect();
+        let labels = to_raw_value(&labels).expect("texts are JSON");
+        Self { resource_version: pod.resource_version().to_owned(), uid: pod.uid().to_owned(), labels }
+    }
+}
+
+/// One line with what is known of it: one line of JSON on stdout.
+#[derive(Debug, Serialize)]
+pub(crate) struct Record<'a> {
+    /// RFC 3339, as the runtime wrote it; of a line in parts, the time of the first.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    time: &'a str,
+    /// `stdout` or `stderr`. Missing, as the time is, when the line is not in CRI's format.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<&'static str>,
+    namespace: &'a str,
+    pod: &'a str,
+    container: &'a str,
+    uid: &'a str,
+    node: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<&'a RawValue>,
+    /// `"missing"`: the pod was not known in time, and its labels are not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'static str>,
+    /// Bytes missing at the end of the text, of a line that was too long.
+    #[serde(skip_serializing_if = "is_zero")]
+    cut: u64,
+    /// The end of the line never came.
+    #[serde(skip_serializing_if = "is_false")]
+    unfinished: bool,
+    /// Bytes that are no UTF-8 are replaced.
+    text: Cow<'a, str>,
+}
+
+impl<'a> Record<'a> {
+    /// Puts together what is known.
+    pub(crate) fn new(
+        node: &'a str,
+        pod: &'a PodRef,
+        container: &'a str,
+        metadata: Option<&'a Metadata>,
+        line: &'a Line<'_>,
+    ) -> Self {
+        Self {
+            time: &line.time,
+            stream: line.stream.name(),
+            namespace: &pod.namespace,
+            pod: &pod.name,
+            container,
+            uid: metadata.map_or(&pod.uid, |metadata| &metadata.uid),
+            node,
+            labels: metadata.map(|metadata| &*metadata.labels),
+            metadata: metadata.is_none().then_some("missing"),
+            cut: line.cut,
+            unfinished: line.is_unfinished,
+            text: String::from_utf8_lossy(&line.text),
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::Stream;
+
+    fn record(metadata: Option<&Metadata>, line: &Line<'_>) -> String {
+        let pod = PodRef { namespace: "prod".into(), name: "web-0".into(), uid: "u-1".into() };
+        serde_json::to_string(&Record::new("node-1", &pod, "app", metadata, line)).unwrap()
+    }
+
+    #[test]
+    fn a_record_has_the_line_and_its_pod() {
+        let labels = RawValue::from_string(r#"{"app":"web"}"#.into()).unwrap();
+        let metadata = Metadata { resource_version: "7".into(), uid: "u-1".into(), labels };
+        let text = Cow::Borrowed(&b"hello"[..]);
+        let line = Line { time: "2026".into(), stream: Stream::Stderr, text, cut: 0, is_unfinished: false };
+        let expected = concat!(
+            r#"{"time":"2026","stream":"stderr","namespace":"prod","pod":"web-0","container":"app","uid":"u-1","#,
+            r#""node":"node-1","labels":{"app":"web"},"text":"hello"}"#
+        );
+        assert_eq!(record(Some(&metadata), &line), expected);
+    }
+
+    #[test]
+    fn a_record_says_what_it_lacks() {
+        let text = Cow::Borrowed(&b"\xff"[..]);
+        let line = Line { time: "".into(), stream: Stream::Unknown, text, cut: 3, is_unfinished: true };
+        let expected = concat!(
+            r#"{"namespace":"prod","pod":"web-0","container":"app","uid":"u-1","node":"node-1","metadata":"missing","#,
+            "\"cut\":3,\"unfinished\":true,\"text\":\"\u{fffd}\"}"
+        );
+        assert_eq!(record(None, &line), expected);
+    }
+}

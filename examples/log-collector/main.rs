@@ -1,0 +1,143 @@
+//! What do the pods of this node say? An agent for a DaemonSet: log lines in, JSON lines with their pods' labels out.
+//!
+//! `cargo run --example log-collector -- --demo` needs no cluster: it makes its own log files and its own API server,
+//! and checks that every line comes out exactly once with its pod. `daemonset.yaml` beside this file runs it on a cluster.
+//!
+//! Read `collect.rs` first: one turn of it is the whole program. `enrich.rs` is where the informer is used.
+
+mod collect;
+mod cri;
+mod demo;
+mod enrich;
+mod names;
+mod positions;
+mod scratch;
+mod tail;
+
+use std::{io, path::PathBuf, process::ExitCode, sync::mpsc, time::Duration};
+
+use clap::Parser;
+use informer::Cluster;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    collect::{Collector, Counts, Settings},
+    enrich::Pods,
+    tail::Limits,
+};
+
+/// Any failure, as one line.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long the program waits for the pods before it says why they are not there. It goes on waiting.
+const READY_WAIT: Duration = Duration::from_secs(30);
+
+/// Writes the log lines of this node's pods to stdout, as JSON with the pods' labels.
+#[derive(Debug, Parser)]
+#[command(name = "log-collector", version, about)]
+struct Arguments {
+    /// The node's name, as pods have it in spec.nodeName.
+    #[arg(long, env = "NODE_NAME", required_unless_present = "demo")]
+    node: Option<String>,
+    /// Where the kubelet keeps the log files.
+    #[arg(long, default_value = "/var/log/pods")]
+    root: PathBuf,
+    /// The uid of the pod this runs in: its own lines are not collected, which would make more of them.
+    #[arg(long, env = "POD_UID")]
+    own_uid: Option<String>,
+    /// Keeps in this file how far each log was read, so that a restart neither repeats nor loses lines.
+    #[arg(long)]
+    positions: Option<PathBuf>,
+    /// A kubeconfig. Default: the environment's, else what a pod gets from its cluster.
+    #[arg(long, conflicts_with = "server")]
+    kubeconfig: Option<PathBuf>,
+    /// The URL of a server that asks for no credentials.
+    #[arg(long)]
+    server: Option<String>,
+    /// Milliseconds between two looks at the files.
+    #[arg(long, default_value_t = 250)]
+    poll_ms: u64,
+    /// Seconds that lines wait for their pod's metadata; then they come out without, and say so.
+    #[arg(long, default_value_t = 10)]
+    metadata_wait_s: u64,
+    /// Bytes of one line; what is longer is cut.
+    #[arg(long, default_value_t = 256 << 10)]
+    line_bytes_max: usize,
+    /// Files open at once.
+    #[arg(long, default_value_t = 512)]
+    files_open_max: usize,
+    /// Runs against files and a server of its own, checks the result, and ends.
+    #[arg(long)]
+    demo: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let outcome = if arguments.demo { demo::run(io::stdout()).await } else { collect(arguments).await };
+    match outcome {
+        Ok(counts) => {
+            eprintln!("log-collector: {counts}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("log-collector: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Collects until the process is told to stop.
+async fn collect(arguments: Arguments) -> Result<Counts, Failure> {
+    let cluster = Cluster::try_from(config(&arguments).await?)?;
+    let settings = arguments.settings();
+    let pods = Pods::of_node(&cluster, &settings.node)?;
+    let informer = pods.informer().clone();
+    tokio::spawn(async move {
+        if let Err(why) = informer.ready(READY_WAIT).await {
+            eprintln!("log-collector: {why}; lines come out without labels");
+        }
+    });
+
+    let collector = Collector::new(settings, pods, io::stdout())?;
+    let (stop, stopped) = mpsc::channel();
+    let mut collecting = tokio::task::spawn_blocking(move || collector.run(&stopped));
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        outcome = &mut collecting => return outcome?,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    drop(stop);
+    collecting.await?
+}
+
+async fn config(arguments: &Arguments) -> Result<kube::Config, Failure> {
+    if let Some(url) = &arguments.server {
+        return Ok(kube::Config::new(url.parse()?));
+    }
+    Ok(match &arguments.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer().await?,
+    })
+}
+
+impl Arguments {
+    fn settings(self) -> Settings {
+        Settings {
+            node: self.node.unwrap_or_default(),
+            root: self.root,
+            own_uid: self.own_uid,
+            positions: self.positions,
+            poll: Duration::from_millis(self.poll_ms),
+            metadata_wait: Duration::from_secs(self.metadata_wait_s),
+            limits: Limits { line_bytes_max: self.line_bytes_max, files_open_max: self.files_open_max },
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The files of one container, read oldest first, and the lines that are in parts.
+
+use std::{fs::Metadata, io, path::Path};
+
+use super::{
+    Lines,
+    file::{FileId, LogFile, Overlong},
+};
+use crate::{
+    cri::{self, Joiner, STREAMS},
+    names::{LogName, PodRef},
+    positions::Position,
+};
+
+/// Bytes of one container that are read before others get their turn.
+const TURN_BYTES: usize = 1 << 20;
+
+/// One container of a pod.
+pub(super) struct Container {
+    pub(super) files: Vec<LogFile>,
+    joiner: Joiner<Mark>,
+    /// Of the file read last. A restarted container does not finish the lines of the one before.
+    restarts: u32,
+    /// The scan that saw its directory last.
+    pub(super) seen_in: u64,
+}
+
+/// Where a part of a line begins.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    file: FileId,
+    offset: u64,
+}
+
+/// What reading a container needs from outside.
+pub(super) struct Turn<'a, L> {
+    pub(super) pod: &'a PodRef,
+    pub(super) container: &'a str,
+    pub(super) lines: &'a mut L,
+    pub(super) buffer: &'a mut [u8],
+    pub(super) scan: u64,
+}
+
+/// What came of reading a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// All of its lines were delivered.
+    End,
+    /// The turn is over.
+    More,
+    /// It cannot be read now.
+    Failed,
+}
+
+impl Container {
+    pub(super) const fn new(line_bytes_max: usize) -> Self {
+        Self { files: Vec::new(), joiner: Joiner::new(line_bytes_max), restarts: 0, seen_in: 0 }
+    }
+
+    /// Takes what a scan saw, if it is a file known here.
+    pub(super) fn seen(&mut self, path: &Path, name: &LogName, metadata: &Metadata, scan: u64) -> bool {
+        self.files.iter_mut().any(|file| file.seen(path, name, metadata, scan))
+    }
+
+    /// Takes everything for seen.
+    pub(super) fn stays(&mut self, scan: u64) {
+        self.seen_in = scan;
+        self.files.iter_mut().for_each(|file| file.seen_in = scan);
+    }
+
+    /// Oldest first. A file that was not seen kept the name it had, and is older than what has that name now.
+    pub(super) fn sort(&mut self, scan: u64) {
+        self.files.sort_by(|a, b| {
+            let key = |file: &LogFile| (file.name.restarts, file.seen_in == scan);
+            key(a).cmp(&key(b)).then_with(|| a.name.age.cmp(&b.name.age))
+        });
+    }
+
+    pub(super) fn positions(&self) -> impl Iterator<Item = Position> {
+        self.files.iter().map(|file| {
+            let begins =
+                |stream| self.joiner.begins(stream).filter(|mark| mark.file == file.id).map(|mark| mark.offset);
+            let begins: [Option<u64>; STREAMS] = std::array::from_fn(begins);
+            file.position(begins)
+        })
+    }
+
+    /// Delivers what is new, and forgets files that are gone. Returns whether there is more.
+    ///
+    /// # Errors
+    /// A line could not be delivered.
+    pub(super) fn read<L: Lines>(&mut self, turn: &mut Turn<'_, L>) -> io::Result<bool> {
+        if !self.files.iter().any(|file| file.is_unread() || file.seen_in != turn.scan) {
+            return Ok(false);
+        }
+        let mut left = TURN_BYTES;
+        let mut at = 0;
+        while let Some(file) = self.files.get_mut(at) {
+            let mut reading = Reading { joiner: &mut self.joiner, restarts: &mut self.restarts, turn };
+            match reading.file(file, &mut left)? {
+                Outcome::End if file.is_gone(reading.turn.scan) => {
+                    reading.rest(file)?;
+                    self.files.remove(at);
+                }
+                Outcome::End => at += 1,
+                Outcome::More => return Ok(true),
+                // Later files wait, or their lines would come before this one's.
+                Outcome::Failed => return Ok(false),
+            }
+        }
+        if self.files.is_empty() {
+            self.end_lines(turn)?;
+        }
+        Ok(false)
+    }
+
+    /// Delivers lines whose ends will not come.
+    fn end_lines<L: Lines>(&mut self, turn: &mut Turn<'_, L>) -> io::Result<()> {
+        self.joiner.end_all().try_for_each(|line| turn.lines.line(turn.pod, turn.container, line))
+    }
+}
+
+/// Reading one file of a container.
+struct Reading<'a, 't, L> {
+    joiner: &'a mut Joiner<Mark>,
+    restarts: &'a mut u32,
+    turn: &'a mut Turn<'t, L>,
+}
+
+impl<L: Lines> Reading<'_, '_, L> {
+    /// Delivers the file's complete lines, until `left` bytes are used up.
+    fn file(&mut self, file: &mut LogFile, left: &mut usize) -> io::Result<Outcome> {
+        if !file.is_open() {
+            // One that is gone, and could not be opened in time, has nothing to give.
+            let is_done = !file.is_unread() || file.is_gone(self.turn.scan);
+            return Ok(if is_done { Outcome::End } else { Outcome::Failed });
+        }
+        match file.rewinds() {
+            Ok(false) => {}
+            Ok(true) => self.end_lines()?,
+            Err(error) => return Ok(self.failed(file, &error)),
+        }
+        file.read_in = self.turn.scan;
+        loop {
+            if *left == 0 {
+                return Ok(Outcome::More);
+            }
+            let bytes = match file.read(self.turn.buffer) {
+                Ok(0) => return Ok(Outcome::End),
+                Ok(bytes) => bytes,
+                Err(error) => return Ok(self.failed(file, &error)),
+            };
+            let used = self.consume(file, bytes)?;
+            if used == 0 {
+                return Ok(Outcome::End);
+            }
+            file.advance(used);
+            *left = left.saturating_sub(used);
+        }
+    }
+
+    fn failed(&mut self, file: &LogFile, error: &io::Error) -> Outcome {
+        self.turn.lines.trouble(file.path(), error);
+        Outcome::Failed
+    }
+
+    /// Delivers the complete lines among the first `bytes` of the buffer. Returns how many bytes they are.
+    fn consume(&mut self, file: &mut LogFile, bytes: usize) -> io::Result<usize> {
+        let buffer = std::mem::take(&mut self.turn.buffer);
+        let used = self.lines(file, &buffer[..bytes], bytes == buffer.len());
+        self.turn.buffer = buffer;
+        used
+    }
+
+    fn lines(&mut self, file: &mut LogFile, bytes: &[u8], is_full: bool) -> io::Result<usize> {
+        let mut used = 0;
+        if let Some(line) = file.overlong {
+            let end = bytes.iter().position(|&byte| byte == b'\n');
+            let skipped = end.unwrap_or(bytes.len());
+            if !line.is_written {
+                self.joiner.skip(line.stream, skipped as u64);
+            }
+            let Some(end) = end else { return Ok(skipped) };
+            file.overlong = None;
+            used = end + 1;
+            if line.is_last && !line.is_written {
+                self.deliver(|joiner| joiner.end(line.stream, false))?;
+            }
+        }
+        while let Some(end) = bytes[used..].iter().position(|&byte| byte == b'\n') {
+            self.line(file, &bytes[used..used + end], file.offset + used as u64)?;
+            used += end + 1;
+        }
+        if used == 0 && is_full {
+            self.begin_overlong(file, bytes)?;
+            used = bytes.len();
+        }
+        Ok(used)
+    }
+
+    /// One line of the file, which begins at `offset`.
+    fn line(&mut self, file: &LogFile, line: &[u8], offset: u64) -> io::Result<()> {
+        let part = cri::parse(line);
+        if offset < file.written[part.stream as usize] {
+            return Ok(());
+        }
+        self.restarted(file)?;
+        self.deliver(|joiner| joiner.push(part, Mark { file: file.id, offset }))
+    }
+
+    /// The beginning of a line that does not end within the buffer: kept as far as it may be, the rest is counted.
+    fn begin_overlong(&mut self, file: &mut LogFile, start: &[u8]) -> io::Result<()> {
+        let part = cri::parse(start);
+        let (stream, is_last, begins) = (part.stream, part.is_last, file.offset);
+        let is_written = begins < file.written[stream as usize];
+        file.overlong = Some(Overlong { begins, stream, is_last, is_written });
+        if is_written {
+            return Ok(());
+        }
+        self.restarted(file)?;
+        let part = cri::Part { is_last: false, ..part };
+        self.deliver(|joiner| joiner.push(part, Mark { file: file.id, offset: begins }))
+    }
+
+    /// Lines of a container that ended are not continued by the next.
+    fn restarted(&mut self, file: &LogFile) -> io::Result<()> {
+        if *self.restarts != file.name.restarts {
+            *self.restarts = file.name.restarts;
+            self.end_lines()?;
+        }
+        Ok(())
+    }
+
+    /// The last line of a file that is gone, if its newline never came.
+    fn rest(&mut self, file: &mut LogFile) -> io::Result<()> {
+        if file.overlong.take().is_some() {
+            return self.end_lines();
+        }
+        let Ok(bytes) = file.read(self.turn.buffer) else { return Ok(()) };
+        if bytes == 0 {
+            return Ok(());
+        }
+        let buffer = std::mem::take(&mut self.turn.buffer);
+        let delivered = self.line(file, &buffer[..bytes], file.offset);
+        self.turn.buffer = buffer;
+        delivered
+    }
+
+    fn end_lines(&mut self) -> io::Result<()> {
+        let Turn { pod, container, lines, .. } = self.turn;
+        self.joiner.end_all().try_for_each(|line| lines.line(pod, container, line))
+    }
+
+    fn deliver<'b>(&mut self, line: impl FnOnce(&mut Joiner<Mark>) -> Option<cri::Line<'b>>) -> io::Result<()> {
+        match line(self.joiner) {
+            Some(line) => self.turn.lines.line(self.turn.pod, self.turn.container, line),
+            None => Ok(()),
+        }
+    }
+}
