@@ -10,8 +10,8 @@ use kube::{Resource, core::ApiResource};
 use tokio::sync::Semaphore;
 
 pub use self::builder::ClusterBuilder;
-pub(crate) use self::running::Running;
-use self::{running::Registry, verdicts::Verdicts};
+pub(crate) use self::running::{Live, Registry, Running, name_of};
+use self::verdicts::Verdicts;
 use crate::{
     checkpoint,
     declaration::Type,
@@ -35,7 +35,7 @@ struct Shared {
     identity: Identity,
     relists: Arc<Semaphore>,
     verdicts: Verdicts,
-    running: Registry,
+    running: Arc<Registry>,
 }
 
 /// Which cluster it is, as far as that is known here.
@@ -93,14 +93,15 @@ impl Cluster {
         &self.shared.relists
     }
 
+    /// The informers that run now. Raw streams are not among them.
     #[cfg(feature = "metrics")]
-    /// The informers that run now, in the order of their start. Raw streams are not among them.
-    pub(crate) fn running(&self) -> Vec<Arc<Running>> {
-        self.shared.running.all()
+    pub(crate) fn running(&self) -> &Arc<Registry> {
+        &self.shared.running
     }
 
-    pub(crate) fn started(&self, informer: &Arc<Running>) {
-        self.shared.running.add(informer);
+    /// Counts an informer among those that run, until what is returned is dropped.
+    pub(crate) fn started(&self, informer: Live) -> Running {
+        self.shared.running.add(informer)
     }
 
     pub(crate) fn verdicts(&self) -> &Verdicts {

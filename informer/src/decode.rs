@@ -22,7 +22,7 @@ use serde::{Serialize, de::DeserializeOwned};
 /// allocation, so slots without users are swept whenever they could outnumber those in use.
 pub(crate) struct Decoded<K> {
     slots: Mutex<Slots<K>>,
-    undecodable: AtomicU64,
+    undecodable: Arc<AtomicU64>,
 }
 
 struct Slots<K> {
@@ -39,7 +39,7 @@ struct Slot<K> {
 impl<K> Default for Decoded<K> {
     fn default() -> Self {
         let slots = Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST };
-        Self { slots: Mutex::new(slots), undecodable: AtomicU64::new(0) }
+        Self { slots: Mutex::new(slots), undecodable: Arc::default() }
     }
 }
 
@@ -73,6 +73,11 @@ impl<K> Decoded<K> {
     /// How many objects did not decode.
     pub(crate) fn undecodable(&self) -> u64 {
         self.undecodable.load(Ordering::Relaxed)
+    }
+
+    /// The same for whoever reads it without knowing `K`.
+    pub(crate) fn undecodable_count(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.undecodable)
     }
 
     pub(crate) fn count_undecodable(&self) {

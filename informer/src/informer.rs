@@ -15,7 +15,7 @@ use self::keeping::Keep;
 pub use self::{builder::InformerBuilder, keeping::Representation};
 use crate::{
     decode::Decoded,
-    cluster::Running,
+    cluster::{self, Live},
     driver::{self, Setup, StoreSink},
     error::{NotReady, Ready},
     progress::Progress,
@@ -41,9 +41,12 @@ impl<K> Informer<K> {
         let (running, stop) = oneshot::channel();
         let (sink, source) = StoreSink::new(keeping);
         let (sender, progress) = watch::channel(Progress::new());
-        let resource = setup.resource.plural.clone();
-        let entry = Arc::new(Running { resource, progress: progress.clone(), now: source.now.clone() });
-        setup.cluster.started(&entry);
+        let entry = setup.cluster.started(Live {
+            resource: cluster::name_of(&setup.resource),
+            progress: progress.clone(),
+            now: source.now.clone(),
+            undecodable: decoded.undecodable_count(),
+        });
         driver::start(setup, sink, sender.into(), stop, entry);
         let store = Store::new(source.now.clone(), Arc::clone(&decoded));
         Self { store, progress, decoded, source, running: Arc::new(running) }

@@ -1,1 +1,326 @@
-//! Counts of informers, for a Prometheus registry.
+//! Counts of informers, for a Prometheus registry. Read from the informers at scrape, so that nothing can drift.
+//!
+//! INVARIANT: every label is a resource type or one of a closed list. Nothing here grows with objects.
+//!
+//! ```no_run
+//! # fn doc(cluster: &informer::Cluster) {
+//! let mut registry = prometheus_client::registry::Registry::default();
+//! informer::metrics::register(&mut registry, cluster);
+//! # }
+//! ```
+//!
+//! Every metric has the label `resource`: the plural of the type, with its group behind a dot where it has one (`pods`,
+//! `deployments.apps`). All informers of one type in one [`Cluster`] are one series:
+//!
+//! - counters are their sum, and keep what informers that ended had counted;
+//! - numbers of things (objects, bytes, informers in a state) are sums over those that run. Two informers that hold the
+//!   same object count it twice, since they keep it twice;
+//! - `informer_age_seconds` is that of the oldest state, which is the one to worry about.
+//!
+//! | counter | label | what it counts |
+//! | --- | --- | --- |
+//! | `informer_requests_total` | `kind` | requests: `initial` state, a further `page`, a `watch` from a position, a `proof` of one |
+//! | `informer_relists_total` | `cause` | times initial state was asked for; `start` is the first |
+//! | `informer_reconnects_total` | | watches opened from a known position, which costs a server little |
+//! | `informer_syncs_total` | | times initial state was complete |
+//! | `informer_fallbacks_total` | `cause` | times streams were given up for pages |
+//! | `informer_failures_total` | `class` | answers that failed |
+//! | `informer_early_ends_total` | | answers that ended before they were healthy, which delays the next request |
+//! | `informer_silences_total` | | answers given up because nothing came for too long |
+//! | `informer_events_total` | `kind` | objects of `initial` state, `change`s and `deletion`s, `bookmark`s, what was `ignored` |
+//! | `informer_received_bytes_total` | | body bytes of accepted answers |
+//! | `informer_decode_errors_total` | | times an object did not decode; it is kept and delivered all the same |
+//! | `informer_unreadable_total` | | objects left out, since they have no name or no version |
+//! | `informer_history_resets_total` | | times the server was found restored to an older state |
+//! | `informer_foreign_histories_total` | | times the server was found to have another history |
+//! | `informer_endpoint_moves_total` | | times requests went to another endpoint than before |
+//! | `informer_refused_moves_total` | | endpoints left again, because they are behind or have another history |
+//! | `informer_checkpoint_failures_total` | | saves of a checkpoint that failed |
+//!
+//! | gauge | label | what it is |
+//! | --- | --- | --- |
+//! | `informer_running` | | informers that run |
+//! | `informer_ready` | | those of them whose initial state was complete once |
+//! | `informer_polling` | | those of them that poll, since watches are forbidden |
+//! | `informer_on_fallback` | | those of them that read from another endpoint than the preferred one |
+//! | `informer_strategy` | `strategy` | those of them that asked for initial state like this last |
+//! | `informer_age_seconds` | | how long ago the server confirmed what is held; a minute or two on a quiet type |
+//! | `informer_store_objects` | | objects held |
+//! | `informer_store_bytes` | | bytes kept for them, in the form they are kept in, names included |
+//!
+//! Worth an alert: `informer_ready < informer_running` for minutes, `informer_age_seconds` above 300, a rate of
+//! `informer_relists_total` that is not zero in quiet times.
+//!
+//! Raw streams and kube's watchers are not counted. For several clusters in one registry, register each in a
+//! [`sub_registry_with_prefix`](Registry::sub_registry_with_prefix).
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use informer_core::stats;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, NoLabelSet},
+    metrics::MetricType,
+    registry::{Registry, Unit},
+};
+
+use crate::{
+    Class, Cluster, FallBack, RelistCause, Stats, Strategy,
+    cluster::{Live, Registry as Informers},
+};
+
+/// Shows the informers of `cluster` in `registry`, those that run and those to come. Keeps none of them running.
+///
+/// Cost: nothing but at scrape, where it is some 60 numbers for each resource type.
+pub fn register(registry: &mut Registry, cluster: &Cluster) {
+    registry.register_collector(Box::new(Collected { informers: Arc::clone(cluster.running()) }));
+}
+
+#[derive(Debug)]
+struct Collected {
+    informers: Arc<Informers>,
+}
+
+/// All informers of one resource type.
+#[derive(Default)]
+struct Type {
+    /// Those that ended included.
+    counts: Stats,
+    running: u64,
+    ready: u64,
+    polling: u64,
+    on_fallback: u64,
+    strategies: [u64; STRATEGIES.len()],
+    age_seconds: Option<f64>,
+    objects: u64,
+    bytes: u64,
+}
+
+impl Collected {
+    fn types(&self) -> BTreeMap<String, Type> {
+        let (live, ended) = self.informers.read();
+        let with_counts = |(resource, counts)| (resource, Type { counts, ..Type::default() });
+        let mut types: BTreeMap<String, Type> = ended.into_iter().map(with_counts).collect();
+        for informer in live {
+            types.entry(informer.resource.clone()).or_default().add(&informer);
+        }
+        types
+    }
+}
+
+impl Type {
+    fn add(&mut self, informer: &Live) {
+        let stats = informer.stats();
+        self.counts += &stats;
+        let progress = informer.progress.borrow();
+        self.running += 1;
+        self.ready += u64::from(progress.is_synced);
+        self.polling += u64::from(progress.is_polling);
+        self.on_fallback += u64::from(progress.endpoint > 0);
+        if let Some(strategy) = stats.strategy {
+            self.strategies[strategy as usize] += 1;
+        }
+        let age = progress.age().map(|age| age.as_secs_f64());
+        drop(progress);
+        // `None` is less than any age.
+        self.age_seconds = if age > self.age_seconds { age } else { self.age_seconds };
+        let now = informer.now.borrow();
+        self.objects += now.objects.len() as u64;
+        self.bytes += now.kept_bytes;
+    }
+}
+
+/// One family of series, each of which is a label's value and a number.
+struct Family<N> {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    label: Option<&'static str>,
+    read: fn(&Type) -> Vec<(&'static str, N)>,
+}
+
+impl<N> Family<N> {
+    const fn new(name: &'static str, help: &'static str, read: fn(&Type) -> Vec<(&'static str, N)>) -> Self {
+        Self { name, help, unit: None, label: None, read }
+    }
+
+    fn by(self, label: &'static str) -> Self {
+        Self { label: Some(label), ..self }
+    }
+
+    fn encode(
+        &self,
+        types: &BTreeMap<String, Type>,
+        encoder: &mut DescriptorEncoder<'_>,
+        kind: MetricType,
+        encode: impl Fn(&mut prometheus_client::encoding::MetricEncoder<'_>, &N) -> fmt::Result,
+    ) -> fmt::Result {
+        let mut metric = encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), kind)?;
+        for (resource, of) in types {
+            for (value, number) in (self.read)(of) {
+                let labels: Vec<(&str, &str)> =
+                    [("resource", &**resource)].into_iter().chain(self.label.map(|label| (label, value))).collect();
+                encode(&mut metric.encode_family(&labels)?, &number)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Collected {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let types = self.types();
+        for family in counters() {
+            family.encode(&types, &mut encoder, MetricType::Counter, |metric, number| {
+                metric.encode_counter::<NoLabelSet, u64, u64>(number, None)
+            })?;
+        }
+        for family in gauges() {
+            family.encode(&types, &mut encoder, MetricType::Gauge, |metric, number| metric.encode_gauge(number))?;
+        }
+        Ok(())
+    }
+}
+
+fn counters() -> [Family<u64>; 17] {
+    let bytes = Family::new("informer_received", "Body bytes of accepted answers.", |of| one(of.counts.bytes_received));
+    [
+        Family::new("informer_requests", "Requests sent, or about to be.", |of| requests(reflector(of))).by("kind"),
+        Family::new("informer_relists", "Times initial state was asked for.", |of| {
+            RelistCause::ALL.map(|cause| (cause_text(cause), reflector(of).relists(cause))).into()
+        })
+        .by("cause"),
+        Family::new("informer_reconnects", "Watches opened from a known position.", |of| one(reflector(of).resumes)),
+        Family::new("informer_syncs", "Times initial state was complete.", |of| one(reflector(of).syncs)),
+        Family::new("informer_fallbacks", "Times streams were given up for pages.", |of| {
+            FallBack::ALL.map(|cause| (fall_back_text(cause), reflector(of).fallbacks(cause))).into()
+        })
+        .by("cause"),
+        Family::new("informer_failures", "Answers that failed.", |of| {
+            Class::ALL.map(|class| (class_text(class), reflector(of).failures(class))).into()
+        })
+        .by("class"),
+        Family::new("informer_early_ends", "Answers that ended before they were healthy.", |of| {
+            one(reflector(of).unhealthy_ends)
+        }),
+        Family::new("informer_silences", "Answers given up because nothing came for too long.", |of| {
+            one(reflector(of).silences)
+        }),
+        Family::new("informer_events", "Objects and bookmarks received.", |of| events(reflector(of))).by("kind"),
+        Family { unit: Some(Unit::Bytes), ..bytes },
+        Family::new("informer_decode_errors", "Times an object did not decode.", |of| one(of.counts.undecodable)),
+        Family::new("informer_unreadable", "Objects left out, without name or version.", |of| {
+            one(of.counts.unreadable)
+        }),
+        Family::new("informer_history_resets", "Times the server was found restored to an older state.", |of| {
+            one(reflector(of).history_resets)
+        }),
+        Family::new("informer_foreign_histories", "Times the server was found to have another history.", |of| {
+            one(reflector(of).foreign)
+        }),
+        Family::new("informer_endpoint_moves", "Times requests went to another endpoint.", |of| one(of.counts.moves)),
+        Family::new("informer_refused_moves", "Endpoints left again, behind or of another history.", |of| {
+            one(reflector(of).refused_moves)
+        }),
+        Family::new("informer_checkpoint_failures", "Saves of a checkpoint that failed.", |of| {
+            one(of.counts.checkpoint_failures)
+        }),
+    ]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of things in memory are far below 2^53")]
+fn gauges() -> [Family<f64>; 8] {
+    let age = Family::new("informer_age", "How long ago the server confirmed the oldest state held.", |of: &Type| {
+        of.age_seconds.map(|age| ("", age)).into_iter().collect()
+    });
+    let bytes = Family::new("informer_store", "Bytes kept for objects.", |of: &Type| one(of.bytes as f64));
+    [
+        Family::new("informer_running", "Informers that run.", |of| one(of.running as f64)),
+        Family::new("informer_ready", "Informers whose initial state was complete once.", |of| one(of.ready as f64)),
+        Family::new("informer_polling", "Informers that poll, since watches are forbidden.", |of| {
+            one(of.polling as f64)
+        }),
+        Family::new("informer_on_fallback", "Informers that read from another endpoint than the preferred.", |of| {
+            one(of.on_fallback as f64)
+        }),
+        Family::new("informer_strategy", "Informers by how they asked for initial state last.", |of| {
+            STRATEGIES.iter().map(|it| (strategy_text(*it), of.strategies[*it as usize] as f64)).collect()
+        })
+        .by("strategy"),
+        Family { unit: Some(Unit::Seconds), ..age },
+        Family::new("informer_store_objects", "Objects held.", |of| one(of.objects as f64)),
+        Family { unit: Some(Unit::Bytes), ..bytes },
+    ]
+}
+
+const fn reflector(of: &Type) -> &stats::Stats {
+    &of.counts.reflector
+}
+
+fn one<N>(number: N) -> Vec<(&'static str, N)> {
+    vec![("", number)]
+}
+
+fn requests(stats: &stats::Stats) -> Vec<(&'static str, u64)> {
+    let others = [("page", stats.pages), ("watch", stats.resumes), ("proof", stats.proofs)];
+    let initial = stats.requests.saturating_sub(others.iter().map(|(_, count)| count).sum());
+    [("initial", initial)].into_iter().chain(others).collect()
+}
+
+fn events(stats: &stats::Stats) -> Vec<(&'static str, u64)> {
+    vec![
+        ("initial", stats.initial_objects),
+        ("change", stats.live_objects - stats.live_deletions),
+        ("deletion", stats.live_deletions),
+        ("bookmark", stats.bookmarks),
+        ("ignored", stats.ignored),
+    ]
+}
+
+const STRATEGIES: [Strategy; 3] = [Strategy::Stream, Strategy::Paged, Strategy::Unpaged];
+
+const fn strategy_text(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::Stream => "stream",
+        Strategy::Paged => "paged",
+        Strategy::Unpaged => "unpaged",
+    }
+}
+
+const fn cause_text(cause: RelistCause) -> &'static str {
+    match cause {
+        RelistCause::Start => "start",
+        RelistCause::Expired => "expired",
+        RelistCause::TooLarge => "too_large",
+        RelistCause::PageExpired => "page_expired",
+        RelistCause::Interrupted => "interrupted",
+        RelistCause::FellBack => "fell_back",
+        RelistCause::NotResumable => "not_resumable",
+        RelistCause::WatchForbidden => "watch_forbidden",
+        RelistCause::Unproven => "unproven",
+        RelistCause::Foreign => "foreign",
+        RelistCause::HistoryReset => "history_reset",
+    }
+}
+
+const fn fall_back_text(cause: FallBack) -> &'static str {
+    match cause {
+        FallBack::Refused => "refused",
+        FallBack::Forbidden => "forbidden",
+        FallBack::Stalled => "stalled",
+        FallBack::Failures => "failures",
+    }
+}
+
+const fn class_text(class: Class) -> &'static str {
+    match class {
+        Class::Expired => "expired",
+        Class::TooLarge => "too_large",
+        Class::Refused => "refused",
+        Class::Forbidden => "forbidden",
+        Class::TooMany => "too_many",
+        Class::Connection => "connection",
+        Class::Server => "server",
+        Class::Malformed => "malformed",
+    }
+}

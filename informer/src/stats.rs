@@ -1,6 +1,6 @@
 //! What one informer has done so far, as plain numbers.
 
-use std::time::Duration;
+use std::{ops::AddAssign, time::Duration};
 
 use informer_core::stats;
 
@@ -39,4 +39,28 @@ pub struct Stats {
     pub first_object_after: Option<Duration>,
     /// From the start to the first complete initial state.
     pub synced_after: Option<Duration>,
+}
+
+/// Counts add up. What is no count, such as the strategy, stays.
+impl AddAssign<&Self> for Stats {
+    fn add_assign(&mut self, other: &Self) {
+        // Named one by one, so that a new count is not forgotten here.
+        let Self {
+            reflector,
+            bytes_received,
+            unreadable,
+            undecodable,
+            checkpoint_failures,
+            moves,
+            strategy: _,
+            first_object_after: _,
+            synced_after: _,
+        } = self;
+        *reflector += &other.reflector;
+        *bytes_received += other.bytes_received;
+        *unreadable += other.unreadable;
+        *undecodable += other.undecodable;
+        *checkpoint_failures += other.checkpoint_failures;
+        *moves += other.moves;
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::{Cluster, Identity, RELISTS_AT_ONCE, Shared, Verdicts, running::Registry};
+use super::{Cluster, Identity, RELISTS_AT_ONCE, Registry, Shared, Verdicts};
 
 /// Settings that the informers of a cluster share.
 #[must_use = "nothing is built before build"]
@@ -67,7 +67,7 @@ impl ClusterBuilder {
                 identity,
                 relists,
                 verdicts: Verdicts::default(),
-                running: Registry::default(),
+                running: Arc::new(Registry::default()),
             }),
         }
     }

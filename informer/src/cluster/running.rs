@@ -1,38 +1,108 @@
-//! The informers of a cluster that run now, for whoever reports on all of them.
+//! The informers of a cluster, for whoever reports on all of them.
+//!
+//! INVARIANT: counts never go back: those of an informer that ends are kept, as one sum for each resource type, in the
+//! same step in which it leaves.
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use informer_core::store;
+use informer_core::{Resource, store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::progress::Progress;
+use crate::{progress::Progress, stats::Stats};
 
-/// One running informer as metrics read it. Held by its task: when that ends, this is gone.
-#[derive(Debug)]
-#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "read by metrics alone"))]
+/// One informer that runs, as its task and metrics read it. When the task ends, this is dropped.
 pub(crate) struct Running {
-    /// The plural of its type.
+    number: u64,
+    live: Arc<Live>,
+    registry: Arc<Registry>,
+}
+
+/// What can be read of an informer.
+pub(crate) struct Live {
+    /// The plural of its type, with its group behind a dot where it has one: `pods`, `deployments.apps`.
     pub(crate) resource: String,
     pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) now: watch::Receiver<store::Snapshot>,
+    /// Objects that did not decode.
+    pub(crate) undecodable: Arc<AtomicU64>,
 }
 
-/// Those of one cluster. Holds no state alive.
+/// The informers of one cluster. Memory: one entry each while it runs, and one sum for each type there ever was.
 #[derive(Default)]
-pub(super) struct Registry {
-    informers: Mutex<Vec<Weak<Running>>>,
+pub(crate) struct Registry {
+    informers: Mutex<Informers>,
+}
+
+#[derive(Default)]
+struct Informers {
+    started: u64,
+    live: BTreeMap<u64, Arc<Live>>,
+    ended: BTreeMap<String, Stats>,
 }
 
 impl Registry {
-    pub(super) fn add(&self, informer: &Arc<Running>) {
+    pub(super) fn add(self: &Arc<Self>, live: Live) -> Running {
+        let live = Arc::new(live);
         let mut informers = self.informers.lock();
-        informers.retain(|running| running.strong_count() > 0);
-        informers.push(Arc::downgrade(informer));
+        informers.started += 1;
+        let number = informers.started;
+        informers.live.insert(number, Arc::clone(&live));
+        Running { number, live, registry: Arc::clone(self) }
     }
 
+    /// The informers that run, and what those that ended had counted, by type. One moment of both.
     #[cfg(feature = "metrics")]
-    pub(super) fn all(&self) -> Vec<Arc<Running>> {
-        self.informers.lock().iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn read(&self) -> (Vec<Arc<Live>>, BTreeMap<String, Stats>) {
+        let informers = self.informers.lock();
+        (informers.live.values().cloned().collect(), informers.ended.clone())
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("running", &self.informers.lock().live.len()).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Running {
+    type Target = Live;
+
+    fn deref(&self) -> &Live {
+        &self.live
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let stats = self.live.stats();
+        let mut informers = self.registry.informers.lock();
+        informers.live.remove(&self.number);
+        *informers.ended.entry(self.live.resource.clone()).or_default() += &stats;
+    }
+}
+
+impl Live {
+    /// What it has counted.
+    pub(crate) fn stats(&self) -> Stats {
+        let undecodable = self.undecodable.load(Ordering::Relaxed);
+        Stats { undecodable, ..self.progress.borrow().stats.clone() }
+    }
+}
+
+/// The name of a resource type for logs and labels.
+pub(crate) fn name_of(resource: &Resource) -> String {
+    let group_version = resource.group_version_path.strip_prefix("/apis/");
+    match group_version.and_then(|path| path.split_once('/')) {
+        Some((group, _)) => format!("{}.{group}", resource.plural),
+        None => resource.plural.clone(),
     }
 }
