@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http_body_util::StreamBody;
 use hyper_util::rt::TokioIo;
-use informer::{Cluster, Event, Informer, Subscription};
+use informer::{Cluster, Event, Informer};
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body as KubeBody;
 use tokio::{sync::mpsc, time::Instant};
@@ -274,12 +274,13 @@ pub(crate) fn told(event: &Event<Pod>) -> String {
             format!("-{}@{}{}", last_known.key(), last_known.resource_version(), if *missed { "?" } else { "" })
         }
         Event::Synced(version) => format!("={version}"),
+        Event::Reset => "reset".into(),
         _ => "unknown".into(),
     }
 }
 
 /// The next events, one text each.
-pub(crate) async fn next(subscription: &mut Subscription<Pod>, count: usize) -> Vec<String> {
+pub(crate) async fn next(subscription: &mut (impl Stream<Item = Event<Pod>> + Unpin), count: usize) -> Vec<String> {
     let mut seen = Vec::new();
     while seen.len() < count {
         let event = tokio::time::timeout(SOON, subscription.next()).await.expect("an event soon");

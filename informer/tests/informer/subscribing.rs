@@ -1,4 +1,4 @@
-//! Subscriptions: every change once, deletions always, across uids never.
+//! Subscriptions: every change once, deletions always, across uids never; wake-ups are not lost.
 
 use std::{
     sync::{
@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{Stream, StreamExt as _};
 use informer::{Event, Informer, InitialList, ResourceVersion};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -187,4 +188,163 @@ async fn no_change_is_lost_between_a_look_and_a_wait() {
         }
     }
     reader.await.unwrap();
+}
+
+fn gone() -> String {
+    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status(410, "Expired", "too old").trim())
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_change_is_told_in_order_and_what_a_relist_found_before_its_end() {
+    let live = Live::default();
+    let lists = vec![
+        list(&[item("a/a", 3), item("a/b", 4), item("a/c", 5)], 9, ""),
+        list(&[item("a/c", 15).replace("uid-c", "uid-c2"), item("a/z", 14)], 20, ""),
+    ];
+    let informer = informer_of(lists, &live).await;
+    let mut changes = informer.subscribe_all(100);
+    live.send(modified("a/c", 10) + &modified("a/c", 11));
+    live.send(added("a/gone", 12) + &deleted("a/gone", 13));
+    live.send(added("a/z", 14) + &deleted("a/b", 15));
+    at(&informer, 15).await;
+    live.send(gone());
+    at(&informer, 20).await;
+    let first = ["+a/a@3", "+a/b@4", "+a/c@5", "=9"];
+    let live = ["a/c@5>10", "a/c@10>11", "+a/gone@12", "-a/gone@12", "+a/z@14", "-a/b@4"];
+    let relist = ["-a/a@3?", "-a/c@11?", "+a/c@15", "=20"];
+    assert_eq!(next(&mut changes, 14).await, [&first[..], &live[..], &relist[..]].concat());
+}
+
+/// Answers: kube's shared store left a subscriber asleep when an object had come and gone before its first poll, and
+/// what came afterwards was told only when something else woke it.
+#[tokio::test(start_paused = true)]
+async fn p7_what_comes_and_goes_before_the_first_poll_loses_no_wake_up() {
+    let live = Live::default();
+    let informer = informer_of(vec![list(&[], 9, "")], &live).await;
+    let (mut latest, mut all) = (informer.subscribe(), informer.subscribe_all(10));
+    live.send(added("a/a", 10) + &deleted("a/a", 11));
+    at(&informer, 11).await;
+    let latest = tokio::spawn(async move { next(&mut latest, 3).await });
+    let all = tokio::spawn(async move { next(&mut all, 5).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    live.send(added("a/b", 12));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    live.send(added("a/c", 13));
+    assert_eq!(latest.await.unwrap(), ["=11", "+a/b@12", "+a/c@13"]);
+    assert_eq!(all.await.unwrap(), ["=9", "+a/a@10", "-a/a@10", "+a/b@12", "+a/c@13"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_is_overrun_is_told_so_and_goes_on_from_the_difference() {
+    let live = Live::default();
+    let informer = informer_of(vec![list(&[item("a/a", 3), item("a/b", 4)], 9, "")], &live).await;
+    let mut slow = informer.subscribe_all(3);
+    assert_eq!(next(&mut slow, 3).await, ["+a/a@3", "+a/b@4", "=9"]);
+    live.send(modified("a/a", 10) + &deleted("a/b", 11) + &added("a/c", 12) + &modified("a/a", 13));
+    at(&informer, 13).await;
+    assert_eq!(next(&mut slow, 4).await, ["reset", "a/a@3>13", "-a/b@4", "+a/c@12"]);
+    live.send(modified("a/a", 14) + &modified("a/a", 15) + &deleted("a/c", 16));
+    at(&informer, 16).await;
+    assert_eq!(next(&mut slow, 3).await, ["a/a@13>14", "a/a@14>15", "-a/c@12"], "each change again");
+}
+
+/// Goal: nobody waits for a slow one. Method: one that never reads beside one that reads everything, through one ring.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_never_reads_delays_nobody() {
+    let live = Live::default();
+    let informer = informer_of(vec![list(&[item("a/a", 3)], 9, "")], &live).await;
+    let (_idle, _also_idle, mut reader) = (informer.subscribe_all(4), informer.subscribe(), informer.subscribe_all(4));
+    next(&mut reader, 2).await;
+    for version in 10..1_000 {
+        live.send(modified("a/a", version));
+        assert_eq!(
+            next(&mut reader, 1).await,
+            [format!("a/a@{}>{version}", if version == 10 { 3 } else { version - 1 })]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriptions_are_streams_that_end_when_all_is_told() {
+    fn is_a_stream<S: Stream<Item = Event<Pod>> + Send + Sync + Unpin + 'static>(stream: S) -> S {
+        stream
+    }
+    let live = Live::default();
+    let informer = informer_of(vec![list(&[item("a/a", 3), item("a/b", 4)], 9, "")], &live).await;
+    let (latest, all) = (is_a_stream(informer.subscribe()), is_a_stream(informer.subscribe_all(10)));
+    live.send(modified("a/a", 10));
+    at(&informer, 10).await;
+    drop(informer);
+    let latest: Vec<String> = latest.map(|event| told(&event)).collect().await;
+    let all: Vec<String> = all.map(|event| told(&event)).collect().await;
+    assert_eq!(latest, ["+a/a@10", "+a/b@4", "=10"]);
+    assert_eq!(all, ["+a/a@3", "+a/b@4", "=9", "a/a@3>10"]);
+}
+
+/// Goal: cancel safety. Method: give up waiting at every step; nothing is lost or told twice.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_given_up_loses_nothing() {
+    let live = Live::default();
+    let informer = informer_of(vec![list(&[item("a/a", 3)], 9, "")], &live).await;
+    let (mut latest, mut all) = (informer.subscribe(), informer.subscribe_all(10));
+    let mut seen = (Vec::new(), Vec::new());
+    for version in 10..20 {
+        for _ in 0..3 {
+            let short = Duration::from_millis(1);
+            seen.0.extend(tokio::time::timeout(short, latest.next()).await.map(|event| told(&event.unwrap())));
+            seen.1.extend(tokio::time::timeout(short, all.next()).await.map(|event| told(&event.unwrap())));
+        }
+        live.send(modified("a/a", version));
+    }
+    drop(informer);
+    while let Some(event) = latest.next().await {
+        seen.0.push(told(&event));
+    }
+    while let Some(event) = all.next().await {
+        seen.1.push(told(&event));
+    }
+    assert_eq!(seen.0, seen.1);
+    assert_eq!(seen.0[..3], ["+a/a@3", "=9", "a/a@3>10"]);
+}
+
+/// Goal: no lost wake-up and no gap. Method: real threads, a writer at full speed, readers of every change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_change_comes_once_while_threads_race() {
+    let live = Live::default();
+    let informer = Arc::new(informer_of(vec![list(&[item("a/a", 3)], 9, "")], &live).await);
+    let writer = tokio::spawn(async move {
+        for version in 10..4010 {
+            live.send(modified("a/a", version));
+            if version % 7 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        live
+    });
+    let mut readers = Vec::new();
+    for _ in 0..20 {
+        let mut changes = informer.subscribe_all(10_000);
+        readers.push(tokio::spawn(async move {
+            let mut last = None;
+            loop {
+                let event = tokio::time::timeout(SOON, changes.next()).await.expect("woken").expect("running");
+                let version = match &event {
+                    Event::Added(new) | Event::Updated { new, .. } => new.resource_version().parse::<u64>().unwrap(),
+                    Event::Synced(_) => continue,
+                    Event::Deleted { .. } | Event::Reset | _ => panic!("{event:?}"),
+                };
+                let next = last.map_or(version, |last: u64| (last + 1).max(10));
+                assert_eq!(version, next, "none left out");
+                if version == 4009 {
+                    return;
+                }
+                last = Some(version);
+            }
+        }));
+        tokio::task::yield_now().await;
+    }
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    drop(writer.await.unwrap());
 }
