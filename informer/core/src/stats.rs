@@ -16,6 +16,8 @@ pub struct Stats {
     pub resumes: u64,
     /// Pages after the first.
     pub pages: u64,
+    /// Those of them that were asked for again.
+    pub page_retries: u64,
     /// Times initial state was complete.
     pub syncs: u64,
     /// Items and initial events received for a stage.
@@ -88,6 +90,7 @@ impl AddAssign<&Self> for Stats {
             requests,
             resumes,
             pages,
+            page_retries,
             syncs,
             initial_objects,
             live_objects,
@@ -109,6 +112,7 @@ impl AddAssign<&Self> for Stats {
         *requests += other.requests;
         *resumes += other.resumes;
         *pages += other.pages;
+        *page_retries += other.page_retries;
         *syncs += other.syncs;
         *initial_objects += other.initial_objects;
         *live_objects += other.live_objects;

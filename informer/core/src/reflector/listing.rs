@@ -231,6 +231,7 @@ impl Listing {
         let limit = self.limit.unwrap_or(memory.config.page_size);
         let token = self.token.as_deref().expect("only pages after the first are asked for again");
         memory.send(Read::Page { limit, token: token.to_owned() });
+        memory.stats.page_retries += 1;
         State::Listing(Self { has_items: false, last_sign: now, ..self })
     }
 

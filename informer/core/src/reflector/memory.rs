@@ -23,9 +23,9 @@ const UNSATISFIED_MAX: u32 = 3;
 /// Streams in a row that may fail, for whatever reason, before one attempt with pages.
 const STREAM_FAILURES_MAX: u32 = 3;
 
-/// Sessions from one position that may be silent before it has to be proved. Initial state that is fetched for that
-/// reason brings no sign of life by itself, so the patience that grew stays.
-pub(super) const SILENT_SESSIONS_MAX: u32 = 2;
+/// Sessions from one position that may bring nothing, or only what lies behind it, before it has to be proved. Initial
+/// state that is fetched for that reason brings no sign of life by itself, so the patience that grew stays.
+pub(super) const DOUBTS_MAX: u32 = 2;
 
 /// Times in a row that initial state may expire soon after it was complete before only one that lasts makes delays
 /// small again: a session between the two can be healthy, and its server is not.
@@ -55,8 +55,8 @@ pub(super) struct Memory {
     failed_resumes: u32,
     /// Sessions in a row that were closed because they were silent.
     pub(super) silences: u32,
-    /// Those of them that asked for what follows the present position, since it was proved last.
-    pub(super) silent_here: u32,
+    /// Sessions from the present position that were silent or went back, since it was proved last.
+    pub(super) doubts: u32,
     /// Whether there is a state to show.
     pub(super) synced: bool,
     /// When initial state was complete last.
@@ -101,7 +101,7 @@ impl Memory {
             unsatisfied: 0,
             failed_resumes: 0,
             silences: 0,
-            silent_here: 0,
+            doubts: 0,
             synced: false,
             synced_at: None,
             early_expiries: 0,
@@ -275,7 +275,7 @@ impl Memory {
     pub(super) fn proved(&mut self) {
         self.is_proved = true;
         self.on_probation = false;
-        self.silent_here = 0;
+        self.doubts = 0;
         self.report(Report::Proved);
     }
 
@@ -326,10 +326,10 @@ impl Memory {
         self.unsatisfied = 0;
         self.stream_failures = 0;
         self.failed_resumes = 0;
-        if self.silent_here < SILENT_SESSIONS_MAX {
+        if self.doubts < DOUBTS_MAX {
             self.silences = 0;
         }
-        self.silent_here = 0;
+        self.doubts = 0;
         self.healthy_since_sync = false;
         self.stats.syncs += 1;
         self.push(Action::InitDone(position));
@@ -342,7 +342,7 @@ impl Memory {
         }
         if self.position.as_ref() != Some(to) {
             self.position = Some(to.clone());
-            self.silent_here = 0;
+            self.doubts = 0;
         }
         self.failed_resumes = 0;
         true

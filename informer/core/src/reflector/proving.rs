@@ -22,8 +22,8 @@ pub(super) enum Why {
     Resume,
     /// Requests go to another endpoint, and the one before had proved it.
     Moved,
-    /// Two sessions from it were silent.
-    Silent,
+    /// Two sessions from it brought nothing: they were silent, or what they brought lay behind it.
+    Doubt,
 }
 
 /// What is known so far. Outlives the pauses between requests.
@@ -46,10 +46,15 @@ pub(super) struct Proving {
     sent: Time,
 }
 
+impl Attempt {
+    pub(super) const fn new(why: Why) -> Self {
+        Self { why, by: ProofBy::Get, asked: 0, changed: false, behind: 0, broken: 0 }
+    }
+}
+
 impl Proving {
     pub(super) fn begin(now: Time, why: Why, memory: &mut Memory) -> State {
-        let attempt = Attempt { why, by: ProofBy::Get, asked: 0, changed: false, behind: 0, broken: 0 };
-        Self::ask(now, attempt, memory)
+        Self::ask(now, Attempt::new(why), memory)
     }
 
     pub(super) fn ask(now: Time, attempt: Attempt, memory: &mut Memory) -> State {
@@ -124,7 +129,7 @@ impl Proving {
         let nothing_stored = self.attempt.asked == 0;
         match self.attempt.why {
             Why::Moved if !nothing_stored => memory.refuse(now),
-            Why::Moved | Why::Resume | Why::Silent => Self::unproven(now, memory),
+            Why::Moved | Why::Resume | Why::Doubt => Self::unproven(now, memory),
         }
     }
 
@@ -138,7 +143,7 @@ impl Proving {
         let cause = memory.found_other_history(what);
         match self.attempt.why {
             Why::Moved => memory.refuse(now),
-            Why::Resume | Why::Silent => {
+            Why::Resume | Why::Doubt => {
                 memory.forget_position(cause);
                 relist_later(now, cause, memory)
             }
@@ -192,8 +197,8 @@ impl Proving {
             }
             (ProofBy::List, Why::Moved) => memory.refuse(now),
             (ProofBy::List, Why::Resume) => Self::unproven(now, memory),
-            (ProofBy::List, Why::Silent) => {
-                memory.silent_here = 0;
+            (ProofBy::List, Why::Doubt) => {
+                memory.doubts = 0;
                 Watching::resume(now, memory)
             }
         }

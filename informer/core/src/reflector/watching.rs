@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
-    memory::SILENT_SESSIONS_MAX,
+    memory::DOUBTS_MAX,
     moved,
-    proving::{Proving, Why},
+    proving::{Attempt, Proving, Why},
     waiting::{Next, Waiting},
 };
 use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
@@ -167,11 +167,11 @@ impl Watching {
             return self.pause(now, Ending::Unanswered, None, Next::Watch, memory);
         }
         memory.silences = memory.silences.saturating_add(1);
-        memory.silent_here += 1;
+        memory.doubts += 1;
         memory.stats.silences += 1;
-        if memory.silent_here >= SILENT_SESSIONS_MAX {
+        if memory.doubts >= DOUBTS_MAX {
             // A server that was restored to an older state says nothing until it has come up to the position.
-            return Proving::begin(now, Why::Silent, memory);
+            return Proving::begin(now, Why::Doubt, memory);
         }
         Self::resume(now, memory)
     }
@@ -179,8 +179,13 @@ impl Watching {
     fn went_back(self, now: Time, memory: &mut Memory) -> State {
         memory.stats.went_back += 1;
         memory.distrust = true;
+        memory.doubts += 1;
         memory.push(Action::Close);
-        let next = self.resume_or_give_up(memory);
+        let next = match self.resume_or_give_up(memory) {
+            // A server that was restored to an older state tells positions behind ours, and may do so for ever.
+            Next::Watch if memory.doubts >= DOUBTS_MAX => Next::Prove(Attempt::new(Why::Doubt)),
+            next => next,
+        };
         self.pause(now, Ending::WentBack, None, next, memory)
     }
 

@@ -287,10 +287,22 @@ fn a_server_restored_to_an_older_state_is_noticed_by_its_silence() {
     assert_eq!(shown.reflector.stats().history_resets, 1);
 }
 
+/// A server that was restored may also tell where it is, and sessions that do are healthy by their age.
+#[test]
+fn a_server_that_tells_positions_behind_ours_twice_has_to_prove_them() {
+    let back = [OK, after(60_000, Input::Ignored), bookmark("5"), Timer];
+    let behind = [fails(Class::TooLarge), Timer];
+    let script = [&LIVE[..], &back[1..], &back, &behind, &behind, &behind, &[OK, end_of_state("6")]].concat();
+    let shown = run(Config::default(), &script).shown.join(" · ");
+    let expected = "healthy · close · wait WentBack · watch 7 · - · healthy · close · wait WentBack · prove 7 by 0";
+    assert!(shown.contains(expected) && shown.ends_with("history-reset · init-done 6"), "{shown}");
+}
+
 #[test]
 fn after_a_position_went_back_equal_versions_prove_nothing() {
     let back = [OK, bookmark("5"), Timer];
-    let script = [&LIVE[..], &back, &back, &back, &[OK, end_of_state("9"), CLOSED, Timer]].concat();
+    let script =
+        [&LIVE[..], &back, &back, &[proof(Proof::Same)], &back, &[OK, end_of_state("9"), CLOSED, Timer]].concat();
     let shown = run(Config::default(), &script).shown.join(" · ");
     assert!(
         shown.ends_with("[NotResumable] · stream >=7 · init-distrusting · init-done 9 · wait Closed · watch 9"),
