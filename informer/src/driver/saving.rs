@@ -27,6 +27,9 @@ use crate::{
 /// At most this long after a change, the change is on disk: the least time between two saves.
 const SAVE_EVERY: Duration = Duration::from_secs(2);
 
+/// The longest pause after saves that failed. Each doubles it: without a log to go on from, a save writes everything.
+const SAVE_AGAIN_MAX: Duration = Duration::from_mins(5);
+
 /// How long the writer of an informer just dropped is waited for.
 const LOCKED_FOR_MAX: Duration = Duration::from_secs(2);
 
@@ -105,6 +108,8 @@ pub(super) struct Saving {
     now: watch::Receiver<store::Snapshot>,
     progress: watch::Receiver<Progress>,
     not_before: Instant,
+    // Saves that failed since the last one that did not.
+    failures: u32,
     told: BTreeSet<io::ErrorKind>,
 }
 
@@ -131,6 +136,7 @@ impl Saving {
             now,
             progress: running.progress.clone(),
             not_before: Instant::now(),
+            failures: 0,
             told: BTreeSet::new(),
         }
     }
@@ -202,6 +208,7 @@ impl Saving {
         self.state = State::Idle(writer);
         match wrote {
             Ok(bytes) => {
+                self.failures = 0;
                 tracing::debug!(resource = self.resource, bytes, "the state is saved");
                 false
             }
@@ -209,6 +216,9 @@ impl Saving {
                 if self.told.insert(error.kind()) {
                     tracing::warn!(resource = self.resource, error = %Chain(&error), "the state cannot be saved");
                 }
+                let pause = SAVE_EVERY.saturating_mul(1 << self.failures.min(10)).min(SAVE_AGAIN_MAX);
+                self.failures += 1;
+                self.not_before = Instant::now() + pause;
                 // What could not be saved is due again.
                 self.advance(|state| match state {
                     State::Idle(writer) => State::Due(writer),

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Driver, Setup, StoreSink,
+    link::Link,
     saving::{self, Saving},
 };
 use crate::{
@@ -57,10 +58,12 @@ impl Driver<StoreSink> {
             // A body that always has more must not keep the worker from others, nor from the stop above.
             tokio::task::coop::consume_budget().await;
         }
-        drop((self, running));
+        self.link = Link::Closed;
         if let Some(saving) = saving {
             saving.finish().await;
         }
+        // Subscriptions end with the rest of this, so whoever waits for that knows that the last state is on disk.
+        drop((self, running));
     }
 }
 

@@ -3,19 +3,23 @@
 #![expect(clippy::unwrap_used, reason = "a fixture that fails is a test that fails")]
 
 mod fixture;
-mod serving;
-
 mod answers;
 mod checkpoint;
 mod endpoints;
-mod liveness;
-mod proofs;
 mod fake;
+mod indexes;
+mod liveness;
+mod logs;
+mod metrics;
+mod proofs;
 mod raw;
 mod reading;
+mod representations;
 mod runtime;
 mod runtime_delays;
+mod serving;
 mod sockets;
 mod subscribing;
 mod timing;
 mod wire;
+#[cfg(feature = "metrics")]

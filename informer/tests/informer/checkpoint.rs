@@ -1,0 +1,216 @@
+//! Checkpoints as users meet them: who gets one, when it is written, what it brings back, and what happens when it
+//! cannot be used. What a server does that came back as another one is in `proofs.rs`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use informer::{
+    Cluster, ConfigError, Informer, InformerBuilder, Representation,
+    testing::{Asked, FakeApiServer},
+};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::fixture::{SOON, contents, until};
+
+fn pod(name: &str, node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"},
+        "spec": {"nodeName": node, "containers": []}})
+}
+
+/// Two pods at 42 and 43.
+fn server() -> FakeApiServer {
+    FakeApiServer::new().at(41).put(pod("x", "n")).put(pod("y", "n"))
+}
+
+fn cluster(server: &FakeApiServer) -> Cluster {
+    Cluster::builder(server.client()).identity("one").build()
+}
+
+fn declared(server: &FakeApiServer, directory: &TempDir) -> InformerBuilder<Pod> {
+    cluster(server).informer::<Pod>().checkpoint(directory.path())
+}
+
+async fn started<K>(declared: InformerBuilder<K>) -> Informer<K> {
+    let informer = declared.start().unwrap();
+    informer.ready(SOON).await.unwrap();
+    informer
+}
+
+/// Ends an informer, and waits until its last state is on disk.
+async fn stop<K: Unpin>(informer: Informer<K>) {
+    let mut events = informer.subscribe();
+    drop(informer);
+    while events.next().await.is_some() {}
+}
+
+fn logs(directory: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let mut logs: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|it| it == "checkpoint")).collect();
+    logs.sort();
+    logs
+}
+
+fn bytes_on_disk(directory: &Path) -> u64 {
+    logs(directory).iter().map(|log| fs::metadata(log).unwrap().len()).sum()
+}
+
+#[tokio::test]
+async fn secrets_are_written_only_when_somebody_said_so() {
+    let (server, directory) = (FakeApiServer::new(), tempfile::tempdir().unwrap());
+    let secrets = || cluster(&server).informer::<Secret>().checkpoint(directory.path());
+    assert_eq!(secrets().start().unwrap_err(), ConfigError::CheckpointSecrets);
+    assert!(logs(directory.path()).is_empty());
+    server.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "a"}}));
+    stop(started(secrets().checkpoint_secrets()).await).await;
+    assert_eq!(logs(directory.path()).len(), 1);
+}
+
+/// Goal: what happened is on disk two seconds later, and a quiet type writes nothing. Method: the log's size beside a
+/// clock.
+#[tokio::test]
+async fn a_change_is_on_disk_two_seconds_later_and_nothing_is_written_without_one() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    let pods = started(declared(&server, &directory)).await;
+    until("the first save", || bytes_on_disk(directory.path()) > 0).await;
+    let first = bytes_on_disk(directory.path());
+    sleep(Duration::from_millis(2_300)).await;
+    assert_eq!(bytes_on_disk(directory.path()), first, "nothing moved");
+    server.put(pod("z", "n"));
+    let changed = Instant::now();
+    until("the change on disk", || bytes_on_disk(directory.path()) > first).await;
+    assert!(changed.elapsed() < Duration::from_millis(2_500), "{:?}", changed.elapsed());
+    let added = bytes_on_disk(directory.path()) - first;
+    assert!(added < 600, "one pod, not all: {added} bytes");
+    drop(pods);
+}
+
+#[tokio::test]
+async fn the_last_change_before_a_stop_is_saved() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    let pods = started(declared(&server, &directory)).await;
+    until("the first save", || bytes_on_disk(directory.path()) > 0).await;
+    server.put(pod("z", "n"));
+    until("the change", || contents(&pods).contains("a/z@44")).await;
+    stop(pods).await;
+    let asked = server.requests().len();
+    let pods = started(declared(&server, &directory)).await;
+    assert_eq!(contents(&pods), "a/x@42 a/y@43 a/z@44");
+    let requests: Vec<String> = server.requests().into_iter().skip(asked).map(|seen| seen.request).collect();
+    assert!(requests[0].ends_with("resourceVersion=44"), "resumed where it ended: {requests:?}");
+}
+
+/// Goal: nothing on disk keeps an informer from working. Method: the log replaced by what it might be after an
+/// accident; each time it starts as without one, and the next start resumes again.
+#[tokio::test]
+async fn a_checkpoint_that_cannot_be_used_costs_one_list_and_nothing_else() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(started(declared(&server, &directory)).await).await;
+    let log = logs(directory.path()).remove(0);
+    let whole = fs::read(&log).unwrap();
+    let half = &whole[..whole.len() / 2];
+    for damaged in [&b""[..], b"not a checkpoint at all", half, &[b"informer\xff\0\0\0", &whole[12..]].concat()] {
+        fs::write(&log, damaged).unwrap();
+        let before = server.initial_reads();
+        let pods = started(declared(&server, &directory)).await;
+        assert_eq!((contents(&pods).as_str(), server.initial_reads()), ("a/x@42 a/y@43", before + 1));
+        stop(pods).await;
+        stop(started(declared(&server, &directory)).await).await;
+        assert_eq!(server.initial_reads(), before + 1, "what was replaced is used");
+    }
+}
+
+#[tokio::test]
+async fn the_second_informer_of_one_checkpoint_works_without_it() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    let first = started(declared(&server, &directory)).await;
+    until("the first save", || bytes_on_disk(directory.path()) > 0).await;
+    let second = started(declared(&server, &directory)).await;
+    assert_eq!((contents(&first), server.initial_reads()), (contents(&second), 2));
+    assert_eq!(second.stats().checkpoint_failures, 0);
+}
+
+#[tokio::test]
+async fn informers_of_other_selectors_share_the_directory() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    server.put(pod("z", "m"));
+    let of = |node: &str| declared(&server, &directory).fields(&format!("spec.nodeName={node}"));
+    for _ in 0..2 {
+        let (n, m) = (started(of("n")).await, started(of("m")).await);
+        assert_eq!((contents(&n).as_str(), contents(&m).as_str()), ("a/x@42 a/y@43", "a/z@44"));
+        stop(n).await;
+        stop(m).await;
+    }
+    assert_eq!((logs(directory.path()).len(), server.initial_reads()), (2, 2));
+}
+
+/// Goal: a disk that takes nothing is told and counted, and stops nothing. Method: the directory taken away before the
+/// first save.
+#[tokio::test]
+async fn saves_that_fail_are_counted_and_stop_nothing() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    server.refuse_connections();
+    let pods = declared(&server, &directory).start().unwrap();
+    until("the lock", || fs::read_dir(directory.path()).unwrap().count() > 0).await;
+    until("a request", || pods.stats().reflector.requests > 0).await;
+    fs::remove_dir_all(directory.path()).unwrap();
+    server.recover();
+    pods.ready(SOON).await.unwrap();
+    until("a failure", || pods.stats().checkpoint_failures > 0).await;
+    server.put(pod("z", "n"));
+    until("the change", || contents(&pods) == "a/x@42 a/y@43 a/z@44").await;
+    fs::create_dir(directory.path()).unwrap();
+    until("a save", || bytes_on_disk(directory.path()) > 0).await;
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+struct Slim {
+    spec: Spec,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    node_name: String,
+}
+
+/// Goal: what is kept comes back as it was kept. Method: a transform that may not happen twice, a type of the user's
+/// own that knows no names, compressed bodies, metadata alone; each resumes, with its index.
+#[tokio::test]
+async fn objects_come_back_in_the_form_in_which_they_were_kept() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    for start in 0..2 {
+        let mut own = declared(&server, &directory)
+            .transform(|pod: &mut Pod| {
+                if let Some(node) = pod.spec.as_mut().and_then(|spec| spec.node_name.as_mut()) {
+                    node.push('!');
+                }
+            })
+            .project::<Slim>();
+        let by_node = own.index(|pod| pod.field("spec.nodeName"));
+        let own = started(own).await;
+        let state = own.store().snapshot();
+        let pod = state.get("a/x").unwrap();
+        assert_eq!((pod.name(), pod.resource_version()), ("x", "42"));
+        assert_eq!(pod.decode().unwrap().spec.node_name, "n!", "transformed once");
+        assert_eq!(state.by(&by_node, "n!").count(), 2, "start {start}");
+
+        let packed = started(declared(&server, &directory).store(Representation::Packed)).await;
+        assert_eq!(packed.store().snapshot().get("a/y").unwrap().field("spec.nodeName").as_deref(), Some("n"));
+        let typed = started(declared(&server, &directory).namespace("a").store(Representation::Typed)).await;
+        let spec = typed.store().snapshot().get("a/y").unwrap().decode().unwrap().spec.clone();
+        assert_eq!(spec.and_then(|spec| spec.node_name).as_deref(), Some("n"));
+        let metadata = started(declared(&server, &directory).metadata_only()).await;
+        assert_eq!(metadata.store().snapshot().get("a/y").unwrap().field("spec.nodeName"), None);
+
+        assert_eq!(server.initial_reads(), 4, "start {start}");
+        (stop(own).await, stop(packed).await, stop(typed).await, stop(metadata).await);
+    }
+    assert_eq!((logs(directory.path()).len(), server.count(Asked::Get)), (4, 4));
+}
