@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a fixture that fails is a test that fails")]
 
 mod fixture;
+mod serving;
+
 mod answers;
 mod checkpoint;
 mod endpoints;
@@ -10,6 +12,7 @@ mod fake;
 mod indexes;
 mod liveness;
 mod logs;
+#[cfg(feature = "metrics")]
 mod metrics;
 mod proofs;
 mod raw;
@@ -17,9 +20,7 @@ mod reading;
 mod representations;
 mod runtime;
 mod runtime_delays;
-mod serving;
 mod sockets;
 mod subscribing;
 mod timing;
 mod wire;
-#[cfg(feature = "metrics")]
