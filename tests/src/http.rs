@@ -106,9 +106,14 @@ impl Client {
 
     /// Opens a watch and waits for its headers; `path` carries the query, with `watch=` in it.
     pub async fn watch(&self, path: &str) -> Watch {
+        self.watch_with(path, &[]).await
+    }
+
+    /// As [`watch`](Self::watch), with more headers.
+    pub async fn watch_with(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
         let asked = format!("GET {path}");
         let begun = Instant::now();
-        let answer = self.exchange(Self::request(Method::GET, path, &[], Bytes::new()), &asked).await;
+        let answer = self.exchange(Self::request(Method::GET, path, headers, Bytes::new()), &asked).await;
         Watch::new(answer, begun, asked)
     }
 

@@ -13,6 +13,7 @@
 pub mod http;
 pub mod objects;
 pub mod process;
+pub mod table;
 pub mod tap;
 
 pub mod api;

@@ -1,0 +1,207 @@
+//! What came, in the words of what was expected.
+//!
+//! INVARIANT: an error's body is what Kubernetes sends, byte by byte, or it is told raw.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use informer_core::wire::{
+    continue_token::{ContinueToken, Position},
+    status::Status,
+    watch_event::{self, EventKind},
+};
+use serde_json::Value;
+
+use super::marks::Marks;
+use crate::http::{Answer, Event, key, resource_version};
+
+/// Answers that wait for a position wait this long; anything shorter did not.
+pub(super) const WAITED: Duration = Duration::from_millis(2_800);
+
+/// What stands before the lines of a watch whose headers came late.
+const LATE: &str = "(after 3 s) | ";
+
+/// An expectation with its positions filled in.
+pub(super) struct Expected<'a> {
+    pub(super) text: String,
+    pub(super) marks: &'a Marks,
+}
+
+impl Expected<'_> {
+    /// The lines expected of a watch.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
+        let lines = self.text.strip_prefix(LATE).unwrap_or(&self.text);
+        lines.split(" | ").filter(|line| !line.is_empty())
+    }
+
+    /// The expectation, and a whole answer in the same words.
+    pub(super) fn of_answer(self, answer: &Answer) -> (String, String) {
+        let found = if answer.code == StatusCode::OK { self.success(&answer.json()) } else { self.failure(answer) };
+        (self.text, found)
+    }
+
+    /// The expectation, and the lines of a watch in the same words.
+    /// `waited` tells whether the headers came late.
+    pub(super) fn of_lines(self, code: StatusCode, waited: bool, lines: &[Result<Event, String>]) -> (String, String) {
+        let expected: Vec<&str> = self.lines().collect();
+        let found = lines.iter().enumerate().map(|(at, line)| match line {
+            Ok(event) => event_text(event, expected.get(at).copied().unwrap_or_default()),
+            Err(end) => end.clone(),
+        });
+        let mut found = found.collect::<Vec<_>>().join(" | ");
+        if waited {
+            found = format!("{LATE}{found}");
+        }
+        if code != StatusCode::OK {
+            found = format!("{code}: {found}");
+        }
+        (self.text.clone(), found)
+    }
+
+    fn success(&self, body: &Value) -> String {
+        let Some(items) = body["items"].as_array() else {
+            return object_text(body, &self.text);
+        };
+        let wanted = self.text.split_once(']').map_or("", |(items, _)| items.trim_start_matches('['));
+        let wanted: Vec<&str> = wanted.split(' ').collect();
+        let items =
+            items.iter().enumerate().map(|(at, item)| object_text(item, wanted.get(at).copied().unwrap_or("@(")));
+        let mut found = format!("[{}]", items.collect::<Vec<_>>().join(" "));
+        let (metadata, at) = (&body["metadata"], resource_version(body));
+        let tail = self.text.split_once(']').map_or("", |(_, tail)| tail);
+        if let Some((_, least)) = tail.split_once("@>=") {
+            let name = least.split(' ').next().unwrap_or_default();
+            let holds = self.marks.of(name).is_some_and(|least| at >= least);
+            found.push_str(&if holds { format!(" @>={name}") } else { format!(" @{at}") });
+        } else if tail.contains('@') {
+            found.push_str(&format!(" @{at}"));
+        }
+        if let Some(token) = metadata["continue"].as_str().filter(|token| !token.is_empty()) {
+            found.push_str(&token_text(token, at));
+        }
+        if let Some(count) = metadata["remainingItemCount"].as_u64() {
+            found.push_str(&format!(" remaining {count}"));
+        }
+        found
+    }
+
+    fn failure(&self, answer: &Answer) -> String {
+        let Some(status) = Status::read(&answer.body) else {
+            return format!("{} raw: {}", answer.code.as_u16(), answer.text());
+        };
+        let mut found = status_text(&status);
+        if self.text.contains("current: *") {
+            found = any_current(&found);
+        }
+        if answer.code.as_u16() != status.code {
+            found = format!("{} with {found}", answer.code);
+        }
+        // People's form is for those who accept no JSON at all.
+        if status.to_json() != *answer.body && answer.code != StatusCode::NOT_ACCEPTABLE {
+            return format!("{found} raw: {}", answer.text());
+        }
+        if !status.metadata.continue_token.is_empty() {
+            found.push_str(&token_text(&status.metadata.continue_token, 0));
+        }
+        let wait = status.retry_after().map(|wait| wait.as_secs().to_string());
+        if answer.header("retry-after") != wait.as_deref().unwrap_or_default() {
+            found.push_str(&format!(" but retry-after {:?}", answer.header("retry-after")));
+        }
+        if answer.took >= WAITED {
+            found.push_str(" after 3 s");
+        }
+        found
+    }
+}
+
+/// Code, reason, message, and what it is about.
+fn status_text(status: &Status) -> String {
+    let reason = serde_json::to_value(&status.reason).ok();
+    let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let mut text = format!("{} {reason}: {}", status.code, status.message);
+    if let Some(details) = &status.details {
+        if !details.kind.is_empty() && details.kind != "ListOptions" {
+            text.push_str(&format!(" about {} {}", details.kind, details.name));
+        }
+        let causes = details.causes.iter().map(|cause| {
+            let reason = serde_json::to_value(&cause.reason).ok();
+            let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
+            if cause.field.is_empty() { reason.to_owned() } else { format!("{reason} of {}", cause.field) }
+        });
+        let causes = causes.collect::<Vec<_>>().join(" ");
+        if !causes.is_empty() {
+            text.push_str(&format!(" causes {causes}"));
+        }
+    }
+    if let Some(wait) = status.retry_after() {
+        text.push_str(&format!(" wait {}", wait.as_secs()));
+    }
+    text
+}
+
+/// The text with a star for the number after `current: `.
+fn any_current(text: &str) -> String {
+    let Some((before, after)) = text.split_once("current: ") else { return text.to_owned() };
+    format!("{before}current: *{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+}
+
+/// Where a token starts: after `start`, at its own list's position or at the latest.
+fn token_text(token: &str, list_at: u64) -> String {
+    let Ok(token) = ContinueToken::decode(token) else { return format!(" more(unreadable {token})") };
+    let start = token.start.strip_suffix('\0').unwrap_or("no NUL").to_owned();
+    match token.resource_version {
+        Position::At(at) if at == list_at => format!(" more({start})"),
+        Position::At(at) => format!(" more({start} at {at})"),
+        Position::Latest => format!(" offers({start})"),
+    }
+}
+
+fn raw(found: &str, event: &Event) -> String {
+    format!("{found} raw: {}", String::from_utf8_lossy(&event.raw))
+}
+
+fn event_text(event: &Event, wanted: &str) -> String {
+    match event.kind {
+        EventKind::Added | EventKind::Modified | EventKind::Deleted => {
+            let wanted = wanted.split_once(' ').map_or("@(", |(_, object)| object);
+            format!("{} {}", event.kind.as_str(), object_text(&event.object, wanted))
+        }
+        EventKind::Bookmark => {
+            let text = |member: &str| event.object[member].as_str().unwrap_or_default();
+            let (kind, api_version, at) = (text("kind"), text("apiVersion"), event.resource_version());
+            let mut found = format!("{}@{at}", event.brief());
+            if wanted.contains('(') {
+                found.push_str(&format!("({kind} {api_version})"));
+            }
+            let plain = watch_event::bookmark(kind, api_version, at, event.ends_initial_state());
+            if *plain == *event.raw { found } else { raw(&found, event) }
+        }
+        EventKind::Error => {
+            let status = serde_json::to_vec(&event.object).ok().and_then(|status| Status::read(&status));
+            let status = status.unwrap_or_default();
+            let found = format!("ERROR {}", status_text(&status));
+            if *watch_event::error(&status) == *event.raw { found } else { raw(&found, event) }
+        }
+        EventKind::Other => event.brief(),
+    }
+}
+
+/// Key, and as much more as is wanted: `@` its position, `(` its attributes.
+fn object_text(object: &Value, wanted: &str) -> String {
+    let mut text = key(object);
+    if wanted.contains('@') {
+        text.push_str(&format!("@{}", resource_version(object)));
+    }
+    if wanted.contains('(') {
+        text.push_str(&format!("({})", attributes(object).join(",")));
+    }
+    text
+}
+
+fn attributes(object: &Value) -> Vec<String> {
+    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+    let labels = labels.map(|(key, value)| (key.as_str(), value));
+    let others = [("k", &object["data"]["k"]), ("node", &object["spec"]["nodeName"])];
+    let all = labels.chain(others).filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
+    all.collect()
+}
