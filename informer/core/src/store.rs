@@ -92,7 +92,7 @@ pub struct Snapshot {
     pub resource_version: Option<ResourceVersion>,
     /// Whether initial state was complete once.
     pub synced: bool,
-    /// How many times initial state was complete. Two states with the same number have every change between them
+    /// How many times initial state was read to its end. Two states with the same number have every change between them
     /// delivered live; with different numbers, some were only seen by what a relist no longer held.
     pub relists: u64,
     /// The number of the last change in this state, as [`ring`] counts them. Grows with every change.
@@ -261,7 +261,7 @@ impl Store {
     fn restored(&mut self) {
         if !self.now.synced {
             self.now.synced = true;
-            self.now.relists += 1;
+            // Not by reading it again: every change since it was saved comes live.
             self.now.sequence = self.ring.begin(self.now.resource_version.clone());
         }
     }
