@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use informer::{Error, InitialList, raw};
+use informer::{Error, InitialList, ListSemantic, raw};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ApiResource;
 
@@ -95,4 +95,39 @@ async fn a_stream_that_is_not_polled_reads_nothing() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(events.bytes_received(), before);
     assert!(before < 1 << 20, "{before} bytes for the first object");
+}
+
+/// Answers the wish to resume a stream of changes after a restart from a version that was written down.
+#[tokio::test(start_paused = true)]
+async fn a_stream_from_a_saved_version_lists_nothing() {
+    let (cluster, log) = in_memory(|number, uri| {
+        assert!(is_watch(uri), "{uri}");
+        match number {
+            1 => ok([Step::Send(modified("a/a", 41) + &bookmark(50))]),
+            _ => ok([Step::Send(deleted("a/a", 51)), Step::Hang]),
+        }
+    });
+    let mut events = cluster.raw(&pods()).resume_from(40.into()).start().unwrap();
+    assert_eq!(next(&mut events, 3).await, "a/a@41 at 50 -a/a@51");
+    assert!(log.uris()[0].contains("resourceVersion=40&"), "{:?}", log.uris());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_version_that_is_too_old_is_followed_by_initial_state() {
+    let gone = status(410, "Expired", "too old resource version");
+    let (cluster, log) = in_memory(move |_, uri| match uri {
+        uri if is_watch(uri) => ok([Step::Send(format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", gone.trim()))]),
+        _ => ok([Step::Send(added("a/a", 43) + &end_bookmark(49)), Step::Hang]),
+    });
+    let mut events = cluster.raw(&pods()).resume_from(40.into()).start().unwrap();
+    assert_eq!(next(&mut events, 4).await, "error Some(410) init (a/a@43) =49");
+    assert!(log.uris()[1].contains("resourceVersion=40&"), "not older than it: {:?}", log.uris());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exact_version_that_is_gone_ends_the_stream() {
+    let (cluster, _log) = in_memory(|_, _| refuse(410, status(410, "Expired", "gone")));
+    let declared = cluster.raw(&pods()).list_semantic(ListSemantic::Exact(7.into()));
+    let mut events = declared.start().unwrap();
+    assert_eq!(next(&mut events, 2).await, "error Some(410) end");
 }

@@ -17,9 +17,10 @@ fn without_timeout(uri: &str) -> String {
     parts.join("&")
 }
 
-/// Goal: what is configured is what is asked. Method: the first two requests of every semantic × strategy.
+/// Goal: what is configured is what is asked. Method: the first two requests of every semantic × strategy. Answers the
+/// complaint that "any state will do" with pages asked for the most recent one, from every agent at once.
 #[tokio::test(start_paused = true)]
-async fn each_semantic_and_strategy_asks_exactly_this() {
+async fn p1_each_semantic_and_strategy_asks_exactly_this() {
     let at = || ResourceVersion::from(7);
     let stream = |query: &str| format!("{HEAD}{query}&allowWatchBookmarks=true");
     for (semantic, initial, first) in [
