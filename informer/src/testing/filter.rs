@@ -52,7 +52,7 @@ impl Filter {
                 "metadata.name" => Some(Cow::from(&stored.name)),
                 "metadata.namespace" => Some(Cow::from(&stored.namespace)),
                 // The only field that selects as something when it is absent.
-                "spec.hostNetwork" => stored.field(name).or(Some("false".into())),
+                "spec.hostNetwork" => stored.field(name).or_else(|| Some("false".into())),
                 name => stored.field(unaliased(name)),
             })
     }

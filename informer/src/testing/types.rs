@@ -183,7 +183,7 @@ impl Target {
 
     /// Whether objects of the type live in namespaces, as far as it is known.
     pub(super) fn namespaced(&self) -> bool {
-        self.ty.namespaced.unwrap_or(self.namespace.is_some())
+        self.ty.namespaced.unwrap_or_else(|| self.namespace.is_some())
     }
 }
 
