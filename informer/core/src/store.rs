@@ -1,6 +1,7 @@
 //! The copy of one resource type, and states of it that readers hold.
 //!
-//! INVARIANT: changes only through [`Event`]. A relist touches nothing until its end and then swaps in one step.
+//! INVARIANT: objects change only through [`Event`], and before the first by [`Store::restore`]. A relist touches nothing
+//! until its end and then swaps in one step.
 
 mod body;
 mod entry;
@@ -134,8 +135,8 @@ impl Store {
         Self { keeping, now, stage: None, ring: Ring::default(), ends, values: Values::default() }
     }
 
-    /// Takes one event. Cost: O(log n), and what it takes to keep the object if it is new or changed. An object that
-    /// is already there with the same uid and resourceVersion is dropped without allocating.
+    /// Takes one event. Cost: O(log n), and what it takes to keep the object if it is new or changed. Of one that is
+    /// already there with the same uid and resourceVersion nothing is copied.
     ///
     /// # Errors
     /// [`StoreError`] for an object that cannot be kept.

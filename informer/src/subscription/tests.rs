@@ -81,8 +81,9 @@ struct World {
     published: (Objects, usize),
     is_published: bool,
     saved: Option<Objects>,
-    /// The first state that was complete.
-    first: Option<Objects>,
+    /// The first state that was complete, and how often initial state had been read by then.
+    first: Option<(Objects, usize)>,
+    relists: usize,
 }
 
 impl World {
@@ -103,6 +104,7 @@ impl World {
             is_published: false,
             saved: None,
             first: None,
+            relists: 0,
         }
     }
 
@@ -163,6 +165,7 @@ impl World {
             self.handle(Change::InitApply(&json, &Meta::read(&json).unwrap()));
         }
         self.handle(Change::InitDone(at.into()));
+        self.relists += 1;
         self.synced();
         if synced {
             self.log.extend(difference(&before, &self.objects, true));
@@ -182,7 +185,7 @@ impl World {
     fn synced(&mut self) {
         self.is_synced = true;
         if self.first.is_none() {
-            self.first = Some(self.objects.clone());
+            self.first = Some((self.objects.clone(), self.relists));
         }
     }
 
@@ -243,7 +246,7 @@ struct Subscriber {
     resets: usize,
     saved: Option<Objects>,
     /// The state it starts from, and where that is in the log; that of the first sync, for one who came before.
-    base: Option<Objects>,
+    base: Option<(Objects, usize)>,
     since: usize,
     place: Place,
 }
@@ -273,7 +276,7 @@ impl Subscriber {
             mirror: Objects::new(),
             resets: 0,
             saved,
-            base: world.is_synced.then(|| world.objects.clone()),
+            base: world.is_synced.then(|| (world.objects.clone(), world.relists)),
             since: world.log.len(),
             place: Place::Saved(first.into()),
         }
@@ -345,9 +348,10 @@ impl Subscriber {
                     return assert!(told == expected || expected == "=" && told.starts_with('='), "{told}: {expected}");
                 }
                 Place::Saved(_) => {
-                    let base = self.base.as_ref().or(world.first.as_ref()).expect("told after the first sync");
+                    let (base, relists) =
+                        self.base.as_ref().or(world.first.as_ref()).expect("told after the first sync");
                     let saved = self.saved.clone().unwrap_or_default();
-                    let first = difference(&saved, base, true).into_iter().chain(["=".to_owned()]);
+                    let first = difference(&saved, base, *relists > 0).into_iter().chain(["=".to_owned()]);
                     self.place = Place::Base(first.collect());
                 }
                 Place::Base(_) => self.place = Place::Log(self.since),

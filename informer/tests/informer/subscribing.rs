@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _};
-use informer::{Event, Informer, InitialList, ResourceVersion};
+use informer::{Cluster, Event, Informer, InitialList, ResourceVersion, testing::FakeApiServer};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::fixture::{
@@ -347,4 +347,53 @@ async fn every_change_comes_once_while_threads_race() {
         reader.await.unwrap();
     }
     drop(writer.await.unwrap());
+}
+
+/// Everything up to this event.
+async fn up_to(changes: &mut (impl Stream<Item = Event<Pod>> + Unpin), last: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    while all.last().is_none_or(|seen: &String| !seen.starts_with(last)) {
+        all.extend(next(changes, 1).await);
+    }
+    all
+}
+
+/// Goal: who keeps a state of its own across restarts can bring it up to date. Method: changes while nobody is there,
+/// once within what the server still tells, once beyond it.
+#[tokio::test]
+async fn after_a_restart_what_was_saved_comes_first_and_then_what_became_of_it() {
+    let pod = |name: &str, node: &str| {
+        serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"},
+            "spec": {"nodeName": node, "containers": []}})
+    };
+    for is_too_old in [false, true] {
+        let server = FakeApiServer::new().at(41).put(pod("x", "n")).put(pod("y", "n"));
+        let directory = tempfile::tempdir().unwrap();
+        let start = || {
+            let cluster = Cluster::builder(server.client()).identity("one").build();
+            cluster.informer::<Pod>().checkpoint(directory.path()).start().unwrap()
+        };
+        let before = start();
+        before.ready(SOON).await.unwrap();
+        let mut end = before.subscribe();
+        drop(before);
+        while end.next().await.is_some() {}
+
+        server.put(pod("z", "n")).delete(pod("x", "n")).put(pod("y", "m"));
+        if is_too_old {
+            server.expire_at(46);
+        }
+        let informer = start();
+        let (mut latest, mut all) = (informer.subscribe(), informer.subscribe_all(10));
+        let (latest, all) = (up_to(&mut latest, "a/y@43>").await, up_to(&mut all, "a/y@43>").await);
+        assert_eq!(latest[..2], ["+a/x@42", "+a/y@43"]);
+        assert_eq!(all[..2], ["+a/x@42", "+a/y@43"]);
+        if is_too_old {
+            assert_eq!(all[2..], ["=43", "-a/x@42?", "a/y@43>46"], "as the relist found it");
+            assert!(latest.contains(&"-a/x@42?".to_owned()), "{latest:?}");
+        } else {
+            assert_eq!(all[2..], ["=43", "+a/z@44", "-a/x@42", "a/y@43>46"], "as it happened");
+            assert!(latest.contains(&"-a/x@42".to_owned()), "{latest:?}");
+        }
+    }
 }
