@@ -3,7 +3,7 @@
 use std::{
     io::BufRead as _,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -85,11 +85,14 @@ pub(crate) struct Report {
 /// How long it rests before its resident size is taken.
 const REST: Duration = Duration::from_secs(2);
 
-/// How far a rival is, whoever it is.
+/// How far a rival is, whoever it is. Asked only when the parent wants to know: nothing here costs by the event.
 struct Copy {
-    syncs: Arc<AtomicU64>,
-    events: Arc<AtomicU64>,
-    first: Arc<AtomicU64>,
+    /// Times initial state was complete.
+    syncs: Box<dyn Fn() -> u64>,
+    /// Live changes so far.
+    events: Box<dyn Fn() -> u64>,
+    /// From the start to the first object.
+    first: Box<dyn Fn() -> Duration>,
     objects: Box<dyn Fn() -> usize>,
 }
 
@@ -125,7 +128,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
                 "relist" => {
                     let copy = copy.as_ref().ok_or("nothing is synced")?;
                     let mut measure = Measure::begin()?;
-                    let next = copy.syncs.load(Ordering::SeqCst) + 1;
+                    let next = (copy.syncs)() + 1;
                     gate.expire();
                     measure.until_synced(copy, next).await?;
                     measure.report(copy).await?
@@ -145,11 +148,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
 
 /// CPU and changes since the process started: the difference of two is what counts.
 fn steady(copy: &Copy) -> Report {
-    Report {
-        cpu_s: memory::cpu_seconds().unwrap_or_default(),
-        events: copy.events.load(Ordering::SeqCst),
-        ..Report::default()
-    }
+    Report { cpu_s: memory::cpu_seconds().unwrap_or_default(), events: (copy.events)(), ..Report::default() }
 }
 
 struct Measure {
@@ -166,7 +165,7 @@ impl Measure {
     }
 
     async fn until_synced(&mut self, copy: &Copy, syncs: u64) -> Result<(), Failure> {
-        while copy.syncs.load(Ordering::SeqCst) < syncs {
+        while (copy.syncs)() < syncs {
             if self.start.elapsed() > Duration::from_secs(100) {
                 return Err("no sync in 100 s".into());
             }
@@ -183,14 +182,14 @@ impl Measure {
         let usage = memory::usage()?;
         Ok(Report {
             objects: (copy.objects)(),
-            first_object_ms: Duration::from_micros(copy.first.load(Ordering::SeqCst)).as_secs_f64() * 1e3,
+            first_object_ms: (copy.first)().as_secs_f64() * 1e3,
             synced_ms: self.synced.as_secs_f64() * 1e3,
             resident: usage.resident,
             resident_peak: usage.peak,
             live: HEAP.current_usage(),
             live_peak,
             cpu_s,
-            events: copy.events.load(Ordering::SeqCst),
+            events: (copy.events)(),
         })
     }
 }
@@ -210,8 +209,8 @@ fn start(kind: Kind, client: kube::Client) -> Result<Copy, Failure> {
 
 fn kube_reflector(client: kube::Client, config: watcher::Config, trimmed: bool) -> Copy {
     let (reader, writer) = reflector::store();
-    let (syncs, events, first) = counters();
-    let (synced, changed, seen, start) = (Arc::clone(&syncs), Arc::clone(&events), Arc::clone(&first), Instant::now());
+    let counted = Arc::new(Counted::default());
+    let (counts, start) = (Arc::clone(&counted), Instant::now());
     let source = watcher(Api::<Pod>::all(client), config).modify(move |pod| {
         if trimmed {
             pod.managed_fields_mut().clear();
@@ -221,16 +220,30 @@ fn kube_reflector(client: kube::Client, config: watcher::Config, trimmed: bool) 
         let mut stream = std::pin::pin!(reflector(writer, source).default_backoff());
         while let Some(event) = stream.next().await {
             match event {
-                Ok(watcher::Event::InitApply(_)) => note_first(&seen, start),
-                Ok(watcher::Event::InitDone) => drop(synced.fetch_add(1, Ordering::SeqCst)),
+                Ok(watcher::Event::InitApply(_)) => drop(counts.first.get_or_init(|| start.elapsed())),
+                Ok(watcher::Event::InitDone) => drop(counts.syncs.fetch_add(1, Ordering::SeqCst)),
                 Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
-                    changed.fetch_add(1, Ordering::SeqCst);
+                    counts.events.fetch_add(1, Ordering::SeqCst);
                 }
                 Ok(watcher::Event::Init) | Err(_) => {}
             }
         }
     });
-    Copy { syncs, events, first, objects: Box::new(move || reader.len()) }
+    let (syncs, events, first) = (Arc::clone(&counted), Arc::clone(&counted), counted);
+    Copy {
+        syncs: Box::new(move || syncs.syncs.load(Ordering::SeqCst)),
+        events: Box::new(move || events.events.load(Ordering::SeqCst)),
+        first: Box::new(move || first.first.get().copied().unwrap_or_default()),
+        objects: Box::new(move || reader.len()),
+    }
+}
+
+/// What kube's stream has yielded; it counts nothing itself.
+#[derive(Default)]
+struct Counted {
+    syncs: AtomicU64,
+    events: AtomicU64,
+    first: OnceLock<Duration>,
 }
 
 fn informer(client: kube::Client, initial: InitialList, representation: Representation) -> Result<Copy, Failure> {
@@ -241,29 +254,11 @@ fn informer(client: kube::Client, initial: InitialList, representation: Represen
     };
     let builder = Cluster::new(client).informer::<Pod>().initial_list(initial).list_semantic(semantic);
     let pods = builder.store(representation).start()?;
-    let (syncs, events, first) = counters();
-    let (synced, changed, seen, watched) = (Arc::clone(&syncs), Arc::clone(&events), Arc::clone(&first), pods.clone());
-    tokio::spawn(async move {
-        // What is counted is read as often as the parent looks: nothing here costs by the event.
-        loop {
-            let stats = watched.stats();
-            synced.store(stats.reflector.syncs, Ordering::SeqCst);
-            changed.store(stats.reflector.live_objects, Ordering::SeqCst);
-            let after =
-                stats.first_object_after.map_or(0, |after| u64::try_from(after.as_micros()).unwrap_or(u64::MAX));
-            seen.store(after, Ordering::SeqCst);
-            let pause = if synced.load(Ordering::SeqCst) == 0 { 1 } else { 5 };
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
-    });
-    Ok(Copy { syncs, events, first, objects: Box::new(move || pods.store().snapshot().len()) })
-}
-
-fn counters() -> (Arc<AtomicU64>, Arc<AtomicU64>, Arc<AtomicU64>) {
-    Default::default()
-}
-
-fn note_first(first: &AtomicU64, start: Instant) {
-    let now = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let _ = first.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
+    let (syncs, events, first) = (pods.clone(), pods.clone(), pods.clone());
+    Ok(Copy {
+        syncs: Box::new(move || syncs.stats().reflector.syncs),
+        events: Box::new(move || events.stats().reflector.live_objects),
+        first: Box::new(move || first.stats().first_object_after.unwrap_or_default()),
+        objects: Box::new(move || pods.store().snapshot().len()),
+    })
 }

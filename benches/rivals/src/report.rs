@@ -10,15 +10,16 @@ use crate::{
 pub(crate) fn copies(pods: usize, wire: Wire, rows: &[Row]) {
     println!("\n{pods} pods: {} MiB of objects, {} MiB without managedFields\n", mib(wire.sent), mib(wire.trimmed));
     println!(
-        "| client | resident MiB | x wire | peak MiB | relist: live peak ÷ steady | relist peak RSS MiB | first object ms | synced ms | sync CPU ms | CPU a change µs |"
+        "| client | resident MiB | live MiB | live ÷ wire | peak MiB | relist: live peak ÷ steady | relist peak RSS MiB | first object ms | synced ms | sync CPU ms | CPU a change µs |"
     );
-    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for row in rows {
         println!(
-            "| {} | {} | {:.2} | {} | {:.2} | {} | {:.1} | {:.0} | {:.0} | {:.0} |",
+            "| {} | {} | {} | {:.2} | {} | {:.2} | {} | {:.1} | {:.0} | {:.0} | {:.0} |",
             row.kind.name(),
             mib(row.sync.resident),
-            row.sync.resident as f64 / wire.trimmed as f64,
+            mib(row.sync.live),
+            row.sync.live as f64 / wire.trimmed as f64,
             mib(row.sync.resident_peak),
             row.relist.live_peak as f64 / row.sync.live as f64,
             mib(row.relist.resident_peak),
