@@ -54,7 +54,7 @@ impl<K> InformerBuilder<K> {
     /// The form in which objects are kept. Default [`Representation::Json`].
     pub fn store(mut self, representation: Representation) -> Self
     where
-        K: DeserializeOwned + Serialize + Send + Sync + 'static,
+        K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
         self.keep.keeping.represent = self.keep.represent(representation);
         self.declared.kept_as.decoded_to = matches!(representation, Representation::Typed).then(type_name::<K>);
@@ -72,7 +72,7 @@ impl<K> InformerBuilder<K> {
     /// [`drop_path`](Self::drop_path) costs nothing.
     pub fn transform(mut self, mut change: impl FnMut(&mut K) + Send + 'static) -> Self
     where
-        K: DeserializeOwned + Serialize + Send + Sync + 'static,
+        K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
         let decoded = Arc::clone(&self.keep.decoded);
         self.declared.kept_as.transforms += 1;
@@ -96,7 +96,7 @@ impl<K> InformerBuilder<K> {
     /// snapshots of `K`.
     pub fn project<T>(mut self) -> InformerBuilder<T>
     where
-        T: DeserializeOwned + Serialize + Send + Sync + 'static,
+        T: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
         let mut keep = Keep::<T>::default();
         keep.keeping.transforms = self.keep.keeping.transforms;
@@ -174,7 +174,7 @@ impl<K> InformerBuilder<K> {
 impl<K> Keep<K> {
     fn represent(&self, representation: Representation) -> Box<dyn Represent>
     where
-        K: DeserializeOwned + Serialize + Send + Sync + 'static,
+        K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
         match representation {
             Representation::Json => Box::new(Json),

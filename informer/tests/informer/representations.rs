@@ -146,13 +146,13 @@ async fn an_object_that_a_transform_cannot_decode_is_kept_unchanged_and_counted(
 }
 
 /// What one program wants of a pod.
-#[derive(Debug, Deserialize, Serialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Placed {
     metadata: ObjectMeta,
     spec: Where,
 }
 
-#[derive(Debug, Deserialize, Serialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Where {
     node_name: String,
