@@ -126,8 +126,8 @@ impl<K> Informer<K> {
 
     /// A subscriber that is told everything there is, and then what changes. Does not keep the informer running.
     ///
-    /// One that comes before the informer is ready, of an informer that restored a checkpoint, is told the saved objects
-    /// as [`Added`](crate::Event::Added) first, and then what became of them.
+    /// One that comes before the informer is ready, of an informer with a checkpoint that proved to be of the server's
+    /// history, is told the saved objects as [`Added`](crate::Event::Added) first, and then what became of them.
     #[must_use]
     pub fn subscribe(&self) -> Subscription<K> {
         Subscription::new(self.source.clone(), Arc::clone(&self.decoded))

@@ -28,15 +28,17 @@
 //! - label and field selectors, one namespace or all, trimming while receiving ([`InformerBuilder::drop_path`]);
 //! - initial state as a stream, in pages or at once, falling back by itself ([`InitialList::Auto`]); every list
 //!   semantic of Kubernetes ([`ListSemantic`]);
-//! - reads by key, namespace and labels; subscriptions that cannot lag; read your writes ([`Informer::wait_for`]);
+//! - reads by key, namespace and labels; read your writes ([`Informer::wait_for`]);
+//! - subscriptions that cannot lag ([`Informer::subscribe`]), and such that are told every change in order
+//!   ([`Informer::subscribe_all`]), both of them streams;
 //! - a budget of relists for all informers of a [`Cluster`], delays that grow, `Retry-After`, typed reasons why nothing
-//!   is ready ([`Informer::ready`]).
+//!   is ready ([`Informer::ready`]); metrics for Prometheus (feature `metrics`).
 //!
 //! # Not supported yet
 //!
-//! - indexes other than by namespace; every single change in order; deleted objects that stay readable for a time;
+//! - indexes other than by namespace; deleted objects that stay readable for a time;
 //! - checkpoints on disk, a second endpoint to fall back to, proof that a server's history is still the same one;
-//! - stores of decoded or compressed objects ([`Representation`]); compressed lists; metrics for Prometheus;
+//! - stores of decoded or compressed objects ([`Representation`]); compressed lists;
 //! - events in the form of `kube::runtime`.
 //!
 //! Not planned: protobuf, subresources, writing (use `kube::Api`).
@@ -75,7 +77,9 @@ pub mod testing;
 mod transport;
 
 pub use informer_core::{
-    InitialList, ListSemantic, Request, ResourceVersion, limits::{LINGERING_OBJECTS_MAX, RING_CHANGES_MAX}, selector::label::Selector as LabelSelector,
+    InitialList, ListSemantic, Request, ResourceVersion,
+    limits::{LINGERING_OBJECTS_MAX, RING_CHANGES_MAX},
+    selector::label::Selector as LabelSelector,
 };
 pub use informer_core::{
     reflector::{Class, FallBack, RelistCause},

@@ -19,7 +19,7 @@
 //!
 //! | counter | label | what it counts |
 //! | --- | --- | --- |
-//! | `informer_requests_total` | `kind` | requests: `initial` state, a further `page`, a `watch` from a position, a `proof` of one |
+//! | `informer_requests_total` | `kind` | requests: `initial` state, further `page`s, `watch`es, `proof`s |
 //! | `informer_relists_total` | `cause` | times initial state was asked for; `start` is the first |
 //! | `informer_reconnects_total` | | watches opened from a known position, which costs a server little |
 //! | `informer_syncs_total` | | times initial state was complete |
@@ -27,7 +27,7 @@
 //! | `informer_failures_total` | `class` | answers that failed |
 //! | `informer_early_ends_total` | | answers that ended before they were healthy, which delays the next request |
 //! | `informer_silences_total` | | answers given up because nothing came for too long |
-//! | `informer_events_total` | `kind` | objects of `initial` state, `change`s and `deletion`s, `bookmark`s, what was `ignored` |
+//! | `informer_events_total` | `kind` | `initial` objects, `change`s, `deletion`s, `bookmark`s, what was `ignored` |
 //! | `informer_received_bytes_total` | | body bytes of accepted answers |
 //! | `informer_decode_errors_total` | | times an object did not decode; it is kept and delivered all the same |
 //! | `informer_unreadable_total` | | objects left out, since they have no name or no version |

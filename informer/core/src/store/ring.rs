@@ -22,8 +22,8 @@ pub enum Record {
 
 /// The ring of one store. Clones are the same ring.
 ///
-/// Memory: for each of the records kept, 24 to 48 bytes and the one version of an object that it replaced; as many records
-/// as the listener with the largest capacity asked for. Nobody listens: nothing.
+/// Memory: for each of the records kept, 24 to 48 bytes and the one version of an object that it replaced; as many
+/// records as the listener with the largest capacity asked for. Nobody listens: nothing.
 /// Cost: a change takes a lock nobody holds for longer than [`Listener::read`] copies pointers.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
