@@ -14,6 +14,7 @@ mod liveness;
 mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod probes;
 mod proofs;
 mod raw;
 mod reading;

@@ -6,8 +6,8 @@ use informer::{Cause, InitialList};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::fixture::{
-    Live, SOON, Step, added, bookmark, contents, deleted, end_bookmark, event, is_stream, is_watch, item, list,
-    modified, next, ok, over_socket, refuse, status, until,
+    Live, SOON, Step, added, bookmark, contents, deleted, end_bookmark, is_stream, is_watch, item, list, modified,
+    next, ok, over_socket, refuse, status, until,
 };
 
 fn initial(count: u64) -> String {
@@ -70,25 +70,6 @@ async fn a_watch_that_ends_is_resumed_from_the_last_position_and_nothing_is_read
     assert_eq!(log.count("sendInitialEvents"), 1);
 }
 
-/// Answers the complaint that a server without watch-list, asked for streams, leaves the store empty for ever.
-#[tokio::test]
-async fn p5_a_server_that_refuses_streams_is_read_in_pages_and_that_is_remembered() {
-    let (cluster, log) = over_socket(|_, uri| match uri {
-        uri if is_stream(uri) => refuse(422, status(422, "Invalid", "sendInitialEvents is forbidden")),
-        uri if is_watch(uri) => ok([Step::Hang]),
-        uri if uri.contains("continue=next") => ok([Step::Send(list(&[item("a/2", 2)], 9, ""))]),
-        _ => ok([Step::Send(list(&[item("a/1", 1)], 9, "next"))]),
-    })
-    .await;
-    let pods = cluster.informer::<Pod>().start().unwrap();
-    pods.ready(SOON).await.unwrap();
-    assert_eq!(contents(&pods), "a/1@1 a/2@2");
-    assert_eq!(log.count("sendInitialEvents"), 1);
-    let more = cluster.informer::<Pod>().namespace("a").start().unwrap();
-    more.ready(SOON).await.unwrap();
-    assert_eq!(log.count("sendInitialEvents"), 1, "the next informer of the type does not ask");
-}
-
 #[tokio::test]
 async fn a_stream_that_stands_still_is_given_up_for_pages() {
     let (cluster, log) = over_socket(|_, uri| match uri {
@@ -119,26 +100,6 @@ async fn an_object_above_the_limit_is_an_error_and_not_memory() {
     let Cause::Failed(error) = pods.ready(Duration::ZERO).await.unwrap_err().cause else { panic!("an error") };
     assert_eq!(error.source().unwrap().to_string(), "larger than 262144 bytes");
     assert!(pods.stats().bytes_received < 1 << 20, "the rest was not read");
-}
-
-/// Answers the complaints that a deletion during an outage is never told, and that the relist throws the last version
-/// away and may go back in time.
-#[tokio::test]
-async fn p6_what_vanished_before_a_410_is_told_and_the_relist_is_not_older_than_what_was_seen() {
-    let (cluster, log) = over_socket(|number, uri| match number {
-        1 => ok([Step::Send(initial(2))]),
-        2 => ok([Step::Send(event("ERROR", status(410, "Expired", "too old").trim()))]),
-        3 => {
-            assert!(is_stream(uri));
-            ok([Step::Send(added("a/1", 1) + &end_bookmark(30)), Step::Hang])
-        }
-        _ => ok([Step::Hang]),
-    })
-    .await;
-    let pods = cluster.informer::<Pod>().start().unwrap();
-    let mut changes = pods.subscribe();
-    assert_eq!(next(&mut changes, 5).await, ["+a/1@1", "+a/2@2", "=12", "-a/2@2?", "=30"]);
-    assert!(log.uris()[2].contains("resourceVersionMatch=NotOlderThan&resourceVersion=12&"), "{:?}", log.uris());
 }
 
 /// Goal: an answer that stops in the middle leaves readers what they had. Method: a relist that breaks off, then works.

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use informer::{
-    Cause, Cluster, InitialList, Ready, RelistCause,
-    testing::{Asked, FakeApiServer},
-};
+use informer::{Cause, Cluster, InitialList, Ready, RelistCause};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 
 use crate::fixture::{
@@ -14,62 +11,6 @@ use crate::fixture::{
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// Goal: a server in trouble is left alone. Method: ten minutes of each kind of trouble, asked in each way, requests
-/// counted. Answers the complaint that delays never grow, because each attempt counted as a success: 500 lists.
-#[tokio::test(start_paused = true)]
-async fn p2_ten_minutes_of_refusal_are_few_requests() {
-    for code in [401, 403, 404, 422, 429, 500, 503, 504] {
-        for initial in [InitialList::Auto, InitialList::Stream, InitialList::Paged, InitialList::Unpaged] {
-            let (cluster, log) = in_memory(move |_, _| refuse(code, status(code, "Sorry", "no")));
-            let pods = cluster.informer::<Pod>().initial_list(initial).start().unwrap();
-            let not_ready = pods.ready(10 * MINUTE).await.unwrap_err();
-            let is_told = matches!(&not_ready.cause, Cause::Failed(error) if error.code() == Some(code));
-            assert!(is_told, "{code} {initial:?}: {not_ready}");
-            assert_eq!(usize::try_from(not_ready.attempts), Ok(log.uris().len()), "{code} {initial:?}");
-            // One more than lists alone: the stream that was refused first.
-            assert!((5..=21).contains(&log.uris().len()), "{code} {initial:?}: {} requests", log.uris().len());
-        }
-    }
-}
-
-/// The same where nobody answers at all.
-#[tokio::test(start_paused = true)]
-async fn p2_ten_minutes_of_refused_connections_are_few_requests() {
-    for initial in [InitialList::Auto, InitialList::Stream, InitialList::Paged, InitialList::Unpaged] {
-        let server = FakeApiServer::new().refuse_connections();
-        let pods = Cluster::new(server.client()).informer::<Pod>().initial_list(initial).start().unwrap();
-        let not_ready = pods.ready(10 * MINUTE).await.unwrap_err();
-        assert!(matches!(&not_ready.cause, Cause::Failed(error) if error.is_retryable()), "{not_ready}");
-        assert!((5..=20).contains(&server.requests().len()), "{initial:?}: {}", server.requests().len());
-    }
-}
-
-/// Goal: a position that is always too old by the time it is watched costs few lists. Method: ten minutes of a server
-/// that forgets at once, asked in each way.
-#[tokio::test(start_paused = true)]
-async fn ten_minutes_of_410_after_every_list_are_few_lists() {
-    for initial in [InitialList::Auto, InitialList::Paged, InitialList::Unpaged] {
-        let server = FakeApiServer::new().at(41).expire_at(u64::MAX).refuse_stream(422);
-        let pods = Cluster::new(server.client()).informer::<Pod>().initial_list(initial).start().unwrap();
-        pods.ready(SOON).await.unwrap();
-        tokio::time::sleep(10 * MINUTE).await;
-        assert!((3..=20).contains(&server.count(Asked::List)), "{initial:?}: {}", server.count(Asked::List));
-    }
-}
-
-/// Goal: a balancer that cuts long answers makes nothing worse. Method: an hour of cuts after 60 s each; every gap.
-#[tokio::test(start_paused = true)]
-async fn an_hour_of_watches_cut_every_minute_makes_no_delay_grow() {
-    let server = FakeApiServer::new().at(41).close_watches_after(MINUTE);
-    let pods = Cluster::new(server.client()).informer::<Pod>().start().unwrap();
-    pods.ready(SOON).await.unwrap();
-    tokio::time::sleep(60 * MINUTE).await;
-    let times: Vec<Duration> = server.requests().iter().map(|seen| seen.at).collect();
-    let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
-    assert!(longest < MINUTE + Duration::from_millis(200), "{longest:?}");
-    assert_eq!(server.initial_reads(), 1, "no relist");
-}
 
 /// Goal: nonsense is asked for as rarely as refusals, and memory stays. Method: ten minutes of each, requests counted.
 #[tokio::test(start_paused = true)]
@@ -129,39 +70,6 @@ async fn the_longest_durations_are_settings_like_any_other() {
     assert_eq!(pods.stats().reflector.requests, 2);
 }
 
-/// Answers the complaint that a clean end is no error, so that no delay ever applied: 55,000 requests a second.
-#[tokio::test(start_paused = true)]
-async fn p3_a_server_that_closes_every_watch_at_once_is_asked_twelve_times_a_minute_at_most() {
-    let (cluster, log) = in_memory(|_, uri| match uri {
-        uri if is_stream(uri) => ok([Step::Send(end_bookmark(9))]),
-        _ => ok([]),
-    });
-    let pods = cluster.informer::<Pod>().start().unwrap();
-    pods.ready(SOON).await.unwrap();
-    tokio::time::sleep(MINUTE).await;
-    assert!((3..=12).contains(&log.uris().len()), "{:?}", log.times());
-    assert_eq!(log.count("sendInitialEvents"), 1, "no relist");
-}
-
-/// Answers the complaint that a fleet told the same `Retry-After` comes back in lockstep.
-#[tokio::test(start_paused = true)]
-async fn p2b_retry_after_is_kept_and_clients_told_the_same_do_not_come_back_together() {
-    let mut second_attempts = Vec::new();
-    for _ in 0..20 {
-        let (cluster, log) =
-            in_memory(|_, _| refuse(429, status(429, "TooManyRequests", "later")).header("retry-after", "30"));
-        let _pods = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).start().unwrap();
-        tokio::time::sleep(Duration::from_secs(29)).await;
-        assert_eq!(log.uris().len(), 1);
-        tokio::time::sleep(Duration::from_secs(31)).await;
-        assert_eq!(log.uris().len(), 2, "{:?}", log.times());
-        second_attempts.push(log.times()[1].as_millis() / 100);
-    }
-    second_attempts.sort_unstable();
-    second_attempts.dedup();
-    assert!(second_attempts.len() >= 5, "in tenths of a second: {second_attempts:?}");
-}
-
 /// Answers the complaint that a fleet that starts together asks together.
 #[tokio::test(start_paused = true)]
 async fn informers_with_a_spread_do_not_start_together_and_ready_says_so() {
@@ -197,22 +105,6 @@ async fn a_silent_watch_is_resumed_after_150_seconds_without_a_relist() {
     tokio::time::sleep(Duration::from_secs(250)).await;
     assert!(log.uris()[2].contains("resourceVersion=50&"), "the bookmark moved the place to resume");
     assert_eq!(log.count("sendInitialEvents"), 1);
-}
-
-/// Answers the complaint that a stream which never ends its initial state leaves the store empty for ever.
-#[tokio::test(start_paused = true)]
-async fn p4_a_stream_without_end_bookmark_falls_back_after_ten_seconds_and_ready_waits_for_it() {
-    let (cluster, log) = in_memory(|_, uri| match uri {
-        uri if is_stream(uri) => ok([Step::Wait(Duration::from_secs(8)), Step::Send(added("a/a", 3)), Step::Hang]),
-        uri if is_watch(uri) => ok([Step::Hang]),
-        _ => ok([Step::Send(list(&[item("a/a", 3)], 9, ""))]),
-    });
-    let pods = cluster.informer::<Pod>().start().unwrap();
-    let not_ready = pods.ready(Duration::from_secs(15)).await.unwrap_err();
-    assert!(matches!(not_ready.cause, Cause::Receiving), "{not_ready}");
-    pods.ready(SOON).await.unwrap();
-    assert_eq!(log.times()[1].as_secs(), 18, "each object restarts the ten seconds");
-    assert_eq!(contents(&pods), "a/a@3");
 }
 
 #[tokio::test(start_paused = true)]

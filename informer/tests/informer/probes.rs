@@ -1,0 +1,180 @@
+//! What is complained about in other informers, asked of this one. Time is paused; the server is the fake one.
+//!
+//! P1 (what is configured is what goes on the wire) stands in `wire.rs`, P7 (no wake-up is lost) in `subscribing.rs`, P8
+//! (the peak of a relist) in `tests/peak.rs`.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use informer::{
+    Cause, Cluster, Informer, InitialList, Ready,
+    testing::{Asked, FakeApiServer},
+};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::fixture::{SOON, contents, next};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const EVERY_WAY: [InitialList; 4] = [InitialList::Auto, InitialList::Stream, InitialList::Paged, InitialList::Unpaged];
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"}})
+}
+
+fn start(server: &FakeApiServer, initial: InitialList) -> Informer<Pod> {
+    Cluster::new(server.client()).informer::<Pod>().initial_list(initial).start().unwrap()
+}
+
+/// A server with the pods `a/x` at 42 and `a/y` at 43.
+fn two_pods() -> FakeApiServer {
+    FakeApiServer::new().at(41).put(pod("x")).put(pod("y"))
+}
+
+/// Goal: a server in trouble is left alone. Method: ten minutes of each kind of trouble, asked in each way, requests
+/// counted. Answers the complaint that delays never grow, because each attempt counted as a success: 500 lists.
+#[tokio::test(start_paused = true)]
+async fn p2_refusals_of_ten_minutes_are_few_requests() {
+    for code in [401, 403, 404, 422, 429, 500, 503, 504] {
+        for initial in EVERY_WAY {
+            let server = two_pods().fail_next(usize::MAX, code);
+            let not_ready = start(&server, initial).ready(10 * MINUTE).await.unwrap_err();
+            let is_told = matches!(&not_ready.cause, Cause::Failed(error) if error.code() == Some(code));
+            assert!(is_told, "{code} {initial:?}: {not_ready}");
+            let requests = server.requests().len();
+            assert_eq!(usize::try_from(not_ready.attempts), Ok(requests), "{code} {initial:?}");
+            // One more than lists alone: the stream that was refused first.
+            assert!((5..=21).contains(&requests), "{code} {initial:?}: {requests} requests");
+        }
+    }
+}
+
+/// The same where nobody answers at all.
+#[tokio::test(start_paused = true)]
+async fn p2_refused_connections_of_ten_minutes_are_few_requests() {
+    for initial in EVERY_WAY {
+        let server = two_pods().refuse_connections();
+        let not_ready = start(&server, initial).ready(10 * MINUTE).await.unwrap_err();
+        assert!(matches!(&not_ready.cause, Cause::Failed(error) if error.is_retryable()), "{not_ready}");
+        assert!((5..=20).contains(&server.requests().len()), "{initial:?}: {}", server.requests().len());
+    }
+}
+
+/// Answers the complaint that a fleet told the same `Retry-After` comes back in lockstep.
+#[tokio::test(start_paused = true)]
+async fn p2b_retry_after_is_kept_and_jittered() {
+    let mut second_attempts = BTreeSet::new();
+    for _ in 0..20 {
+        let server = two_pods().fail_next(2, 429).retry_after(30 * Duration::from_secs(1));
+        let pods = start(&server, InitialList::Unpaged);
+        sleep(MINUTE).await;
+        drop(pods);
+        let times: Vec<Duration> = server.requests().iter().map(|seen| seen.at).collect();
+        assert_eq!(times.len(), 2, "{times:?}");
+        assert!(times[1] - times[0] >= Duration::from_secs(30), "{times:?}");
+        second_attempts.insert(times[1].as_millis() / 100);
+    }
+    assert!(second_attempts.len() >= 5, "in tenths of a second: {second_attempts:?}");
+}
+
+/// Answers the complaint that a clean end is no error, so that no delay ever applied: 55,000 requests a second.
+#[tokio::test(start_paused = true)]
+async fn p3_instant_closes_of_a_minute_are_twelve_requests_at_most() {
+    for initial in EVERY_WAY {
+        let server = two_pods();
+        let pods = start(&server, initial);
+        assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Watching);
+        server.close_watches_after(Duration::ZERO).close_watches();
+        let before = server.requests().len();
+        sleep(MINUTE).await;
+        let requests = server.requests().len() - before;
+        assert!((3..=12).contains(&requests), "{initial:?}: {requests}");
+        assert_eq!(server.initial_reads(), 1, "no relist");
+    }
+}
+
+/// Goal: a balancer that cuts long answers makes nothing worse. Method: an hour of cuts after 60 s each; every gap.
+#[tokio::test(start_paused = true)]
+async fn p3_an_hour_of_watches_cut_every_minute_makes_no_delay_grow() {
+    let server = two_pods().close_watches_after(MINUTE);
+    let pods = start(&server, InitialList::Auto);
+    pods.ready(SOON).await.unwrap();
+    sleep(60 * MINUTE).await;
+    let times: Vec<Duration> = server.requests().iter().map(|seen| seen.at).collect();
+    let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(longest < MINUTE + Duration::from_millis(200), "{longest:?}");
+    assert_eq!(server.initial_reads(), 1, "no relist");
+}
+
+/// Goal: a position that is always too old by the time it is watched costs few lists. Method: ten minutes of a server
+/// that forgets at once, asked in each way.
+#[tokio::test(start_paused = true)]
+async fn p3_ten_minutes_of_410_after_every_list_are_few_lists() {
+    for initial in [InitialList::Auto, InitialList::Paged, InitialList::Unpaged] {
+        let server = two_pods().expire_at(u64::MAX).refuse_stream(422);
+        let pods = start(&server, initial);
+        pods.ready(SOON).await.unwrap();
+        sleep(10 * MINUTE).await;
+        assert!((3..=20).contains(&server.count(Asked::List)), "{initial:?}: {}", server.count(Asked::List));
+    }
+}
+
+/// Answers the complaint that a stream which never ends its initial state leaves the store empty for ever.
+#[tokio::test(start_paused = true)]
+async fn p4_a_stream_without_end_bookmark_becomes_pages_after_ten_seconds_and_ready_waits_for_it() {
+    let server = two_pods().withhold_end_bookmark();
+    let pods = start(&server, InitialList::Auto);
+    sleep(Duration::from_secs(8)).await;
+    server.put(pod("z"));
+    let not_ready = pods.ready(Duration::from_secs(9)).await.unwrap_err();
+    assert!(matches!(not_ready.cause, Cause::Receiving), "{not_ready}");
+    pods.ready(SOON).await.unwrap();
+    assert_eq!(server.requests()[1].at.as_secs(), 18, "each object restarts the ten seconds");
+    assert_eq!(contents(&pods), "a/x@42 a/y@43 a/z@44");
+}
+
+/// The same where the stream is accepted and says nothing at all.
+#[tokio::test(start_paused = true)]
+async fn p4_a_stream_that_says_nothing_becomes_pages_within_seconds() {
+    let server = two_pods().stall_streams();
+    start(&server, InitialList::Auto).ready(Duration::from_secs(11)).await.unwrap();
+    assert_eq!((server.count(Asked::Stream), server.count(Asked::List)), (1, 1));
+}
+
+/// Answers the complaint that a server without watch-list, asked for streams, leaves the store empty for ever.
+#[tokio::test(start_paused = true)]
+async fn p5_422_for_a_stream_becomes_pages_at_once_and_is_remembered() {
+    let server = two_pods().refuse_stream(422);
+    let cluster = Cluster::new(server.client());
+    let began = Instant::now();
+    let pods =
+        cluster.informer::<Pod>().list_semantic(informer::ListSemantic::MostRecent).page_size(1).start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(contents(&pods), "a/x@42 a/y@43");
+    assert_eq!((server.count(Asked::Stream), server.count(Asked::List), server.count(Asked::Page)), (1, 1, 1));
+    let more = cluster.informer::<Pod>().namespace("a").start().unwrap();
+    more.ready(SOON).await.unwrap();
+    assert_eq!(server.count(Asked::Stream), 1, "the next informer of the type does not ask");
+}
+
+/// Answers the complaints that a deletion during an outage is never told, and that the relist throws the last version
+/// away and may go back in time.
+#[tokio::test(start_paused = true)]
+async fn p6_a_vanished_object_is_reported_deleted_and_the_relist_is_not_older_than_what_was_seen() {
+    for initial in EVERY_WAY {
+        let server = two_pods();
+        let pods = start(&server, initial);
+        let mut changes = pods.subscribe();
+        assert_eq!(next(&mut changes, 3).await, ["+a/x@42", "+a/y@43", "=43"]);
+        // Deleted while nobody is told, and forgotten before anybody asks.
+        server.freeze().delete(pod("y")).recover().expire_at(43).close_watches();
+        assert_eq!(next(&mut changes, 2).await, ["-a/y@43?", "=44"], "{initial:?}");
+        let requests = server.requests();
+        let is_initial = |asked| matches!(asked, Asked::List | Asked::Stream);
+        let relist = requests.iter().rfind(|seen| is_initial(seen.asked)).unwrap();
+        let [not_older, at_43] = ["resourceVersionMatch=NotOlderThan", "resourceVersion=43"];
+        assert!(relist.request.contains(not_older) && relist.request.contains(at_43), "{relist}");
+    }
+}
