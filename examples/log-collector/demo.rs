@@ -23,6 +23,7 @@ pub(crate) async fn run(out: impl Write + Send + 'static) -> Result<Counts, Fail
     rotation(&mut stage)?;
     truncation(&mut stage)?;
     deleted_pod(&mut stage).await?;
+    short_lived_pod(&mut stage).await?;
     restart(&mut stage).await?;
     unknown_pod(&mut stage).await?;
     live(&mut stage).await?;
@@ -86,12 +87,23 @@ async fn deleted_pod(stage: &mut Stage) -> Result<(), Failure> {
         return Err("one turn took all lines of the job, so nothing was left unread".into());
     }
     stage.deletes(&main).await?;
+    stage.removes(&main)?;
     stage.turns()
 }
 
-/// The agent stops in the middle of a line, and goes on from its positions file.
+/// A pod that is deleted before the agent looks at its files.
+async fn short_lived_pod(stage: &mut Stage) -> Result<(), Failure> {
+    stage.pod("batch", "job-1").await?;
+    let main = stage.container("job-1", "main");
+    stage.deletes(&main).await?;
+    stage.says(&main, "stdout", "the only line of a short life")?;
+    stage.turns()
+}
+
+/// The agent stops in the middle of a line, and goes on from its positions. A pod it knew is deleted meanwhile.
 async fn restart(stage: &mut Stage) -> Result<(), Failure> {
-    let app = stage.container("web-0", "app");
+    stage.pod("prod", "web-1").await?;
+    let (app, gone) = (stage.container("web-0", "app"), stage.container("web-1", "app"));
     stage.writes(&app, "stdout P half a line, ")?;
     stage.says(&app, "stderr", "written before the restart")?;
     stage.turns()?;
@@ -99,6 +111,8 @@ async fn restart(stage: &mut Stage) -> Result<(), Failure> {
     stage.writes(&app, "stdout F the other half")?;
     stage.expects(&app, "stdout", "half a line, the other half");
     stage.says(&app, "stdout", "written during the restart")?;
+    stage.says(&gone, "stderr", "terminated during the restart")?;
+    stage.deletes_unseen(&gone).await?;
     stage.start().await?;
     stage.turns()
 }

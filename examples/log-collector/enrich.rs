@@ -1,12 +1,17 @@
 //! What is known of a pod, and the record that a line becomes with it.
 //!
-//! The informer asks for the pods of one node, and keeps of each what enriching needs: a node's agent costs the API
-//! server one watch of some hundred objects, and itself a few hundred kilobytes.
+//! The informer asks for the metadata of the pods of one node, and nothing else is sent or kept: a node's agent costs
+//! the API server one watch of some hundred small objects, and itself a few hundred kilobytes.
+//!
+//! Deleted pods keep logging for a while, and their files are read after they are gone. What was known of a pod is kept
+//! as long as it has files; one that is deleted before its files are found lingers in the informer's snapshots; and one
+//! that is deleted while no agent runs is in the checkpoint, if there is one.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use informer::{Cluster, ConfigError, Informer, Object, Snapshot};
 use k8s_openapi::api::core::v1::Pod;
+use kube::core::PartialObjectMeta;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -15,10 +20,17 @@ use crate::{cri::Line, names::PodRef};
 /// Where the kubelet writes, into the pod that stands for one it runs from a file, the uid it uses itself.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
+/// How long a deleted pod can still be found. Files appear when a container starts; this is the time for the first look
+/// at them, and for a pod's last lines after a collector that fell behind.
+const LINGER: Duration = Duration::from_mins(5);
+
+/// A pod without spec and status.
+pub(crate) type PodMeta = PartialObjectMeta<Pod>;
+
 /// The pods of one node.
 pub(crate) struct Pods {
-    informer: Informer<Pod>,
-    now: Snapshot<Pod>,
+    informer: Informer<PodMeta>,
+    now: Snapshot<PodMeta>,
 }
 
 /// One pod at one version, as far as records need it.
@@ -31,20 +43,24 @@ pub(crate) struct Metadata {
 }
 
 impl Pods {
-    /// Starts watching. Must be called inside a tokio runtime.
+    /// Starts watching; what was known is kept in the directory `checkpoint` over restarts. Must be called inside a tokio
+    /// runtime.
     ///
     /// # Errors
     /// The node's name cannot stand in a selector.
-    pub(crate) fn of_node(cluster: &Cluster, node: &str) -> Result<Self, ConfigError> {
-        let pods = cluster.informer::<Pod>().fields(&format!("spec.nodeName={node}"));
-        // A line's record needs metadata alone; the rest is dropped while it is received.
-        let informer = pods.drop_path("spec").drop_path("status").start()?;
+    pub(crate) fn of_node(cluster: &Cluster, node: &str, checkpoint: Option<&Path>) -> Result<Self, ConfigError> {
+        let pods = cluster.informer::<Pod>().fields(&format!("spec.nodeName={node}")).metadata_only().linger(LINGER);
+        let pods = match checkpoint {
+            Some(directory) => pods.checkpoint(directory),
+            None => pods,
+        };
+        let informer = pods.start()?;
         let now = informer.store().snapshot();
         Ok(Self { informer, now })
     }
 
     /// The informer, to ask how it is.
-    pub(crate) const fn informer(&self) -> &Informer<Pod> {
+    pub(crate) const fn informer(&self) -> &Informer<PodMeta> {
         &self.informer
     }
 
@@ -55,20 +71,21 @@ impl Pods {
 
     /// The metadata of a pod by the name of its log directory; `known` itself where that is still right.
     pub(crate) fn find(&self, pod: &PodRef, known: Option<&Arc<Metadata>>) -> Option<Arc<Metadata>> {
-        let object = self.now.get(&pod.key()).filter(|object| is_of(object, pod));
-        match (object, known) {
+        let key = pod.key();
+        let living = self.now.get(&key).filter(|object| is_of(object, pod));
+        match (living.or_else(|| self.now.lingering(&key).find(|object| is_of(object, pod))), known) {
             (Some(object), Some(known)) if known.resource_version == object.resource_version() => {
                 Some(Arc::clone(known))
             }
             (Some(object), _) => Some(Arc::new(Metadata::of(&object))),
-            // Deleted: what was known of it last holds until its files are read to their ends.
+            // Deleted long ago, and its files are still not read to their ends.
             (None, known) => known.cloned(),
         }
     }
 }
 
 /// Whether this object is the pod that logs there, and not another of the same name.
-fn is_of(object: &Object<Pod>, pod: &PodRef) -> bool {
+fn is_of(object: &Object<PodMeta>, pod: &PodRef) -> bool {
     let mirrors = || {
         let annotations = object.decode().ok()?.metadata.annotations.clone()?;
         annotations.get(MIRROR_ANNOTATION).map(|uid| *uid == pod.uid)
@@ -77,7 +94,7 @@ fn is_of(object: &Object<Pod>, pod: &PodRef) -> bool {
 }
 
 impl Metadata {
-    fn of(pod: &Object<Pod>) -> Self {
+    fn of(pod: &Object<PodMeta>) -> Self {
         let labels: BTreeMap<_, _> = pod.labels().into_iter().collect();
         let labels = to_raw_value(&labels).expect("texts are JSON");
         Self { resource_version: pod.resource_version().to_owned(), uid: pod.uid().to_owned(), labels }

@@ -49,6 +49,9 @@ struct Arguments {
     /// Keeps in this file how far each log was read, so that a restart neither repeats nor loses lines.
     #[arg(long)]
     positions: Option<PathBuf>,
+    /// Keeps in this directory what is known of the pods, so that those deleted during a restart are still known.
+    #[arg(long)]
+    checkpoint: Option<PathBuf>,
     /// A kubeconfig. Default: the environment's, else what a pod gets from its cluster.
     #[arg(long, conflicts_with = "server")]
     kubeconfig: Option<PathBuf>,
@@ -77,7 +80,7 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
-    let outcome = if arguments.demo { demo::run(io::stdout()).await } else { collect(arguments).await };
+    let outcome = if arguments.demo { demo::run(io::stdout()).await } else { collect(&arguments).await };
     match outcome {
         Ok(counts) => {
             eprintln!("log-collector: {counts}");
@@ -91,10 +94,10 @@ async fn main() -> ExitCode {
 }
 
 /// Collects until the process is told to stop.
-async fn collect(arguments: Arguments) -> Result<Counts, Failure> {
-    let cluster = Cluster::try_from(config(&arguments).await?)?;
+async fn collect(arguments: &Arguments) -> Result<Counts, Failure> {
+    let cluster = Cluster::try_from(config(arguments).await?)?;
     let settings = arguments.settings();
-    let pods = Pods::of_node(&cluster, &settings.node)?;
+    let pods = Pods::of_node(&cluster, &settings.node, arguments.checkpoint.as_deref())?;
     let informer = pods.informer().clone();
     tokio::spawn(async move {
         if let Err(why) = informer.ready(READY_WAIT).await {
@@ -129,12 +132,12 @@ async fn config(arguments: &Arguments) -> Result<kube::Config, Failure> {
 }
 
 impl Arguments {
-    fn settings(self) -> Settings {
+    fn settings(&self) -> Settings {
         Settings {
-            node: self.node.unwrap_or_default(),
-            root: self.root,
-            own_uid: self.own_uid,
-            positions: self.positions,
+            node: self.node.clone().unwrap_or_default(),
+            root: self.root.clone(),
+            own_uid: self.own_uid.clone(),
+            positions: self.positions.clone(),
             poll: Duration::from_millis(self.poll_ms),
             metadata_wait: Duration::from_secs(self.metadata_wait_s),
             limits: Limits { line_bytes_max: self.line_bytes_max, files_open_max: self.files_open_max },

@@ -121,7 +121,7 @@ impl Stage {
             metadata_wait: METADATA_WAIT,
             limits: Limits { line_bytes_max: LINE_BYTES_MAX, files_open_max: 16 },
         };
-        let pods = Pods::of_node(&self.cluster, NODE)?;
+        let pods = Pods::of_node(&self.cluster, NODE, Some(&self.scratch.path().join("checkpoint")))?;
         pods.informer().ready(PATIENCE).await?;
         self.collector = Some(Collector::new(settings, pods, self.out.clone())?);
         Ok(())
@@ -194,15 +194,25 @@ impl Stage {
         ContainerRef { namespace, pod: pod.to_owned(), uid, container: container.to_owned() }
     }
 
-    /// Deletes the pod and its files, and waits until the informer has seen it go.
+    /// Deletes the pod, and waits until the informer has seen it go.
     pub(super) async fn deletes(&mut self, container: &ContainerRef) -> Result<(), Failure> {
-        let ContainerRef { namespace, pod, uid, .. } = container;
-        let params = DeleteParams::default().grace_period(0);
-        Api::<Pod>::namespaced(self.client.clone(), namespace).delete(pod, &params).await?;
-        fs::remove_dir_all(self.scratch.path().join("pods").join(format!("{namespace}_{pod}_{uid}")))?;
-        let key = format!("{namespace}/{pod}");
+        self.deletes_unseen(container).await?;
+        let key = format!("{}/{}", container.namespace, container.pod);
         let informer = self.collector()?.pods().informer().clone();
         until("the informer has seen the pod go", || informer.store().snapshot().get(&key).is_none()).await
+    }
+
+    /// Deletes the pod, and leaves its files.
+    pub(super) async fn deletes_unseen(&self, container: &ContainerRef) -> Result<(), Failure> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &container.namespace);
+        pods.delete(&container.pod, &DeleteParams::default().grace_period(0)).await?;
+        Ok(())
+    }
+
+    /// Deletes the files of a pod.
+    pub(super) fn removes(&self, container: &ContainerRef) -> Result<(), Failure> {
+        let directory = self.directory(container);
+        Ok(fs::remove_dir_all(directory.parent().ok_or("no directory")?)?)
     }
 
     /// A whole line, which must come out as it is.
