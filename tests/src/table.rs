@@ -19,11 +19,13 @@
 mod found;
 mod lists;
 mod marks;
+mod peer;
 mod refusals;
 mod watches;
 
 use futures::future::join_all;
 
+pub use self::peer::Peer;
 use self::{found::Expected, marks::Marks};
 use crate::http::{Client, LINE_WAIT, Step, Watch};
 
@@ -159,7 +161,6 @@ impl Asked {
         let (expected, found) = match self.came {
             Came::Answer(answer) => expected.of_answer(&answer),
             Came::Watch(mut watch) => {
-                let code = watch.code();
                 let mut lines = Vec::new();
                 for _ in expected.lines() {
                     match watch.step(LINE_WAIT).await {
@@ -171,7 +172,7 @@ impl Asked {
                         break;
                     }
                 }
-                expected.of_lines(code, self.waited, &lines)
+                expected.of_lines(&watch, self.waited, &lines)
             }
         };
         (found != expected).then(|| {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use http::StatusCode;
 use informer_core::wire::{
     continue_token::{ContinueToken, Position},
-    status::Status,
+    status::{Details, Status},
     watch_event::{self, EventKind},
 };
 use serde_json::Value;
 
 use super::marks::Marks;
-use crate::http::{Answer, Event, key, resource_version};
+use crate::http::{Answer, Event, Watch, key, resource_version};
 
 /// Answers that wait for a position wait this long; anything shorter did not.
 pub(super) const WAITED: Duration = Duration::from_millis(2_800);
@@ -37,12 +37,13 @@ impl Expected<'_> {
     /// The expectation, and a whole answer in the same words.
     pub(super) fn of_answer(self, answer: &Answer) -> (String, String) {
         let found = if answer.code == StatusCode::OK { self.success(&answer.json()) } else { self.failure(answer) };
-        (self.text, found)
+        let (kind, cached) = (answer.header("content-type"), answer.header("cache-control"));
+        (self.text, found + &odd_headers(kind, cached))
     }
 
     /// The expectation, and the lines of a watch in the same words.
     /// `waited` tells whether the headers came late.
-    pub(super) fn of_lines(self, code: StatusCode, waited: bool, lines: &[Result<Event, String>]) -> (String, String) {
+    pub(super) fn of_lines(self, watch: &Watch, waited: bool, lines: &[Result<Event, String>]) -> (String, String) {
         let expected: Vec<&str> = self.lines().collect();
         let found = lines.iter().enumerate().map(|(at, line)| match line {
             Ok(event) => event_text(event, expected.get(at).copied().unwrap_or_default()),
@@ -52,9 +53,10 @@ impl Expected<'_> {
         if waited {
             found = format!("{LATE}{found}");
         }
-        if code != StatusCode::OK {
-            found = format!("{code}: {found}");
+        if watch.code() != StatusCode::OK {
+            found = format!("{}: {found}", watch.code());
         }
+        found.push_str(&odd_headers(watch.header("content-type"), watch.header("cache-control")));
         (self.text.clone(), found)
     }
 
@@ -114,19 +116,39 @@ impl Expected<'_> {
     }
 }
 
+/// What is wrong with the headers of every answer.
+fn odd_headers(content_type: &str, cache_control: &str) -> String {
+    let mut odd = String::new();
+    if content_type != "application/json" {
+        odd.push_str(&format!(" as {content_type}"));
+    }
+    if !cache_control.contains("private") {
+        odd.push_str(" for any cache");
+    }
+    odd
+}
+
 /// Code, reason, message, and what it is about.
 fn status_text(status: &Status) -> String {
     let reason = serde_json::to_value(&status.reason).ok();
     let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
     let mut text = format!("{} {reason}: {}", status.code, status.message);
     if let Some(details) = &status.details {
+        if *details == Details::default() {
+            text.push_str(" details {}");
+        }
         if !details.kind.is_empty() && details.kind != "ListOptions" {
             text.push_str(&format!(" about {} {}", details.kind, details.name));
         }
         let causes = details.causes.iter().map(|cause| {
             let reason = serde_json::to_value(&cause.reason).ok();
             let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
-            if cause.field.is_empty() { reason.to_owned() } else { format!("{reason} of {}", cause.field) }
+            // Those of fields are told by the message.
+            if cause.field.is_empty() {
+                format!("{reason} ({})", cause.message)
+            } else {
+                format!("{reason} of {}", cause.field)
+            }
         });
         let causes = causes.collect::<Vec<_>>().join(" ");
         if !causes.is_empty() {

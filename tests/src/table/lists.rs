@@ -1,6 +1,6 @@
 //! Which state, which objects and which page a LIST or GET gives.
 
-use super::{Group, answers};
+use super::{Group, answers, watches};
 
 pub(super) const GROUPS: &[Group] = &[
     Group {
@@ -34,7 +34,7 @@ pub(super) const GROUPS: &[Group] = &[
                 "a position far in the future is waited for and then refused",
                 "first/pods?resourceVersion=9223372036854775807",
                 "504 Timeout: Timeout: Too large resource version: 9223372036854775807, current: * causes \
-                ResourceVersionTooLarge wait 1 after 3 s",
+                ResourceVersionTooLarge (Too large resource version) wait 1 after 3 s",
             ),
             answers(
                 "a list without a position is the state of now",
@@ -188,7 +188,7 @@ pub(super) const GROUPS: &[Group] = &[
                 "an exact position in the future is waited for and then refused",
                 "pods?resourceVersion={NOW+1000}&resourceVersionMatch=Exact",
                 "504 Timeout: Timeout: Too large resource version: {NOW+1000}, current: * causes \
-                ResourceVersionTooLarge wait 1 after 3 s",
+                ResourceVersionTooLarge (Too large resource version) wait 1 after 3 s",
             ),
             answers(
                 "an exact page counts the objects of its own time",
@@ -266,14 +266,14 @@ pub(super) const GROUPS: &[Group] = &[
                 "a list not older than the future waits and is refused with the current position",
                 "default/configmaps?resourceVersion={NOW+1000}",
                 "504 Timeout: Timeout: Too large resource version: {NOW+1000}, current: {NOW} causes \
-                ResourceVersionTooLarge wait 1 after 3 s",
+                ResourceVersionTooLarge (Too large resource version) wait 1 after 3 s",
             )
             .also(&["limit=1", "resourceVersionMatch=Exact", "resourceVersionMatch=NotOlderThan"]),
             answers(
                 "one object not older than the future waits and is refused",
                 "default/configmaps/a?resourceVersion={NOW+1000}",
                 "504 Timeout: Timeout: Too large resource version: {NOW+1000}, current: {NOW} causes \
-                ResourceVersionTooLarge wait 1 after 3 s",
+                ResourceVersionTooLarge (Too large resource version) wait 1 after 3 s",
             ),
         ],
         then: &[],
@@ -336,6 +336,12 @@ pub(super) const GROUPS: &[Group] = &[
                 "a page counts the objects of its namespace alone",
                 "foo/pods?limit=1",
                 "[foo/a] @R6 more(a) remaining 1",
+            ),
+            watches(
+                "initial state of a namespace is its own",
+                "foo/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
+                allowWatchBookmarks=true",
+                "ADDED foo/a@R1 | ADDED foo/b@R2 | INITIAL-END@R6",
             ),
             answers(
                 "a token cannot reach into another namespace",

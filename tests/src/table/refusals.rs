@@ -481,30 +481,35 @@ pub(super) const GROUPS: &[Group] = &[
             answers(
                 "a type that is not served is not found",
                 "/api/v1/foos",
-                "404 NotFound: the server could not find the requested resource",
+                "404 NotFound: the server could not find the requested resource details {}",
             ),
             answers(
                 "an object of a type in namespaces needs one",
                 "/api/v1/configmaps/a",
-                "404 NotFound: the server could not find the requested resource",
+                "404 NotFound: the server could not find the requested resource details {}",
             ),
             answers(
                 "a type outside of namespaces is in none",
                 "/api/v1/namespaces/default/nodes",
-                "404 NotFound: the server could not find the requested resource",
+                "404 NotFound: the server could not find the requested resource details {}",
             ),
             answers("a slash at the end does not matter", "/api/v1/configmaps/", "[default/a]"),
-            answers("a group that is not served is plain text", "/apis/none/v1/foos", "404 raw: 404 page not found\n")
+            answers(
+                "a group that is not served is plain text",
+                "/apis/none/v1/foos",
+                "404 raw: 404 page not found\n as text/plain; charset=utf-8",
+            )
+            .differs(
+                Who::Fake,
+                OBJECTS_ALONE,
+                Expect::Answer("404 NotFound: the server could not find the requested resource details {}"),
+            ),
+            answers("nothing is plain text", "/nothing", "404 raw: 404 page not found\n as text/plain; charset=utf-8")
                 .differs(
                     Who::Fake,
                     OBJECTS_ALONE,
-                    Expect::Answer("404 NotFound: the server could not find the requested resource"),
+                    Expect::Answer("404 NotFound: the server could not find the requested resource details {}"),
                 ),
-            answers("nothing is plain text", "/nothing", "404 raw: 404 page not found\n").differs(
-                Who::Fake,
-                OBJECTS_ALONE,
-                Expect::Answer("404 NotFound: the server could not find the requested resource"),
-            ),
         ],
         then: &[],
     },

@@ -210,7 +210,7 @@ pub(super) const GROUPS: &[Group] = &[
             "configmaps?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
                 allowWatchBookmarks=true&resourceVersion={NOW+2}",
             "(after 3 s) | ERROR 504 Timeout: Timeout: Too large resource version: {NOW+2}, current: {NOW} \
-                causes ResourceVersionTooLarge wait 1 | END",
+                causes ResourceVersionTooLarge (Too large resource version) wait 1 | END",
         )],
         then: &[],
     },
@@ -439,22 +439,22 @@ pub(super) const GROUPS: &[Group] = &[
             watches(
                 "a namespace is watched alone",
                 "foo/configmaps?watch=1&resourceVersion={L}&timeoutSeconds=5",
-                "ADDED foo/a | MODIFIED foo/a | DELETED foo/a | ADDED foo/last | END",
+                "ADDED foo/a@W2 | MODIFIED foo/a@W4 | DELETED foo/a@W6 | ADDED foo/last@W7 | END",
             ),
             watches(
                 "one with a dash is watched alone",
                 "foo-bar/configmaps?watch=1&resourceVersion={L}&timeoutSeconds=5",
-                "ADDED foo-bar/a | ADDED foo-bar/b | END",
+                "ADDED foo-bar/a@W1 | ADDED foo-bar/b@W5 | END",
             ),
             watches(
                 "a longer one is watched alone",
                 "foobar/configmaps?watch=1&resourceVersion={L}&timeoutSeconds=5",
-                "ADDED foobar/a | END",
+                "ADDED foobar/a@W3 | END",
             ),
             watches(
                 "a namespace can be selected as a field",
                 "configmaps?watch=1&resourceVersion={L}&timeoutSeconds=5&fieldSelector=metadata.namespace=foo",
-                "ADDED foo/a | MODIFIED foo/a | DELETED foo/a | ADDED foo/last | END",
+                "ADDED foo/a@W2 | MODIFIED foo/a@W4 | DELETED foo/a@W6 | ADDED foo/last@W7 | END",
             ),
             watches(
                 "two namespaces have nothing in common",
@@ -464,7 +464,7 @@ pub(super) const GROUPS: &[Group] = &[
             watches(
                 "a name is watched in every namespace",
                 "configmaps?watch=1&resourceVersion={L}&timeoutSeconds=5&fieldSelector=metadata.name=a",
-                "ADDED foo-bar/a | ADDED foo/a | ADDED foobar/a | MODIFIED foo/a | DELETED foo/a | END",
+                "ADDED foo-bar/a@W1 | ADDED foo/a@W2 | ADDED foobar/a@W3 | MODIFIED foo/a@W4 | DELETED foo/a@W6 | END",
             ),
         ],
         then: &[
