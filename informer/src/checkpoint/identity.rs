@@ -111,27 +111,44 @@ fn this_program() -> String {
 mod tests {
     use super::*;
 
-    fn identity(drop_paths: &[&str], kept_as: KeptAs) -> Identity {
-        let resource = Resource {
+    fn resource() -> Resource {
+        Resource {
             group_version_path: "/apis/apps/v1".into(),
             plural: "deployments".into(),
             namespace: Some("prod".into()),
             labels: "app=web".into(),
             fields: String::new(),
-        };
+        }
+    }
+
+    fn identity(drop_paths: &[&str], kept_as: KeptAs) -> Identity {
         let drop_paths: Vec<String> = drop_paths.iter().map(|path| (*path).to_owned()).collect();
-        Identity::new("https://10.0.0.1/", "", &resource, &drop_paths, kept_as)
+        Identity::new("https://10.0.0.1/", "", &resource(), &drop_paths, kept_as)
     }
 
     #[test]
-    fn what_is_kept_of_objects_is_part_of_the_name() {
+    fn whatever_makes_states_differ_is_part_of_the_name() {
         let forms = [
             KeptAs::default(),
             KeptAs { is_metadata: true, ..KeptAs::default() },
             KeptAs { transforms: 1, ..KeptAs::default() },
             KeptAs { decoded_to: Some("agent::Slim"), ..KeptAs::default() },
         ];
-        let names = forms.map(|kept_as| identity(&["a", "b"], kept_as).file_stem());
+        let mut names = forms.map(|kept_as| identity(&["a", "b"], kept_as).file_stem()).to_vec();
+        let of = |server: &str, ca: &str, change: &dyn Fn(&mut Resource)| {
+            let mut resource = resource();
+            change(&mut resource);
+            Identity::new(server, ca, &resource, &[], forms[0]).file_stem()
+        };
+        names.extend([
+            of("x", "", &|_| {}),
+            of("y", "", &|_| {}),
+            of("x", "1f", &|_| {}),
+            of("x", "", &|resource| resource.namespace = None),
+            of("x", "", &|resource| resource.labels = "app=api".into()),
+            of("x", "", &|resource| resource.fields = "metadata.name=a".into()),
+            of("x", "", &|resource| resource.group_version_path = "/apis/apps/v2".into()),
+        ]);
         for (at, name) in names.iter().enumerate() {
             assert!(name.starts_with("deployments-") && name.len() == "deployments-".len() + 16, "{name}");
             assert!(!names[..at].contains(name), "{names:?}");

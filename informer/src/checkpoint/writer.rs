@@ -283,7 +283,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::checkpoint::tests::fixture::{Source, confirmed_at, found, log_of, writer};
+    use crate::checkpoint::{
+        open,
+        tests::fixture::{Source, beside_of, confirmed_at, found, identity, log_of, restart, writer},
+    };
 
     /// Goal: a disk that is full for a while costs nothing but the saves of that while. Method: the log's file replaced
     /// by one that cannot be written, and half of a batch behind its last commit.
@@ -308,6 +311,43 @@ mod tests {
         assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()));
     }
 
+    /// Goal: what is taken for live is what a log written anew would have, whatever happened, also after a restart.
+    #[test]
+    fn live_bytes_are_counted_exactly() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut source, mut one) = (Source::new(), writer(dir.path()));
+        let live = |source: &Source| source.snapshot().objects.iter().map(|entry| put_bytes(entry)).sum::<u64>();
+        for round in 0..30_usize {
+            source.put(&format!("pod-{}", round % 7), round * 13 % 50);
+            if round % 3 == 0 {
+                source.delete(&format!("pod-{}", round % 5));
+            }
+            assert!(source.save(&mut one).rewritten == (round == 0));
+            assert_eq!(one.log.as_ref().unwrap().live_bytes, live(&source));
+        }
+        drop(one);
+        let (found, again) = restart(dir.path());
+        let (_, source) = found.unwrap().unwrap();
+        assert_eq!(again.unwrap().log.unwrap().live_bytes, live(&source));
+    }
+
+    /// Goal: a store that did not take everything is never taken for what is on disk: what it lacks would stay there.
+    #[test]
+    fn a_log_of_which_something_was_left_out_is_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut source, mut one) = (Source::new(), writer(dir.path()));
+        source.put("a", 30);
+        source.save(&mut one);
+        drop(one);
+        let mut again = open(dir.path(), &identity()).writer.unwrap();
+        let mut empty = Source::new();
+        again.restored(&empty.snapshot());
+        empty.put("b", 30);
+        assert!(empty.save(&mut again).rewritten);
+        drop(again);
+        assert_eq!(found(dir.path()).unwrap(), Some(empty.on_disk()));
+    }
+
     /// Goal: a log that cannot be written anew is not tried again by every save. Method: a directory in the way.
     #[test]
     fn a_rewrite_that_fails_is_tried_again_only_after_the_log_has_grown() {
@@ -315,7 +355,7 @@ mod tests {
         let (mut source, mut writer) = (Source::new(), writer(dir.path()));
         source.put("a", 300_000);
         source.save(&mut writer);
-        let beside = super::super::tests::fixture::beside_of(dir.path());
+        let beside = beside_of(dir.path());
         fs::create_dir(&beside).unwrap();
         let mut failures = Vec::new();
         for round in 0..12 {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use super::fixture::{OnDisk, Source, beside_of, found, log_of, restart, several_saves, writer};
-use crate::checkpoint::{Ignored, writer::SLACK_BYTES};
+use super::fixture::{OnDisk, Source, beside_of, found, identity, log_of, restart, several_saves, writer};
+use crate::checkpoint::{Ignored, open, writer::SLACK_BYTES};
 
 /// The state of the last commit that lies within the first `bytes` of the log.
 fn committed(saves: &[(OnDisk, usize)], bytes: usize) -> Option<&OnDisk> {
@@ -28,6 +28,7 @@ fn a_log_cut_at_any_byte_is_the_last_state_committed_in_it_and_goes_on() {
                 let mut writer = writer.unwrap();
                 assert!(!source.save(&mut writer).rewritten, "cut at {cut}: the log goes on");
                 drop(writer);
+                assert_eq!(open(dir.path(), &identity()).saved.unwrap().cut_bytes, 0, "what did not count is gone");
                 assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()), "cut at {cut}, then saved");
             }
             (Err(Ignored::Damaged | Ignored::NotACheckpoint), None) => assert!(writer.is_some()),
@@ -77,6 +78,36 @@ fn blocks_that_are_missing_or_come_twice_leave_the_last_state_before_them() {
                 (Ok(Some(state)), Some(expected)) => assert_eq!(state, *expected, "{size} bytes at {at}"),
                 (Err(Ignored::NotACheckpoint | Ignored::Version { .. } | Ignored::Damaged), None) => {}
                 (result, expected) => panic!("{size} bytes at {at}: {result:?}, not {expected:?}"),
+            }
+        }
+    }
+}
+
+/// Goal: records that are whole by themselves count only behind those they were written behind. Method: each record of a
+/// log taken out, repeated, and replaced by its neighbour.
+#[test]
+fn a_record_that_is_missing_or_comes_twice_leaves_the_last_state_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let saves = several_saves(dir.path());
+    let log = fs::read(log_of(dir.path())).unwrap();
+    let mut starts = vec![12];
+    while let Some(&at) = starts.last().filter(|at| **at < log.len()) {
+        let length = u32::from_le_bytes(log[at..at + 4].try_into().unwrap());
+        starts.push(at + 8 + length as usize);
+    }
+    assert!(starts.len() > 20 && starts.last() == Some(&log.len()));
+    for (index, record) in starts.windows(2).enumerate() {
+        let (before, record, after) = (&log[..record[0]], &log[record[0]..record[1]], &log[record[1]..]);
+        let next = starts.get(index + 1..index + 3).map_or(&[][..], |next| &log[next[0]..next[1]]);
+        for damaged in
+            [[before, after].concat(), [before, record, record, after].concat(), [before, next, after].concat()]
+        {
+            let same = log.iter().zip(&damaged).take_while(|(one, other)| one == other).count();
+            fs::write(log_of(dir.path()), &damaged).unwrap();
+            match (found(dir.path()), committed(&saves, same)) {
+                (Ok(Some(state)), Some(expected)) => assert_eq!(state, *expected, "record {index}"),
+                (Err(Ignored::Damaged), None) => {}
+                (result, expected) => panic!("record {index}: {result:?}, not {expected:?}"),
             }
         }
     }
