@@ -4,7 +4,7 @@
 //! line; a crash repeats at most what was written since the last save.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -26,6 +26,9 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Bytes of records that are written at once.
 const OUT_BYTES: usize = 64 << 10;
+
+/// Different troubles that are told on stderr. Others are counted.
+const TROUBLES_TOLD_MAX: usize = 100;
 
 /// What a collector is told.
 #[derive(Debug, Clone)]
@@ -78,8 +81,8 @@ struct Out<W: Write> {
     known: HashMap<PodRef, Known>,
     sink: BufWriter<W>,
     counts: Counts,
-    /// The last trouble told, so that one that lasts is told once.
-    told: String,
+    /// Troubles told, so that one that lasts is told once.
+    told: BTreeSet<String>,
 }
 
 /// What is known of a pod that has files.
@@ -107,7 +110,7 @@ impl<W: Write> Collector<W> {
             known: HashMap::new(),
             sink: BufWriter::with_capacity(OUT_BYTES, sink),
             counts: Counts::default(),
-            told: String::new(),
+            told: BTreeSet::new(),
         };
         Ok(Self { tail, out, settings, saved: None, has_scanned: false })
     }
@@ -191,9 +194,9 @@ impl<W: Write> Lines for Out<W> {
     fn trouble(&mut self, path: &Path, error: &io::Error) {
         self.counts.troubles += 1;
         let trouble = format!("{}: {error}", path.display());
-        if self.told != trouble {
+        if self.told.len() < TROUBLES_TOLD_MAX && !self.told.contains(&trouble) {
             eprintln!("log-collector: {trouble}");
-            self.told = trouble;
+            self.told.insert(trouble);
         }
     }
 }

@@ -7,7 +7,8 @@
 //! INVARIANT: lines of one file are delivered in order, once each, and of one container oldest file first.
 //! INVARIANT: memory is one buffer, one pending line per stream and container, and a few hundred bytes for each file.
 //!
-//! Symbolic links are not followed: who can write into a log directory must not choose what an agent of root reads.
+//! Symbolic links are not followed: who can write into a log directory must not choose what an agent of root reads. The
+//! files of containerd and CRI-O are files; the links that Docker's runtime makes are not read.
 
 mod container;
 mod file;
@@ -95,13 +96,16 @@ impl Tail {
     pub(crate) fn scan(&mut self, lines: &mut impl Lines) -> io::Result<()> {
         let pods = directories(&self.root)?;
         self.scan += 1;
+        let mut room = FILES_MAX.saturating_sub(self.files().count());
         for (path, name) in pods {
             let Some(pod) = PodRef::parse(&name).filter(|pod| self.skipped.as_ref() != Some(&pod.uid)) else {
                 continue;
             };
             match directories(&path) {
                 Ok(containers) => {
-                    containers.into_iter().for_each(|(path, name)| self.scan_container(&pod, &path, name, lines));
+                    for (path, name) in containers {
+                        self.scan_container(&pod, &path, name, &mut room, lines);
+                    }
                 }
                 Err(error) => self.unreadable(&pod, &path, &error, lines),
             }
@@ -114,19 +118,19 @@ impl Tail {
         Ok(())
     }
 
-    fn scan_container(&mut self, pod: &PodRef, path: &Path, name: String, lines: &mut impl Lines) {
+    /// Looks at one container's directory. New files are taken as long as there is `room`.
+    fn scan_container(&mut self, pod: &PodRef, path: &Path, name: String, room: &mut usize, lines: &mut impl Lines) {
         let found = match logs(path) {
             Ok(found) => found,
             Err(error) => return self.unreadable(pod, path, &error, lines),
         };
-        let mut room = FILES_MAX.saturating_sub(self.files().count());
         let containers = self.pods.entry(pod.clone()).or_default();
         let container = containers.entry(name).or_insert_with(|| Container::new(self.limits.line_bytes_max));
         container.seen_in = self.scan;
         for (path, name, metadata) in found {
             let is_known = container.seen(&path, &name, &metadata, self.scan);
-            if !is_known && room > 0 {
-                room -= 1;
+            if !is_known && *room > 0 {
+                *room -= 1;
                 let mut file = LogFile::found(path, name, &metadata, self.scan);
                 if let Some(position) = self.saved.remove(&file.inode()) {
                     file.resume(&position);
