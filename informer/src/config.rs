@@ -29,8 +29,9 @@ pub struct Config {
     pub healthy_after: Duration,
     /// How long an answer may stay silent before it is given up and resumed. Default 150 s: the API server aims at one
     /// bookmark a minute, so two may go missing. Shorter finds dead connections sooner and costs one request each time.
-    /// A healthy server that says nothing at all, not even bookmarks, is asked at most fifteen times an hour: from the
-    /// second silent answer on the patience doubles, up to the lifetime of a watch.
+    /// A healthy server that says nothing at all, not even bookmarks, is asked at most 25 times an hour: from the second
+    /// silent answer on the patience doubles, up to the lifetime of a watch, and after every five minutes one object is
+    /// read, which tells a quiet server from one that was exchanged.
     pub idle_timeout: Duration,
     /// How long a stream may send no object before its initial state is complete. Default 10 s, restarted by each.
     /// Shorter turns a slow server's clients to pages, which cost it more.

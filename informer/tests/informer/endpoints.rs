@@ -69,7 +69,7 @@ async fn the_watch_goes_on_at_the_fallback_from_the_same_version_without_a_relis
     assert_eq!(requests[0], "GET /api/v1/namespaces/a/pods/y?resourceVersion=43", "the newest object is the proof");
     assert!(requests[1].starts_with("GET /api/v1/pods?watch=true&resourceVersion=43&"), "{requests:?}");
     assert_eq!((fallback.initial_reads(), requests.len()), (0, 2));
-    assert_eq!((pods.stats().moves, pods.stats().reflector.proofs), (1, 1));
+    assert_eq!((pods.stats().moves, fallback.count(Asked::Get)), (1, 1));
     assert!(pods.explain().ends_with(" at fallback 1"), "{}", pods.explain());
 
     preferred.recover();

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::fixture::{SOON, contents, told};
+use crate::{
+    fixture::{SOON, cluster_at, contents, told},
+    serving::Listening,
+};
 
 fn pod(name: &str, node: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"},
@@ -164,4 +167,32 @@ async fn a_server_exchanged_under_a_quiet_informer_is_recognised_within_minutes(
     assert_eq!(pods.stats().reflector.foreign, 1);
     assert!(server.count(Asked::Get) >= 1);
     assert_eq!(pods.ready(Duration::ZERO).await.unwrap(), Ready::Watching);
+}
+
+/// A process that stays while its server is killed and another one takes its address: another cluster with the same
+/// names and resourceVersions, and the same cluster restored to an older state. Over sockets.
+#[tokio::test]
+async fn a_server_that_comes_back_as_another_one_is_recognised_before_anything_of_it_is_taken() {
+    for is_foreign in [true, false] {
+        let server = server();
+        let before = server.resource_version();
+        server.put(pod("x", "m"));
+        let listening = Listening::at(&server, 0).await;
+        let pods = cluster_at(&format!("http://{}", listening.address)).informer::<Pod>().start().unwrap();
+        pods.ready(SOON).await.unwrap();
+        assert_eq!(contents(&pods), "a/x@44 a/y@43");
+        let address = listening.address;
+        listening.kill().await;
+        if is_foreign {
+            server.replace_history().delete(pod("x", "m"));
+        } else {
+            server.restore(before).put(pod("y", "other"));
+        }
+        server.put(pod("z", "n"));
+        let _listening = Listening::at(&server, address.port()).await;
+        let expected = if is_foreign { "a/y@43 a/z@46" } else { "a/x@42 a/y@44 a/z@45" };
+        eventually("the state of what is there now", || contents(&pods) == expected).await;
+        let stats = pods.stats().reflector;
+        assert_eq!(stats.foreign + stats.history_resets, 1);
+    }
 }

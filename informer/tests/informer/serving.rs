@@ -14,27 +14,50 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::watch,
+    task::{JoinHandle, JoinSet},
 };
 
 use crate::fixture::cluster_at;
 
-/// Serves `server` on a port of its own; where.
+/// Serves `server` on a port of its own, to the end of the test; where.
 pub(crate) async fn serve(server: &FakeApiServer) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = server.clone();
-    tokio::spawn(async move {
-        loop {
-            let (socket, _) = listener.accept().await.unwrap();
-            let server = server.clone();
-            let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let server = server.clone();
-                async move { server.respond(request).await }
-            });
-            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service));
-        }
-    });
+    let Listening { address, accepting: _ } = Listening::at(server, 0).await;
     address
+}
+
+/// A server behind a listener.
+pub(crate) struct Listening {
+    pub(crate) address: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+impl Listening {
+    /// On this port; on any for zero.
+    pub(crate) async fn at(server: &FakeApiServer, port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = server.clone();
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let server = server.clone();
+                let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                    let server = server.clone();
+                    async move { server.respond(request).await }
+                });
+                let connection = hyper::server::conn::http1::Builder::new();
+                connections.spawn(connection.serve_connection(TokioIo::new(socket), service));
+            }
+        });
+        Self { address, accepting }
+    }
+
+    /// As a process that is killed: the listener and all connections are gone at once.
+    pub(crate) async fn kill(self) {
+        self.accepting.abort();
+        assert!(self.accepting.await.is_err_and(|error| error.is_cancelled()));
+    }
 }
 
 /// A client of that address with everything kube's does by default.

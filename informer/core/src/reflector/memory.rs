@@ -34,6 +34,9 @@ const EARLY_EXPIRIES_FREE: u32 = 1;
 /// Attempts in a row to resume that the server may answer with nonsense before the position is given up.
 const FAILED_RESUMES_MAX: u32 = 3;
 
+/// How long after a proof an outage needs no other. Shorter than a server takes to be exchanged or restored.
+const PROOF_LASTS: Duration = Duration::from_secs(10);
+
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Memory {
@@ -57,6 +60,12 @@ pub(super) struct Memory {
     pub(super) silences: u32,
     /// Sessions from the present position that were silent or went back, since it was proved last.
     pub(super) doubts: u32,
+    /// Whether there was an outage since the position was proved or told.
+    pub(super) is_suspect: bool,
+    /// When an object of the server proved the position last.
+    proved_at: Option<Time>,
+    /// When the position was last told, or proved.
+    heard_at: Time,
     /// Whether there is a state to show.
     pub(super) synced: bool,
     /// When initial state was complete last.
@@ -102,6 +111,9 @@ impl Memory {
             failed_resumes: 0,
             silences: 0,
             doubts: 0,
+            is_suspect: false,
+            proved_at: None,
+            heard_at: Time::ZERO,
             synced: false,
             synced_at: None,
             early_expiries: 0,
@@ -272,11 +284,31 @@ impl Memory {
     }
 
     /// The position belongs to the history of the endpoint in use.
-    pub(super) fn proved(&mut self) {
+    pub(super) fn proved(&mut self, now: Time) {
         self.is_proved = true;
+        self.proved_at = Some(now);
         self.on_probation = false;
-        self.doubts = 0;
+        self.believe(now);
         self.report(Report::Proved);
+    }
+
+    /// Doubts begin anew.
+    pub(super) const fn believe(&mut self, now: Time) {
+        self.doubts = 0;
+        self.is_suspect = false;
+        self.heard_at = now;
+    }
+
+    /// There was an outage: what comes back may be another server, or the same one with an older state. A connection that
+    /// breaks again and again is no new outage each time.
+    pub(super) fn suspect(&mut self, now: Time) {
+        self.is_suspect = self.proved_at.is_none_or(|at| now.since(at) >= PROOF_LASTS);
+    }
+
+    /// Whether the position needs a proof: sessions from it brought nothing, or nothing has told it for as long as two
+    /// silent sessions take, however many short ones or failures that were.
+    pub(super) fn is_doubtful(&self, now: Time) -> bool {
+        self.doubts >= DOUBTS_MAX || now.since(self.heard_at) >= self.config.idle_timeout.saturating_mul(DOUBTS_MAX)
     }
 
     /// Counts that the endpoint has another history than the position; why it would be listed.
@@ -329,14 +361,14 @@ impl Memory {
         if self.doubts < DOUBTS_MAX {
             self.silences = 0;
         }
-        self.doubts = 0;
+        self.believe(now);
         self.healthy_since_sync = false;
         self.stats.syncs += 1;
         self.push(Action::InitDone(position));
     }
 
     /// Moves the position to `to`, live. Whether it did not go back; where positions have no order they never do.
-    pub(super) fn advance(&mut self, to: &ResourceVersion) -> bool {
+    pub(super) fn advance(&mut self, now: Time, to: &ResourceVersion) -> bool {
         if self.position.as_ref().is_some_and(|seen| to.compare(seen) == Some(Ordering::Less)) {
             return false;
         }
@@ -344,6 +376,7 @@ impl Memory {
             self.position = Some(to.clone());
             self.doubts = 0;
         }
+        self.heard_at = now;
         self.failed_resumes = 0;
         true
     }

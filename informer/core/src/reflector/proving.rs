@@ -12,8 +12,9 @@ use crate::{proof::WITNESSES_MAX, time::Time};
 /// Proofs in a row that the server may be behind the position before the most recent state is taken instead.
 const BEHIND_MAX: u32 = 3;
 
-/// Errors of the server in a row, not outages of the network, before the object is read in the other way.
-const BROKEN_MAX: u32 = 3;
+/// Errors of the server, not outages of the network, before the object is read in the other way: two minutes' worth, so
+/// that an API server that starts is not the cause.
+const BROKEN_MAX: u32 = 8;
 
 /// Why a proof is asked for, which decides what a failed one leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,10 @@ pub(super) enum Why {
     Resume,
     /// Requests go to another endpoint, and the one before had proved it.
     Moved,
-    /// Two sessions from it brought nothing: they were silent, or what they brought lay behind it.
+    /// Nothing has told it for too long, or what was told lay behind it.
     Doubt,
+    /// The server could not be reached.
+    Outage,
 }
 
 /// What is known so far. Outlives the pauses between requests.
@@ -129,12 +132,20 @@ impl Proving {
         let nothing_stored = self.attempt.asked == 0;
         match self.attempt.why {
             Why::Moved if !nothing_stored => memory.refuse(now),
-            Why::Moved | Why::Resume | Why::Doubt => Self::unproven(now, memory),
+            // Of an empty state nothing can be mixed in, and every client of a server that restarts would list.
+            Why::Outage if nothing_stored => Self::take_for_granted(now, memory),
+            Why::Moved | Why::Resume | Why::Doubt | Why::Outage => Self::unproven(now, memory),
         }
     }
 
+    /// Goes on without a proof. What nothing tells for long is doubted all the same.
+    fn take_for_granted(now: Time, memory: &mut Memory) -> State {
+        memory.is_suspect = false;
+        Watching::resume(now, memory)
+    }
+
     fn proved(now: Time, memory: &mut Memory) -> State {
-        memory.proved();
+        memory.proved(now);
         Watching::resume(now, memory)
     }
 
@@ -143,7 +154,7 @@ impl Proving {
         let cause = memory.found_other_history(what);
         match self.attempt.why {
             Why::Moved => memory.refuse(now),
-            Why::Resume | Why::Doubt => {
+            Why::Resume | Why::Doubt | Why::Outage => {
                 memory.forget_position(cause);
                 relist_later(now, cause, memory)
             }
@@ -197,8 +208,9 @@ impl Proving {
             }
             (ProofBy::List, Why::Moved) => memory.refuse(now),
             (ProofBy::List, Why::Resume) => Self::unproven(now, memory),
+            (ProofBy::List, Why::Outage) => Self::take_for_granted(now, memory),
             (ProofBy::List, Why::Doubt) => {
-                memory.doubts = 0;
+                memory.believe(now);
                 Watching::resume(now, memory)
             }
         }

@@ -133,7 +133,7 @@ impl Watching {
             memory.stats.ignored += 1;
             return State::Watching(self);
         };
-        if !memory.advance(&position) {
+        if !memory.advance(now, &position) {
             return self.went_back(now, memory);
         }
         self.moved = true;
@@ -150,7 +150,7 @@ impl Watching {
             memory.stats.ignored += 1;
             return State::Watching(self);
         };
-        if !memory.advance(&position) {
+        if !memory.advance(now, &position) {
             return self.went_back(now, memory);
         }
         self.moved = true;
@@ -164,6 +164,7 @@ impl Watching {
     fn silent(self, now: Time, memory: &mut Memory) -> State {
         if self.live_since.is_none() {
             memory.push(Action::Close);
+            memory.suspect(now);
             return self.pause(now, Ending::Unanswered, None, Next::Watch, memory);
         }
         memory.silences = memory.silences.saturating_add(1);
@@ -181,11 +182,7 @@ impl Watching {
         memory.distrust = true;
         memory.doubts += 1;
         memory.push(Action::Close);
-        let next = match self.resume_or_give_up(memory) {
-            // A server that was restored to an older state tells positions behind ours, and may do so for ever.
-            Next::Watch if memory.doubts >= DOUBTS_MAX => Next::Prove(Attempt::new(Why::Doubt)),
-            next => next,
-        };
+        let next = self.resume_or_give_up(memory);
         self.pause(now, Ending::WentBack, None, next, memory)
     }
 
@@ -207,7 +204,11 @@ impl Watching {
             // A 5xx instead of an answer is an outage and says nothing about the position; one in the stream may be
             // about what follows the position.
             Class::Server if self.live_since.is_some() => self.resume_or_give_up(memory),
-            Class::Server | Class::TooMany | Class::Connection => Next::Watch,
+            Class::Server | Class::Connection => {
+                memory.suspect(now);
+                Next::Watch
+            }
+            Class::TooMany => Next::Watch,
         };
         self.pause(now, Ending::Failed(failure.class), failure.retry_after, next, memory)
     }
@@ -249,6 +250,12 @@ impl Watching {
     }
 
     fn pause(self, now: Time, cause: Ending, retry_after: Option<Duration>, next: Next, memory: &mut Memory) -> State {
+        let next = match next {
+            // A server that was restored to an older state is silent, or tells positions behind ours, for ever.
+            Next::Watch if memory.is_doubtful(now) => Next::Prove(Attempt::new(Why::Doubt)),
+            Next::Watch if memory.is_suspect => Next::Prove(Attempt::new(Why::Outage)),
+            Next::Watch | Next::Begin | Next::Relist(_) | Next::Page(_) | Next::Prove(_) => next,
+        };
         if !self.healthy {
             return Waiting::until(memory.unhealthy(now, cause, retry_after), next);
         }

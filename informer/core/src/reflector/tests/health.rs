@@ -30,6 +30,7 @@ fn a_first_410_after_an_outage_costs_a_moment_and_the_second_the_grown_delay() {
     for _ in 0..8 {
         script.extend([fails(Class::Connection), Timer]);
     }
+    script.push(now(Input::Proof(Proof::Same)));
     script.extend([fails(Class::Expired), Timer, OK, end_of_state("9"), CLOSED, Timer, fails(Class::Expired)]);
     let delays = run(Config::default(), &script).delays;
     assert!(delays[8] >= Duration::from_secs(30));
