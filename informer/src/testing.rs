@@ -321,6 +321,9 @@ impl FakeApiServer {
 
     /// Time between bookmarks of the watches to come. Default 60 s, as kube-apiserver, which sends none while nothing
     /// was written since the watch began. `Duration::MAX` sends none at all.
+    ///
+    /// # Panics
+    /// On zero.
     pub fn bookmarks_every(&self, time: Duration) -> Self {
         assert!(!time.is_zero(), "bookmarks without a pause");
         self.fault(|faults| faults.bookmarks_every = time)
