@@ -32,14 +32,16 @@
 //! - subscriptions that cannot lag ([`Informer::subscribe`]), and such that are told every change in order
 //!   ([`Informer::subscribe_all`]), both of them streams;
 //! - a budget of relists for all informers of a [`Cluster`], delays that grow, `Retry-After`, typed reasons why nothing
-//!   is ready ([`Informer::ready`]); metrics for Prometheus (feature `metrics`).
+//!   is ready ([`Informer::ready`]); metrics for Prometheus (feature `metrics`);
+//! - an API server in memory for your own tests (feature `testing`: `testing::FakeApiServer`);
+//! - `watcher`, a drop-in for the one of `kube::runtime` that feeds its reflectors and controllers (feature `runtime`),
+//!   and retry policies of other crates ([`delays`]; feature `backoff` for those of the crate of that name).
 //!
 //! # Not supported yet
 //!
 //! - indexes other than by namespace; deleted objects that stay readable for a time;
 //! - checkpoints on disk, a second endpoint to fall back to, proof that a server's history is still the same one;
-//! - stores of decoded or compressed objects ([`Representation`]); compressed lists;
-//! - events in the form of `kube::runtime`.
+//! - stores of decoded or compressed objects ([`Representation`]); compressed lists.
 //!
 //! Not planned: protobuf, subresources, writing (use `kube::Api`).
 //!

@@ -54,7 +54,8 @@ use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays,
 /// - `timeout` is the lifetime the server is asked for. When it is not set, lifetimes are drawn from 300 to 599 s, so that
 ///   clients do not come back together. Silence of 150 s ends a connection, whatever its lifetime.
 /// - An object that is no `K` is an error once, and not in the way of the others. Where it had a state before, a
-///   reflector keeps that one until the next relist.
+///   reflector keeps that one until the next relist. Of several in a row, or in one initial state, the first is told
+///   and all are logged: programs that back off after each error must not stand still for them.
 ///
 /// # What is the same
 ///
@@ -81,6 +82,9 @@ where
 impl Cluster {
     /// Declares a [`watcher`](crate::watcher) that reads through this cluster: it takes its turn in the relist budget,
     /// and knows what others found out about streams. `api` says what is read; its client is not used.
+    ///
+    /// A stream holds its turn while it is read from `Init` to `InitDone`. Whoever stops polling one in between lets the
+    /// others of the cluster wait.
     pub fn watcher<K: Resource>(&self, api: &Api<K>, config: watcher::Config) -> Watcher<K> {
         Watcher::new(self.clone(), api, config)
     }

@@ -1,9 +1,9 @@
 //! From raw events to kube's: objects are decoded, and deletes wait until no initial state is gathered.
+//!
+//! Objects that do not decode are told sparingly: kube's controllers and `default_backoff()` pause all events after
+//! each error, longer each time, and reset only on success. A hundred broken objects would stop a controller for an hour.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use futures::{Stream, StreamExt, stream};
 use informer_core::object;
@@ -31,8 +31,23 @@ struct Translation<K> {
     /// Deleted while the reader gathers, by key, in the last state: a reader that has put them aside would not look
     /// there again. At most as many as the reader has gathered.
     gone: BTreeMap<String, K>,
+    broken: Broken,
     ready: VecDeque<Result<Event<K>>>,
 }
+
+/// Objects whose last state did not decode.
+#[derive(Default)]
+struct Broken {
+    /// Told or logged, by key. Told again when they have decoded in between.
+    known: BTreeSet<String>,
+    /// The first new one since something could be told.
+    first: Option<DecodeError>,
+    /// Whether the last thing told was such an object.
+    was_last: bool,
+}
+
+/// Broken objects that are remembered. Beyond them they are neither told nor logged.
+const BROKEN_KNOWN_MAX: usize = 1024;
 
 enum Source {
     /// Not polled yet.
@@ -48,6 +63,7 @@ impl<K: DeserializeOwned> Translation<K> {
             source: Source::Declared(Box::new(declared)),
             is_initial: false,
             gone: BTreeMap::new(),
+            broken: Broken::default(),
             ready: VecDeque::new(),
         }
     }
@@ -77,7 +93,7 @@ impl<K: DeserializeOwned> Translation<K> {
             Ok(raw::Event::Init) => {
                 self.is_initial = true;
                 self.gone.clear();
-                self.ready.push_back(Ok(Event::Init));
+                self.tell(Event::Init);
             }
             Ok(raw::Event::InitApply(object)) => {
                 self.gone.remove(object.key());
@@ -85,9 +101,10 @@ impl<K: DeserializeOwned> Translation<K> {
             }
             Ok(raw::Event::InitDone(_)) => {
                 self.is_initial = false;
-                self.ready.push_back(Ok(Event::InitDone));
-                let gone = std::mem::take(&mut self.gone);
-                self.ready.extend(gone.into_values().map(|object| Ok(Event::Delete(object))));
+                self.tell(Event::InitDone);
+                for object in std::mem::take(&mut self.gone).into_values() {
+                    self.tell(Event::Delete(object));
+                }
             }
             Ok(raw::Event::Apply(object)) => self.decoded(&object, Event::Apply),
             Ok(raw::Event::Delete(object)) => self.deleted(&object),
@@ -96,24 +113,60 @@ impl<K: DeserializeOwned> Translation<K> {
         }
     }
 
+    fn tell(&mut self, event: Event<K>) {
+        self.broken.was_last = false;
+        self.ready.push_back(Ok(event));
+        if !self.is_initial
+            && let Some(error) = self.broken.first.take()
+        {
+            self.tell_broken(error);
+        }
+    }
+
+    fn tell_broken(&mut self, error: DecodeError) {
+        self.broken.was_last = true;
+        self.ready.push_back(Err(failures::other(error)));
+    }
+
     fn decoded(&mut self, object: &raw::Object, event: impl FnOnce(K) -> Event<K>) {
-        let item = self.decode(object.key(), object.json());
-        self.ready.push_back(item.map(event).map_err(failures::other));
+        match self.decode(object.key(), object.json()) {
+            Ok(decoded) => {
+                self.broken.known.remove(object.key());
+                self.tell(event(decoded));
+            }
+            Err(error) => self.broken(error),
+        }
+    }
+
+    /// Once for each object, never in initial state, never twice in a row: the first of those that come meanwhile is
+    /// told as soon as something else was. All are logged.
+    fn broken(&mut self, error: DecodeError) {
+        if self.broken.known.len() >= BROKEN_KNOWN_MAX || !self.broken.known.insert(error.key.clone()) {
+            return;
+        }
+        tracing::warn!(%error, "an object is left out");
+        if self.is_initial || self.broken.was_last {
+            self.broken.first.get_or_insert(error);
+        } else {
+            self.tell_broken(error);
+        }
     }
 
     /// A delete is worth more than the object's last state: one that does not decode is told with its metadata alone,
     /// where `K` allows that, so that no reader keeps it for ever.
     fn deleted(&mut self, object: &raw::Object) {
+        self.broken.known.remove(object.key());
         let last = self.decode(object.key(), object.json()).or_else(|error| {
-            self.ready.push_back(Err(failures::other(error)));
-            let metadata = object::metadata_only(object.json()).unwrap_or_default();
-            self.decode(object.key(), &metadata)
+            let metadata = object::metadata_only(object.json()).map_err(|_| ());
+            metadata.and_then(|json| self.decode(object.key(), &json).map_err(|_| ())).map_err(|()| error)
         });
-        let Ok(last) = last else { return };
-        if self.is_initial {
-            self.gone.insert(object.key().to_owned(), last);
-        } else {
-            self.ready.push_back(Ok(Event::Delete(last)));
+        match last {
+            Ok(last) if self.is_initial => drop(self.gone.insert(object.key().to_owned(), last)),
+            Ok(last) => self.tell(Event::Delete(last)),
+            Err(error) => {
+                self.broken(error);
+                self.broken.known.remove(object.key());
+            }
         }
     }
 
@@ -122,11 +175,5 @@ impl<K: DeserializeOwned> Translation<K> {
         let trimmed = self.metadata_only.then(|| object::metadata_only(json).ok()).flatten();
         let json = trimmed.as_deref().unwrap_or(json);
         serde_json::from_slice(json).map_err(|error| DecodeError::new(key, json, &error))
-    }
-}
-
-impl<K> fmt::Debug for Translation<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Translation").field("is_initial", &self.is_initial).finish_non_exhaustive()
     }
 }

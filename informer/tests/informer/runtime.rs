@@ -309,16 +309,37 @@ async fn an_object_that_does_not_decode_is_an_error_and_not_in_the_way() {
     });
     let (reader, writer) = reflector::store();
     let mut events = pin!(reflector(writer, informer::watcher(api, Config::default())));
-    assert_eq!(next(&mut events, 2).await, "init (a@3)");
+    assert_eq!(next(&mut events, 4).await, "init (a@3) (c@5) done");
     let Some(Err(error)) = events.next().await else { panic!("an error") };
     assert_eq!(cause::<DecodeError>(&error).key, "a/b");
     let text = format!("{error} {error:?}");
     assert!(text.contains("spec.containers") && !text.contains("hunter2"), "{text}");
-    assert_eq!(next(&mut events, 6).await, "(c@5) done failed d@11 failed -c@12");
+    assert_eq!(next(&mut events, 3).await, "d@11 failed -c@12");
     let mut names: Vec<String> = reader.state().iter().map(|pod| pod.name_any()).collect();
     names.sort();
     assert_eq!(names, ["a", "d"], "the last state that was a pod stays");
     assert_eq!(log.uris().len(), 2, "nothing was asked again");
+}
+
+/// Goal: many objects that do not decode do not stop a program that backs off after each error, as kube's controllers
+/// do whatever stream they are given. Method: a thousand of them in the list, one of them changing every second.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_objects_that_do_not_decode_do_not_stop_a_program_that_backs_off() {
+    let broken = |text: String| text.replace("\"containers\":[]", "\"containers\":7");
+    let (api, _log) = pods(move |number, uri| match uri {
+        uri if is_watch(uri) && number == 2 => {
+            let beat = move |at| [Step::Wait(Duration::from_secs(1)), Step::Send(broken(modified("a/0", at)))];
+            let live = (2000..2060).flat_map(beat).chain([Step::Send(added("a/good", 3000)), Step::Hang]);
+            ok(live)
+        }
+        uri if is_watch(uri) => ok([Step::Hang]),
+        _ => {
+            let items: Vec<String> = (0..1000).map(|at| broken(item(&format!("a/{at}"), at + 1))).collect();
+            ok([Step::Send(list(&items, 1999, ""))])
+        }
+    });
+    let items = read_for(2 * MINUTE, informer::watcher(api, Config::default()).default_backoff()).await;
+    assert_eq!(items.iter().map(told).collect::<Vec<_>>(), ["init", "done", "failed", "good@3000"]);
 }
 
 #[tokio::test(start_paused = true)]

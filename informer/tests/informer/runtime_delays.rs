@@ -83,7 +83,7 @@ async fn policies_of_both_crates_grow() {
 async fn a_healthy_session_starts_the_policy_again() {
     let minute = 60 * SECOND;
     let (cluster, log) = in_memory(move |number, _| match number {
-        1 | 2 | 5 | 6 => refuse(500, status(500, "InternalError", "no")),
+        1 | 2 | 5 | 6 => refuse(429, status(429, "TooManyRequests", "later")),
         3 => ok([Step::Send(list(&[], 9, ""))]),
         4 => ok([Step::Wait(minute)]),
         _ => ok([Step::Hang]),
