@@ -308,6 +308,7 @@ mod tests {
         source.delete("a");
         assert!(!source.save(&mut writer).rewritten);
         drop(writer);
+        assert_eq!(open(dir.path(), &identity()).saved.unwrap().cut_bytes, 0, "the half is gone");
         assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()));
     }
 
