@@ -28,7 +28,11 @@
 //! - label and field selectors, one namespace or all, trimming while receiving ([`InformerBuilder::drop_path`]);
 //! - initial state as a stream, in pages or at once, falling back by itself ([`InitialList::Auto`]); every list
 //!   semantic of Kubernetes ([`ListSemantic`]);
-//! - reads by key, namespace and labels; read your writes ([`Informer::wait_for`]);
+//! - reads by key, namespace, labels and any other value ([`InformerBuilder::index`]); read your writes
+//!   ([`Informer::wait_for`]); deleted objects that stay readable for a time ([`InformerBuilder::linger`]);
+//! - objects kept as JSON, decoded or compressed ([`Representation`]), changed before they are kept
+//!   ([`InformerBuilder::transform`]), only their metadata, or only the fields of a type of your own
+//!   ([`InformerBuilder::metadata_only`], [`InformerBuilder::project`]);
 //! - subscriptions that cannot lag ([`Informer::subscribe`]), and such that are told every change in order
 //!   ([`Informer::subscribe_all`]), both of them streams;
 //! - a budget of relists for all informers of a [`Cluster`], delays that grow, `Retry-After`, typed reasons why nothing
@@ -39,9 +43,8 @@
 //!
 //! # Not supported yet
 //!
-//! - indexes other than by namespace; deleted objects that stay readable for a time;
 //! - checkpoints on disk, a second endpoint to fall back to, proof that a server's history is still the same one;
-//! - stores of decoded or compressed objects ([`Representation`]); compressed lists.
+//! - compressed lists.
 //!
 //! Not planned: protobuf, subresources, writing (use `kube::Api`).
 //!

@@ -61,21 +61,26 @@ impl<K> Object<K> {
     }
 
     /// The scalar at a dotted path, such as `spec.nodeName`: a string's contents, or the text of a number or bool.
-    /// `None` when there is none; arrays cannot be entered. Cost: a scan of the bytes in front of it, no decoding.
+    /// `None` when there is none; arrays cannot be entered. Cost: that of [`json`](Self::json), and a scan of the bytes
+    /// in front of it. To find objects by it, declare an [`index`](crate::InformerBuilder::index).
     #[must_use]
     pub fn field(&self, path: &str) -> Option<Cow<'_, str>> {
         self.entry.field(path)
     }
 
-    /// The object as JSON, with kind and apiVersion and without the dropped paths.
+    /// The object as JSON: as it was received, with kind and apiVersion, without the dropped paths, as transforms left
+    /// it. Of an object that is kept as [`Typed`](crate::Representation::Typed) it is what its type knows of it.
+    ///
+    /// Cost: nothing where JSON is kept. A pod of 3 KB is unpacked in some 6 us, and written anew in some 10.
     #[must_use]
     pub fn json(&self) -> Cow<'_, [u8]> {
         self.entry.json()
     }
 
-    /// The typed object, shared with everybody who holds it at this version, else decoded now.
+    /// The typed object: as it is kept, or shared with everybody who holds it at this version, else decoded now.
     ///
-    /// Cost: tens of microseconds for a pod, the first time. Nothing is kept when all holders are gone.
+    /// Cost: nothing where objects are kept decoded, else tens of microseconds for a pod, the first time; nothing is
+    /// kept when all holders are gone.
     ///
     /// # Errors
     /// [`DecodeError`] names the place in the object where it is no `K`.

@@ -1,7 +1,7 @@
 //! The copy of one resource type, and states of it that readers hold.
 //!
-//! INVARIANT: objects change only through [`Event`], and before the first by [`Store::restore`]. A relist touches nothing
-//! until its end and then swaps in one step.
+//! INVARIANT: objects change only through [`Event`], and before the first by [`Store::restore`]. A relist touches
+//! nothing until its end and then swaps in one step.
 
 mod body;
 mod entry;
@@ -158,7 +158,8 @@ impl Store {
     /// had. Readers see them; the state counts as complete only after [`Event::Restored`], or after a relist, for
     /// which they are the state it is compared with. Objects that cannot be kept are left out.
     ///
-    /// Only for a store that has no state yet. Transforms are not applied again.
+    /// Only for a store of which nobody has seen a state. May be called again with more; the last time says the
+    /// position. Transforms are not applied again.
     pub fn restore<'a>(
         &mut self,
         objects: impl IntoIterator<Item = (Meta<'a>, &'a [u8])>,
@@ -169,12 +170,29 @@ impl Store {
             let Ok(entry) = self.keep(&Parts { key: &meta.key(), meta: &meta, json, labels_at }, None) else {
                 continue;
             };
-            self.now.indexes.replace(None, Some(&entry));
             let old = self.now.objects.insert(Arc::clone(&entry));
+            self.now.indexes.replace(old.as_ref(), Some(&entry));
             weigh(&mut self.now.kept_bytes, old.as_ref(), Some(&entry));
+            self.restore_again(false);
         }
+        self.restore_again(position.is_some());
         self.now.resource_version = position;
         self.now.sequence = self.ring.skip();
+    }
+
+    /// Keeps restored JSON in the form that there is for it by now. Nobody has seen it yet.
+    fn restore_again(&mut self, complete: bool) {
+        let Keeping { represent, indexes, .. } = &mut self.keeping;
+        if !represent.learned(complete) {
+            return;
+        }
+        let now = &mut self.now;
+        staging::keep_again(&mut now.objects, &mut **represent);
+        (now.indexes, now.kept_bytes) = (Indexes::new(indexes.len()), 0);
+        for entry in now.objects.iter() {
+            now.indexes.replace(None, Some(entry));
+            weigh(&mut now.kept_bytes, None, Some(entry));
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do next.

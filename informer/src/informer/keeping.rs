@@ -19,10 +19,16 @@ use crate::{
     object::Object,
 };
 
-/// In which form a store keeps its objects.
+/// In which form a store keeps its objects. Whichever it is, reading names, versions and labels costs nothing.
 ///
-/// | of a pod of 3 KB | memory | keeping it | decoding it again |
-/// | --- | --- | --- | --- |
+/// Live memory of an informer of 7,130 pods that are 21.7 MiB of JSON, and CPU for one pod of 3 KB, on the machine of
+/// the project's benchmarks:
+///
+/// | | memory | to receive one and keep it | [`Object::decode`] |
+/// | --- | ---: | ---: | ---: |
+/// | `Json` | 23.8 MiB, 1.1 x the JSON | 10 us | some 20 us, shared while somebody holds it |
+/// | `Typed` | 121 MiB, 5.6 x | 43 us | nothing |
+/// | `Packed` | 6.2 MiB, 0.29 x | 24 us | as `Json`, and 6 us to unpack |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Representation {
@@ -33,7 +39,9 @@ pub enum Representation {
     /// [`Object::json`] or [`Object::field`] writes the JSON anew. An object that does not decode is kept as JSON, and
     /// counted in [`Stats::undecodable`](crate::Stats::undecodable).
     Typed,
-    /// As JSON, compressed by a dictionary that is trained on the first objects.
+    /// As JSON, compressed by a dictionary that is trained on the first objects received, 512 of them if there are as
+    /// many, which takes some 100 ms once. When objects have become different and packs a fourth longer, it is trained
+    /// anew. Reading [`Object::json`] or [`Object::field`] unpacks the object each time.
     #[cfg(feature = "packed")]
     Packed,
 }
@@ -120,12 +128,13 @@ impl<K> InformerBuilder<K> {
         self.declared.kept_as = KeptAs { is_metadata: true, ..KeptAs::default() };
         InformerBuilder { declared: self.declared, keep }
     }
+
     /// Finds objects by one value that `value` tells of each: `|pod| pod.field("spec.nodeName")`. The functions of
     /// [`index`](crate::index) are ready-made ones.
     ///
     /// `value` is asked once for each version of an object, when it arrives, and sees it as it was received, trimmed
-    /// and transformed, whatever form it is kept in. It should be quick: nothing else of this informer goes on
-    /// meanwhile. Values longer than 65,535 bytes find nothing.
+    /// and transformed, whatever form it is kept in. It should be quick and not panic: the informer waits for it, and
+    /// ends with it. Values longer than 65,535 bytes find nothing.
     ///
     /// Memory: for each object the value's bytes and about 64 more. Cost: O(log n) for each change.
     pub fn index<F>(&mut self, value: F) -> Index<K>

@@ -180,8 +180,8 @@ async fn a_projection_keeps_the_fields_of_its_type() {
     assert_eq!(pod.decode().unwrap().spec.node_name, "node-1");
 }
 
-/// Goal: what is asked is metadata, and what is kept is metadata, whether the server understood or not. Method: a server
-/// that does, and one that sends whole pods; the same bytes are kept.
+/// Goal: what is asked is metadata, and what is kept is metadata, whether the server understood or not. Method: a
+/// server that does, and one that sends whole pods; the same bytes are kept.
 #[tokio::test]
 async fn only_metadata_is_asked_for_and_kept() {
     let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","#;

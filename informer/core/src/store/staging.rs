@@ -41,16 +41,7 @@ impl Stage {
 
     /// Keeps what is staged as JSON in the form that `represent` has for it now. Nobody has seen it yet.
     pub(super) fn keep_again(&mut self, represent: &mut dyn Represent) {
-        let again = self.staged.iter().map(|entry| match entry.body() {
-            Body::Json(json) => match represent.keep(json, None) {
-                Body::Json(_) => Arc::clone(entry),
-                body @ (Body::Packed(_) | Body::Value { .. }) => {
-                    entry.again(body).map_or_else(|| Arc::clone(entry), Arc::new)
-                }
-            },
-            Body::Packed(_) | Body::Value { .. } => Arc::clone(entry),
-        });
-        self.staged = again.collect();
+        keep_again(&mut self.staged, represent);
     }
 
     /// The object of `key` was deleted after it was mentioned; `known` is what the current state has there.
@@ -97,4 +88,20 @@ impl Stage {
     pub(super) fn unseen_len(&self) -> usize {
         self.unseen.len()
     }
+}
+
+/// Keeps what is kept as JSON in the form that `represent` has for it now. Not for objects that somebody has seen: they
+/// would become others.
+pub(super) fn keep_again(objects: &mut Objects<Entry>, represent: &mut dyn Represent) {
+    let again = objects.iter().map(|entry| {
+        let again = match entry.body() {
+            Body::Json(json) => match represent.keep(json, None) {
+                Body::Json(_) => None,
+                body @ (Body::Packed(_) | Body::Value { .. }) => entry.again(body),
+            },
+            Body::Packed(_) | Body::Value { .. } => None,
+        };
+        again.map_or_else(|| Arc::clone(entry), Arc::new)
+    });
+    *objects = again.collect();
 }

@@ -173,6 +173,17 @@ fn staged_bodies_are_kept_again_once_the_form_has_learned() {
         assert_eq!(keys(store.snapshot().by(0, "n-1")), ["ns/a", "ns/b"]);
     }
     let learner = Turned { is_on: false, is_news: false, on_completion: true, unpacked: Arc::default() };
+    let mut store =
+        Store::new(Keeping { represent: Box::new(learner), indexes: vec![by_node()], ..Keeping::default() });
+    let saved = json(("saved", "u", 1));
+    store.restore([(Meta::read(&saved).unwrap(), &*saved)], None);
+    assert!(matches!(get(&store, "ns/saved").body(), Body::Json(_)));
+    store.restore([], Some(10.into()));
+    assert!(matches!(get(&store, "ns/saved").body(), Body::Packed(_)));
+    assert_eq!(store.snapshot().kept_bytes, get(&store, "ns/saved").kept_bytes() as u64);
+    assert!(Arc::ptr_eq(store.snapshot().by(0, "n-1").next().unwrap(), &get(&store, "ns/saved")));
+
+    let learner = Turned { is_on: false, is_news: false, on_completion: true, unpacked: Arc::default() };
     let mut store = Store::new(Keeping { represent: Box::new(learner), ..Keeping::default() });
     apply(&mut store, &json(("live", "u", 1)));
     let before = store.snapshot();
