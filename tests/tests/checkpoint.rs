@@ -3,6 +3,7 @@
 //! The process is this test's own binary, told by the environment to be one; see [`agent`].
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+#![expect(clippy::print_stdout, reason = "an agent speaks to its test by its output")]
 
 use std::{
     collections::BTreeMap,
@@ -78,8 +79,8 @@ async fn tell_marked(mut changes: Subscription<Pod>) {
             Event::Added(pod) => ("+", pod, false),
             Event::Updated { new, .. } => ("~", new, false),
             Event::Deleted { last_known, missed } => ("-", last_known, missed),
-            Event::Synced(_) => continue,
-            _ => continue,
+            Event::Synced(_) | Event::Reset => continue,
+            other => unreachable!("{other:?}"),
         };
         if pod.name().starts_with("marked-") {
             println!("{SAYS}{sign} {}{}", pod.name(), if missed { " missed" } else { "" });
