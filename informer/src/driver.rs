@@ -295,6 +295,9 @@ impl<S: Sink> Driver<S> {
             self.moved = false;
             self.core.moved();
         }
+        if self.core.is_settled() {
+            self.endpoints.settle();
+        }
         match self.core.take_order() {
             Some(Order::Send(read)) => self.send(read),
             Some(Order::Prove { at, by, skip }) => self.prove(at, by, skip),

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 use fastrand::Rng;
 use informer_core::{
     ListSemantic, Read, Time,
-    reflector::{Class, End, Failure},
+    reflector::{Class, End, Failure, ProofBy},
 };
 
 use crate::model::{Change, Kind, Model, Object};
@@ -36,11 +36,15 @@ pub enum Fact {
         /// The token, when more follow.
         token: Option<String>,
     },
+    /// The one object that was asked for; `None` when it is not there.
+    Found(Option<Object>),
     /// Something without meaning.
     Noise,
     /// The end of the answer.
     Ended(End),
 }
+
+const TOO_LARGE: Failure = Failure { class: Class::TooLarge, retry_after: Some(Duration::from_secs(1)) };
 
 /// Objects a page of a server that pages whatever is asked.
 const LIMIT_OF_ITS_OWN: u32 = 5;
@@ -56,8 +60,18 @@ pub struct Api {
     pub ignores_limit: bool,
     /// It pages whatever is asked, as some servers that are not kube-apiserver do.
     pub pages_anyway: bool,
+    /// It lets this client read single objects. Without, it answers 403; one object can be listed all the same.
+    pub gets: bool,
+    /// It reads single objects whatever position they should not be older than: a fault, since it proves nothing then.
+    pub gets_anything: bool,
+    /// It sends bookmarks to watches from positions it has not reached, with its own. Stock servers stay silent.
+    pub tells_where_it_is: bool,
+    /// It refuses watches from positions it has not reached. Stock servers accept them.
+    pub refuses_the_future: bool,
     /// How far behind the newest version its memory may be when asked.
     pub lag_max: u64,
+    /// How long headers may take, in milliseconds. Zero answers at once.
+    pub latency_ms_max: u64,
     /// It answers nothing but errors for now.
     pub down: bool,
     /// An error instead of an answer.
@@ -84,7 +98,7 @@ impl Api {
     /// A server drawn from a seed.
     pub fn draw(rng: &mut Rng) -> Self {
         let mut rate = |most: f64| if rng.bool() { rng.f64() * most } else { 0.0 };
-        Self {
+        let api = Self {
             down: false,
             refuses: rate(0.5),
             cuts: rate(0.05),
@@ -95,11 +109,22 @@ impl Api {
             lies: rate(0.02),
             expires_pages: rate(0.3),
             forgets_what_was_asked: rate(0.5),
+            ..Self::default()
+        };
+        let lag_max = if rng.bool() { rng.u64(..20) } else { 0 };
+        Self {
             streams: rng.u8(..5) > 0,
             watches: rng.u8(..10) > 0,
             ignores_limit: rng.bool(),
             pages_anyway: rng.u8(..4) == 0,
-            lag_max: if rng.bool() { rng.u64(..20) } else { 0 },
+            gets: rng.u8(..5) > 0,
+            // Behind its own history as well, it would deny what it has said.
+            gets_anything: lag_max == 0 && rng.u8(..3) == 0,
+            tells_where_it_is: rng.u8(..3) == 0,
+            refuses_the_future: rng.u8(..4) == 0,
+            lag_max,
+            latency_ms_max: if rng.bool() { 50 } else { 0 },
+            ..api
         }
     }
 
@@ -111,6 +136,10 @@ impl Api {
             watches: self.watches,
             ignores_limit: self.ignores_limit,
             pages_anyway: self.pages_anyway,
+            gets: self.gets,
+            tells_where_it_is: self.tells_where_it_is,
+            refuses_the_future: self.refuses_the_future,
+            latency_ms_max: self.latency_ms_max,
             ..Self::default()
         }
     }
@@ -121,29 +150,54 @@ impl Api {
             Read::Stream { timeout_seconds, .. } | Read::Watch { timeout_seconds, .. } => u64::from(*timeout_seconds),
             Read::List { .. } | Read::Page { .. } => 60,
         };
+        self.answer(now, Phase::Asked(read.clone()), lifetime, rng)
+    }
+
+    /// Begins to answer a read of one object, not older than `at`.
+    pub fn ask_object(&self, now: Time, key: &str, at: u64, by: ProofBy, rng: &mut Rng) -> Answer {
+        self.answer(now, Phase::AskedObject { key: key.to_owned(), at, by }, 60, rng)
+    }
+
+    fn answer(&self, now: Time, phase: Phase, lifetime_seconds: u64, rng: &mut Rng) -> Answer {
         Answer {
-            phase: Phase::Asked(read.clone()),
-            headers_at: now + Duration::from_millis(rng.u64(..50)),
-            ends_at: now + Duration::from_secs(lifetime),
+            phase,
+            headers_at: now + Duration::from_millis(rng.u64(..=self.latency_ms_max)),
+            ends_at: now + Duration::from_secs(lifetime_seconds),
             bookmark_at: now + Duration::from_secs(60),
             last: None,
         }
     }
 
+    /// The version its memory is at when asked.
+    fn memory_at(&self, model: &Model, rng: &mut Rng) -> u64 {
+        model.version() - rng.u64(..=self.lag_max).min(model.version() - model.oldest())
+    }
+
+    /// One object as it is, unless it may be older than `at`.
+    fn object(&self, key: &str, at: u64, by: ProofBy, model: &Model, rng: &mut Rng) -> Result<Option<Object>, Failure> {
+        if by == ProofBy::Get && !self.gets {
+            return Err(Failure::new(Class::Forbidden));
+        }
+        let version = self.memory_at(model, rng);
+        if version < at && !self.gets_anything {
+            return Err(TOO_LARGE);
+        }
+        Ok(model.state_at(version).remove(key))
+    }
+
     /// The version of the state that `semantic` gets from a server whose memory is at `behind`.
     fn version_for(&self, semantic: &ListSemantic, behind: u64, model: &Model, rng: &mut Rng) -> Result<u64, Failure> {
-        let too_large = Failure { class: Class::TooLarge, retry_after: Some(Duration::from_secs(1)) };
         match semantic {
             ListSemantic::MostRecent => Ok(model.version()),
             ListSemantic::Any => Ok(behind),
             ListSemantic::NotOlderThan(asked) => {
                 let satisfied = asked.as_u64().is_some_and(|asked| asked <= behind);
-                if satisfied || self.errs(self.forgets_what_was_asked, rng) { Ok(behind) } else { Err(too_large) }
+                if satisfied || self.errs(self.forgets_what_was_asked, rng) { Ok(behind) } else { Err(TOO_LARGE) }
             }
             ListSemantic::Exact(asked) => match asked.as_u64() {
                 Some(asked) if asked < model.oldest() => Err(Failure::new(Class::Expired)),
                 Some(asked) if asked <= model.version() => Ok(asked),
-                Some(_) | None => Err(too_large),
+                Some(_) | None => Err(TOO_LARGE),
             },
         }
     }
@@ -167,6 +221,8 @@ pub struct Answer {
 enum Phase {
     /// Headers not sent.
     Asked(Read),
+    /// The same, for one object.
+    AskedObject { key: String, at: u64, by: ProofBy },
     /// Items of one page of the state at `version`.
     Items { items: VecDeque<Object>, version: u64, token: Option<String> },
     /// Initial events of the state at `version`, then changes up to `until`, then the end bookmark.
@@ -191,6 +247,16 @@ impl Answer {
                     return None;
                 }
                 Some(self.begin(&read, api, model, rng))
+            }
+            Phase::AskedObject { key, at, by } => {
+                if api.errs(api.stalls, rng) {
+                    return None;
+                }
+                if api.down || api.errs(api.refuses, rng) {
+                    return Some(Fact::Ended(End::Failed(any_failure(rng))));
+                }
+                let found = api.object(&key, at, by, model, rng);
+                Some(found.map_or_else(|failure| Fact::Ended(End::Failed(failure)), Fact::Found))
             }
             Phase::Ending(end) => Some(Fact::Ended(end)),
             Phase::Silent => None,
@@ -233,7 +299,7 @@ impl Answer {
         if read.is_watch() && !api.watches {
             return Err(Failure::new(Class::Forbidden));
         }
-        let behind = model.version() - rng.u64(..=api.lag_max).min(model.version() - model.oldest());
+        let behind = api.memory_at(model, rng);
         match read {
             Read::Stream { .. } if !api.streams => Err(Failure::new(Class::Refused)),
             Read::Stream { semantic, .. } => {
@@ -249,15 +315,20 @@ impl Answer {
             }
             Read::Page { limit, token } => {
                 let expired = Failure::new(Class::Expired);
-                let (version, start) = token.split_once(' ').ok_or_else(|| Failure::new(Class::Refused))?;
+                let (history, rest) = token.split_once(' ').ok_or_else(|| Failure::new(Class::Refused))?;
+                let (version, start) = rest.split_once(' ').ok_or_else(|| Failure::new(Class::Refused))?;
                 let version = version.parse().map_err(|_| Failure::new(Class::Refused))?;
-                if version < model.oldest() || api.errs(api.expires_pages, rng) {
+                if history != model.number().to_string() || version < model.oldest() || api.errs(api.expires_pages, rng)
+                {
                     return Err(expired);
                 }
                 Ok(page(model, version, start, Some(*limit)))
             }
             Read::Watch { after, .. } => {
                 let cursor = after.as_u64().unwrap_or(0);
+                if cursor > model.version() && api.refuses_the_future {
+                    return Err(TOO_LARGE);
+                }
                 if cursor < model.oldest() { Err(Failure::new(Class::Expired)) } else { Ok(Phase::Live { cursor }) }
             }
         }
@@ -337,8 +408,11 @@ impl Answer {
         }
         if now >= self.bookmark_at {
             self.bookmark_at = now + Duration::from_secs(60);
+            if cursor > model.version() && !api.tells_where_it_is {
+                return None;
+            }
             self.phase = Phase::Live { cursor: cursor.max(model.version()) };
-            return Some(Fact::Bookmark { version: cursor.max(model.version()).to_string(), end: false });
+            return Some(Fact::Bookmark { version: model.version().to_string(), end: false });
         }
         (now >= self.ends_at).then_some(Fact::Ended(End::Closed))
     }
@@ -350,7 +424,7 @@ fn page(model: &Model, version: u64, start: &str, limit: Option<u32>) -> Phase {
     let mut rest = view.range(start..).filter(|(key, _)| **key > start).map(|(_, object)| (*object).clone());
     let items: VecDeque<Object> = rest.by_ref().take(most).collect();
     let more = rest.next().is_some();
-    let token = items.back().filter(|_| more).map(|last| format!("{version} {}", last.key));
+    let token = items.back().filter(|_| more).map(|last| format!("{} {version} {}", model.number(), last.key));
     Phase::Items { items, version, token }
 }
 

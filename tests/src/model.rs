@@ -13,6 +13,8 @@ pub struct Object {
     pub uid: String,
     /// Its resourceVersion.
     pub version: u64,
+    /// What it says: the number of the history it was written in. Two histories may give one version to two contents.
+    pub written_in: u32,
 }
 
 /// What a change did.
@@ -45,6 +47,7 @@ pub struct Model {
     now: State,
     version: u64,
     oldest: u64,
+    number: u32,
     uids: u64,
 }
 
@@ -52,7 +55,30 @@ impl Model {
     /// An empty history at `version`.
     #[must_use]
     pub const fn new(version: u64) -> Self {
-        Self { history: Vec::new(), now: State::new(), version, oldest: version, uids: 0 }
+        Self { history: Vec::new(), now: State::new(), version, oldest: version, number: 0, uids: 0 }
+    }
+
+    /// What a server has after it was restored to its state at `version`, as history `number`: the same up to there, and
+    /// nothing of it left to watch.
+    #[must_use]
+    pub fn restored(&self, version: u64, number: u32) -> Self {
+        let history = self.changes(0, version).to_vec();
+        Self { history, now: self.state_at(version), version, oldest: version, number, uids: 0 }
+    }
+
+    /// Another server where the same happened at the same versions, as history `number`: every object has another uid.
+    #[must_use]
+    pub fn twin(&self, number: u32) -> Self {
+        let other = |object: &Object| Object { uid: format!("{number}/{}", object.uid), ..object.clone() };
+        let history = self.history.iter().map(|Change { kind, object }| Change { kind: *kind, object: other(object) });
+        let now = self.now.iter().map(|(key, object)| (key.clone(), other(object)));
+        Self { history: history.collect(), now: now.collect(), number, ..self.clone() }
+    }
+
+    /// The number of this history.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
     }
 
     /// The newest version.
@@ -80,10 +106,10 @@ impl Model {
             Some(known) => (Kind::Modified, known.uid.clone()),
             None => {
                 self.uids += 1;
-                (Kind::Added, format!("uid-{}", self.uids))
+                (Kind::Added, format!("uid-{}-{}", self.number, self.uids))
             }
         };
-        let object = Object { key: key.to_owned(), uid, version: self.version };
+        let object = Object { key: key.to_owned(), uid, version: self.version, written_in: self.number };
         self.now.insert(key.to_owned(), object.clone());
         self.history.push(Change { kind, object });
     }

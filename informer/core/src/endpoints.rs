@@ -38,7 +38,7 @@ pub struct Endpoints {
     config: Config,
     rng: fastrand::Rng,
     current: usize,
-    /// The last endpoint that worked: where a refused move leads back to.
+    /// The endpoint whose history the copy has: where a refused move leads back to.
     home: usize,
     /// For each endpoint, before when it is not tried again.
     not_before: Vec<Time>,
@@ -101,18 +101,22 @@ impl Endpoints {
         }
     }
 
-    /// A list or watch was accepted. Not for proofs: an endpoint that gives one of another history has not worked.
+    /// A list or watch was accepted. Not for proofs: an endpoint of another history answers them, and is of no use.
     pub fn worked(&mut self, now: Time) {
         self.leave_at = None;
         self.leaves = 0;
         self.by_choice = false;
-        self.home = self.current;
         if self.current == 0 {
             self.returns = 0;
             self.return_at = None;
         } else if self.return_at.is_none() {
             self.return_at = Some(now + self.draw_return());
         }
+    }
+
+    /// The position belongs to the history of the current endpoint, as `Reflector::is_settled` says.
+    pub const fn settle(&mut self) {
+        self.home = self.current;
     }
 
     /// When to call [`Self::handle_timeout`]. `None` while nothing is to be decided.

@@ -196,6 +196,13 @@ impl Reflector {
         self.memory.polling
     }
 
+    /// Whether the position belongs to the history of the endpoint in use: it was fetched or proved there. This is where
+    /// [`Action::Refuse`] leads back to.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        self.memory.is_proved && !self.memory.on_probation
+    }
+
     /// The last position seen: of initial state, a live change or a bookmark; at first the saved one. `None` before the
     /// first, and while the state of another history is being fetched.
     #[must_use]

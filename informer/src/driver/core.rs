@@ -292,6 +292,11 @@ impl<S: Sink> Core<S> {
         self.progress.send_modify(|progress| progress.stats.moves += 1);
     }
 
+    /// Whether the copy is of the history of the endpoint in use.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.reflector.is_settled()
+    }
+
     /// Whether the endpoint just moved to was refused since this was asked last.
     pub(super) const fn take_refused(&mut self) -> bool {
         std::mem::replace(&mut self.refused, false)

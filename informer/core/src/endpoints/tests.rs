@@ -96,6 +96,7 @@ fn a_return_that_fails_goes_back_at_once_and_is_tried_ever_more_rarely() {
 fn a_refused_endpoint_leads_back_and_is_left_alone() {
     for seed in 0..100 {
         let mut two = endpoints(2, seed);
+        two.settle();
         two.worked(at(0));
         two.failed(at(10), Class::Connection);
         let (moved, _) = fire(&mut two);
@@ -114,6 +115,17 @@ fn a_refused_endpoint_leads_back_and_is_left_alone() {
     assert_eq!((home.refuse(at(1)), home.poll_timeout()), (0, None), "home cannot be refused");
 }
 
+/// Working is not belonging: a list may be accepted by a server that turns out to be behind.
+#[test]
+fn a_refused_move_leads_back_to_where_the_position_belongs() {
+    let mut two = endpoints(2, 1);
+    two.settle();
+    two.failed(at(0), Class::Connection);
+    let (moved, _) = fire(&mut two);
+    two.worked(moved);
+    assert_eq!((two.refuse(moved), two.current()), (0, 0));
+}
+
 #[test]
 fn an_expired_position_is_tried_once_more_at_the_preferred_endpoint() {
     let mut two = endpoints(2, 1);
@@ -121,6 +133,7 @@ fn an_expired_position_is_tried_once_more_at_the_preferred_endpoint() {
     two.failed(at(0), Class::Connection);
     let (moved, _) = fire(&mut two);
     two.worked(moved);
+    two.settle();
     assert_eq!(two.expired(moved), Some(0));
     // It is still down, or refused: not again for the next one.
     two.failed(moved, Class::Connection);

@@ -332,6 +332,8 @@ impl Node {
         }
         assert_eq!(self.reflector.position(), self.shadow.position.as_ref());
         assert_eq!(self.reflector.is_synced(), self.shadow.synced);
+        let shadow = &self.shadow;
+        assert_eq!(self.reflector.is_settled(), shadow.proved_at == Some(shadow.endpoint));
         assert_eq!(self.reflector.is_over(), self.shadow.over);
         assert_eq!(self.reflector.poll_timeout().is_some(), !self.shadow.over, "a timer unless it is over");
         assert!(!(self.shadow.over && self.shadow.open.is_some()));

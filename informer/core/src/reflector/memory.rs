@@ -17,7 +17,8 @@ use crate::{
     time::Time,
 };
 
-/// Reads "not older than seen" that the server may fail to satisfy before the most recent state is taken instead.
+/// Reads "not older than seen", of everything or of one object, that the server may fail to satisfy before the most
+/// recent state is taken instead.
 const UNSATISFIED_MAX: u32 = 3;
 
 /// Streams in a row that may fail, for whatever reason, before one attempt with pages.
@@ -179,7 +180,7 @@ impl Memory {
         };
         match wanted {
             _ if self.latest => ListSemantic::MostRecent,
-            ListSemantic::NotOlderThan(_) if self.unsatisfied >= UNSATISFIED_MAX => ListSemantic::MostRecent,
+            ListSemantic::NotOlderThan(_) if self.is_never_satisfied() => ListSemantic::MostRecent,
             ListSemantic::NotOlderThan(_) | ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => {
                 wanted
             }
@@ -278,14 +279,15 @@ impl Memory {
         give_up
     }
 
-    /// The server cannot give what was seen: the next initial read takes what it has.
-    pub(super) const fn never_satisfied(&mut self) {
-        self.unsatisfied = UNSATISFIED_MAX;
+    /// Whether the next initial read takes what the server has, since it cannot give what was seen.
+    pub(super) const fn is_never_satisfied(&self) -> bool {
+        self.unsatisfied >= UNSATISFIED_MAX
     }
 
     /// The position belongs to the history of the endpoint in use.
     pub(super) fn proved(&mut self, now: Time) {
         self.is_proved = true;
+        self.unsatisfied = 0;
         self.proved_at = Some(now);
         self.on_probation = false;
         self.believe(now);

@@ -9,9 +9,6 @@ use super::{
 };
 use crate::{proof::WITNESSES_MAX, time::Time};
 
-/// Proofs in a row that the server may be behind the position before the most recent state is taken instead.
-const BEHIND_MAX: u32 = 3;
-
 /// Errors of the server, not outages of the network, before the object is read in the other way: two minutes' worth, so
 /// that an API server that starts is not the cause.
 const BROKEN_MAX: u32 = 8;
@@ -38,7 +35,6 @@ pub(super) struct Attempt {
     asked: usize,
     /// Whether one of them was changed since, which no foreign history could have done.
     changed: bool,
-    behind: u32,
     broken: u32,
 }
 
@@ -51,7 +47,7 @@ pub(super) struct Proving {
 
 impl Attempt {
     pub(super) const fn new(why: Why) -> Self {
-        Self { why, by: ProofBy::Get, asked: 0, changed: false, behind: 0, broken: 0 }
+        Self { why, by: ProofBy::Get, asked: 0, changed: false, broken: 0 }
     }
 }
 
@@ -185,16 +181,16 @@ impl Proving {
         self.retry(now, ending, failure.retry_after, memory)
     }
 
-    fn behind(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+    fn behind(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         if self.attempt.why == Why::Moved {
             return memory.refuse(now);
         }
-        self.attempt.behind += 1;
+        // Whichever endpoint it is: to move must not mean to begin anew.
+        memory.not_satisfied();
         let ending = Ending::Failed(failure.class);
-        if self.attempt.behind < BEHIND_MAX {
+        if !memory.is_never_satisfied() {
             return self.retry(now, ending, failure.retry_after, memory);
         }
-        memory.never_satisfied();
         let until = memory.unhealthy(now, ending, failure.retry_after);
         Waiting::until(until, Next::Relist(RelistCause::TooLarge))
     }

@@ -63,6 +63,8 @@ const fn fails(class: Class) -> Step {
 const START: Step = now(Input::Start);
 const OK: Step = now(Input::Accepted);
 const CLOSED: Step = now(Input::Ended(End::Closed));
+/// After a session that was healthy.
+const CLOSED_LATER: Step = after(10_000, Input::Ended(End::Closed));
 
 fn semantic(semantic: &ListSemantic) -> String {
     match semantic {
@@ -182,11 +184,11 @@ fn a_stream_gives_the_state_and_goes_on_as_the_watch() {
             end_of_state("12"),
             modified("b", "13"),
             bookmark("20"),
-            CLOSED,
+            CLOSED_LATER,
             Timer,
         ],
         "[Start] · stream any · init · init-apply · init-apply · init-done 12 · apply · bookmark 20 \
-         · wait Closed · watch 20",
+         · healthy · wait Closed · watch 20",
     );
 }
 
@@ -458,23 +460,27 @@ fn a_position_that_goes_back_ends_the_session_and_is_resumed_from_the_last() {
 #[test]
 fn positions_without_an_order_never_go_back() {
     check(
-        &[START, OK, end_of_state("zz"), modified("a", "yy"), bookmark("xx"), CLOSED, Timer],
-        "[Start] · stream any · init · init-done zz · apply · bookmark xx · wait Closed · watch xx",
+        &[START, OK, end_of_state("zz"), modified("a", "yy"), bookmark("xx"), CLOSED_LATER, Timer],
+        "[Start] · stream any · init · init-done zz · apply · bookmark xx · healthy · wait Closed · watch xx",
     );
 }
 
 #[test]
 fn a_position_the_server_fails_to_resume_from_is_given_up_after_three_times() {
     let broken = [OK, fails(Class::Server), Timer];
-    let script: Vec<Step> =
-        [START, OK, end_of_state("7"), CLOSED, Timer].into_iter().chain(broken).chain(broken).chain(broken).collect();
+    let script: Vec<Step> = [START, OK, end_of_state("7"), CLOSED_LATER, Timer]
+        .into_iter()
+        .chain(broken)
+        .chain(broken)
+        .chain(broken)
+        .collect();
     assert_eq!(
-        run(Config::default(), &script).shown[5..].join(" · "),
+        run(Config::default(), &script).shown[6..].join(" · "),
         "watch 7 · - · wait Server · watch 7 · - · wait Server · watch 7 · - · wait Server · [NotResumable] · stream >=7"
     );
     // An outage says nothing about the position.
     let outage = [fails(Class::Server), Timer];
-    let script: Vec<Step> = [START, OK, end_of_state("7"), CLOSED, Timer]
+    let script: Vec<Step> = [START, OK, end_of_state("7"), CLOSED_LATER, Timer]
         .into_iter()
         .chain(std::iter::repeat_n(outage, 20).flatten())
         .collect();

@@ -182,7 +182,9 @@ impl Watching {
         memory.distrust = true;
         memory.doubts += 1;
         memory.push(Action::Close);
-        let next = self.resume_or_give_up(memory);
+        // However long it lived: a server that is behind tells so at its leisure.
+        let give_up = !self.moved && memory.resume_failed();
+        let next = if give_up { Next::Relist(RelistCause::NotResumable) } else { Next::Watch };
         self.pause(now, Ending::WentBack, None, next, memory)
     }
 
@@ -190,6 +192,10 @@ impl Watching {
         if self.live_since.is_some() && now.since(self.sent) >= self.lifetime && !self.healthy {
             self.healthy = true;
             memory.prove_healthy(now);
+        }
+        if !self.healthy {
+            // A server that ends its answers early may be on its way out.
+            memory.suspect(now);
         }
         self.pause(now, Ending::Closed, None, Next::Watch, memory)
     }

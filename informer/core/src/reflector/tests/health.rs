@@ -4,10 +4,11 @@ use super::*;
 
 #[test]
 fn only_a_healthy_session_resets_delays() {
-    let early = [OK, after(9_000, Input::Ended(End::Closed)), Timer];
-    let healthy = [OK, after(10_000, Input::Ended(End::Closed)), Timer];
-    let own_end = [OK, after(5_000, Input::Ended(End::Closed)), Timer];
-    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer];
+    let same = now(Input::Proof(Proof::Same));
+    let early = [OK, after(9_000, Input::Ended(End::Closed)), Timer, same];
+    let healthy = [OK, CLOSED_LATER, Timer, same];
+    let own_end = [OK, after(5_000, Input::Ended(End::Closed)), Timer, same];
+    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer, same];
     for session in [early, early, early, early, healthy, early, healthy] {
         script.extend(session);
     }
@@ -19,7 +20,7 @@ fn only_a_healthy_session_resets_delays() {
     }
     // Ended at its own timeoutSeconds, before `healthy_after`.
     let config = Config { watch_timeout_seconds: 5..=5, ..Config::default() };
-    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer, OK, CLOSED, Timer];
+    let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer, same, OK, CLOSED, Timer, same];
     script.extend(own_end);
     assert!(run(config, &script).delays[2] < Duration::from_millis(100));
 }
@@ -124,8 +125,8 @@ fn starts_are_spread_and_only_starts() {
     }
     check_with(
         config(1),
-        &[START, now(Input::TimedOut), Timer, OK, end_of_state("7"), CLOSED, Timer],
-        "spread · - · [Start] · stream any · init · init-done 7 · wait Closed · watch 7",
+        &[START, now(Input::TimedOut), Timer, OK, end_of_state("7"), CLOSED_LATER, Timer],
+        "spread · - · [Start] · stream any · init · init-done 7 · healthy · wait Closed · watch 7",
     );
 }
 

@@ -1,0 +1,76 @@
+//! All histories of a world, and where they part. INVARIANT: a history is never taken away, so its number stays its own.
+
+use crate::model::Model;
+
+/// Histories by number. Each was restored from an earlier one, or shares nothing with any.
+#[derive(Debug)]
+pub(super) struct Histories {
+    all: Vec<History>,
+}
+
+#[derive(Debug)]
+struct History {
+    model: Model,
+    /// The history it was restored from, and the last version they share.
+    restored_from: Option<(usize, u64)>,
+}
+
+impl Histories {
+    pub(super) fn new(first: Model) -> Self {
+        Self { all: vec![History { model: first, restored_from: None }] }
+    }
+
+    pub(super) fn model(&self, number: usize) -> &Model {
+        &self.all[number].model
+    }
+
+    pub(super) fn model_mut(&mut self, number: usize) -> &mut Model {
+        &mut self.all[number].model
+    }
+
+    /// The history of a server that is restored to what `of` was at `version`.
+    pub(super) fn restore(&mut self, of: usize, version: u64) -> usize {
+        let model = self.all[of].model.restored(version, self.next_number());
+        self.push(History { model, restored_from: Some((of, version)) })
+    }
+
+    /// The history of another server where the same happened as in `of`, to other objects.
+    pub(super) fn twin(&mut self, of: usize) -> usize {
+        let model = self.all[of].model.twin(self.next_number());
+        self.push(History { model, restored_from: None })
+    }
+
+    /// The last version up to which two histories are the same; zero for foreign ones.
+    pub(super) fn agree_up_to(&self, one: usize, other: usize) -> u64 {
+        let ancestors = self.ancestors(other);
+        self.ancestors(one)
+            .into_iter()
+            .find_map(|(number, up_to)| {
+                let (_, and_up_to) = ancestors.iter().find(|(ancestor, _)| *ancestor == number)?;
+                Some(up_to.min(*and_up_to))
+            })
+            .unwrap_or(0)
+    }
+
+    /// `number` and what it was restored from, each with the last version they share with `number`.
+    fn ancestors(&self, number: usize) -> Vec<(usize, u64)> {
+        let mut found = vec![(number, u64::MAX)];
+        let mut at = &self.all[number];
+        let mut up_to = u64::MAX;
+        while let Some((from, version)) = at.restored_from {
+            up_to = up_to.min(version);
+            found.push((from, up_to));
+            at = &self.all[from];
+        }
+        found
+    }
+
+    fn push(&mut self, history: History) -> usize {
+        self.all.push(history);
+        self.all.len() - 1
+    }
+
+    fn next_number(&self) -> u32 {
+        u32::try_from(self.all.len()).unwrap()
+    }
+}

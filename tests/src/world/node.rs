@@ -1,0 +1,438 @@
+//! One client of a world: reflector, store, a level-triggered subscriber, endpoints, a checkpoint; and what they saw.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use fastrand::Rng;
+use informer_core::{
+    Read, Time,
+    endpoints::Endpoints,
+    object::Meta,
+    proof,
+    reflector::{self, Action, Ending, Input, Proof, ProofBy, Reflector, Report},
+    resource_version::ResourceVersion,
+    stats::Stats,
+    store::{self, Event, Snapshot, Store},
+};
+
+use super::{
+    Site,
+    histories::Histories,
+    notes::Notes,
+    wire::{json, object_of, state_of, tell_fact},
+};
+use crate::{
+    api::{Answer, Fact},
+    checkers::{self, Seen, Violation, ensure},
+    model::{Change, Kind, Object, State},
+};
+
+/// How many of a node's last lines are kept for the report of a failure.
+const TRACE_LINES: usize = 60;
+
+/// What a node lives in.
+pub(super) struct Around<'a> {
+    pub(super) sites: &'a [Site],
+    pub(super) histories: &'a Histories,
+}
+
+/// What a node hears.
+pub(super) enum Heard {
+    Start,
+    Fact(Fact),
+    Moved,
+    TimedOut,
+}
+
+pub(super) struct Node {
+    config: reflector::Config,
+    reflector: Reflector,
+    store: Store,
+    endpoints: Endpoints,
+    answer: Option<Answer>,
+    /// The object that the open proof asks about, and the position.
+    witness: Option<(Arc<store::Entry>, ResourceVersion)>,
+    /// The answer to a proof that needs no request.
+    unasked: Option<Proof>,
+    /// Whether the open answer is that of a watch.
+    is_watch: bool,
+    subscriber: Subscriber,
+    checkpoint: Option<Checkpoint>,
+    notes: Notes,
+    requests: Vec<Time>,
+    proofs: Vec<Time>,
+    healthy: Vec<Time>,
+    /// Counts of earlier lives.
+    earlier: Stats,
+    /// The last things that happened, if they are noted at all.
+    trace: Option<VecDeque<String>>,
+}
+
+/// A saved state, and the history it is of.
+#[derive(Clone)]
+struct Checkpoint {
+    saved: Snapshot,
+    history: usize,
+}
+
+impl Node {
+    pub(super) fn new(config: reflector::Config, sites: usize, traced: bool) -> Self {
+        Self {
+            reflector: Reflector::new(config.clone()),
+            store: Store::default(),
+            endpoints: Endpoints::new(sites, informer_core::endpoints::Config::default(), config.seed),
+            answer: None,
+            witness: None,
+            unasked: None,
+            is_watch: false,
+            subscriber: Subscriber::default(),
+            checkpoint: None,
+            notes: Notes::default(),
+            requests: Vec::new(),
+            proofs: Vec::new(),
+            healthy: Vec::new(),
+            earlier: Stats::default(),
+            trace: traced.then(VecDeque::new),
+            config,
+        }
+    }
+
+    /// What it counted in all its lives.
+    pub(super) fn stats(&self) -> Stats {
+        let mut stats = self.earlier.clone();
+        stats += self.reflector.stats();
+        stats
+    }
+
+    pub(super) fn trace(&self) -> Vec<String> {
+        self.trace.iter().flatten().cloned().collect()
+    }
+
+    /// The endpoint in use.
+    pub(super) const fn site(&self) -> usize {
+        self.endpoints.current()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        [self.reflector.poll_timeout(), self.endpoints.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// The positions it may still ask from, each with the history it is of: its own, and that of its checkpoint.
+    pub(super) fn positions(&self) -> impl Iterator<Item = (usize, u64)> {
+        let now = self.notes.holds();
+        let saved = self.checkpoint.as_ref().map(|saved| (saved.history, position_of(&saved.saved)));
+        now.into_iter().chain(saved)
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// Fires timers that are due, and takes a few facts of the open answer.
+    pub(super) fn tick(&mut self, now: Time, around: &Around<'_>, rng: &mut Rng) -> Result<(), Violation> {
+        for _ in 0..rng.u32(1..12) {
+            let site = &around.sites[self.site()];
+            let model = around.histories.model(site.history);
+            let Some(fact) = self.answer.as_mut().and_then(|answer| answer.next(now, &site.api, model, rng)) else {
+                break;
+            };
+            self.tell(now, &Heard::Fact(fact), around, rng)?;
+        }
+        if self.reflector.poll_timeout().is_some_and(|due| due <= now) {
+            self.tell(now, &Heard::TimedOut, around, rng)?;
+        }
+        if self.endpoints.poll_timeout().is_some_and(|due| due <= now) && self.endpoints.handle_timeout(now).is_some() {
+            self.tell(now, &Heard::Moved, around, rng)?;
+        }
+        if rng.u8(..8) == 0 {
+            self.subscriber.catch_up(&self.store.snapshot())?;
+        }
+        if rng.u8(..16) == 0 && self.reflector.is_synced() {
+            self.checkpoint =
+                self.notes.holds().map(|(history, _)| Checkpoint { saved: self.store.snapshot(), history });
+        }
+        Ok(())
+    }
+
+    /// The process ends and another begins, from its checkpoint or from nothing.
+    pub(super) fn restart(
+        &mut self,
+        now: Time,
+        forgets: bool,
+        around: &Around<'_>,
+        rng: &mut Rng,
+    ) -> Result<(), Violation> {
+        self.bounded()?;
+        self.earlier += self.reflector.stats();
+        let saved = self.checkpoint.take().filter(|_| !forgets);
+        let position = saved.as_ref().and_then(|saved| saved.saved.resource_version.clone());
+        let config = reflector::Config { resume: position.clone(), seed: rng.u64(..), ..self.config.clone() };
+        let old = std::mem::replace(self, Self::new(config, around.sites.len(), false));
+        self.notes = old.notes;
+        (self.earlier, self.trace, self.config) = (old.earlier, old.trace, old.config);
+        self.note(now, || format!("RESTART from {position:?}"));
+        self.notes.begin(saved.as_ref().map(|saved| (saved.history, position_of(&saved.saved))));
+        if let Some(Checkpoint { saved, .. }) = &saved {
+            let bodies: Vec<Vec<u8>> = saved.objects.iter().map(|entry| entry.json().into_owned()).collect();
+            self.store.restore(bodies.iter().map(|json| (Meta::read(json).unwrap(), json.as_slice())), position);
+        }
+        self.checkpoint = saved;
+        self.tell(now, &Heard::Start, around, rng)
+    }
+
+    pub(super) fn tell(
+        &mut self,
+        now: Time,
+        heard: &Heard,
+        around: &Around<'_>,
+        rng: &mut Rng,
+    ) -> Result<(), Violation> {
+        match heard {
+            Heard::Start => self.reflector.handle(now, Input::Start),
+            Heard::TimedOut => self.reflector.handle(now, Input::TimedOut),
+            Heard::Moved => {
+                self.note(now, || "  Moved".to_owned());
+                self.answer = None;
+                self.reflector.handle(now, Input::Moved);
+            }
+            Heard::Fact(fact) => self.hear(now, fact),
+        }
+        let object = match heard {
+            Heard::Fact(Fact::Item(object)) => Some((object, Kind::Added)),
+            Heard::Fact(Fact::Event(change)) => Some((&change.object, change.kind)),
+            Heard::Start | Heard::TimedOut | Heard::Moved | Heard::Fact(_) => None,
+        };
+        loop {
+            while let Some(action) = self.reflector.poll_action() {
+                self.note(now, || format!("    {action:?}"));
+                self.act(now, action, object, around, rng)?;
+            }
+            if self.reflector.is_settled() {
+                self.endpoints.settle();
+            }
+            let Some(proof) = self.unasked.take() else { break };
+            self.reflector.handle(now, Input::Proof(proof));
+        }
+        ensure(self.reflector.poll_timeout().is_some(), "Alive", || "no timer is armed".into())?;
+        let expired = reflector::End::Failed(reflector::Failure::new(reflector::Class::Expired));
+        if self.is_watch && matches!(heard, Heard::Fact(Fact::Ended(end)) if *end == expired) {
+            self.is_watch = false;
+            if self.endpoints.expired(now).is_some() {
+                return self.tell(now, &Heard::Moved, around, rng);
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, now: Time, fact: &Fact) {
+        self.note(now, || format!("  {fact:?}"));
+        match fact {
+            Fact::Ended(reflector::End::Failed(failure)) => self.endpoints.failed(now, failure.class),
+            Fact::Accepted => self.endpoints.worked(now),
+            Fact::Found(_)
+            | Fact::Ended(reflector::End::Closed)
+            | Fact::PageEnd { .. }
+            | Fact::Item(_)
+            | Fact::Event(_)
+            | Fact::Bookmark { .. }
+            | Fact::Noise => {}
+        }
+        if matches!(fact, Fact::Ended(_) | Fact::PageEnd { .. } | Fact::Found(_)) {
+            self.answer = None;
+        }
+        let Fact::Found(found) = fact else { return tell_fact(&mut self.reflector, now, fact) };
+        let (stored, at) = self.witness.take().expect("only what was asked for is found");
+        let json = found.as_ref().map(json);
+        let meta = json.as_deref().map(|json| Meta::read(json).unwrap());
+        let judged = proof::judge(&stored, &at, meta.as_ref());
+        self.note(now, || format!("  {judged:?} by {stored:?}"));
+        self.reflector.handle(now, Input::Proof(judged));
+    }
+
+    fn act(
+        &mut self,
+        now: Time,
+        action: Action,
+        object: Option<(&Object, Kind)>,
+        around: &Around<'_>,
+        rng: &mut Rng,
+    ) -> Result<(), Violation> {
+        match action {
+            Action::Send(read) => self.send(now, &read, around, rng),
+            Action::Prove { at, by, skip } => self.prove(now, at, by, skip, around, rng),
+            Action::Refuse => {
+                self.endpoints.refuse(now);
+            }
+            Action::Close => self.answer = None,
+            Action::Restored => {
+                self.keep(now, Event::Restored)?;
+                self.restored(around);
+            }
+            Action::Init { trusts_versions } => self.keep(now, Event::Init { trusts_versions })?,
+            Action::Abandon => self.keep(now, Event::Abandon)?,
+            Action::InitDone(position) => {
+                let version = position.as_u64().unwrap_or(0);
+                self.keep(now, Event::InitDone(position))?;
+                let objects = state_of(&self.store.snapshot());
+                self.saw(around, Seen::State { version, objects });
+            }
+            Action::Bookmark(position) => {
+                self.saw(around, Seen::Bookmark { version: position.as_u64().unwrap_or(0) });
+                self.keep(now, Event::Bookmark(position))?;
+            }
+            Action::InitApply => self.store_object(now, object, around, |json, meta| Event::InitApply(json, meta))?,
+            Action::Apply => self.store_object(now, object, around, |json, meta| Event::Apply(json, meta))?,
+            Action::Delete => self.store_object(now, object, around, |_, meta| Event::Delete(meta))?,
+            Action::Report(Report::Healthy) => self.healthy.push(now),
+            Action::Report(Report::Waiting { cause: Ending::Unanswered, .. }) => {
+                self.endpoints.failed(now, reflector::Class::Connection);
+            }
+            Action::Report(
+                Report::Relist { .. }
+                | Report::FellBack { .. }
+                | Report::Waiting { .. }
+                | Report::Spread { .. }
+                | Report::Proved
+                | Report::Foreign
+                | Report::HistoryReset
+                | Report::Expired,
+            ) => {}
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, now: Time, read: &Read, around: &Around<'_>, rng: &mut Rng) {
+        self.answer = Some(around.sites[self.site()].api.ask(now, read, rng));
+        self.is_watch = matches!(read, Read::Watch { .. });
+        match read {
+            Read::Page { .. } => return,
+            Read::Watch { after, .. } => self.saw(around, Seen::Resumed { after: after.as_u64().unwrap_or(0) }),
+            Read::Stream { .. } | Read::List { .. } => {}
+        }
+        self.requests.push(now);
+    }
+
+    fn prove(&mut self, now: Time, at: ResourceVersion, by: ProofBy, skip: usize, around: &Around<'_>, rng: &mut Rng) {
+        self.answer = None;
+        let Some(stored) = proof::candidates(&self.store.snapshot(), skip, 1).pop() else {
+            self.unasked = Some(Proof::Nothing);
+            return;
+        };
+        let version = at.as_u64().unwrap_or(0);
+        self.answer = Some(around.sites[self.site()].api.ask_object(now, stored.key(), version, by, rng));
+        self.witness = Some((stored, at));
+        self.is_watch = false;
+        self.proofs.push(now);
+    }
+
+    /// A restored state is the server's at its position, unless the server has yet to come so far: then it may turn out
+    /// to be of another history.
+    fn restored(&mut self, around: &Around<'_>) {
+        let snapshot = self.store.snapshot();
+        let version = position_of(&snapshot);
+        if around.histories.model(around.sites[self.site()].history).version() >= version {
+            self.saw(around, Seen::State { version, objects: state_of(&snapshot) });
+        }
+    }
+
+    /// Hands the object just heard of to the store.
+    fn store_object(
+        &mut self,
+        now: Time,
+        heard: Option<(&Object, Kind)>,
+        around: &Around<'_>,
+        event: for<'a> fn(&'a [u8], &'a Meta<'a>) -> Event<'a>,
+    ) -> Result<(), Violation> {
+        let Some((object, kind)) = heard else {
+            return ensure(false, "Alive", || "an order about an object without one".into());
+        };
+        let json = json(object);
+        let meta = Meta::read(&json).map_err(|error| broken(&error))?;
+        let before = self.store.snapshot();
+        self.keep(now, event(&json, &meta))?;
+        // What the store took for a change is what its readers see.
+        if store::diff(&before, &self.store.snapshot()).next().is_some() {
+            self.saw(around, Seen::Change(Change { kind, object: object.clone() }));
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, now: Time, event: Event<'_>) -> Result<(), Violation> {
+        self.store.handle(now, event).map_err(|error| broken(&error))
+    }
+
+    fn saw(&mut self, around: &Around<'_>, seen: Seen) {
+        self.notes.saw(around.sites[self.site()].history, seen);
+    }
+
+    fn note(&mut self, now: Time, line: impl FnOnce() -> String) {
+        let Some(trace) = &mut self.trace else { return };
+        if trace.len() == TRACE_LINES {
+            trace.pop_front();
+        }
+        trace.push_back(format!("{now} {}", line()));
+    }
+
+    pub(super) fn check(&self, histories: &Histories) -> Result<(), Violation> {
+        self.notes.check(histories)?;
+        self.bounded()
+    }
+
+    fn bounded(&self) -> Result<(), Violation> {
+        checkers::bounded(&self.requests, &self.healthy)?;
+        checkers::bounded(&self.proofs, &self.healthy)
+    }
+
+    /// The copy is that of one server, and nothing of another is in it. It may be on its way to the other endpoint.
+    pub(super) fn converged(&self, around: &Around<'_>) -> Result<(), Violation> {
+        let snapshot = self.store.snapshot();
+        let mut subscriber = self.subscriber.clone();
+        subscriber.catch_up(&snapshot)?;
+        let copy = state_of(&snapshot);
+        let other = around.sites.iter().map(|site| around.histories.model(site.history));
+        let of = other.into_iter().find(|model| *model.state() == copy);
+        let model = of.unwrap_or_else(|| around.histories.model(around.sites[self.site()].history));
+        checkers::converges(&copy, model)?;
+        checkers::converges(&subscriber.view, model)
+    }
+}
+
+/// Folds differences between states into a view of its own, as applications do.
+#[derive(Clone, Default)]
+struct Subscriber {
+    held: Snapshot,
+    view: State,
+}
+
+impl Subscriber {
+    fn catch_up(&mut self, now: &Snapshot) -> Result<(), Violation> {
+        for change in store::diff(&self.held, now) {
+            match change {
+                store::Change::Added(new) => {
+                    let known = self.view.insert(new.key().to_owned(), object_of(&new));
+                    ensure(known.is_none(), "Subscribed", || format!("{new:?} added over {known:?}"))?;
+                }
+                store::Change::Updated { old, new } => {
+                    let known = self.view.insert(new.key().to_owned(), object_of(&new));
+                    ensure(known == Some(object_of(&old)), "Subscribed", || format!("{new:?} over {known:?}"))?;
+                    ensure(old.uid() == new.uid(), "Subscribed", || format!("{old:?} became {new:?} across uids"))?;
+                }
+                store::Change::Deleted { last_known, missed } => {
+                    let known = self.view.remove(last_known.key());
+                    ensure(known == Some(object_of(&last_known)), "Subscribed", || format!("not {known:?}"))?;
+                    let relisted = self.held.relists != now.relists;
+                    ensure(missed == relisted, "Subscribed", || format!("{last_known:?} missed: {missed}"))?;
+                }
+            }
+        }
+        self.held = now.clone();
+        Ok(())
+    }
+}
+
+fn position_of(snapshot: &Snapshot) -> u64 {
+    snapshot.resource_version.as_ref().and_then(ResourceVersion::as_u64).unwrap_or(0)
+}
+
+fn broken(error: &dyn std::fmt::Display) -> Violation {
+    Violation { guarantee: "Kept", seen: error.to_string() }
+}

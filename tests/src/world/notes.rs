@@ -1,0 +1,89 @@
+//! What one client saw, in order, and of which history: a guarantee is about one history, and mixing is about two.
+
+use super::histories::Histories;
+use crate::checkers::{self, Seen, Violation, ensure};
+
+/// What one client saw in all its lives.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    all: Vec<Note>,
+    /// The history that the copy is of, and its position.
+    holds: Option<(usize, u64)>,
+}
+
+#[derive(Debug)]
+enum Note {
+    /// A process began, with the copy of this history at this position.
+    Began { holds: Option<(usize, u64)> },
+    /// Something came from a server that had this history.
+    Saw { history: usize, seen: Seen },
+}
+
+impl Notes {
+    pub(super) fn begin(&mut self, holds: Option<(usize, u64)>) {
+        self.holds = holds;
+        self.all.push(Note::Began { holds });
+    }
+
+    pub(super) fn saw(&mut self, history: usize, seen: Seen) {
+        self.holds = holds_after(self.holds, history, &seen);
+        self.all.push(Note::Saw { history, seen });
+    }
+
+    /// The history that the copy is of, and its position.
+    pub(super) const fn holds(&self) -> Option<(usize, u64)> {
+        self.holds
+    }
+
+    /// Every guarantee within each stretch of one history; and none goes on where another one was at its position.
+    pub(super) fn check(&self, histories: &Histories) -> Result<(), Violation> {
+        let mut holds = None;
+        let mut stretch: Vec<Seen> = Vec::new();
+        let mut of = None;
+        for note in &self.all {
+            match note {
+                Note::Began { holds: begun } => {
+                    close(&mut stretch, of.take(), histories)?;
+                    holds = *begun;
+                }
+                Note::Saw { history, seen } => {
+                    if of != Some(*history) {
+                        close(&mut stretch, of.replace(*history), histories)?;
+                    }
+                    if stretch.is_empty() && !goes_on(holds, *history, seen, histories)? {
+                        continue;
+                    }
+                    stretch.push(seen.clone());
+                    holds = holds_after(holds, *history, seen);
+                }
+            }
+        }
+        close(&mut stretch, of, histories)
+    }
+}
+
+/// Whether `seen` begins a stretch of `history` for a copy that `holds` another. Asking is allowed, hearing is not.
+fn goes_on(holds: Option<(usize, u64)>, history: usize, seen: &Seen, histories: &Histories) -> Result<bool, Violation> {
+    let same = holds.is_some_and(|(of, at)| of == history || at <= histories.agree_up_to(of, history));
+    match seen {
+        Seen::State { .. } => Ok(true),
+        Seen::Resumed { .. } => Ok(same),
+        Seen::Change(_) | Seen::Bookmark { .. } => {
+            ensure(same, "Unmixed", || format!("{seen:?} of history {history} for a copy of {holds:?}"))?;
+            Ok(true)
+        }
+    }
+}
+
+fn holds_after(holds: Option<(usize, u64)>, history: usize, seen: &Seen) -> Option<(usize, u64)> {
+    match seen {
+        Seen::State { version, .. } | Seen::Bookmark { version } => Some((history, *version)),
+        Seen::Change(change) => Some((history, change.object.version)),
+        Seen::Resumed { .. } => holds,
+    }
+}
+
+fn close(stretch: &mut Vec<Seen>, of: Option<usize>, histories: &Histories) -> Result<(), Violation> {
+    let seen = std::mem::take(stretch);
+    of.map_or(Ok(()), |of| checkers::check(&seen, histories.model(of)))
+}
