@@ -20,10 +20,13 @@ pub(crate) enum Stream {
     Unknown,
 }
 
-/// All streams, in the order of their `usize` values.
+/// How many streams there are.
 pub(crate) const STREAMS: usize = 3;
 
 impl Stream {
+    /// All of them, in the order of their `usize` values.
+    pub(crate) const ALL: [Self; STREAMS] = [Self::Stdout, Self::Stderr, Self::Unknown];
+
     /// The name in records; `None` for lines that do not say.
     pub(crate) const fn name(self) -> Option<&'static str> {
         match self {
@@ -104,31 +107,31 @@ pub(crate) struct Line<'a> {
     pub(crate) is_unfinished: bool,
 }
 
-/// Joins the parts of one container's lines. `M` is where a part came from, in the caller's own terms.
+/// Joins the parts of one container's lines. `F` tells the files apart that they come from.
 #[derive(Debug)]
-pub(crate) struct Joiner<M> {
+pub(crate) struct Joiner<F> {
     text_bytes_max: usize,
-    pending: [Option<Pending<M>>; STREAMS],
+    pending: [Option<Pending<F>>; STREAMS],
 }
 
 /// The parts of a line so far.
 #[derive(Debug)]
-struct Pending<M> {
-    /// Where its first part came from: reading again has to start there.
-    begins: M,
+struct Pending<F> {
+    /// The offset of its first part in each file that has some: reading again has to start there.
+    begins: Vec<(F, u64)>,
     time: String,
     text: Vec<u8>,
     cut: u64,
 }
 
-impl<M: Copy> Joiner<M> {
+impl<F: Copy + PartialEq> Joiner<F> {
     /// Lines of at most so many bytes of text. Memory: as many for each stream with an unfinished line.
     pub(crate) const fn new(text_bytes_max: usize) -> Self {
         Self { text_bytes_max, pending: [const { None }; STREAMS] }
     }
 
-    /// Takes a part. Returns the line that it ends.
-    pub(crate) fn push<'a>(&mut self, part: Part<'a>, from: M) -> Option<Line<'a>> {
+    /// Takes a part that begins at `offset` of `file`. Returns the line that it ends.
+    pub(crate) fn push<'a>(&mut self, part: Part<'a>, file: F, offset: u64) -> Option<Line<'a>> {
         let Part { time, stream, is_last, text } = part;
         let slot = &mut self.pending[stream as usize];
         if is_last && slot.is_none() {
@@ -137,8 +140,11 @@ impl<M: Copy> Joiner<M> {
             let (time, text) = (Cow::Borrowed(time), Cow::Borrowed(kept));
             return Some(Line { time, stream, text, cut: cut.len() as u64, is_unfinished: false });
         }
-        let new = || Pending { begins: from, time: time.to_owned(), text: Vec::new(), cut: 0 };
+        let new = || Pending { begins: Vec::new(), time: time.to_owned(), text: Vec::new(), cut: 0 };
         let pending = slot.get_or_insert_with(new);
+        if pending.begins.last().is_none_or(|(last, _)| *last != file) {
+            pending.begins.push((file, offset));
+        }
         let room = self.text_bytes_max - pending.text.len();
         let (kept, cut) = text.split_at(text.len().min(room));
         pending.text.extend_from_slice(kept);
@@ -161,12 +167,18 @@ impl<M: Copy> Joiner<M> {
 
     /// Ends all pending lines, whose last parts will never come.
     pub(crate) fn end_all(&mut self) -> impl Iterator<Item = Line<'static>> {
-        [Stream::Stdout, Stream::Stderr, Stream::Unknown].into_iter().filter_map(|stream| self.end(stream, true))
+        Stream::ALL.into_iter().filter_map(|stream| self.end(stream, true))
     }
 
-    /// Where the stream's pending line begins.
-    pub(crate) fn begins(&self, stream: usize) -> Option<M> {
-        self.pending[stream].as_ref().map(|pending| pending.begins)
+    /// Where the first part in `file` of the stream's pending line begins.
+    pub(crate) fn begins(&self, stream: Stream, file: F) -> Option<u64> {
+        let begins = self.pending[stream as usize].as_ref().map(|pending| &pending.begins);
+        begins.into_iter().flatten().find(|(of, _)| *of == file).map(|(_, offset)| *offset)
+    }
+
+    /// Whether no line is pending.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.iter().all(Option::is_none)
     }
 }
 
@@ -220,7 +232,7 @@ mod tests {
         let mut out = Vec::new();
         for (at, line) in lines.iter().enumerate() {
             let line = format!("2026-11-20T16:00:0{at}Z {line}");
-            out.extend(joiner.push(parse(line.as_bytes()), at).map(|line| show(&line)));
+            out.extend(joiner.push(parse(line.as_bytes()), 'a', 0).map(|line| show(&line)));
         }
         out.extend(joiner.end_all().map(|line| show(&line)));
         out
@@ -258,13 +270,15 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_line_knows_where_it_begins() {
+    fn a_pending_line_knows_where_it_begins_in_each_file() {
         let mut joiner = Joiner::new(10);
         let part = |is_last| Part { time: "t", stream: Stream::Stdout, is_last, text: b"x" };
-        assert_eq!(joiner.push(part(false), 7), None);
-        assert_eq!(joiner.push(part(false), 8), None);
-        assert_eq!(joiner.begins(Stream::Stdout as usize), Some(7));
-        assert!(joiner.push(part(true), 9).is_some());
-        assert_eq!(joiner.begins(Stream::Stdout as usize), None);
+        for (file, offset) in [('a', 7), ('a', 8), ('b', 1), ('b', 2)] {
+            assert_eq!(joiner.push(part(false), file, offset), None);
+        }
+        let begins = |joiner: &Joiner<char>| ['a', 'b', 'c'].map(|file| joiner.begins(Stream::Stdout, file));
+        assert_eq!(begins(&joiner), [Some(7), Some(1), None]);
+        assert!(joiner.push(part(true), 'b', 3).is_some());
+        assert_eq!(begins(&joiner), [None; 3]);
     }
 }

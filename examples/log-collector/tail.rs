@@ -153,11 +153,11 @@ impl Tail {
         }
     }
 
-    /// Forgets containers and pods that have neither a directory nor unread files.
+    /// Forgets containers and pods that have neither a directory, nor unread files, nor lines in parts.
     fn forget(&mut self) {
         let scan = self.scan;
         self.pods.retain(|_, containers| {
-            containers.retain(|_, container| !container.files.is_empty() || container.seen_in == scan);
+            containers.retain(|_, container| !container.is_done(scan));
             !containers.is_empty()
         });
     }

@@ -7,7 +7,7 @@ use super::{
     file::{FileId, LogFile, Overlong},
 };
 use crate::{
-    cri::{self, Joiner, STREAMS},
+    cri::{self, Joiner, Stream},
     names::{LogName, PodRef},
     positions::Position,
 };
@@ -18,18 +18,11 @@ const TURN_BYTES: usize = 1 << 20;
 /// One container of a pod.
 pub(super) struct Container {
     pub(super) files: Vec<LogFile>,
-    joiner: Joiner<Mark>,
+    joiner: Joiner<FileId>,
     /// Of the file read last. A restarted container does not finish the lines of the one before.
     restarts: u32,
     /// The scan that saw its directory last.
     pub(super) seen_in: u64,
-}
-
-/// Where a part of a line begins.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    file: FileId,
-    offset: u64,
 }
 
 /// What reading a container needs from outside.
@@ -77,12 +70,7 @@ impl Container {
     }
 
     pub(super) fn positions(&self) -> impl Iterator<Item = Position> {
-        self.files.iter().map(|file| {
-            let begins =
-                |stream| self.joiner.begins(stream).filter(|mark| mark.file == file.id).map(|mark| mark.offset);
-            let begins: [Option<u64>; STREAMS] = std::array::from_fn(begins);
-            file.position(begins)
-        })
+        self.files.iter().map(|file| file.position(Stream::ALL.map(|stream| self.joiner.begins(stream, file.id))))
     }
 
     /// Delivers what is new, and forgets files that are gone. Returns whether there is more.
@@ -90,6 +78,10 @@ impl Container {
     /// # Errors
     /// A line could not be delivered.
     pub(super) fn read<L: Lines>(&mut self, turn: &mut Turn<'_, L>) -> io::Result<bool> {
+        if self.is_over(turn.scan) {
+            self.end_lines(turn)?;
+            return Ok(false);
+        }
         if !self.files.iter().any(|file| file.is_unread() || file.seen_in != turn.scan) {
             return Ok(false);
         }
@@ -108,10 +100,20 @@ impl Container {
                 Outcome::Failed => return Ok(false),
             }
         }
-        if self.files.is_empty() {
+        if self.is_over(turn.scan) {
             self.end_lines(turn)?;
         }
         Ok(false)
+    }
+
+    /// Whether nothing more can come: a container whose directory is there may get its next file any moment.
+    fn is_over(&self, scan: u64) -> bool {
+        self.files.is_empty() && self.seen_in != scan
+    }
+
+    /// Whether nothing of it is left.
+    pub(super) fn is_done(&self, scan: u64) -> bool {
+        self.is_over(scan) && self.joiner.is_empty()
     }
 
     /// Delivers lines whose ends will not come.
@@ -122,7 +124,7 @@ impl Container {
 
 /// Reading one file of a container.
 struct Reading<'a, 't, L> {
-    joiner: &'a mut Joiner<Mark>,
+    joiner: &'a mut Joiner<FileId>,
     restarts: &'a mut u32,
     turn: &'a mut Turn<'t, L>,
 }
@@ -137,7 +139,7 @@ impl<L: Lines> Reading<'_, '_, L> {
         }
         match file.rewinds() {
             Ok(false) => {}
-            Ok(true) => self.end_lines()?,
+            Ok(true) => self.end_lines_of(file)?,
             Err(error) => return Ok(self.failed(file, &error)),
         }
         file.read_in = self.turn.scan;
@@ -205,7 +207,7 @@ impl<L: Lines> Reading<'_, '_, L> {
             return Ok(());
         }
         self.restarted(file)?;
-        self.deliver(|joiner| joiner.push(part, Mark { file: file.id, offset }))
+        self.deliver(|joiner| joiner.push(part, file.id, offset))
     }
 
     /// The beginning of a line that does not end within the buffer: kept as far as it may be, the rest is counted.
@@ -219,7 +221,7 @@ impl<L: Lines> Reading<'_, '_, L> {
         }
         self.restarted(file)?;
         let part = cri::Part { is_last: false, ..part };
-        self.deliver(|joiner| joiner.push(part, Mark { file: file.id, offset: begins }))
+        self.deliver(|joiner| joiner.push(part, file.id, begins))
     }
 
     /// Lines of a container that ended are not continued by the next.
@@ -246,12 +248,22 @@ impl<L: Lines> Reading<'_, '_, L> {
         delivered
     }
 
+    /// Delivers the lines that began in what the file was before: their ends went with it.
+    fn end_lines_of(&mut self, file: &LogFile) -> io::Result<()> {
+        for stream in Stream::ALL {
+            if self.joiner.begins(stream, file.id).is_some() {
+                self.deliver(|joiner| joiner.end(stream, true))?;
+            }
+        }
+        Ok(())
+    }
+
     fn end_lines(&mut self) -> io::Result<()> {
         let Turn { pod, container, lines, .. } = self.turn;
         self.joiner.end_all().try_for_each(|line| lines.line(pod, container, line))
     }
 
-    fn deliver<'b>(&mut self, line: impl FnOnce(&mut Joiner<Mark>) -> Option<cri::Line<'b>>) -> io::Result<()> {
+    fn deliver<'b>(&mut self, line: impl FnOnce(&mut Joiner<FileId>) -> Option<cri::Line<'b>>) -> io::Result<()> {
         match line(self.joiner) {
             Some(line) => self.turn.lines.line(self.turn.pod, self.turn.container, line),
             None => Ok(()),

@@ -5,6 +5,7 @@ use std::{
     io,
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use crate::{
@@ -31,12 +32,17 @@ pub(super) struct LogFile {
     handle: Option<File>,
     /// Bytes in it when last looked at.
     size: u64,
+    /// When it was written last, as far as file systems know. Of files cut and filled again to the same size, this tells.
+    modified: Option<SystemTime>,
     /// Bytes read.
     pub(super) offset: u64,
     /// Lines of a stream that begin before this were written out by an earlier run.
     pub(super) written: [u64; STREAMS],
     /// The first bytes, as far as they were there when last looked at.
     head: String,
+    /// Something says that this may be another file by now, of the same inode: nobody has looked at its head since it got
+    /// another name or another time, or since an earlier run's position was taken over.
+    is_doubtful: bool,
     /// The line that is longer than the buffer, while its end is looked for.
     pub(super) overlong: Option<Overlong>,
     /// The scan that saw it last.
@@ -64,9 +70,11 @@ impl LogFile {
             path,
             handle: None,
             size: metadata.len(),
+            modified: metadata.modified().ok(),
             offset: 0,
             written: [0; STREAMS],
             head: String::new(),
+            is_doubtful: false,
             overlong: None,
             seen_in: scan,
             read_in: 0,
@@ -78,6 +86,7 @@ impl LogFile {
         self.head.clone_from(&position.head);
         self.written = position.offsets;
         self.offset = position.offsets.into_iter().min().unwrap_or_default();
+        self.is_doubtful = true;
     }
 
     /// Takes the name and size of this scan, if it is this file.
@@ -85,9 +94,12 @@ impl LogFile {
         if self.id != id(metadata) {
             return false;
         }
+        let modified = metadata.modified().ok();
+        self.is_doubtful |= self.path != path || self.modified != modified;
         path.clone_into(&mut self.path);
         self.name = name.clone();
         self.size = metadata.len();
+        self.modified = modified;
         self.seen_in = scan;
         true
     }
@@ -108,9 +120,9 @@ impl LogFile {
         self.name.age == Age::Current
     }
 
-    /// Whether there is something to read, or it was cut.
+    /// Whether there is something to read, or it was cut, or may be another file.
     pub(super) const fn is_unread(&self) -> bool {
-        self.size != self.offset
+        self.is_doubtful || self.size != self.offset
     }
 
     /// Whether it has no name any more, so that nobody will write to it: what is in it now is all.
@@ -154,6 +166,7 @@ impl LogFile {
             bytes[..found].iter().take_while(|byte| byte.is_ascii()).map(|&byte| char::from(byte)).collect();
         let is_other = self.size < self.offset || !head.starts_with(&self.head);
         self.head = head;
+        self.is_doubtful = false;
         if is_other {
             self.offset = 0;
             self.written = [0; STREAMS];

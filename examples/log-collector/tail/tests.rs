@@ -9,11 +9,14 @@ use std::{
 use super::*;
 use crate::scratch::Scratch;
 
+mod lives;
+
 const POD: &str = "prod_web-0_u-1";
 
 /// A tree, what follows it, and what came out.
 struct Lab {
     scratch: Scratch,
+    limits: Limits,
     tail: Tail,
     out: Recorder,
 }
@@ -47,9 +50,13 @@ const LIMITS: Limits = Limits { line_bytes_max: 1_000, files_open_max: 8 };
 
 impl Lab {
     fn new(name: &str) -> Self {
+        Self::with(name, LIMITS)
+    }
+
+    fn with(name: &str, limits: Limits) -> Self {
         let scratch = Scratch::new(name);
-        let tail = Tail::new(scratch.path().to_owned(), LIMITS, HashMap::new());
-        Self { scratch, tail, out: Recorder::default() }
+        let tail = Tail::new(scratch.path().to_owned(), limits, HashMap::new());
+        Self { scratch, limits, tail, out: Recorder::default() }
     }
 
     /// The path of a file of the one pod, its directory made.
@@ -81,7 +88,7 @@ impl Lab {
     /// Starts anew from the positions of now.
     fn restart(&mut self) {
         let saved = self.tail.positions().into_iter().map(|position| (position.inode, position)).collect();
-        self.tail = Tail::new(self.scratch.path().to_owned(), LIMITS, saved);
+        self.tail = Tail::new(self.scratch.path().to_owned(), self.limits, saved);
     }
 }
 
@@ -151,6 +158,22 @@ fn a_deleted_pod_is_read_to_its_end_and_forgotten() {
 }
 
 #[test]
+fn a_line_waits_for_its_end_between_two_files() {
+    let mut lab = Lab::new("between");
+    lab.log("app/0.log", "P", "two ");
+    assert!(lab.read().is_empty());
+    fs::remove_file(lab.path("app/0.log")).unwrap();
+    assert!(lab.read().is_empty(), "its directory is there, so the container may go on");
+    lab.log("app/0.log", "F", "parts");
+    assert_eq!(lab.read(), ["app:two parts"]);
+    lab.log("app/0.log", "P", "never");
+    fs::remove_file(lab.path("app/0.log")).unwrap();
+    assert!(lab.read().is_empty());
+    fs::remove_dir_all(lab.scratch.path().join(POD)).unwrap();
+    assert_eq!(lab.read(), ["app:never~"]);
+}
+
+#[test]
 fn a_file_that_was_cut_is_read_from_its_start() {
     let mut lab = Lab::new("cut");
     lab.log("app/0.log", "F", "one");
@@ -203,6 +226,9 @@ fn a_new_file_with_the_inode_of_an_old_one_is_new() {
     // The same inode with other contents, at least as long: what a reused inode looks like.
     fs::write(lab.path("app/0.log"), "2026-11-21T16:00:00.123456789Z stdout F two two two\n").unwrap();
     assert_eq!(lab.read(), ["app:two two two"]);
+    lab.restart();
+    fs::write(lab.path("app/0.log"), "2026-11-22T16:00:00.123456789Z stdout F ten ten ten\n").unwrap();
+    assert_eq!(lab.read(), ["app:ten ten ten"], "of the same size by chance");
 }
 
 #[test]
