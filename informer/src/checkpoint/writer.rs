@@ -301,7 +301,7 @@ mod tests {
         let read_only = File::open(log_of(dir.path())).unwrap();
         let file = std::mem::replace(&mut writer.log.as_mut().unwrap().file, read_only);
         writer.save(&source.snapshot(), confirmed_at(source.position)).unwrap_err();
-        let half = [fs::read(log_of(dir.path())).unwrap(), vec![7; 100]].concat();
+        let half = [fs::read(log_of(dir.path())).unwrap(), vec![7; 1_000]].concat();
         fs::write(log_of(dir.path()), half).unwrap();
         assert_eq!(writer.log.as_ref().unwrap().objects.len(), before.objects.len(), "believes what is on disk");
         writer.log.as_mut().unwrap().file = file;

@@ -210,7 +210,10 @@ async fn objects_come_back_in_the_form_in_which_they_were_kept() {
         assert_eq!(metadata.store().snapshot().get("a/y").unwrap().field("spec.nodeName"), None);
 
         assert_eq!(server.initial_reads(), 4, "start {start}");
-        (stop(own).await, stop(packed).await, stop(typed).await, stop(metadata).await);
+        stop(own).await;
+        stop(packed).await;
+        stop(typed).await;
+        stop(metadata).await;
     }
     assert_eq!((logs(directory.path()).len(), server.count(Asked::Get)), (4, 4));
 }

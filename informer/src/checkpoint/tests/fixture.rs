@@ -119,7 +119,9 @@ pub(in crate::checkpoint) fn restart(dir: &Path) -> (Found<(OnDisk, Source)>, Op
     let Some(saved) = saved else { return (Ok(None), writer) };
     let position = saved.position.as_u64().unwrap();
     assert_eq!(saved.confirmed_at, confirmed_at(position));
-    let objects = saved.replay.len();
+    let (objects, mut handed_out) = (saved.replay.len(), 0);
+    saved.replay.each(&saved.file, |_| handed_out += 1).unwrap();
+    assert_eq!(handed_out, objects, "each object comes once, however often it was written");
     let mut source = Source { store: Store::new(Keeping::default()), position };
     saved.restore(&mut source.store).unwrap();
     assert!(!source.store.snapshot().synced, "complete when the server says so");
