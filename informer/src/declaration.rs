@@ -11,9 +11,7 @@ use informer_core::{
 };
 use kube::core::{ApiResource, ClusterResourceScope};
 
-use crate::{
-    checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError,
-};
+use crate::{checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError};
 
 /// Everything a driver needs, some of it perhaps wrong.
 pub(crate) struct Declaration {
