@@ -54,6 +54,7 @@ async fn a_stream_whose_headers_do_not_come_is_read_in_pages_within_seconds() {
 async fn the_longest_durations_are_settings_like_any_other() {
     let (cluster, _log) = in_memory(|_, uri| match uri {
         uri if is_stream(uri) => ok([Step::Wait(MINUTE), Step::Send(added("a/a", 3)), Step::Send(end_bookmark(9))]),
+        uri if uri.contains("/pods/a") => ok([Step::Send(item("a/a", 3))]),
         _ => ok([Step::Hang]),
     });
     let declared = cluster.informer::<Pod>().config(|config| {
@@ -67,7 +68,8 @@ async fn the_longest_durations_are_settings_like_any_other() {
     until("the watch", || pods.explain().contains("resourceVersion=9&")).await;
     tokio::time::sleep(60 * MINUTE).await;
     assert!(matches!(pods.ready(SOON).await, Ok(Ready::Watching)) && !format!("{pods:?}").is_empty());
-    assert_eq!(pods.stats().reflector.requests, 2);
+    let stats = pods.stats().reflector;
+    assert_eq!((stats.requests, stats.proofs), (3, 1));
 }
 
 /// Answers the complaint that a fleet that starts together asks together.

@@ -330,6 +330,7 @@ impl Memory {
     pub(super) fn forget_position(&mut self, cause: RelistCause) {
         self.position = None;
         self.is_proved = false;
+        self.on_probation = false;
         self.distrust = true;
         self.unsatisfied = 0;
         let exact = matches!(self.config.semantic, ListSemantic::Exact(_));
