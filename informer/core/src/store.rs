@@ -36,7 +36,7 @@ pub enum Event<'a> {
     /// Initial state begins.
     Init {
         /// Whether an object of the same uid and resourceVersion as before is the same. Not so when the server may have
-        /// another history: then their JSON is compared.
+        /// another history: then what readers see of both is compared.
         trusts_versions: bool,
     },
     /// An object of it: its JSON and what was read from it.
@@ -232,7 +232,7 @@ impl Store {
             Some(_) if trusts_versions => (true, None),
             Some(known) => {
                 let entry = self.make(&key, json, meta)?;
-                (known.json() == entry.json(), Some(entry))
+                (known.shows_the_same(&entry), Some(entry))
             }
             None => (false, Some(self.make(&key, json, meta)?)),
         };
@@ -254,11 +254,15 @@ impl Store {
             if self.keeping.represent.learned(true) {
                 stage.keep_again(&mut *self.keeping.represent);
             }
+            // A restored state of another history was never here, so nothing of it was deleted.
+            let was_here = self.now.synced || stage.trusts_versions;
             let Snapshot { objects, indexes, lingering, kept_bytes, .. } = &mut self.now;
             stage.commit(objects, |old, new| {
                 indexes.replace(old, new);
                 weigh(kept_bytes, old, new);
-                linger(&mut self.ends, now, old, new, lingering);
+                if was_here {
+                    linger(&mut self.ends, now, old, new, lingering);
+                }
             });
         }
         self.now.resource_version = Some(position.clone());

@@ -139,6 +139,13 @@ impl Entry {
         self.uid() == uid && self.resource_version() == resource_version && !resource_version.is_empty()
     }
 
+    /// Whether a reader of this version of this object could not tell it from `other`, whatever form each is kept in.
+    /// A decoded object's JSON does not say all of it: labels and values of indexes come from what was received.
+    pub(super) fn shows_the_same(&self, other: &Self) -> bool {
+        let has_values = self.values().eq(other.values());
+        has_values && self.labels() == other.labels() && self.json() == other.json()
+    }
+
     /// In which form the object is kept.
     #[must_use]
     pub const fn body(&self) -> &Body {
@@ -189,9 +196,13 @@ impl Entry {
         &self.text[tag.at as usize..tag.at as usize + usize::from(tag.value_bytes)]
     }
 
+    fn values(&self) -> impl Iterator<Item = (u16, &str)> {
+        self.tags.iter().map(|tag| (tag.index, self.value(tag)))
+    }
+
     /// Whether an index finds it by this value.
     pub(super) fn is_found_by(&self, index: u16, value: &str) -> bool {
-        self.tags.iter().any(|tag| tag.index == index && self.value(tag) == value)
+        self.values().any(|found| found == (index, value))
     }
 
     fn uid_end(&self) -> usize {

@@ -413,6 +413,50 @@ fn versions_that_are_not_trusted_are_compared_by_their_json() {
     }
 }
 
+/// Goal: what readers see of a decoded object beside its JSON counts too. Method: a type that knows nothing of what
+/// differs, neither labels nor the field of an index.
+#[test]
+fn versions_that_are_not_trusted_are_compared_by_labels_and_index_values_too() {
+    struct Blind;
+    impl Represent for Blind {
+        fn keep(&mut self, json: &[u8], _value: Option<Arc<dyn Value>>) -> Body {
+            Body::Value { value: Arc::new(()), json_bytes: u32::try_from(json.len()).unwrap() }
+        }
+
+        fn learned(&mut self, _complete: bool) -> bool {
+            false
+        }
+    }
+    let mut store = Store::new(Keeping { represent: Box::new(Blind), indexes: vec![by_node()], ..Keeping::default() });
+    for name in ["a", "b", "c"] {
+        apply(&mut store, &json((name, "u", 1)));
+    }
+    let before = store.snapshot();
+    store.handle(Time::ZERO, Event::Init { trusts_versions: false }).unwrap();
+    for (name, from, to) in [("a", "", ""), ("b", "web", "api"), ("c", "n-1", "n-9")] {
+        let bytes = String::from_utf8(json((name, "u", 1))).unwrap().replace(from, to).into_bytes();
+        store.handle(Time::ZERO, Event::InitApply(&bytes, &Meta::read(&bytes).unwrap())).unwrap();
+    }
+    step(&mut store, InitDone(5));
+    assert!(Arc::ptr_eq(before.get("ns/a").unwrap(), &get(&store, "ns/a")));
+    assert_eq!(get(&store, "ns/b").label("app").as_deref(), Some("api"));
+    assert_eq!(keys(store.snapshot().by(0, "n-9")), ["ns/c"]);
+}
+
+/// Goal: an object of another cluster was never deleted here. Method: a restored state whose history the server does
+/// not have, and the same one whose history it has.
+#[test]
+fn nothing_lingers_of_a_restored_state_of_another_history() {
+    for (trusts_versions, expected) in [(false, ""), (true, "a@1")] {
+        let mut store = Store::new(Keeping { linger: Some(MINUTE), ..Keeping::default() });
+        let saved = json(("a", "u1", 1));
+        store.restore([(Meta::read(&saved).unwrap(), &*saved)], Some(10.into()));
+        store.handle(Time::ZERO, Event::Init { trusts_versions }).unwrap();
+        step(&mut store, InitDone(20));
+        assert_eq!(lingering(&store, "ns/a"), expected, "{trusts_versions}");
+    }
+}
+
 /// Goal: a relist with 1 % changed costs at most a tenth more than the state, in every form and with indexes. Method:
 /// bytes of the entries that are not shared with the state before, at the worst moment: just before the swap.
 #[test]
