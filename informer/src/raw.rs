@@ -15,7 +15,7 @@
 //!     match event {
 //!         Ok(Event::InitApply(pod) | Event::Apply(pod)) => println!("{} is {} bytes", pod.key(), pod.json().len()),
 //!         Ok(Event::Delete(pod)) => println!("{} is gone", pod.key()),
-//!         Ok(Event::Init | Event::InitDone(_) | Event::Bookmark(_)) => {}
+//!         Ok(Event::Init | Event::InitDone(_) | Event::InitAbandoned | Event::Bookmark(_)) => {}
 //!         Err(error) => eprintln!("trying again: {error}"),
 //!     }
 //! }
@@ -48,16 +48,19 @@ use crate::{
     progress::Progress,
 };
 
-/// What becomes of a resource type, in the order in which the server tells it. The same vocabulary as kube's
-/// `watcher::Event`.
+/// What becomes of a resource type, in the order in which the server tells it. The vocabulary of kube's
+/// `watcher::Event`, which tells neither bookmarks nor that initial state broke off.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Initial state begins. When another one was begun and not done, what it brought counts for nothing.
+    /// Initial state begins.
     Init,
     /// An object of initial state.
     InitApply(Object),
     /// Initial state is complete at this version: what was not in it does not exist.
     InitDone(ResourceVersion),
+    /// Initial state broke off: what came since [`Init`](Self::Init) counts for nothing. Another one follows, or changes
+    /// of the state before it.
+    InitAbandoned,
     /// An object was added or changed.
     Apply(Object),
     /// An object is gone, in its last state. Between [`Init`](Self::Init) and [`InitDone`](Self::InitDone): from the
@@ -213,7 +216,7 @@ impl Builder {
                 driver.turn().await;
             }
         });
-        Ok(Events { events: events.boxed(), progress })
+        Ok(Events { events: events.fuse().boxed(), progress })
     }
 }
 
@@ -269,8 +272,9 @@ impl Sink for Queue {
             SinkOrder::Apply(json, meta) => Event::Apply(Object::new(json, meta)),
             SinkOrder::Delete(json, meta) => Event::Delete(Object::new(json, meta)),
             SinkOrder::Bookmark(position) => Event::Bookmark(position),
-            // The next Init says so; and whoever starts from a version has its state.
-            SinkOrder::Abandon | SinkOrder::Restored => return Ok(()),
+            SinkOrder::Abandon => Event::InitAbandoned,
+            // Whoever starts from a version has its state.
+            SinkOrder::Restored => return Ok(()),
         }));
         Ok(())
     }

@@ -53,9 +53,23 @@ use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays,
 /// - `streaming_lists()` falls back to pages on servers that refuse streams or let them stand still.
 /// - `timeout` is the lifetime the server is asked for. When it is not set, lifetimes are drawn from 300 to 599 s, so that
 ///   clients do not come back together. Silence of 150 s ends a connection, whatever its lifetime.
-/// - An object that is no `K` is an error once, and not in the way of the others. Where it had a state before, a
-///   reflector keeps that one until the next relist. Of several in a row, or in one initial state, the first is told
-///   and all are logged: programs that back off after each error must not stand still for them.
+/// - An object that is no `K` is an error once, and not in the way of the others; kube's stops there and asks again for
+///   ever. See below.
+///
+/// # Objects that do not decode
+///
+/// They exist and are not told, so **do not take what a reflector lacks for deleted** where your `K` may be too strict. A
+/// state that did decode stays in the reflector until the next relist leaves it out. A delete is told with the metadata
+/// alone where `K` decodes from that; else it is an error as well. Of several errors in a row, or in one initial state,
+/// the first is told and all are logged (each name once, 1024 names): programs that back off after each error must not
+/// stand still for them. To get all objects, broken ones too, read `Api<DeserializeGuard<K>>`: that never fails, and has
+/// the metadata and the reason of those that are no `K`.
+///
+/// # Waiting for kube's stores
+///
+/// `Store::wait_until_ready` of kube-runtime 5.0 wakes one task, the last that waited: the others sleep on. Wait in one
+/// place and share the outcome ([`Shared`](futures::future::Shared)), as the controller of our examples does for its
+/// reconcilers.
 ///
 /// # What is the same
 ///
@@ -113,12 +127,14 @@ impl<K: Resource> Watcher<K> {
             watcher::ListSemantic::MostRecent => ListSemantic::MostRecent,
             watcher::ListSemantic::Any => ListSemantic::Any,
         };
-        declared.config.initial_list = match (asked.initial_list_strategy, asked.page_size) {
+        // To the server, too, a limit of zero is none.
+        let page_size = asked.page_size.filter(|objects| *objects > 0);
+        declared.config.initial_list = match (asked.initial_list_strategy, page_size) {
             (InitialListStrategy::StreamingList, _) => InitialList::Auto,
             (InitialListStrategy::ListWatch, Some(_)) => InitialList::Paged,
             (InitialListStrategy::ListWatch, None) => InitialList::Unpaged,
         };
-        if let Some(objects) = asked.page_size {
+        if let Some(objects) = page_size {
             declared.config.page_size = objects;
         }
         // Zero asks kube-apiserver for a lifetime of its own choice, which is what drawing one is for.

@@ -3,7 +3,7 @@
 //! Objects that do not decode are told sparingly: kube's controllers and `default_backoff()` pause all events after
 //! each error, longer each time, and reset only on success. A hundred broken objects would stop a controller for an hour.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use futures::{Stream, StreamExt, stream};
 use informer_core::object;
@@ -18,9 +18,10 @@ pub(super) fn stream<K>(declared: raw::Builder) -> impl Stream<Item = Result<Eve
 where
     K: DeserializeOwned + Send + 'static,
 {
-    stream::unfold(Translation::new(declared), |mut translation| async {
+    let events = stream::unfold(Translation::new(declared), |mut translation| async {
         translation.next().await.map(|item| (item, translation))
-    })
+    });
+    events.fuse()
 }
 
 struct Translation<K> {
@@ -38,15 +39,37 @@ struct Translation<K> {
 /// Objects whose last state did not decode.
 #[derive(Default)]
 struct Broken {
-    /// Told or logged, by key. Told again when they have decoded in between.
-    known: BTreeSet<String>,
+    /// Told or logged, by key, and the initial state since which they are met. Told again when they were gone or have
+    /// decoded in between.
+    known: BTreeMap<String, u64>,
+    /// Initial states that were begun.
+    inits: u64,
+    /// Whether it was logged that no more are remembered.
+    overflowed: bool,
     /// The first new one since something could be told.
     first: Option<DecodeError>,
     /// Whether the last thing told was such an object.
     was_last: bool,
 }
 
-/// Broken objects that are remembered. Beyond them they are neither told nor logged.
+impl Broken {
+    fn is_new(&mut self, key: &str) -> bool {
+        if let Some(met) = self.known.get_mut(key) {
+            *met = self.inits;
+            return false;
+        }
+        if self.known.len() >= BROKEN_KNOWN_MAX {
+            if !std::mem::replace(&mut self.overflowed, true) {
+                tracing::warn!("more than {BROKEN_KNOWN_MAX} objects do not decode; the others are not named");
+            }
+            return false;
+        }
+        self.known.insert(key.to_owned(), self.inits);
+        true
+    }
+}
+
+/// Broken objects that are remembered. Beyond them they are neither told nor logged, which is logged.
 const BROKEN_KNOWN_MAX: usize = 1024;
 
 enum Source {
@@ -93,6 +116,7 @@ impl<K: DeserializeOwned> Translation<K> {
             Ok(raw::Event::Init) => {
                 self.is_initial = true;
                 self.gone.clear();
+                self.broken.inits += 1;
                 self.tell(Event::Init);
             }
             Ok(raw::Event::InitApply(object)) => {
@@ -101,10 +125,17 @@ impl<K: DeserializeOwned> Translation<K> {
             }
             Ok(raw::Event::InitDone(_)) => {
                 self.is_initial = false;
+                let Broken { known, inits, .. } = &mut self.broken;
+                known.retain(|_, met| met == inits);
                 self.tell(Event::InitDone);
                 for object in std::mem::take(&mut self.gone).into_values() {
                     self.tell(Event::Delete(object));
                 }
+            }
+            // The reader keeps what it had, and what it has put aside goes with the next Init.
+            Ok(raw::Event::InitAbandoned) => {
+                self.is_initial = false;
+                self.gone.clear();
             }
             Ok(raw::Event::Apply(object)) => self.decoded(&object, Event::Apply),
             Ok(raw::Event::Delete(object)) => self.deleted(&object),
@@ -141,7 +172,7 @@ impl<K: DeserializeOwned> Translation<K> {
     /// Once for each object, never in initial state, never twice in a row: the first of those that come meanwhile is
     /// told as soon as something else was. All are logged.
     fn broken(&mut self, error: DecodeError) {
-        if self.broken.known.len() >= BROKEN_KNOWN_MAX || !self.broken.known.insert(error.key.clone()) {
+        if !self.broken.is_new(&error.key) {
             return;
         }
         tracing::warn!(%error, "an object is left out");

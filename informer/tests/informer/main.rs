@@ -20,6 +20,7 @@ mod raw;
 mod reading;
 mod representations;
 mod runtime;
+mod runtime_corners;
 mod runtime_delays;
 mod sockets;
 mod subscribing;

@@ -21,6 +21,7 @@ fn told(event: &Result<raw::Event, Error>) -> String {
         Ok(raw::Event::Init) => "init".into(),
         Ok(raw::Event::InitApply(pod)) => format!("({}@{})", pod.key(), pod.resource_version()),
         Ok(raw::Event::InitDone(version)) => format!("={version}"),
+        Ok(raw::Event::InitAbandoned) => "abandoned".into(),
         Ok(raw::Event::Apply(pod)) => format!("{}@{}", pod.key(), pod.resource_version()),
         Ok(raw::Event::Delete(pod)) => format!("-{}@{}", pod.key(), pod.resource_version()),
         Ok(raw::Event::Bookmark(version)) => format!("at {version}"),
@@ -78,7 +79,7 @@ async fn an_initial_state_that_breaks_off_begins_anew() {
         _ => ok([Step::Send(list(&[item("a/c", 5)], 12, ""))]),
     });
     let mut events = cluster.raw(&pods()).initial_list(InitialList::Unpaged).start().unwrap();
-    assert_eq!(next(&mut events, 6).await, "init (a/a@3) error None init (a/c@5) =12");
+    assert_eq!(next(&mut events, 7).await, "init (a/a@3) error None abandoned init (a/c@5) =12");
 }
 
 /// Goal: back-pressure by pulling. Method: a server with endless objects over a socket; a reader that takes one.
@@ -129,5 +130,5 @@ async fn an_exact_version_that_is_gone_ends_the_stream() {
     let (cluster, _log) = in_memory(|_, _| refuse(410, status(410, "Expired", "gone")));
     let declared = cluster.raw(&pods()).list_semantic(ListSemantic::Exact(7.into()));
     let mut events = declared.start().unwrap();
-    assert_eq!(next(&mut events, 2).await, "error Some(410) end");
+    assert_eq!(next(&mut events, 3).await, "error Some(410) end end");
 }

@@ -1,0 +1,145 @@
+//! The stream for `kube::runtime` where two things come together: moves, relists, broken objects, ends.
+
+use std::{pin::pin, time::Duration};
+
+use futures::{Stream, StreamExt};
+use informer::{Cluster, testing::FakeApiServer};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    core::{DeserializeGuard, PartialObjectMeta},
+    runtime::{reflector, watcher},
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use watcher::{Config, Event};
+
+use crate::fixture::{Step, added, client_in_memory, deleted, event, is_watch, item, list, ok, status};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"}, "spec": {"containers": []}})
+}
+
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + 60 * MINUTE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Goal: a delete is told when it happens, and not kept back for an initial state that was given up. Method: the fallback
+/// is behind, so that its stream ends with an error before it brings anything; back at the preferred endpoint, the watch
+/// goes on from where it was.
+#[tokio::test(start_paused = true)]
+async fn a_delete_after_a_refused_move_is_told() {
+    let preferred = FakeApiServer::new().at(41).put(pod("x"));
+    let behind = preferred.replica().freeze();
+    preferred.put(pod("y"));
+    let cluster = Cluster::builder(preferred.client()).fallback(behind.client()).build();
+    let (reader, writer) = reflector::store::<Pod>();
+    let declared = cluster.watcher(&Api::all(preferred.client()), Config::default().streaming_lists());
+    tokio::spawn(reflector(writer, declared.stream()).for_each(|_| std::future::ready(())));
+    let held = || reader.state().len();
+    eventually("initial state", || held() == 2).await;
+
+    preferred.refuse_connections().close_watches();
+    eventually("the move", || behind.initial_reads() > 0).await;
+    preferred.recover().delete(pod("x"));
+    sleep(2 * MINUTE).await;
+    assert_eq!(preferred.initial_reads(), 1, "no relist: {:?}", preferred.requests());
+    assert_eq!(held(), 1);
+}
+
+fn broken(text: &str) -> String {
+    text.replace("\"containers\":[]", "\"containers\":7")
+}
+
+async fn next<K: ResourceExt>(
+    events: &mut (impl Stream<Item = watcher::Result<Event<K>>> + Unpin),
+    count: usize,
+) -> String {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let event = tokio::time::timeout(MINUTE, events.next()).await.expect("an event within a minute");
+        all.push(match event {
+            Some(Ok(event)) => event.to_string(),
+            Some(Err(_)) => "error".into(),
+            None => "end".into(),
+        });
+    }
+    all.join(" ")
+}
+
+/// Goal: no broken object is passed over for good because another of its name was told before. Method: one that a relist
+/// leaves out, and that comes again; another that stays broken, and is not told twice.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_came_back_broken_is_told_again() {
+    let (client, _log) = client_in_memory(|number, uri| match (number, is_watch(uri)) {
+        (1, _) => ok([Step::Send(list(&[broken(&item("a/x", 3)), item("a/a", 4)], 9, ""))]),
+        (2, _) => ok([Step::Send(broken(&added("a/y", 10)) + &event("ERROR", status(410, "Expired", "old").trim()))]),
+        (_, false) => ok([Step::Send(list(&[item("a/a", 4), broken(&item("a/y", 10))], 20, ""))]),
+        _ => {
+            let again = broken(&added("a/x", 21)) + &added("a/b", 22) + &broken(&added("a/y", 23));
+            ok([Step::Send(again + &added("a/c", 24)), Step::Hang])
+        }
+    });
+    let mut events = pin!(informer::watcher(Api::<Pod>::all(client), Config::default()));
+    assert_eq!(next(&mut events, 4).await, "Init InitApply(a) InitDone error", "x");
+    assert_eq!(next(&mut events, 1).await, "error", "410");
+    // Of two broken ones in a row the second waits until something else was told.
+    assert_eq!(next(&mut events, 2).await, "Init InitApply(a)");
+    assert_eq!(next(&mut events, 5).await, "InitDone error Apply(b) error Apply(c)", "y, then x, and not y again");
+}
+
+/// Programs that must see every object wrap its type, as they do for kube's watcher.
+#[tokio::test(start_paused = true)]
+async fn guarded_objects_are_all_told() {
+    let (client, _log) = client_in_memory(|_, uri| match is_watch(uri) {
+        false => ok([Step::Send(list(&[broken(&item("a/x", 3)), item("a/y", 4)], 9, ""))]),
+        true => ok([Step::Send(broken(&added("a/z", 10)) + &broken(&deleted("a/x", 11))), Step::Hang]),
+    });
+    let api: Api<DeserializeGuard<Pod>> = Api::all(client);
+    let (reader, writer) = reflector::store();
+    let mut events = pin!(reflector(writer, informer::watcher(api, Config::default())));
+    assert_eq!(next(&mut events, 6).await, "Init InitApply(x) InitApply(y) InitDone Apply(z) Delete(x)");
+    let mut held: Vec<(String, bool)> = reader.state().iter().map(|pod| (pod.name_any(), pod.0.is_ok())).collect();
+    held.sort();
+    assert_eq!(held, [("y".to_owned(), true), ("z".to_owned(), false)]);
+}
+
+/// Goal: of a server that sends everything, metadata is all that is decoded. Method: a body deeper than the decoder goes.
+#[tokio::test(start_paused = true)]
+async fn metadata_is_all_that_is_decoded_whatever_a_server_sends() {
+    let deep = format!("\"containers\":{}{}", "[".repeat(200), "]".repeat(200));
+    let deep = move |text: String| text.replace("\"containers\":[]", &deep);
+    let (client, _log) = client_in_memory(move |_, uri| match is_watch(uri) {
+        false => ok([Step::Send(list(&[deep(item("a/x", 3))], 9, ""))]),
+        true => ok([Step::Send(deep(added("a/y", 10))), Step::Hang]),
+    });
+    let api: Api<PartialObjectMeta<Pod>> = Api::all(client);
+    let mut events = pin!(informer::watcher(api, Config::default()));
+    assert_eq!(next(&mut events, 4).await, "Init InitApply(x) InitDone Apply(y)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_no_objects_are_no_pages() {
+    let (client, log) = client_in_memory(|_, uri| match is_watch(uri) {
+        false => ok([Step::Send(list(&[], 9, ""))]),
+        true => ok([Step::Hang]),
+    });
+    let mut events = pin!(informer::watcher(Api::<Pod>::all(client), Config::default().page_size(0)));
+    assert_eq!(next(&mut events, 2).await, "Init InitDone");
+    assert_eq!(log.uris()[0], "/api/v1/pods");
+}
+
+/// Combinators may poll once more after the end.
+#[tokio::test(start_paused = true)]
+async fn an_end_stays_an_end() {
+    let (client, _log) = client_in_memory(|_, _| ok([Step::Hang]));
+    let api: Api<Pod> = Api::all(client.clone());
+    let mut events = pin!(informer::watcher(api, Config::default().labels("app in")));
+    assert_eq!(next(&mut events, 3).await, "error end end");
+}
