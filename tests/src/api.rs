@@ -68,6 +68,8 @@ pub struct Api {
     pub tells_where_it_is: bool,
     /// It refuses watches from positions it has not reached. Stock servers accept them.
     pub refuses_the_future: bool,
+    /// Its pages after the first tell where it is by then, not where the first was.
+    pub pages_tell_now: bool,
     /// How far behind the newest version its memory may be when asked.
     pub lag_max: u64,
     /// How long headers may take, in milliseconds. Zero answers at once.
@@ -122,6 +124,7 @@ impl Api {
             gets_anything: lag_max == 0 && rng.u8(..3) == 0,
             tells_where_it_is: rng.u8(..3) == 0,
             refuses_the_future: rng.u8(..4) == 0,
+            pages_tell_now: rng.bool(),
             lag_max,
             latency_ms_max: if rng.bool() { 50 } else { 0 },
             ..api
@@ -137,6 +140,7 @@ impl Api {
             ignores_limit: self.ignores_limit,
             pages_anyway: self.pages_anyway,
             gets: self.gets,
+            pages_tell_now: self.pages_tell_now,
             tells_where_it_is: self.tells_where_it_is,
             refuses_the_future: self.refuses_the_future,
             latency_ms_max: self.latency_ms_max,
@@ -322,7 +326,11 @@ impl Answer {
                 {
                     return Err(expired);
                 }
-                Ok(page(model, version, start, Some(*limit)))
+                let mut phase = page(model, version, start, Some(*limit));
+                if let (Phase::Items { version, .. }, true) = (&mut phase, api.pages_tell_now) {
+                    *version = model.version();
+                }
+                Ok(phase)
             }
             Read::Watch { after, .. } => {
                 let cursor = after.as_u64().unwrap_or(0);

@@ -4,8 +4,8 @@
 //! already here. `tests/tests/tidy.rs` reads the dependency tree to keep it so.
 //!
 //! In reading order: what a read asks for ([`semantics`]), what an object is ([`object`], [`objects`]), what travels
-//! on the wire ([`wire`]), which objects are wanted ([`selector`]), what to do next ([`reflector`]), and what is kept
-//! ([`store`]).
+//! on the wire ([`wire`]), which objects are wanted ([`selector`]), what to do next ([`reflector`]), which server to
+//! ask and whether it is still the same ([`endpoints`], [`proof`]), and what is kept ([`store`]).
 
 pub mod limits;
 pub mod time;

@@ -53,8 +53,9 @@ pub(super) struct Node {
     witness: Option<(Arc<store::Entry>, ResourceVersion)>,
     /// The answer to a proof that needs no request.
     unasked: Option<Proof>,
-    /// Whether the open answer is that of a watch.
+    /// Whether the last request was a watch, and whether it was accepted.
     is_watch: bool,
+    is_accepted: bool,
     subscriber: Subscriber,
     checkpoint: Option<Checkpoint>,
     notes: Notes,
@@ -84,6 +85,7 @@ impl Node {
             witness: None,
             unasked: None,
             is_watch: false,
+            is_accepted: false,
             subscriber: Subscriber::default(),
             checkpoint: None,
             notes: Notes::default(),
@@ -186,6 +188,7 @@ impl Node {
         around: &Around<'_>,
         rng: &mut Rng,
     ) -> Result<(), Violation> {
+        let was_watch = self.is_watch;
         match heard {
             Heard::Start => self.reflector.handle(now, Input::Start),
             Heard::TimedOut => self.reflector.handle(now, Input::TimedOut),
@@ -214,11 +217,9 @@ impl Node {
         }
         ensure(self.reflector.poll_timeout().is_some(), "Alive", || "no timer is armed".into())?;
         let expired = reflector::End::Failed(reflector::Failure::new(reflector::Class::Expired));
-        if self.is_watch && matches!(heard, Heard::Fact(Fact::Ended(end)) if *end == expired) {
-            self.is_watch = false;
-            if self.endpoints.expired(now).is_some() {
-                return self.tell(now, &Heard::Moved, around, rng);
-            }
+        let is_too_old = was_watch && matches!(heard, Heard::Fact(Fact::Ended(end)) if *end == expired);
+        if is_too_old && self.endpoints.expired(now).is_some() {
+            return self.tell(now, &Heard::Moved, around, rng);
         }
         Ok(())
     }
@@ -227,7 +228,10 @@ impl Node {
         self.note(now, || format!("  {fact:?}"));
         match fact {
             Fact::Ended(reflector::End::Failed(failure)) => self.endpoints.failed(now, failure.class),
-            Fact::Accepted => self.endpoints.worked(now),
+            Fact::Accepted => {
+                self.is_accepted = true;
+                self.endpoints.worked(now);
+            }
             Fact::Found(_)
             | Fact::Ended(reflector::End::Closed)
             | Fact::PageEnd { .. }
@@ -264,6 +268,7 @@ impl Node {
             }
             Action::Close => self.answer = None,
             Action::Restored => {
+                ensure(self.is_watch && self.is_accepted, "Proved", || "shown before a watch was accepted".into())?;
                 self.keep(now, Event::Restored)?;
                 self.restored(around);
             }
@@ -302,7 +307,7 @@ impl Node {
 
     fn send(&mut self, now: Time, read: &Read, around: &Around<'_>, rng: &mut Rng) {
         self.answer = Some(around.sites[self.site()].api.ask(now, read, rng));
-        self.is_watch = matches!(read, Read::Watch { .. });
+        (self.is_watch, self.is_accepted) = (matches!(read, Read::Watch { .. }), false);
         match read {
             Read::Page { .. } => return,
             Read::Watch { after, .. } => self.saw(around, Seen::Resumed { after: after.as_u64().unwrap_or(0) }),
@@ -320,7 +325,7 @@ impl Node {
         let version = at.as_u64().unwrap_or(0);
         self.answer = Some(around.sites[self.site()].api.ask_object(now, stored.key(), version, by, rng));
         self.witness = Some((stored, at));
-        self.is_watch = false;
+        (self.is_watch, self.is_accepted) = (false, false);
         self.proofs.push(now);
     }
 
