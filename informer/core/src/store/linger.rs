@@ -34,6 +34,9 @@ struct End {
     entry: Arc<Entry>,
 }
 
+/// What an object may stay longer than asked for.
+const SLACK_MAX: Duration = Duration::from_millis(500);
+
 impl Lingering {
     /// The objects of this key or uid, the last deleted first. Cost: O(log n + result).
     pub(super) fn of<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
@@ -83,9 +86,11 @@ impl Ends {
         self.queue.len() < before
     }
 
-    /// When the next one's time is over.
+    /// When there is one to let go of, or several: a little later than its time is over, so that a thousand objects
+    /// deleted one after the other do not wake readers a thousand times.
     pub(super) fn next(&self) -> Option<Time> {
-        self.queue.front().map(|end| end.at)
+        let slack = (self.linger / 8).min(SLACK_MAX);
+        self.queue.front().map(|end| end.at + slack)
     }
 
     fn remove_first(&mut self, lingering: &mut Lingering) {
