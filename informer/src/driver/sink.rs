@@ -105,8 +105,12 @@ impl StoreSink {
 
 impl Sink for StoreSink {
     fn take(&mut self, now: Time, order: Order<'_>) -> Result<(), StoreError> {
-        // A stage is invisible until it is done.
-        self.changed |= !matches!(order, Order::Init { .. } | Order::InitApply(..) | Order::Abandon);
+        // A stage is invisible until it is done, and so may be what is behind it: a saved state nobody has proven.
+        self.changed |= match order {
+            Order::Init { .. } | Order::InitApply(..) | Order::Abandon => false,
+            Order::Delete(..) => !self.store.is_staging(),
+            Order::Restored | Order::InitDone(_) | Order::Apply(..) | Order::Bookmark(_) => true,
+        };
         let event = match order {
             Order::Restored => store::Event::Restored,
             Order::Init { trusts_versions } => {
@@ -148,5 +152,31 @@ impl Sink for StoreSink {
 
     fn handle_timeout(&mut self, now: Time) {
         self.changed |= self.store.handle_timeout(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a saved state of another cluster is never shown. Method: while the server's own state is gathered, an object
+    /// of it is deleted.
+    #[test]
+    fn a_deletion_from_initial_state_does_not_show_a_saved_state_that_is_not_proven() {
+        let (mut sink, source) = StoreSink::new(Keeping::default());
+        let json = br#"{"metadata":{"name":"a","uid":"u","resourceVersion":"5"}}"#;
+        let meta = || Meta::read(json).expect("an object");
+        sink.store().restore([(meta(), &json[..])], Some(5.into()));
+        sink.filled();
+        for order in [
+            Order::Init { trusts_versions: false },
+            Order::InitApply(json, &meta()),
+            Order::Delete(json, &meta()),
+            Order::Abandon,
+        ] {
+            sink.take(Time::ZERO, order).expect("an object that can be kept");
+            sink.flush();
+            assert_eq!(source.now.borrow().objects.len(), 0);
+        }
     }
 }
