@@ -117,3 +117,38 @@ fn what_cannot_be_packed_is_not_trained_on_for_ever() {
     }
     assert!(trainings <= 5, "{trainings}");
 }
+
+/// Goal: no sample is too poor to make a dictionary of, and none breaks anything. Method: nothing, the same, next to
+/// nothing, and one byte, as few and as many as there may be.
+#[test]
+fn the_poorest_samples_do_no_harm() {
+    let same: Vec<u8> = object("web", 1);
+    for json in [&b""[..], b"{}", b"7", &same, &[0xFF; 3], &vec![b'a'; SAMPLE_OBJECT_BYTES_MAX]] {
+        for count in [1, 2, 5, SAMPLE_OBJECTS_MIN, SAMPLE_OBJECTS_MAX + 5] {
+            let mut packer = Packer::new();
+            for complete in [false, true] {
+                for _ in 0..count {
+                    assert_eq!(unpacked(&packer.keep(json, None)), json);
+                }
+                packer.learned(complete);
+            }
+            assert_eq!(unpacked(&packer.keep(&same, None)), same, "{count} of {} bytes", json.len());
+        }
+    }
+}
+
+/// Goal: packs are read by any thread, also when the one that made them is gone. Method: many readers at once.
+#[test]
+fn packs_are_read_by_many_threads() {
+    let made = std::thread::spawn(|| {
+        let mut packer = Packer::new();
+        let objects: Vec<Vec<u8>> = (0..2 * SAMPLE_OBJECTS_MAX).map(|number| object("web", number)).collect();
+        objects.into_iter().map(|json| (packer.keep(&json, None), json)).collect::<Vec<_>>()
+    });
+    let made = made.join().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| made.iter().for_each(|(body, json)| assert_eq!(unpacked(body), *json)));
+        }
+    });
+}
