@@ -38,12 +38,17 @@ struct Slot<K> {
 
 impl<K> Default for Decoded<K> {
     fn default() -> Self {
-        let slots = Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST };
-        Self { slots: Mutex::new(slots), undecodable: Arc::default() }
+        Self::counting(Arc::default())
     }
 }
 
 impl<K> Decoded<K> {
+    /// One that goes on with the count of another.
+    pub(crate) fn counting(undecodable: Arc<AtomicU64>) -> Self {
+        let slots = Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST };
+        Self { slots: Mutex::new(slots), undecodable }
+    }
+
     /// The object of `entry`: as it is kept, from whoever holds it, else decoded now. Two threads may decode the same
     /// one; both then hold the first.
     pub(crate) fn get(&self, entry: &Arc<Entry>) -> Result<Arc<K>, DecodeError>

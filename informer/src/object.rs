@@ -71,7 +71,8 @@ impl<K> Object<K> {
     /// The object as JSON: as it was received, with kind and apiVersion, without the dropped paths, as transforms left
     /// it. Of an object that is kept as [`Typed`](crate::Representation::Typed) it is what its type knows of it.
     ///
-    /// Cost: nothing where JSON is kept. A pod of 3 KB is unpacked in some 6 us, and written anew in some 10.
+    /// Cost: nothing where JSON is kept. Else it is unpacked or written anew each time, which takes microseconds for a
+    /// pod: keep what you read more than once.
     #[must_use]
     pub fn json(&self) -> Cow<'_, [u8]> {
         self.entry.json()

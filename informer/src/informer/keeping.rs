@@ -26,9 +26,9 @@ use crate::{
 ///
 /// | | memory | to receive one and keep it | [`Object::decode`] |
 /// | --- | ---: | ---: | ---: |
-/// | `Json` | 23.8 MiB, 1.1 x the JSON | 10 us | some 20 us, shared while somebody holds it |
+/// | `Json` | 23.8 MiB, 1.1 x the JSON | 10 us | tens of us, shared while somebody holds it |
 /// | `Typed` | 121 MiB, 5.6 x | 43 us | nothing |
-/// | `Packed` | 6.2 MiB, 0.29 x | 24 us | as `Json`, and 6 us to unpack |
+/// | `Packed` | 6.2 MiB, 0.29 x | 24 us | as `Json`, and a few us to unpack |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Representation {
@@ -73,10 +73,10 @@ impl<K> InformerBuilder<K> {
     /// happen in order.
     ///
     /// The object keeps the key, the uid and the resourceVersion that the server gave it, whatever happens to its
-    /// metadata; its labels are those it has afterwards. One that does not decode is kept unchanged, and counted in
-    /// [`Stats::undecodable`](crate::Stats::undecodable).
+    /// metadata; its labels are those it has afterwards. One that does not decode, or cannot be written as JSON
+    /// afterwards, is kept unchanged, and counted in [`Stats::undecodable`](crate::Stats::undecodable).
     ///
-    /// Cost: each object is decoded and written as JSON again, some 40 us for a pod of 3 KB.
+    /// Cost: each object is decoded and written as JSON again, tens of microseconds for a pod.
     /// [`drop_path`](Self::drop_path) costs nothing.
     pub fn transform(mut self, mut change: impl FnMut(&mut K) + Send + 'static) -> Self
     where
@@ -85,13 +85,11 @@ impl<K> InformerBuilder<K> {
         let decoded = Arc::clone(&self.keep.decoded);
         self.declared.kept_as.transforms += 1;
         self.keep.keeping.transforms.push(Box::new(move |json| {
-            let Ok(mut value) = serde_json::from_slice::<K>(json) else {
-                decoded.count_undecodable();
-                return None;
-            };
-            change(&mut value);
-            let json = serde_json::to_vec(&value).ok()?;
-            Some(Transformed { json, value: Some(Arc::new(value)) })
+            let changed = serde_json::from_slice::<K>(json).and_then(|mut value| {
+                change(&mut value);
+                Ok(Transformed { json: serde_json::to_vec(&value)?, value: Some(Arc::new(value)) })
+            });
+            changed.inspect_err(|_| decoded.count_undecodable()).ok()
         }));
         self
     }
@@ -106,7 +104,9 @@ impl<K> InformerBuilder<K> {
     where
         T: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
-        let mut keep = Keep::<T>::default();
+        // The transforms count there.
+        let decoded = Decoded::<T>::counting(self.keep.decoded.undecodable_count());
+        let mut keep = Keep { keeping: Keeping::default(), decoded: Arc::new(decoded) };
         keep.keeping.transforms = self.keep.keeping.transforms;
         keep.keeping.linger = self.keep.keeping.linger;
         keep.keeping.represent = keep.represent(Representation::Typed);
@@ -170,8 +170,9 @@ impl<K> InformerBuilder<K> {
         }))
     }
 
-    /// Keeps deleted objects readable for this long, as they were last: [`Snapshot::lingering`]. At most
-    /// [`LINGERING_OBJECTS_MAX`](crate::LINGERING_OBJECTS_MAX) of them; those deleted first go first.
+    /// Keeps deleted objects readable for this long, and up to half a second longer, as they were last:
+    /// [`Snapshot::lingering`]. At most [`LINGERING_OBJECTS_MAX`](crate::LINGERING_OBJECTS_MAX) of them; those deleted
+    /// first go first.
     ///
     /// [`Snapshot::lingering`]: crate::Snapshot::lingering
     pub fn linger(mut self, time: Duration) -> Self {

@@ -143,6 +143,11 @@ async fn an_object_that_a_transform_cannot_decode_is_kept_unchanged_and_counted(
     assert_eq!(now.get("a/a").unwrap().field("spec.nodeName"), None);
     assert_eq!(now.get("a/poison").unwrap().field("spec.nodeName").as_deref(), Some("node-1"));
     assert_eq!(pods.stats().undecodable, 1);
+
+    let poison = item("a/poison", 2).replace("\"containers\":[]", "\"containers\":7");
+    let declared = declare(vec![item("a/a", 1), poison], &Live::default());
+    let pods = ready(declared.transform(|pod| pod.spec = None).project::<PartialObjectMeta<Pod>>()).await;
+    assert_eq!(pods.stats().undecodable, 1, "also by a transform in front of a projection");
 }
 
 /// What one program wants of a pod.
