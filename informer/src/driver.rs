@@ -120,6 +120,13 @@ impl<S: Sink> Driver<S> {
         }
     }
 
+    /// What was due while the network always had more. For whoever takes turns without a pause in between.
+    fn keep_time(&mut self) {
+        if self.timer().is_some_and(|due| due <= Instant::now()) {
+            self.on_timer();
+        }
+    }
+
     pub(crate) const fn sink(&mut self) -> &mut S {
         self.core.sink()
     }

@@ -53,7 +53,7 @@ impl Driver<StoreSink> {
             tokio::select! { biased;
                 _ = &mut stop => break,
                 has_failed = saved(&mut saving) => if has_failed { self.core.not_saved() },
-                () = self.turn() => {}
+                () = self.turn() => self.keep_time(),
             }
             // A body that always has more must not keep the worker from others, nor from the stop above.
             tokio::task::coop::consume_budget().await;

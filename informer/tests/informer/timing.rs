@@ -1,7 +1,16 @@
 //! Time, paused: delays under refusal, silence, stalls, the relist budget.
 
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use futures::stream;
+use http_body_util::StreamBody;
 use informer::{Cause, Cluster, InitialList, Ready, RelistCause};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 
@@ -42,7 +51,7 @@ async fn a_stream_whose_headers_do_not_come_is_read_in_pages_within_seconds() {
             std::future::pending::<()>().await;
         }
         let body = http_body_util::Full::new(bytes::Bytes::from(list(&[item("a/a", 3)], 9, "")));
-        Ok::<_, std::convert::Infallible>(http::Response::new(body))
+        Ok::<_, Infallible>(http::Response::new(body))
     });
     let pods = Cluster::new(kube::Client::new(service, "default")).informer::<Pod>().start().unwrap();
     pods.ready(Duration::from_secs(12)).await.unwrap();
@@ -112,7 +121,7 @@ async fn a_silent_watch_is_resumed_after_150_seconds_without_a_relist() {
 #[tokio::test(start_paused = true)]
 async fn headers_that_do_not_come_are_an_error_in_time() {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
-        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
     let cluster = Cluster::new(kube::Client::new(service, "default"));
     let limit = Duration::from_secs(5);
@@ -190,4 +199,22 @@ async fn where_watches_are_forbidden_lists_are_polled_every_few_minutes() {
     assert!((3..=4).contains(&lists), "{:?}", log.uris());
     assert!(pods.stats().reflector.relists(RelistCause::WatchForbidden) >= 2);
     assert!(pods.age().unwrap() <= 6 * MINUTE);
+}
+
+/// Goal: a server that always has more to say is not listened to for ever. Method: one object again and again, without a
+/// pause and without an end, in real time; the lifetime that the stream was asked for is the bound.
+#[tokio::test]
+async fn a_stream_that_never_pauses_is_ended_all_the_same() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&requests);
+    let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        let object = bytes::Bytes::from(added("a/a", 3));
+        let endless = stream::repeat_with(move || Ok::<_, Infallible>(http_body::Frame::data(object.clone())));
+        async move { Ok::<_, Infallible>(http::Response::new(StreamBody::new(endless))) }
+    });
+    let declared = Cluster::new(kube::Client::new(service, "default")).informer::<Pod>();
+    let declared = declared.initial_list(InitialList::Stream).config(|config| config.watch_timeout_seconds = 1..=1);
+    let _pods = declared.start().unwrap();
+    until("another request", || requests.load(Ordering::Relaxed) > 1).await;
 }
