@@ -1,6 +1,7 @@
 //! How long to wait before the next request. Delays grow with every unhealthy end and only a healthy session resets them.
 //!
 //! INVARIANT: a delay is never below the server's `Retry-After` and never above `2 * max` unless `Retry-After` asks for it.
+//! Somebody else's delays may be longer, and are never shorter than [`DELAY_MIN`].
 
 use std::{fmt, time::Duration};
 
@@ -34,9 +35,14 @@ impl Default for Config {
     }
 }
 
-/// Delays of somebody else's making, in place of [`Config`]'s after unhealthy ends. `Retry-After` stays a lower bound.
+/// The shortest delay that somebody else may name: whatever the policy, a server that fails at once is asked no more than
+/// a hundred times a second.
+pub const DELAY_MIN: Duration = Duration::from_millis(10);
+
+/// Delays of somebody else's making, in place of [`Config`]'s after unhealthy ends. `Retry-After` stays a lower bound, and
+/// so does [`DELAY_MIN`].
 pub trait Delays: Send {
-    /// The delay after one more unhealthy end, jitter included. `None`: the last one again.
+    /// The delay after one more unhealthy end, jitter included. `None`: the last one again; 30 s if there was none.
     fn next(&mut self) -> Option<Duration>;
     /// A session proved healthy: start small again.
     fn reset(&mut self);
@@ -123,7 +129,7 @@ impl Backoff {
         let jitter = self.draw();
         if let Some(custom) = &mut self.custom {
             self.unhealthy = self.unhealthy.saturating_add(1);
-            custom.last = custom.delays.next().unwrap_or(custom.last);
+            custom.last = custom.delays.next().unwrap_or(custom.last).max(DELAY_MIN);
             let last = custom.last;
             let asked = self.asked(retry_after);
             return if last >= asked { last } else { asked + self.config.first_max.mul_f64(jitter) };
