@@ -12,6 +12,7 @@ mod parts;
 mod refusals;
 mod report;
 mod run;
+mod targets;
 
 use std::process::ExitCode;
 

@@ -4,6 +4,7 @@ use crate::{
     frames::Cost,
     refusals::Counted,
     run::{ASKING, Refused, Row, Wire},
+    targets::Target,
 };
 
 /// Memory, time and CPU of each client.
@@ -48,6 +49,16 @@ pub(crate) fn refusals(all: &[Refused]) {
     for refused in all {
         let counts: Vec<_> = refused.counted.iter().map(counted).collect();
         println!("| {} | {} min | {} |", refused.name, refused.span.as_secs() / 60, counts.join(" | "));
+    }
+}
+
+/// Promises, kept or not.
+pub(crate) fn targets(all: &[Target]) {
+    println!("\n| target | limit | measured | |\n| --- | ---: | ---: | --- |");
+    for target in all {
+        let verdict = if target.holds() { "holds" } else { "MISSED" };
+        let Target { what, measured, limit, unit } = target;
+        println!("| {what} | {limit:.1} {unit} | {measured:.2} {unit} | {verdict} |");
     }
 }
 

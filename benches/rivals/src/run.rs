@@ -17,7 +17,7 @@ use crate::{
     frames,
     parts::Part,
     refusals::{self, Counted, Trouble, Who},
-    report,
+    report, targets,
 };
 
 /// What the user chooses.
@@ -71,7 +71,7 @@ pub(crate) const ASKING: [(&str, Who); 5] = [
 /// Runs everything and prints it.
 pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     let kinds = if options.kinds.is_empty() { Kind::value_variants() } else { &options.kinds };
-    let mut rows = Vec::new();
+    let (mut rows, mut promised) = (Vec::new(), Vec::new());
     for &pods in &options.pods {
         let (server, address) = Part::server(pods)?;
         let wire = wire(&address)?;
@@ -81,16 +81,25 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
             rows.push(one(options, pods, kind, &address)?);
         }
         report::copies(pods, wire, &rows[from..]);
+        promised.extend(targets::of_copies(pods, wire, &rows[from..]));
         drop(server);
     }
     eprintln!("framing and storing");
-    report::frames(frames::measure()?);
+    let cost = frames::measure()?;
+    report::frames(cost);
+    promised.extend(targets::of_frames(cost));
     eprintln!("refusals");
-    report::refusals(&refused()?);
+    let refused = refused()?;
+    report::refusals(&refused);
+    promised.extend(targets::of_refusals(&refused));
+    report::targets(&promised);
     if let Some(path) = &options.json {
         std::fs::write(path, serde_json::to_vec_pretty(&rows)?)?;
     }
-    Ok(())
+    match promised.iter().filter(|target| !target.holds()).count() {
+        0 => Ok(()),
+        missed => Err(format!("{missed} targets are missed").into()),
+    }
 }
 
 fn one(options: &Options, pods: usize, kind: Kind, address: &str) -> Result<Row, Failure> {

@@ -1,0 +1,67 @@
+//! What the informer has promised, beside what was measured.
+
+use crate::{
+    client::Kind,
+    frames::Cost,
+    run::{ASKING, Refused, Row, Wire},
+};
+
+/// One promise.
+pub(crate) struct Target {
+    pub(crate) what: String,
+    pub(crate) measured: f64,
+    pub(crate) limit: f64,
+    pub(crate) unit: &'static str,
+}
+
+impl Target {
+    fn new(what: impl Into<String>, measured: f64, limit: f64, unit: &'static str) -> Self {
+        Self { what: what.into(), measured, limit, unit }
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.measured <= self.limit
+    }
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// Promises about copies of `pods` pods.
+pub(crate) fn of_copies(pods: usize, wire: Wire, rows: &[Row]) -> Vec<Target> {
+    let mut all = Vec::new();
+    for row in rows {
+        let name = format!("{pods} pods, {}", row.kind.name());
+        let trimmed = wire.trimmed as f64 / MIB;
+        let peak = row.relist.live_peak as f64 / row.sync.live as f64;
+        match row.kind {
+            Kind::KubePages | Kind::KubeStream | Kind::KubeStreamTrimmed => continue,
+            Kind::Informer | Kind::InformerPages => {
+                let resident = row.sync.resident as f64 / MIB;
+                all.push(Target::new(format!("{name}: resident"), resident, 1.3 * trimmed + 12.0, "MiB"));
+                all.push(Target::new(format!("{name}: first object"), row.sync.first_object_ms, 5.0, "ms"));
+            }
+            Kind::InformerPacked => {
+                let live = row.sync.live as f64 / MIB;
+                all.push(Target::new(format!("{name}: live"), live, 0.4 * trimmed, "MiB"));
+            }
+            Kind::InformerTyped => {}
+        }
+        all.push(Target::new(format!("{name}: relist peak ÷ steady"), peak, 1.1, ""));
+    }
+    all
+}
+
+/// The promise about CPU.
+pub(crate) fn of_frames(cost: Cost) -> Vec<Target> {
+    vec![Target::new("frame and store an object", cost.informer_us, 10.0, "µs")]
+}
+
+/// Promises about requests under trouble: the most of all ways of reading.
+pub(crate) fn of_refusals(all: &[Refused]) -> Vec<Target> {
+    let most = |refused: &Refused| {
+        let ours = ASKING.iter().zip(&refused.counted).filter(|((name, _), _)| name.starts_with("informer"));
+        ours.map(|(_, counted)| counted.requests).max().unwrap_or_default() as f64
+    };
+    let limit = |refused: &Refused| if refused.span.as_secs() > 60 { 20.0 } else { 12.0 };
+    all.iter().map(|refused| Target::new(refused.name, most(refused), limit(refused), "requests")).collect()
+}
