@@ -35,16 +35,22 @@
 //!   ([`InformerBuilder::metadata_only`], [`InformerBuilder::project`]);
 //! - subscriptions that cannot lag ([`Informer::subscribe`]), and such that are told every change in order
 //!   ([`Informer::subscribe_all`]), both of them streams;
-//! - a budget of relists for all informers of a [`Cluster`], delays that grow, `Retry-After`, typed reasons why nothing
-//!   is ready ([`Informer::ready`]); metrics for Prometheus (feature `metrics`);
+//! - a budget of relists for all informers of a [`Cluster`], start-up spread ([`InformerBuilder::spread`]), delays that
+//!   grow, `Retry-After`, typed reasons why nothing is ready ([`Informer::ready`]);
+//! - restarts that resume from a directory ([`InformerBuilder::checkpoint`]), and endpoints to fall back to
+//!   ([`ClusterBuilder::fallback`]): whatever is resumed after an outage, a restart or a move is proven first, by one
+//!   small read, to be of the history it is taken for;
+//! - connections that are lost without a word are found ([`Config::idle_timeout`]);
+//! - changes as bytes, in order, without a store, driven by whoever polls them ([`raw`]);
+//! - a `tracing` span for each session, a debug event for each request, never a body; metrics for Prometheus (feature
+//!   `metrics`);
 //! - an API server in memory for your own tests (feature `testing`: `testing::FakeApiServer`);
 //! - `watcher`, a drop-in for the one of `kube::runtime` that feeds its reflectors and controllers (feature `runtime`),
 //!   and retry policies of other crates ([`delays`]; feature `backoff` for those of the crate of that name).
 //!
 //! # Not supported yet
 //!
-//! - checkpoints on disk, a second endpoint to fall back to, proof that a server's history is still the same one;
-//! - compressed lists.
+//! Compressed lists; initial state that goes on where it broke off; servers of one history that share the load.
 //!
 //! Not planned: protobuf, subresources, writing (use `kube::Api`).
 //!
@@ -84,7 +90,11 @@ mod transport;
 pub use informer_core::{
     InitialList, ListSemantic, Request, ResourceVersion,
     limits::{LINGERING_OBJECTS_MAX, RING_CHANGES_MAX},
-    selector::label::Selector as LabelSelector,
+    resource_version::InvalidResourceVersion,
+    selector::{
+        field::ParseError as FieldSelectorError,
+        label::{ParseError as LabelSelectorError, Selector as LabelSelector},
+    },
 };
 pub use informer_core::{
     reflector::{Class, FallBack, RelistCause},
@@ -96,6 +106,7 @@ pub use crate::{
     config::Config,
     decode::DecodeError,
     error::{Cause, ConfigError, Error, NotReady, Ready},
+    index::Index,
     informer::{Behind, Informer, InformerBuilder, Representation},
     object::Object,
     stats::{Stats, Strategy},
