@@ -305,7 +305,8 @@ fn draw_config(rng: &mut Rng, version: u64) -> reflector::Config {
         1 => InitialList::Unpaged,
         _ => InitialList::Auto,
     };
-    let default =
-        reflector::Config { semantic, initial, page_size: rng.u32(1..20), seed: rng.u64(..), ..Default::default() };
+    let spread = if rng.u8(..4) == 0 { Duration::from_secs(60) } else { Duration::ZERO };
+    let (page_size, seed) = (rng.u32(1..20), rng.u64(..));
+    let default = reflector::Config { semantic, initial, spread, page_size, seed, ..Default::default() };
     if rng.u8(..4) == 0 { reflector::Config { watch_timeout_seconds: 5..=30, ..default } } else { default }
 }

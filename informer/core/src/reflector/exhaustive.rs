@@ -1,5 +1,5 @@
-//! Goal: what holds for every history of facts, sensible or not. Method: all sequences of six steps, after three starts,
-//! each action checked against a shadow that knows nothing but the promises.
+//! Goal: what holds for every history of facts, sensible or not. Method: all sequences of six steps, after four starts,
+//! each action checked against a shadow that knows nothing but the promises. Every move is to an endpoint never used.
 
 use std::cmp::Ordering;
 

@@ -301,6 +301,14 @@ fn watches_forbidden_and_lists_allowed_is_polling() {
          · watch 5 · wait WatchForbidden · [WatchForbidden] · list >=5 · init · init-done 9 · watch 9 \
          · wait WatchForbidden"
     );
+    assert!(polled.reflector.is_polling() && polled.reflector.is_synced());
+    let mut allowed = polled.reflector;
+    for input in [Input::TimedOut, Input::Accepted, Input::PageEnd { resource_version: "12", continue_token: None }] {
+        let now = allowed.poll_timeout().unwrap();
+        allowed.handle(now, input);
+    }
+    allowed.handle(allowed.poll_timeout().unwrap(), Input::Accepted);
+    assert!(!allowed.is_polling(), "the watch was accepted");
     for delay in &polled.delays[1..] {
         assert!((300..360).contains(&delay.as_secs()), "{delay:?}");
     }
