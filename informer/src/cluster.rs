@@ -55,6 +55,15 @@ impl Cluster {
         Self::builder(client).build()
     }
 
+    /// The cluster that `KUBECONFIG` or `~/.kube/config` names, else the one this program runs in. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// Why there is no such configuration, or what kube says about it.
+    pub async fn try_default() -> Result<Self, Error> {
+        let config = kube::Config::infer().await;
+        config.map_err(|error| Error::new(Kind::Client(kube::Error::InferConfig(error)), None))?.try_into()
+    }
+
     /// As [`new`](Self::new), with more settings: endpoints to fall back to, the relist budget, a name.
     pub fn builder(client: kube::Client) -> ClusterBuilder {
         ClusterBuilder::new(client)
@@ -123,7 +132,7 @@ impl TryFrom<kube::Config> for Cluster {
             .map_err(|error| Error::new(Kind::Client(kube::Error::HttpError(error.into())), None))?;
         // Fifteen retries from 5 ms, without jitter, before anybody sees the first failure.
         config.default_retry = false;
-        let server = config.cluster_url.to_string();
+        let server = without_credentials(&config.cluster_url);
         let authority = config.root_cert.as_ref().map(|certificates| checkpoint::digest(&certificates.concat()));
         let client = kube::Client::try_from(config).map_err(|error| Error::new(Kind::Client(error), None))?;
         let mut builder = Self::builder(client).identity(server);
@@ -138,5 +147,26 @@ impl fmt::Debug for Cluster {
             .field("endpoints", &self.shared.clients.len())
             .field("relists_free", &self.shared.relists.available_permits())
             .finish_non_exhaustive()
+    }
+}
+
+/// A URL as it may be written down.
+fn without_credentials(url: &http::Uri) -> String {
+    let host = url.authority().map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default());
+    format!("{}://{host}{}", url.scheme_str().unwrap_or_default(), url.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_of_a_url_has_no_password() {
+        for (url, expected) in [
+            ("https://user:hunter2@k8s.example:6443/prefix", "https://k8s.example:6443/prefix"),
+            ("http://[::1]:8001", "http://[::1]:8001/"),
+        ] {
+            assert_eq!(without_credentials(&url.parse().expect("a URL")), expected);
+        }
     }
 }

@@ -216,14 +216,17 @@ async fn wrong_settings_are_told_by_start_and_nothing_is_sent() {
     let pods = || cluster.informer::<Pod>();
     let exact = ListSemantic::Exact(ResourceVersion::from(7));
     for (declared, expected) in [
-        (pods().labels("a b c"), "labels"),
-        (pods().fields("what"), "fields"),
+        (pods().labels("a b c"), "the label selector does not parse"),
+        (pods().fields("what".to_owned()), "the field selector does not parse"),
         (pods().namespace("../nodes"), "namespace \"../nodes\" is not a namespace's name"),
         (pods().page_size(0), "page_size must not be zero"),
         (pods().object_bytes_max(0), "object_bytes_max must not be zero"),
         (pods().config(|config| config.healthy_after = Duration::ZERO), "healthy_after must not be zero"),
-        (pods().drop_path("metadata"), "path \"metadata\" cannot be dropped"),
-        (pods().drop_path("a..b"), "path \"a..b\" cannot be dropped"),
+        (
+            pods().drop_path("metadata"),
+            "path \"metadata\" cannot be dropped: it is empty, or objects are told apart by it",
+        ),
+        (pods().drop_path("a..b"), "path \"a..b\" cannot be dropped: it is empty, or objects are told apart by it"),
         (
             pods().list_semantic(exact).initial_list(InitialList::Stream),
             "ListSemantic::Exact cannot be read with InitialList::Stream",

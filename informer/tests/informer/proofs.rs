@@ -99,6 +99,20 @@ async fn nothing_of_a_saved_state_is_shown_before_it_is_proven_and_ready_says_wh
     assert_eq!(server.initial_reads(), 1);
 }
 
+#[tokio::test]
+async fn an_informer_that_waits_for_the_proof_says_so() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(start(&server, &directory).await).await;
+    let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    });
+    let cluster = Cluster::builder(kube::Client::new(silent, "default")).identity("one").build();
+    let pods = cluster.informer::<Pod>().checkpoint(directory.path()).start().unwrap();
+    eventually("the proof", || pods.explain() == "GET /api/v1/namespaces/a/pods/y?resourceVersion=43").await;
+    let NotReady { cause, .. } = pods.ready(Duration::ZERO).await.unwrap_err();
+    assert!(matches!(cause, informer::Cause::Proving), "{cause}");
+}
+
 /// Method: the saved state is older than this process by its own account; the server only accepts.
 #[tokio::test]
 async fn the_age_of_a_restored_state_counts_from_when_it_was_confirmed() {
