@@ -133,11 +133,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
                     measure.until_synced(copy, next).await?;
                     measure.report(copy).await?
                 }
-                "begin" => {
-                    steady(copy.as_ref().ok_or("nothing is synced")?);
-                    Report::default()
-                }
-                "end" => steady(copy.as_ref().ok_or("nothing is synced")?),
+                "now" => now(copy.as_ref().ok_or("nothing is synced")?),
                 other => return Err(format!("no such command: {other}").into()),
             };
             println!("{}", serde_json::to_string(&report)?);
@@ -147,7 +143,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// CPU and changes since the process started: the difference of two is what counts.
-fn steady(copy: &Copy) -> Report {
+fn now(copy: &Copy) -> Report {
     Report { cpu_s: memory::cpu_seconds().unwrap_or_default(), events: (copy.events)(), ..Report::default() }
 }
 

@@ -108,9 +108,9 @@ fn one(options: &Options, pods: usize, kind: Kind, address: &str) -> Result<Row,
     client.ask("cut")?;
     change(address, pods / 100)?;
     let relist = client.ask("relist")?;
-    let before = client.ask("begin")?;
+    let before = client.ask("now")?;
     Part::churn(address, options.steady_rate, options.steady_seconds)?;
-    let after = client.ask("end")?;
+    let after = client.ask("now")?;
     let steady_events = after.events - before.events;
     let steady_us = (after.cpu_s - before.cpu_s) * 1e6 / steady_events.max(1) as f64;
     Ok(Row { pods, kind, sync, relist, steady_us, steady_events })
