@@ -23,6 +23,8 @@ mod peer;
 mod refusals;
 mod watches;
 
+use std::time::Duration;
+
 use futures::future::join_all;
 
 pub use self::peer::Peer;
@@ -126,6 +128,9 @@ pub async fn run(group: &Group, client: Client, who: Who) -> Vec<String> {
     read.into_iter().flatten().map(|wrong| format!("{} / {wrong}", group.about)).collect()
 }
 
+/// How long nothing may follow the last line expected. All writes were answered before, so what follows is on its way.
+const QUIET: Duration = Duration::from_millis(100);
+
 /// One row that was asked.
 struct Asked {
     claim: &'static str,
@@ -162,9 +167,11 @@ impl Asked {
             Came::Answer(answer) => expected.of_answer(&answer),
             Came::Watch(mut watch) => {
                 let mut lines = Vec::new();
-                for _ in expected.lines() {
-                    match watch.step(LINE_WAIT).await {
+                let waits = expected.lines().map(|_| LINE_WAIT).collect::<Vec<_>>();
+                for wait in waits.into_iter().chain([QUIET]) {
+                    match watch.step(wait).await {
                         Step::Event(event) => lines.push(Ok(event)),
+                        Step::Silence if wait == QUIET => break,
                         Step::End => lines.push(Err("END".to_owned())),
                         other @ (Step::Cut(_) | Step::Silence) => lines.push(Err(format!("{other:?}"))),
                     }
