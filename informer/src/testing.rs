@@ -87,10 +87,15 @@ use self::{
 /// example.
 ///
 /// Methods that change it return it, so that a test can set it up in one expression and go on with the same methods.
-/// They act at once, on requests to come and on open watches. Cost: objects are kept at every version they ever had.
+/// They act at once, on requests to come and on open watches. Cost: every object at every version it ever had, and the
+/// text of every request.
 ///
-/// Differences from kube-apiserver: no admission, no defaults, no tables, no discovery, no protobuf, no indented bodies;
-/// of patches only JSON merge patches; paths that do not exist are always a `Status`; and namespaces need not exist.
+/// Answers take no time. Under paused time, a program that asks again and again without a pause stops the clock: time
+/// passes only while everybody waits. kube's own `watcher` does so when its watches are closed at once.
+///
+/// Differences from kube-apiserver: no admission, no validation, no defaults, no `generation`, no tables, no discovery, no
+/// protobuf, no indented bodies; of patches only JSON merge patches; a write of an object writes its status too; a delete
+/// takes nothing else with it; paths that do not exist are always a `Status`; and namespaces need not exist.
 #[derive(Clone)]
 pub struct FakeApiServer {
     world: Arc<World>,
@@ -254,7 +259,11 @@ impl FakeApiServer {
     }
 
     /// Answers streams of initial state with this code from now on. Servers without watch-list do so with 422.
+    ///
+    /// # Panics
+    /// On a code that is no error's.
     pub fn refuse_stream(&self, code: u16) -> Self {
+        assert_error(code);
         self.fault(|faults| faults.refused_streams = Some(code))
     }
 
@@ -275,7 +284,11 @@ impl FakeApiServer {
     }
 
     /// Answers the next `count` requests with this code, whatever they ask.
+    ///
+    /// # Panics
+    /// On a code that is no error's.
     pub fn fail_next(&self, count: usize, code: u16) -> Self {
+        assert_error(code);
         self.fault(|faults| faults.failing = (count, code))
     }
 
@@ -453,6 +466,10 @@ impl Own {
     fn new() -> Self {
         Self { faults: Mutex::new(Faults::default()), log: Log::new() }
     }
+}
+
+fn assert_error(code: u16) {
+    assert!((400..600).contains(&code), "{code} is no error: those are 400 to 599");
 }
 
 fn json(object: impl Serialize) -> Value {

@@ -270,9 +270,12 @@ impl History {
         collection.changes.push(Change { version, key, before, after });
     }
 
-    /// What a writer cannot change: uid and time of creation.
+    /// What a writer cannot change: uid, time of creation, and that it is being deleted.
     fn keep_identity(&mut self, before: Option<&Stored>, metadata: &mut Map<String, Value>) {
         let before = before.map(|before| before.value()["metadata"].take());
+        if let Some(deleted) = before.as_ref().map(|before| &before["deletionTimestamp"]).filter(|at| !at.is_null()) {
+            metadata.insert("deletionTimestamp".to_owned(), deleted.clone());
+        }
         for (member, default) in [("uid", None), ("creationTimestamp", Some(CREATED))] {
             let kept = before.as_ref().map(|before| before[member].clone()).filter(|value| !value.is_null());
             if let Some(kept) = kept {

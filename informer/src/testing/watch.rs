@@ -38,6 +38,8 @@ pub(super) async fn watch(
     form: Form,
 ) -> Result<Body, Status> {
     let arrived = Instant::now();
+    // Before the position is read: what goes back in between ends the watch.
+    let epoch = server.history().epoch;
     let filter = Filter::new(options, target)?;
     let start = WatchStart::of(options)?;
     let waited = match start {
@@ -82,7 +84,7 @@ pub(super) async fn watch(
         bookmarks: options.allow_bookmarks.then(|| Bookmarks::new(arrived, faults.bookmarks_every, asked_for)),
         // Durations that mean "never" are longer than the clock.
         deadline: arrived.checked_add(lifetime),
-        epoch: server.history().epoch,
+        epoch,
         closed: faults.closed,
         silenced: faults.silenced,
     };

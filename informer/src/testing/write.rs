@@ -31,7 +31,9 @@ impl Write<'_> {
             return Err(Status::bad_request("this server has no dry run"));
         }
         match (self.method, target.name.as_deref()) {
-            (&Method::POST, None) => self.create(server, target),
+            (&Method::POST, None) if target.namespace.is_some() || target.ty.namespaced != Some(true) => {
+                self.create(server, target)
+            }
             (&Method::PUT, Some(name)) => self.update(server, target, name, self.json()?),
             (&Method::PATCH, Some(name)) => {
                 if !self.content_type.starts_with(MERGE_PATCH) {
@@ -47,7 +49,7 @@ impl Write<'_> {
                 }
                 self.update(server, target, name, object)
             }
-            (&Method::DELETE, Some(name)) => delete(server, target, name),
+            (&Method::DELETE, Some(name)) => self.delete(server, target, name),
             _ => Err(Status::generic_method_not_allowed()),
         }
     }
@@ -61,15 +63,16 @@ impl Write<'_> {
         let mut object = self.json()?;
         has_metadata(&object)?;
         let metadata = &mut object["metadata"];
-        if let (None, Some(base)) = (metadata["name"].as_str(), metadata["generateName"].as_str()) {
-            metadata["name"] = format!("{base}{:05x}", fastrand::u32(..1 << 20)).into();
+        let mut name = text(metadata, "name").to_owned();
+        if name.is_empty() {
+            let base = text(metadata, "generateName");
+            if base.is_empty() {
+                return Err(Status::bad_request("metadata.name is required"));
+            }
+            name = format!("{base}{:05x}", fastrand::u32(..1 << 20));
+            metadata["name"] = name.as_str().into();
         }
-        let Some(name) = metadata["name"].as_str().map(str::to_owned) else {
-            return Err(Status::bad_request("metadata.name is required"));
-        };
-        if let Some(namespace) = &target.namespace {
-            metadata["namespace"] = namespace.as_str().into();
-        }
+        into_namespace(&mut object, target)?;
         put(server, target, &name, object, Demand::Absent).map(|body| (201, body))
     }
 
@@ -87,12 +90,53 @@ impl Write<'_> {
             object["status"] = status;
             object["metadata"]["resourceVersion"] = version;
         }
-        object["metadata"]["name"] = name.into();
-        if let Some(namespace) = &target.namespace {
-            object["metadata"]["namespace"] = namespace.as_str().into();
+        let said = text(&object["metadata"], "name");
+        if said != name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({said}) does not match the name on the URL ({name})"
+            )));
         }
+        into_namespace(&mut object, target)?;
         put(server, target, name, object, Demand::Present).map(|body| (200, body))
     }
+
+    fn delete(&self, server: &FakeApiServer, target: &Target, name: &str) -> Result<(u16, Vec<u8>), Status> {
+        let (group, plural) = (&*target.ty.group, &*target.ty.plural);
+        let options = if self.body.is_empty() { Value::Null } else { self.json()? };
+        let demanded = |member: &str| options["preconditions"][member].as_str();
+        let key = target.key(name);
+        let gone = server.write(|history| {
+            let stored = history.get(&target.ty, &key).ok_or_else(|| Status::not_found(group, plural, name))?;
+            let metadata = stored.value()["metadata"].take();
+            for member in ["uid", "resourceVersion"] {
+                if demanded(member).is_some_and(|demanded| demanded != text(&metadata, member)) {
+                    let why = format!("the {member} in the precondition does not match that of the object");
+                    return Err(Status::conflict(group, &target.ty.kind, name, &why));
+                }
+            }
+            history.delete(&target.ty, &key).ok_or_else(|| Status::not_found(group, plural, name))
+        })?;
+        let uid = gone.field("metadata.uid").unwrap_or_default();
+        Ok((200, Status::deleted(group, plural, name, &uid).to_json()))
+    }
+}
+
+/// A text of metadata; empty when it is not there.
+fn text<'a>(metadata: &'a Value, member: &str) -> &'a str {
+    metadata[member].as_str().unwrap_or_default()
+}
+
+/// Fills the namespace from the path; an object cannot name another one.
+fn into_namespace(object: &mut Value, target: &Target) -> Result<(), Status> {
+    let Some(namespace) = target.namespace.as_deref() else { return Ok(()) };
+    let said = text(&object["metadata"], "namespace");
+    if !said.is_empty() && said != namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    object["metadata"]["namespace"] = namespace.into();
+    Ok(())
 }
 
 fn has_metadata(object: &Value) -> Result<(), Status> {
@@ -114,14 +158,6 @@ fn put(server: &FakeApiServer, target: &Target, name: &str, object: Value, deman
         Err(Refused::NotFound) => Err(Status::not_found(group, plural, name)),
         Err(Refused::Conflict) => Err(Status::modified(group, plural, name)),
     }
-}
-
-fn delete(server: &FakeApiServer, target: &Target, name: &str) -> Result<(u16, Vec<u8>), Status> {
-    let (group, plural) = (&*target.ty.group, &*target.ty.plural);
-    let gone = server.write(|history| history.delete(&target.ty, &target.key(name)));
-    let gone = gone.ok_or_else(|| Status::not_found(group, plural, name))?;
-    let uid = gone.field("metadata.uid").unwrap_or_default();
-    Ok((200, Status::deleted(group, plural, name, &uid).to_json()))
 }
 
 /// RFC 7396.

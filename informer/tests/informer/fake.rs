@@ -7,7 +7,7 @@ use informer::testing::{Asked, Body, FakeApiServer};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::{Value, json};
@@ -126,14 +126,55 @@ async fn controllers_write_through_kube() {
     assert_eq!(server.respond(bad).await.unwrap().status(), 400);
 }
 
+/// Goal: what a real server refuses does not pass in tests. Method: mistakes that programs make.
+#[tokio::test(start_paused = true)]
+async fn writes_that_a_real_server_refuses_are_refused() {
+    let server = FakeApiServer::new().put(configmap("x", "1"));
+    let (all, own) = (Api::<ConfigMap>::all(server.client()), Api::<ConfigMap>::namespaced(server.client(), "a"));
+    let named = |name: &str, namespace: &str| -> ConfigMap {
+        serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).unwrap()
+    };
+    let code = |error: kube::Error| match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other:?}"),
+    };
+    let posted = PostParams::default();
+    assert_eq!(code(all.create(&posted, &named("y", "a")).await.unwrap_err()), 405, "in which namespace?");
+    assert_eq!(code(own.create(&posted, &named("y", "b")).await.unwrap_err()), 400, "another namespace");
+    assert_eq!(code(own.create(&posted, &named("", "a")).await.unwrap_err()), 400, "no name");
+    assert_eq!(code(own.replace("x", &posted, &named("y", "a")).await.unwrap_err()), 400, "another name");
+    let other = DeleteParams::default().preconditions(Preconditions { uid: Some("u".into()), resource_version: None });
+    assert_eq!(code(own.delete("x", &other).await.unwrap_err()), 409, "another object");
+    let old = DeleteParams::default().preconditions(Preconditions { uid: None, resource_version: Some("1".into()) });
+    assert_eq!(code(own.delete("x", &old).await.unwrap_err()), 409, "changed since");
+    assert_eq!(server.resource_version(), 2, "nothing was written");
+
+    let now = DeleteParams::default().preconditions(Preconditions {
+        uid: own.get("x").await.unwrap().metadata.uid,
+        resource_version: Some("2".into()),
+    });
+    own.delete("x", &now).await.unwrap();
+    let generated: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "", "generateName": "z-"}})).unwrap();
+    assert!(own.create(&posted, &generated).await.unwrap().metadata.name.unwrap().starts_with("z-"));
+}
+
+#[test]
+#[should_panic(expected = "200 is no error")]
+fn success_is_no_failure() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _inside = runtime.enter();
+    FakeApiServer::new().fail_next(1, 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn finalizers_hold_an_object_until_the_last_is_taken() {
     let mut held = configmap("x", "1");
     held["metadata"]["finalizers"] = json!(["me"]);
     let server = FakeApiServer::new().put(held.clone());
     let mut watch = Lines::open(&server, "resourceVersion=2").await;
-    server.delete(held.clone()).delete(held.clone());
+    server.delete(held.clone()).delete(held.clone()).put(held);
     assert_eq!(watch.next().await, "MODIFIED x@3");
+    assert_eq!(server.resource_version(), 3, "being deleted is not taken back");
     let (_, marked) = answer(&server, "/api/v1/namespaces/a/configmaps/x").await;
     assert!(marked["metadata"]["deletionTimestamp"].is_string());
     let mut free = marked;
