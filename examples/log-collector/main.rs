@@ -99,8 +99,9 @@ async fn collect(arguments: &Arguments) -> Result<Counts, Failure> {
     let settings = arguments.settings();
     let pods = Pods::of_node(&cluster, &settings.node, arguments.checkpoint.as_deref())?;
     let informer = pods.informer().clone();
-    tokio::spawn(async move {
-        if let Err(why) = informer.ready(READY_WAIT).await {
+    let waiting = informer.clone();
+    let waiting = tokio::spawn(async move {
+        if let Err(why) = waiting.ready(READY_WAIT).await {
             eprintln!("log-collector: {why}; lines come out without labels");
         }
     });
@@ -115,7 +116,11 @@ async fn collect(arguments: &Arguments) -> Result<Counts, Failure> {
         _ = interrupt.recv() => {}
     }
     drop(stop);
-    collecting.await?
+    let outcome = collecting.await?;
+    // The next start resumes from what is saved now.
+    waiting.abort();
+    informer.stop().await;
+    outcome
 }
 
 async fn config(arguments: &Arguments) -> Result<kube::Config, Failure> {

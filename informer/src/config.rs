@@ -48,9 +48,10 @@ pub struct Config {
     /// zero. Costs readiness, on average half of it.
     pub spread: Duration,
     /// A directory in which the state is kept over restarts. Default none. The state is saved at most every 2 s, when
-    /// something has changed, and once more at the end: a subscription ends after that. A restart reads it, proves with
-    /// one request that the server's history is still the same, and resumes from there. What went while nobody was
-    /// there is told, as [`Deleted`](crate::Event::Deleted), also when the server no longer remembers when.
+    /// something has changed, and once more at the end, which [`stop`](crate::Informer::stop) waits for. A restart
+    /// reads it, proves with one request that the server's history is still the same, and resumes from there. What went
+    /// while nobody was there is told, as [`Deleted`](crate::Event::Deleted), also when the server no longer remembers
+    /// when.
     ///
     /// Cost: what changes is written, once for each save; 100 changes of 3 kB a second are 300 kB/s, and as much again
     /// at most, because the file is written anew whenever it is twice as large as its objects and 1 MiB. On disk that

@@ -2,7 +2,7 @@
 //!
 //! Texts are parsed once, here; the first mistake is kept and told at the start.
 
-use std::any::TypeId;
+use std::{any::TypeId, fmt};
 
 use informer_core::{
     Resource,
@@ -145,6 +145,20 @@ impl Declaration {
         let type_meta = TypeMeta { api_version: self.of.api_version, kind: self.of.kind };
         let Self { cluster, config, metadata_only, kept_as, delays, .. } = self;
         Ok(Setup { cluster, resource, type_meta, metadata_only, kept_as, delays, config })
+    }
+}
+
+/// What is asked for, and how. Nothing here is a secret.
+impl fmt::Debug for Declaration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Declaration")
+            .field("plural", &self.of.plural)
+            .field("namespace", &self.namespace)
+            .field("labels", &self.labels.to_string())
+            .field("fields", &self.fields.to_string())
+            .field("config", &self.config)
+            .field("mistake", &self.mistake)
+            .finish_non_exhaustive()
     }
 }
 

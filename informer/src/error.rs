@@ -219,10 +219,10 @@ impl fmt::Display for Chain<'_> {
 #[non_exhaustive]
 pub enum ConfigError {
     /// The label selector does not parse.
-    #[error("labels")]
+    #[error("the label selector does not parse")]
     Labels(#[source] selector::label::ParseError),
     /// The field selector does not parse.
-    #[error("fields")]
+    #[error("the field selector does not parse")]
     Fields(#[source] selector::field::ParseError),
     /// The namespace is no name that can stand in a path.
     #[error("namespace {0:?} is not a namespace's name")]
@@ -234,7 +234,7 @@ pub enum ConfigError {
         plural: String,
     },
     /// A path to drop that is empty, or takes away what identifies an object.
-    #[error("path {0:?} cannot be dropped")]
+    #[error("path {0:?} cannot be dropped: it is empty, or objects are told apart by it")]
     DropPath(String),
     /// A number or duration that must not be zero.
     #[error("{0} must not be zero")]

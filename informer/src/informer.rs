@@ -14,8 +14,8 @@ use tokio::{
 use self::keeping::Keep;
 pub use self::{builder::InformerBuilder, keeping::Representation};
 use crate::{
-    decode::Decoded,
     cluster::{self, Live},
+    decode::Decoded,
     driver::{self, Setup, StoreSink},
     error::{NotReady, Ready},
     progress::Progress,
@@ -25,6 +25,7 @@ use crate::{
 };
 
 /// A live copy of the objects of one resource type. Cheap to clone; the last clone dropped stops it.
+#[must_use = "an informer stops with its last handle"]
 pub struct Informer<K> {
     store: Store<K>,
     progress: watch::Receiver<Progress>,
@@ -85,6 +86,20 @@ impl<K> Informer<K> {
     /// Only versions of the same resource type compare. With selectors, a write outside of them is reached when a
     /// bookmark says so, which may take a minute.
     ///
+    /// ```no_run
+    /// # use std::{error::Error, time::Duration};
+    /// # use informer::{Informer, ResourceVersion};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use kube::{Api, ResourceExt, api::PostParams};
+    /// # async fn doc(api: Api<ConfigMap>, map: ConfigMap, maps: Informer<ConfigMap>) -> Result<(), Box<dyn Error>> {
+    /// let written = api.replace(&map.name_any(), &PostParams::default(), &map).await?;
+    /// let version: ResourceVersion = written.resource_version().unwrap_or_default().parse()?;
+    /// maps.wait_for(&version, Duration::from_secs(5)).await?;
+    /// // A snapshot taken from here on has it, or what came after it.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Behind`] at the deadline, or when the informer was stopped.
     pub async fn wait_for(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), Behind> {
@@ -116,6 +131,18 @@ impl<K> Informer<K> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats { undecodable: self.decoded.undecodable(), ..self.progress.borrow().stats.clone() }
+    }
+
+    /// Gives this handle up and waits until the informer has ended, which it does with its last handle: when this is
+    /// over, its last state is in its [`checkpoint`](crate::Config::checkpoint). Without a checkpoint there is nothing
+    /// to wait for, and dropping the handle does the same.
+    ///
+    /// Cancel safe: the handle is gone whatever happens to the future.
+    pub async fn stop(self) {
+        let mut progress = self.progress.clone();
+        drop(self);
+        // An error says that nobody writes any more, which is what is waited for.
+        let _ = progress.wait_for(|progress| progress.is_stopped).await;
     }
 
     /// The read side.

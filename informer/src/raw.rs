@@ -141,14 +141,14 @@ impl Builder {
     }
 
     /// Only objects with these labels: `app in (web,api),!legacy`.
-    pub fn labels(mut self, selector: &str) -> Self {
-        self.declared.labels(selector);
+    pub fn labels(mut self, selector: impl AsRef<str>) -> Self {
+        self.declared.labels(selector.as_ref());
         self
     }
 
     /// Only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it knows.
-    pub fn fields(mut self, selector: &str) -> Self {
-        self.declared.fields(selector);
+    pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
+        self.declared.fields(selector.as_ref());
         self
     }
 
@@ -220,11 +220,18 @@ impl Builder {
     }
 }
 
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("declared", &self.declared).field("from", &self.from).finish()
+    }
+}
+
 /// A stream of [`Event`]s that repairs itself: an `Err` tells what went wrong, and polling on tries again, after a delay
 /// that grows. It ends only when a state asked for with `Exact` is no longer there.
 ///
 /// Memory: the object being received, and the objects of the last chunk received. While initial state is read, the
 /// stream holds a turn of the cluster's relist budget; one that is not polled then makes others wait.
+#[must_use = "nothing is asked unless the stream is polled"]
 pub struct Events {
     events: BoxStream<'static, Result<Event, Error>>,
     progress: watch::Receiver<Progress>,

@@ -6,7 +6,11 @@
 mod events;
 mod failures;
 
-use std::{any::Any, fmt::Debug, marker::PhantomData};
+use std::{
+    any::Any,
+    fmt::{self, Debug},
+    marker::PhantomData,
+};
 
 use futures::Stream;
 use informer_core::{InitialList, ListSemantic};
@@ -171,6 +175,12 @@ impl<K> Watcher<K> {
         K: DeserializeOwned + Send + 'static,
     {
         events::stream(self.raw)
+    }
+}
+
+impl<K> Debug for Watcher<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watcher").field(&self.raw.declared).finish()
     }
 }
 

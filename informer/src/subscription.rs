@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{decode::Decoded, object::Object};
 
-/// What happened to the objects of an informer, as one subscriber sees it.
+/// What happened to the objects of an informer, as one subscriber sees it. Cheap to clone.
 #[non_exhaustive]
 pub enum Event<K> {
     /// The object is new to this subscriber.
@@ -63,6 +63,7 @@ pub enum Event<K> {
 ///
 /// Memory: the state the subscriber was told, which shares with the store whatever has not changed since, and at most
 /// [`AT_ONCE`] differences more.
+#[must_use = "a subscriber is told nothing unless it asks"]
 pub struct Subscription<K> {
     wait: Wait,
     // A state that was saved is told first; filled, or emptied, before the informer is ready.
@@ -114,6 +115,19 @@ impl<K> Stream for Subscription<K> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event<K>>> {
         self.get_mut().poll_event(cx)
+    }
+}
+
+// Not derived: `K` need not be cloned.
+impl<K> Clone for Event<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Added(object) => Self::Added(object.clone()),
+            Self::Updated { old, new } => Self::Updated { old: old.clone(), new: new.clone() },
+            Self::Deleted { last_known, missed } => Self::Deleted { last_known: last_known.clone(), missed: *missed },
+            Self::Reset => Self::Reset,
+            Self::Synced(version) => Self::Synced(version.clone()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A position in one history. Opaque beyond equality, except for the form KEP-5504 gives an order.
 
-use std::{cmp::Ordering, fmt};
+use std::{cmp::Ordering, fmt, str::FromStr};
 
 /// The resourceVersion of an object, a list or a bookmark.
 ///
@@ -72,6 +72,15 @@ impl From<u64> for ResourceVersion {
     fn from(position: u64) -> Self {
         assert!(position != 0, "position zero does not exist");
         Self(position.to_string().into())
+    }
+}
+
+/// As [`ResourceVersion::parse`].
+impl FromStr for ResourceVersion {
+    type Err = InvalidResourceVersion;
+
+    fn from_str(text: &str) -> Result<Self, InvalidResourceVersion> {
+        Self::parse(text)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A cluster with more to say about it than a client.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use tokio::sync::Semaphore;
 
@@ -70,5 +70,15 @@ impl ClusterBuilder {
                 running: Arc::new(Registry::default()),
             }),
         }
+    }
+}
+
+impl fmt::Debug for ClusterBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterBuilder")
+            .field("endpoints", &self.clients.len())
+            .field("relists_at_once", &self.relists_at_once)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
     }
 }

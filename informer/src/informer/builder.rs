@@ -1,6 +1,6 @@
 //! Declaring an informer. The first mistake is told by `start`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use informer_core::{InitialList, ListSemantic};
 
@@ -32,14 +32,14 @@ impl<K> InformerBuilder<K> {
     }
 
     /// Only objects with these labels: `app in (web,api),!legacy`.
-    pub fn labels(mut self, selector: &str) -> Self {
-        self.declared.labels(selector);
+    pub fn labels(mut self, selector: impl AsRef<str>) -> Self {
+        self.declared.labels(selector.as_ref());
         self
     }
 
     /// Only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it knows.
-    pub fn fields(mut self, selector: &str) -> Self {
-        self.declared.fields(selector);
+    pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
+        self.declared.fields(selector.as_ref());
         self
     }
 
@@ -115,5 +115,11 @@ impl<K> InformerBuilder<K> {
     /// Which setting is wrong. Nothing the server says is an error here; ask [`Informer::ready`].
     pub fn start(self) -> Result<Informer<K>, ConfigError> {
         Ok(Informer::start(self.declared.into_setup()?, self.keep))
+    }
+}
+
+impl<K> fmt::Debug for InformerBuilder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InformerBuilder").field(&self.declared).finish()
     }
 }
