@@ -132,7 +132,10 @@ impl Saved {
     /// [`Ignored`] when the file cannot be read again. The store has some of the objects then, and no position: that is
     /// still good for telling a relist what was there before.
     pub(crate) fn restore(self, store: &mut Store) -> Result<(), Ignored> {
-        self.replay.each(&self.file, |object| store.restore([(object.meta(), object.json)], None))?;
+        self.replay.each(&self.file, |object| {
+            let labels = Some(object.labels.as_bytes()).filter(|labels| !labels.is_empty());
+            store.restore_object(&object.meta(), object.json, labels);
+        })?;
         store.restore([], Some(self.position));
         Ok(())
     }

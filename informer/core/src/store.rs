@@ -166,18 +166,22 @@ impl Store {
         position: Option<ResourceVersion>,
     ) {
         for (meta, json) in objects {
-            let labels_at = labels_in(json);
-            let Ok(entry) = self.keep(&Parts { key: &meta.key(), meta: &meta, json, labels_at }, None) else {
-                continue;
-            };
-            let old = self.now.objects.insert(Arc::clone(&entry));
-            self.now.indexes.replace(old.as_ref(), Some(&entry));
-            weigh(&mut self.now.kept_bytes, old.as_ref(), Some(&entry));
-            self.restore_again(false);
+            self.restore_object(&meta, json, None);
         }
         self.restore_again(position.is_some());
         self.now.resource_version = position;
         self.now.sequence = self.ring.skip();
+    }
+
+    /// One of the objects of [`restore`](Self::restore), before the call that says the position. `labels`, as
+    /// [`Entry::labels`] has them, are for JSON that lacks them: that of a type which does not know them.
+    pub fn restore_object(&mut self, meta: &Meta<'_>, json: &[u8], labels: Option<&[u8]>) {
+        let parts = Parts { key: &meta.key(), meta, json, labels_at: labels_in(json), labels };
+        let Ok(entry) = self.keep(&parts, None) else { return };
+        let old = self.now.objects.insert(Arc::clone(&entry));
+        self.now.indexes.replace(old.as_ref(), Some(&entry));
+        weigh(&mut self.now.kept_bytes, old.as_ref(), Some(&entry));
+        self.restore_again(false);
     }
 
     /// Keeps restored JSON in the form that there is for it by now. Nobody has seen it yet.
@@ -324,10 +328,10 @@ impl Store {
             }
         }
         match &changed {
-            Some(json) => self.keep(&Parts { key, meta, json, labels_at: labels_in(json) }, value),
+            Some(json) => self.keep(&Parts { key, meta, json, labels_at: labels_in(json), labels: None }, value),
             None => {
                 let labels_at = meta.labels_at.clone().unwrap_or_default();
-                self.keep(&Parts { key, meta, json, labels_at }, value)
+                self.keep(&Parts { key, meta, json, labels_at, labels: None }, value)
             }
         }
     }
@@ -340,6 +344,8 @@ impl Store {
         // Values are told of the JSON form, so that each form has the same.
         let (draft, body) = match body {
             body @ Body::Json(_) => (body, None),
+            // There is no JSON that has all there is of it.
+            body @ (Body::Packed(_) | Body::Value { .. }) if parts.labels.is_some() => (body, None),
             body @ (Body::Packed(_) | Body::Value { .. }) => (Body::Json(parts.json.into()), Some(body)),
         };
         let draft = Arc::new(Entry::new(parts, draft)?);
@@ -350,7 +356,7 @@ impl Store {
         let entry = match (body, Arc::into_inner(draft)) {
             (None, Some(entry)) => entry,
             // An index function kept the object it was shown.
-            (None, None) => Entry::new(parts, Body::Json(parts.json.into()))?,
+            (None, None) => Entry::new(parts, self.keeping.represent.keep(parts.json, None))?,
             (Some(body), _) => Entry::new(parts, body)?,
         };
         Ok(Arc::new(entry.tagged(&self.values)))

@@ -32,6 +32,8 @@ pub(super) struct Kept<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) resource_version: &'a str,
+    /// As the JSON object that holds them; empty where they are in the JSON, or there are none.
+    pub(super) labels: &'a str,
     pub(super) json: &'a [u8],
 }
 
@@ -51,8 +53,8 @@ impl<'a> Kept<'a> {
         }
     }
 
-    const fn texts(&self) -> [&'a str; 4] {
-        [self.namespace, self.name, self.uid, self.resource_version]
+    const fn texts(&self) -> [&'a str; 5] {
+        [self.namespace, self.name, self.uid, self.resource_version, self.labels]
     }
 
     /// Bytes that its record takes in a log.
@@ -63,19 +65,20 @@ impl<'a> Kept<'a> {
     /// Reads what stands behind the byte that says what it is.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (lengths, mut rest) = bytes.split_first_chunk::<LENGTHS_BYTES>()?;
-        let mut next = |at: usize| {
-            let length = u16::from_le_bytes([lengths[at], lengths[at + 1]]);
-            let (found, after) = rest.split_at_checked(length.into())?;
+        let mut texts = [""; 5];
+        for (into, length) in texts.iter_mut().zip(lengths.as_chunks().0) {
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            let (found, after) = rest.split_at_checked(length)?;
             rest = after;
-            text(found)
-        };
-        let (namespace, name, uid, resource_version) = (next(0)?, next(2)?, next(4)?, next(6)?);
-        Some(Self { namespace, name, uid, resource_version, json: rest })
+            *into = text(found)?;
+        }
+        let [namespace, name, uid, resource_version, labels] = texts;
+        Some(Self { namespace, name, uid, resource_version, labels, json: rest })
     }
 }
 
-/// The lengths of an object's four texts.
-const LENGTHS_BYTES: usize = 4 * size_of::<u16>();
+/// The lengths of an object's five texts.
+const LENGTHS_BYTES: usize = 5 * size_of::<u32>();
 
 /// What a record costs beyond its payload.
 const FRAME_BYTES: usize = 8;
@@ -122,8 +125,8 @@ impl Record<'_> {
         let length = length.to_le_bytes();
         let mut lengths = [0; LENGTHS_BYTES];
         if let Self::Put(object) = self {
-            for (into, text) in lengths.chunks_exact_mut(2).zip(object.texts()) {
-                let length = u16::try_from(text.len()).map_err(|_| TooLarge { bytes })?;
+            for (into, text) in lengths.chunks_exact_mut(size_of::<u32>()).zip(object.texts()) {
+                let length = u32::try_from(text.len()).map_err(|_| TooLarge { bytes })?;
                 into.copy_from_slice(&length.to_le_bytes());
             }
         }
@@ -135,8 +138,8 @@ impl Record<'_> {
         match self {
             Self::Identity(text) => put(out, IDENTITY, &[text.as_bytes()]),
             Self::Put(object) => {
-                let [namespace, name, uid, version] = object.texts().map(str::as_bytes);
-                put(out, PUT, &[&lengths, namespace, name, uid, version, object.json]);
+                let [namespace, name, uid, version, labels] = object.texts().map(str::as_bytes);
+                put(out, PUT, &[&lengths, namespace, name, uid, version, labels, object.json]);
             }
             Self::Delete { key } => put(out, DELETE, &[key.as_bytes()]),
             Self::Commit { position, confirmed_unix_ms } => {
@@ -264,11 +267,13 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let pod = Kept { namespace: "d", name: "a", uid: "u", resource_version: "7", json: b"{\"kept\":1}" };
+        let pod =
+            Kept { namespace: "d", name: "a", uid: "u", resource_version: "7", labels: "", json: b"{\"kept\":1}" };
         let written = [
             Record::Identity("server x\n"),
             Record::Put(pod),
             Record::Put(Kept { namespace: "", uid: "", json: b"", ..pod }),
+            Record::Put(Kept { labels: "{\"app\":\"web\"}", ..pod }),
             Record::Delete { key: "d/b" },
             Record::Commit { position: "9", confirmed_unix_ms: 1_700_000_000_000 },
         ];
@@ -295,9 +300,10 @@ mod tests {
 
     #[test]
     fn what_the_format_cannot_hold_is_an_error_and_leaves_no_trace() {
-        let name = "n".repeat(70_000);
+        // Of pages that nobody touches.
+        let json = vec![0; PAYLOAD_BYTES_MAX];
         let (mut chain, mut out) = (Chain::begin(b""), b"before".to_vec());
-        let object = Kept { namespace: "", name: &name, uid: "", resource_version: "1", json: b"{}" };
+        let object = Kept { namespace: "", name: "a", uid: "", resource_version: "1", labels: "", json: &json };
         assert!(Record::Put(object).write(&mut chain, &mut out).is_err());
         assert_eq!((chain, &out[..]), (Chain::begin(b""), &b"before"[..]));
     }

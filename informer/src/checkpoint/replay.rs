@@ -21,7 +21,7 @@ use super::{
 const MAGIC: [u8; 8] = *b"informer";
 
 /// The version of the format. One that differs is not read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 pub(super) const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
 

@@ -17,7 +17,7 @@ use std::{
 use informer_core::{
     ResourceVersion,
     objects::{Difference, Objects},
-    store::{Entry, Snapshot},
+    store::{Body, Entry, Snapshot},
 };
 
 use super::{
@@ -265,8 +265,19 @@ fn put_bytes(entry: &Entry) -> u64 {
 }
 
 fn kept<'a>(entry: &'a Entry, json: &'a [u8]) -> Kept<'a> {
-    let (namespace, name) = (entry.namespace(), entry.name());
-    Kept { namespace, name, uid: entry.uid(), resource_version: entry.resource_version(), json }
+    let labels = match entry.body() {
+        Body::Json(_) | Body::Packed(_) => "",
+        // What its type knows of an object may be less than its labels.
+        Body::Value { .. } => str::from_utf8(entry.labels()).unwrap_or_default(),
+    };
+    Kept {
+        namespace: entry.namespace(),
+        name: entry.name(),
+        uid: entry.uid(),
+        resource_version: entry.resource_version(),
+        labels,
+        json,
+    }
 }
 
 /// A state that did not change is saved again when its confirmation is as much younger.

@@ -34,6 +34,8 @@ pub(super) struct Parts<'a> {
     pub(super) json: &'a [u8],
     /// Where the labels are in that.
     pub(super) labels_at: Range<usize>,
+    /// The labels, if that lacks them.
+    pub(super) labels: Option<&'a [u8]>,
 }
 
 /// Values by which one object is found.
@@ -49,14 +51,15 @@ impl Entry {
     /// # Errors
     /// [`StoreError::Nameless`], and [`StoreError::TooLarge`] for what the short fields cannot describe.
     pub(super) fn new(parts: &Parts<'_>, body: Body) -> Result<Self, StoreError> {
-        let Parts { key, meta, json, labels_at } = parts;
+        let Parts { key, meta, json, labels_at, labels } = parts;
         if meta.name.is_empty() {
             return Err(StoreError::Nameless);
         }
         let too_large = |_| StoreError::TooLarge { bytes: json.len() };
         let short = |text: &str| u16::try_from(text.len()).map_err(too_large);
         let long = |at: usize| u32::try_from(at).map_err(too_large);
-        let labels = str::from_utf8(json.get(labels_at.clone()).unwrap_or_default());
+        let labels = labels.or_else(|| json.get(labels_at.clone())).unwrap_or_default();
+        let labels = str::from_utf8(labels);
         let (body, labels, labels_at) = match (body, labels) {
             (body @ (Body::Packed(_) | Body::Value { .. }), Ok(labels)) => {
                 let at = key.len() + meta.uid.len() + meta.resource_version.len();

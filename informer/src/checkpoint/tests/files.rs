@@ -117,11 +117,11 @@ fn what_is_not_this_informers_state_is_ignored_with_a_reason() {
         Source::new().save(&mut writer);
         fs::read(other.path().join(format!("{}.checkpoint", identity_of("nodes").file_stem()))).unwrap()
     };
-    let newer = [&log[..8], &[2, 0, 0, 0], &log[12..]].concat();
+    let newer = [&log[..8], &[9, 0, 0, 0], &log[12..]].concat();
     for (bytes, reason) in [
         (&b""[..], "the file is no checkpoint"),
         (b"kind: Pod\napiVersion: v1\n", "the file is no checkpoint"),
-        (&newer, "format 2 is not known"),
+        (&newer, "format 9 is not known"),
         (
             &foreign,
             "it is the state of another informer: \"server https://10.0.0.1:6443/\\nca 1f\\nresource /api/v1/nodes",
