@@ -57,9 +57,13 @@ pub(super) async fn load(
             let opened = checkpoint::open(&directory, &identity);
             fill(opened, sink)
         });
-        let Ok((loaded, ignored, confirmed)) = read.await else {
-            // The blocking thread is gone with its runtime, and so is this task soon.
-            return std::future::pending().await;
+        let (loaded, ignored, confirmed) = match read.await {
+            Ok(read) => read,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The blocking thread is gone with its runtime, and so is this task soon.
+                Err(_) => return std::future::pending().await,
+            },
         };
         if matches!(ignored, Some(Ignored::Locked)) && Instant::now() < locked_until {
             sink = loaded.sink;
