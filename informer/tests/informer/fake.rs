@@ -134,9 +134,9 @@ async fn writes_that_a_real_server_refuses_are_refused() {
     let named = |name: &str, namespace: &str| -> ConfigMap {
         serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).unwrap()
     };
-    let code = |error: kube::Error| match error {
-        kube::Error::Api(status) => status.code,
-        other => panic!("{other:?}"),
+    let code = |error: kube::Error| {
+        let kube::Error::Api(status) = error else { panic!("{error:?}") };
+        status.code
     };
     let posted = PostParams::default();
     assert_eq!(code(all.create(&posted, &named("y", "a")).await.unwrap_err()), 405, "in which namespace?");

@@ -188,6 +188,27 @@ async fn informers_of_one_type_add_up_and_counts_outlive_them() {
     assert!(!after.contains_key(r#"informer_age_seconds{resource="deployments.apps"}"#), "nothing is held");
 }
 
+/// Goal: two clusters in one registry do not mix. Method: a prefix each, as documented; no name may come twice.
+#[tokio::test(start_paused = true)]
+async fn clusters_with_prefixes_share_a_registry() {
+    let (live, other) = (Live::default(), Live::default());
+    let (near, far) = (cluster(&live, &other), cluster(&live, &other));
+    let mut registry = Registry::default();
+    for (name, cluster) in [("near", &near), ("far", &far)] {
+        informer::metrics::register(registry.sub_registry_with_prefix(name), cluster);
+    }
+    let _pods = pods(&near, "a", InitialList::Unpaged).await;
+    let mut text = String::new();
+    text::encode(&mut text, &registry).unwrap();
+    let mut families: Vec<&str> = text.lines().filter(|line| line.starts_with("# HELP")).collect();
+    let count = families.len();
+    families.sort_unstable();
+    families.dedup();
+    assert_eq!(families.len(), count, "{text}");
+    assert!(text.contains("\nnear_informer_running{resource=\"pods\"} 1.0\n"), "{text}");
+    assert!(!text.contains("\nfar_informer_running{"), "nothing runs there: {text}");
+}
+
 /// Goal: the documentation is complete. Method: the names in its tables, against a scrape.
 #[tokio::test(start_paused = true)]
 async fn every_metric_is_documented_and_nothing_else() {

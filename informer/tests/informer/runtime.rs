@@ -89,6 +89,7 @@ async fn p1_each_kube_config_asks_exactly_this() {
         (config().any_semantic(), "resourceVersion=0&limit=500".into(), watch),
         (config().page_size(7), "limit=7".into(), watch),
         (unpaged(config()), String::new(), watch),
+        (config().page_size(0), String::new(), watch),
         (unpaged(config().any_semantic()), "resourceVersion=0".into(), watch),
         (config().streaming_lists(), format!("{stream}&allowWatchBookmarks=true"), watch),
         (

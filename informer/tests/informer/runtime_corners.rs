@@ -124,17 +124,6 @@ async fn metadata_is_all_that_is_decoded_whatever_a_server_sends() {
     assert_eq!(next(&mut events, 4).await, "Init InitApply(x) InitDone Apply(y)");
 }
 
-#[tokio::test(start_paused = true)]
-async fn pages_of_no_objects_are_no_pages() {
-    let (client, log) = client_in_memory(|_, uri| match is_watch(uri) {
-        false => ok([Step::Send(list(&[], 9, ""))]),
-        true => ok([Step::Hang]),
-    });
-    let mut events = pin!(informer::watcher(Api::<Pod>::all(client), Config::default().page_size(0)));
-    assert_eq!(next(&mut events, 2).await, "Init InitDone");
-    assert_eq!(log.uris()[0], "/api/v1/pods");
-}
-
 /// Combinators may poll once more after the end.
 #[tokio::test(start_paused = true)]
 async fn an_end_stays_an_end() {
