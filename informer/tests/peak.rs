@@ -1,14 +1,18 @@
-//! Memory of one informer, in live bytes: what it holds, and what a relist costs on top.
+//! Memory of one informer, in live bytes: what it holds, what a relist costs on top, and what changes leave behind.
 //!
-//! INVARIANT: one test in a binary of its own, so that nothing else allocates meanwhile.
+//! INVARIANT: a binary of its own, whose tests run one after the other, so that nothing else allocates meanwhile.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
-use std::time::Duration;
+use std::{sync::Mutex, time::Duration};
 
 use informer::{
     Cluster, InitialList, Ready,
     testing::{Asked, FakeApiServer},
+};
+use informer_core::{
+    Meta, Time,
+    store::{Event, Store},
 };
 use k8s_openapi::api::core::v1::Pod;
 use peak_alloc::PeakAlloc;
@@ -16,6 +20,8 @@ use serde_json::{Value, json};
 
 #[global_allocator]
 static LIVE: PeakAlloc = PeakAlloc;
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 const PODS: usize = 3_000;
 
@@ -40,6 +46,7 @@ fn pod(number: usize, step: usize) -> Value {
 /// one in a hundred pods changes behind the back of the informer, whose position then is too old.
 #[test]
 fn p8_a_relist_holds_what_differs_and_nothing_twice() {
+    let _alone = ALONE.lock().unwrap();
     for initial in [InitialList::Stream, InitialList::Paged, InitialList::Unpaged] {
         // A runtime each: with it goes everything that the one before held.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -82,4 +89,43 @@ async fn relist(initial: InitialList) -> (f64, f64) {
         pods.store().snapshot().get("ns-0/pod-00000").map(|pod| pod.label("step").map(|step| step.into_owned()));
     assert_eq!(first, Some(Some("1".to_owned())));
     (steady as f64, peak as f64)
+}
+
+/// Goal: changes cost the memory of the objects they replace, for as long as they come. Method: each of a thousand
+/// objects ten times, as readers see it after each change, and a reader who looks now and then.
+#[test]
+fn steady_changes_allocate_only_what_the_store_keeps() {
+    let _alone = ALONE.lock().unwrap();
+    let object = |number: usize, version: usize| {
+        let mut pod = pod(number % 1_000, number / 1_000 % 2);
+        pod["metadata"]["uid"] = json!(format!("{:036}", number % 1_000));
+        pod["metadata"]["resourceVersion"] = json!(format!("{version:08}"));
+        serde_json::to_vec(&pod).unwrap()
+    };
+    let mut store = Store::default();
+    let mut published = store.snapshot();
+    let mut reader = store.snapshot();
+    let (mut settled, mut most) = (0, 0);
+    for number in 0..11_000 {
+        let json = object(number, number + 1);
+        let meta = Meta::read(&json).unwrap();
+        let before = LIVE.current_usage();
+        LIVE.reset_peak_usage();
+        store.handle(Time::ZERO, Event::Apply(&json, &meta)).unwrap();
+        most = most.max((LIVE.peak_usage() - before).saturating_sub(json.len()));
+        published = store.snapshot();
+        if number % 1_000 == 999 {
+            reader = published.clone();
+        }
+        drop(meta);
+        drop(json);
+        if number == 1_999 {
+            settled = LIVE.current_usage();
+        }
+    }
+    let left = LIVE.current_usage().saturating_sub(settled);
+    println!("{most} bytes beside the object at most, {left} more after 9,000 changes");
+    assert_eq!((published.objects.len(), reader.objects.len()), (1_000, 1_000));
+    assert!(most <= 8_192, "{most} bytes for one change, beside the object");
+    assert!(left <= 4_096, "{left} bytes more than after the first changes");
 }
