@@ -25,8 +25,8 @@ const SAMPLE_BYTES_MAX: usize = 2 << 20;
 /// What a sample takes of one object, in bytes: one large object does not make a sample.
 const SAMPLE_OBJECT_BYTES_MAX: usize = 32 << 10;
 
-/// What an object has to have to be part of a sample, in bytes. There is nothing to learn from less, and zstd divides by
-/// zero where three quarters of a sample together are shorter than this.
+/// What an object has to have to be part of a sample, in bytes. There is nothing to learn from less, and zstd divides
+/// by zero where three quarters of a sample together are shorter than this.
 const SAMPLE_OBJECT_BYTES_MIN: usize = 8;
 
 /// A dictionary, in bytes. Memory: some six times as much while objects are packed by it, twice as much afterwards.

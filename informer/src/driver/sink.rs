@@ -159,8 +159,8 @@ impl Sink for StoreSink {
 mod tests {
     use super::*;
 
-    /// Goal: a saved state of another cluster is never shown. Method: while the server's own state is gathered, an object
-    /// of it is deleted.
+    /// Goal: a saved state of another cluster is never shown. Method: while the server's own state is gathered, an
+    /// object of it is deleted.
     #[test]
     fn a_deletion_from_initial_state_does_not_show_a_saved_state_that_is_not_proven() {
         let (mut sink, source) = StoreSink::new(Keeping::default());

@@ -134,8 +134,8 @@ impl<K> InformerBuilder<K> {
     ///
     /// `value` is asked once for each version of an object, when it arrives, and sees it as it was received, trimmed
     /// and transformed, whatever form it is kept in. After a restart from a [`checkpoint`](Self::checkpoint) it sees
-    /// what was kept: names, labels, and of an object kept decoded what its type knows. It should be quick and not panic:
-    /// the informer waits for it, and ends with it. Values longer than 65,535 bytes find nothing.
+    /// what was kept: names, labels, and of an object kept decoded what its type knows. It should be quick and not
+    /// panic: the informer waits for it, and ends with it. Values longer than 65,535 bytes find nothing.
     ///
     /// Memory: for each object the value's bytes and about 64 more. Cost: O(log n) for each change.
     pub fn index<F>(&mut self, value: F) -> Index<K>
