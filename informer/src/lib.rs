@@ -12,7 +12,7 @@
 //! use k8s_openapi::api::core::v1::Pod;
 //!
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
-//! let cluster = Cluster::try_from(kube::Config::infer().await?)?;
+//! let cluster = Cluster::try_default().await?;
 //! let pods = cluster.informer::<Pod>().fields("spec.nodeName=node-1").start()?;
 //! pods.ready(Duration::from_secs(30)).await?;
 //! for pod in pods.store().snapshot().iter() {
@@ -116,3 +116,8 @@ pub use crate::{
 
 #[cfg(feature = "runtime")]
 pub use crate::runtime::{Watcher, watcher};
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

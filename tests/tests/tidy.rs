@@ -1,4 +1,5 @@
-//! Keeps the workspace as `ARCHITECTURE.md` describes it: arrows between crates, pure cores, one unsafe block.
+//! Keeps the workspace as `ARCHITECTURE.md` describes it: arrows between crates, pure cores, one unsafe block, every
+//! file on the map.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -136,6 +137,48 @@ fn files_say_what_they_are_and_fit_a_reader() {
         assert!(source.starts_with("//! "), "{} does not say what it is", file.display());
         let lines = source.lines().count();
         assert!(lines <= LINES_MAX, "{} has {lines} lines: look for the noun that wants its own file", file.display());
+    }
+}
+
+/// Goal: whoever looks for something finds its file on the map. Method: each source of the libraries and the server,
+/// against what stands in backquotes: a path, one with `*`, or several in braces.
+#[test]
+fn the_map_names_every_file() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
+    let named: BTreeSet<String> = map.split('`').skip(1).step_by(2).flat_map(paths).collect();
+    for crate_src in ["informer/core/src", "informer/src", "cache-server/core/src", "cache-server/src"] {
+        let folder = root().join(crate_src);
+        let mut files = Vec::new();
+        sources(&folder, &mut files);
+        for file in files {
+            let path = file.strip_prefix(&folder).expect("it lies there").to_str().expect("a plain name");
+            let is_entry = ["lib.rs", "main.rs"].contains(&path);
+            let is_test = path.split(['/', '.']).any(|part| part == "tests" || part == "exhaustive");
+            let all_beside = path.rsplit_once('/').map(|(folder, _)| format!("{folder}/*.rs"));
+            let is_named = named.contains(path) || all_beside.is_some_and(|all| named.contains(&all));
+            assert!(is_entry || is_test || is_named, "{crate_src}/{path} is not in ARCHITECTURE.md");
+        }
+    }
+}
+
+/// `a/{b,c}.rs` is two paths.
+fn paths(text: &str) -> Vec<String> {
+    match text.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+        Some((before, (inner, after))) => inner.split(',').map(|one| format!("{before}{one}{after}")).collect(),
+        None => vec![text.to_owned()],
+    }
+}
+
+#[test]
+fn decisions_are_numbered_without_gaps() {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(root().join("docs/adr")).expect("decisions").map(|file| file.expect("an entry").path()).collect();
+    files.sort();
+    for (number, file) in (1..).zip(files) {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let text = fs::read_to_string(&file).expect("a readable decision");
+        let is_next = name.starts_with(&format!("{number:04}-")) && text.starts_with(&format!("# {number}. "));
+        assert!(is_next, "{name} is not decision {number}");
     }
 }
 
