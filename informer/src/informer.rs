@@ -155,7 +155,6 @@ impl<K> Informer<K> {
     ///
     /// One that comes before the informer is ready, of an informer with a checkpoint that proved to be of the server's
     /// history, is told the saved objects as [`Added`](crate::Event::Added) first, and then what became of them.
-    #[must_use]
     pub fn subscribe(&self) -> Subscription<K> {
         Subscription::new(self.source.clone(), Arc::clone(&self.decoded))
     }
@@ -166,7 +165,6 @@ impl<K> Informer<K> {
     /// Memory: a ring of the last changes, one for all such subscribers of an informer, as long as the largest
     /// `capacity` any of them asked for and at most [`RING_CHANGES_MAX`](crate::RING_CHANGES_MAX): for each change 48
     /// bytes and the version of the object that it replaced. None while there is no such subscriber.
-    #[must_use]
     pub fn subscribe_all(&self, capacity: usize) -> SubscriptionAll<K> {
         SubscriptionAll::new(self.source.clone(), Arc::clone(&self.decoded), capacity)
     }
