@@ -217,7 +217,7 @@ async fn wrong_settings_are_told_by_start_and_nothing_is_sent() {
     let exact = ListSemantic::Exact(ResourceVersion::from(7));
     for (declared, expected) in [
         (pods().labels("a b c"), "the label selector does not parse"),
-        (pods().fields("what".to_owned()), "the field selector does not parse"),
+        (pods().fields("what"), "the field selector does not parse"),
         (pods().namespace("../nodes"), "namespace \"../nodes\" is not a namespace's name"),
         (pods().page_size(0), "page_size must not be zero"),
         (pods().object_bytes_max(0), "object_bytes_max must not be zero"),

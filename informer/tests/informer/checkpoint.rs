@@ -133,7 +133,7 @@ async fn the_second_informer_of_one_checkpoint_works_without_it() {
 async fn informers_of_other_selectors_share_the_directory() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
     server.put(pod("z", "m"));
-    let of = |node: &str| declared(&server, &directory).fields(&format!("spec.nodeName={node}"));
+    let of = |node: &str| declared(&server, &directory).fields(format!("spec.nodeName={node}"));
     for _ in 0..2 {
         let (n, m) = (started(of("n")).await, started(of("m")).await);
         assert_eq!((contents(&n).as_str(), contents(&m).as_str()), ("a/x@42 a/y@43", "a/z@44"));
