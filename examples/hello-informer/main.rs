@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Event::Updated { new, .. } => println!("~ {} at {}", new.key(), new.resource_version()),
             Event::Deleted { last_known, missed } => println!("- {} (missed: {missed})", last_known.key()),
             Event::Synced(version) => println!("= {} pods at {version}", pods.store().snapshot().len()),
-            _ => {}
+            Event::Reset | _ => {}
         }
     }
     Ok(())

@@ -49,7 +49,7 @@ impl Pods {
     /// # Errors
     /// The node's name cannot stand in a selector.
     pub(crate) fn of_node(cluster: &Cluster, node: &str, checkpoint: Option<&Path>) -> Result<Self, ConfigError> {
-        let pods = cluster.informer::<Pod>().fields(&format!("spec.nodeName={node}")).metadata_only().linger(LINGER);
+        let pods = cluster.informer::<Pod>().fields(format!("spec.nodeName={node}")).metadata_only().linger(LINGER);
         let pods = match checkpoint {
             Some(directory) => pods.checkpoint(directory),
             None => pods,

@@ -50,7 +50,7 @@ async fn told<K>(changes: &mut Subscription<K>) -> String {
             Event::Updated { new, .. } => format!("~{}", new.key()),
             Event::Deleted { last_known, missed } => format!("-{}{}", last_known.key(), if missed { "?" } else { "" }),
             Event::Synced(_) => continue,
-            _ => "unknown".into(),
+            Event::Reset | _ => "unknown".into(),
         };
     }
 }
