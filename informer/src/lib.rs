@@ -111,7 +111,7 @@ pub use crate::{
     object::Object,
     stats::{Stats, Strategy},
     store::{Snapshot, Store},
-    subscription::{AT_ONCE, Event, Subscription, SubscriptionAll},
+    subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},
 };
 
 #[cfg(feature = "runtime")]

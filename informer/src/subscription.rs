@@ -62,7 +62,7 @@ pub enum Event<K> {
 /// look at the state. Also a [`Stream`].
 ///
 /// Memory: the state the subscriber was told, which shares with the store whatever has not changed since, and at most
-/// [`AT_ONCE`] differences more.
+/// [`EVENTS_AT_ONCE`] differences more.
 #[must_use = "a subscriber is told nothing unless it asks"]
 pub struct Subscription<K> {
     wait: Wait,
@@ -72,7 +72,7 @@ pub struct Subscription<K> {
 }
 
 /// Differences taken from one look at the state. Bounds what is queued; a long difference is continued by key.
-pub const AT_ONCE: usize = 64;
+pub const EVENTS_AT_ONCE: usize = 64;
 
 impl<K> Subscription<K> {
     pub(crate) fn new(source: Source, decoded: Arc<Decoded<K>>) -> Self {

@@ -17,7 +17,7 @@ use informer_core::store::{
 };
 
 use super::{
-    AT_ONCE, Event,
+    EVENTS_AT_ONCE, Event,
     source::{Saved, Source, Wait},
     telling::{Target, Teller},
 };
@@ -31,7 +31,7 @@ use crate::decode::Decoded;
 /// them. Nobody waits for a slow subscriber. Also a [`Stream`].
 ///
 /// Memory: the ring, one for all subscribers of an informer; see
-/// [`subscribe_all`](crate::Informer::subscribe_all). Of its own the subscriber keeps [`AT_ONCE`] events at most and,
+/// [`subscribe_all`](crate::Informer::subscribe_all). Of its own the subscriber keeps [`EVENTS_AT_ONCE`] events at most and,
 /// when it is behind, the state it was told, which shares with the store whatever has not changed since.
 #[must_use = "a subscriber is told nothing unless it asks"]
 pub struct SubscriptionAll<K> {
@@ -108,7 +108,7 @@ impl<K> SubscriptionAll<K> {
             // Also when the ring has gone further: readers must not be told what a snapshot does not show yet.
             State::Following { cursor } if *cursor == now.sequence => false,
             State::Following { cursor } => {
-                match self.listener.read(*cursor, now.sequence, AT_ONCE) {
+                match self.listener.read(*cursor, now.sequence, EVENTS_AT_ONCE) {
                     Ok(records) => {
                         *cursor += records.len() as u64;
                         self.teller.follow(records, (*cursor == now.sequence).then_some(&now.objects));

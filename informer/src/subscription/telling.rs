@@ -10,7 +10,7 @@ use informer_core::{
     store::{self, Change, Entry, ring},
 };
 
-use super::{AT_ONCE, Event};
+use super::{EVENTS_AT_ONCE, Event};
 use crate::{decode::Decoded, object::Object};
 
 /// A state to tell.
@@ -93,10 +93,10 @@ impl<K> Teller<K> {
         let missed = self.relists != now.relists;
         let walk = self.walk.take();
         let found = match &walk {
-            None => differences(self.told.diff(&now.objects).take(AT_ONCE)),
+            None => differences(self.told.diff(&now.objects).take(EVENTS_AT_ONCE)),
             Some(walk) => after(&self.told, &now.objects, &walk.after),
         };
-        let is_last = found.len() < AT_ONCE;
+        let is_last = found.len() < EVENTS_AT_ONCE;
         let is_all = is_last && walk.is_none();
         if is_all {
             self.told = now.objects.clone();
@@ -202,7 +202,7 @@ fn after(told: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<Pair> {
     let mut found = Vec::new();
     let mut olds = told.after(Some(key)).peekable();
     let mut news = now.after(Some(key)).peekable();
-    while found.len() < AT_ONCE {
+    while found.len() < EVENTS_AT_ONCE {
         let (takes_old, takes_new) = match (olds.peek(), news.peek()) {
             (None, None) => break,
             (Some(_), None) => (true, false),
