@@ -12,8 +12,12 @@ use crate::{
     store::{Entry, Snapshot},
 };
 
-/// Objects that are read again for one proof, at most.
-pub const WITNESSES_MAX: usize = 3;
+/// Objects that are read again for one proof, at most: where objects live for seconds the newest ones are gone, and
+/// every client of a server that restarts would list for it.
+pub const WITNESSES_MAX: usize = 8;
+
+/// Objects that are read again where one of them was changed since, which is the best there is on a busy type.
+pub const WITNESSES_CHANGED: usize = 3;
 
 /// Objects looked at beyond those asked for, in search of some that are not being deleted.
 const SPARE: usize = 8;

@@ -148,7 +148,7 @@ impl Shadow {
                 assert!(mem::take(&mut self.proving) || self.open.take().is_some(), "nothing to close");
             }
             Action::Prove { at, skip, .. } => {
-                assert!(!self.staging && *skip < 3);
+                assert!(!self.staging && *skip < crate::proof::WITNESSES_MAX);
                 assert_eq!(Some(at), self.position.as_ref());
                 self.open = None;
                 self.proving = true;

@@ -7,7 +7,10 @@ use super::{
     Action, Class, End, Ending, Failure, Input, Memory, Proof, ProofBy, RelistCause, Report, State, Watching, moved,
     waiting::{Next, Waiting},
 };
-use crate::{proof::WITNESSES_MAX, time::Time};
+use crate::{
+    proof::{WITNESSES_CHANGED, WITNESSES_MAX},
+    time::Time,
+};
 
 /// Errors of the server, not outages of the network, before the object is read in the other way: two minutes' worth, so
 /// that an API server that starts is not the cause.
@@ -114,7 +117,8 @@ impl Proving {
 
     fn next_witness(mut self, now: Time, memory: &mut Memory) -> State {
         self.attempt.asked += 1;
-        if self.attempt.asked < WITNESSES_MAX {
+        let enough = if self.attempt.changed { WITNESSES_CHANGED } else { WITNESSES_MAX };
+        if self.attempt.asked < enough {
             return Self::ask(now, self.attempt, memory);
         }
         self.exhausted(now, memory)

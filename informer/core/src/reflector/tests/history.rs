@@ -62,14 +62,16 @@ fn a_saved_position_is_never_used_without_proof() {
         ),
         (&[Proof::Nothing], "wait Unproven · [Unproven] · stream >=7 · init-distrusting · close · abandon"),
         (
-            &[Proof::Inconclusive, Proof::Inconclusive, Proof::Inconclusive],
-            "prove 7 by 1 · prove 7 by 2 · wait Unproven · [Unproven] · stream >=7 · init-distrusting · close",
+            &[Proof::Inconclusive; 8],
+            "prove 7 by 1 · prove 7 by 2 · prove 7 by 3 · prove 7 by 4 · prove 7 by 5 · prove 7 by 6 · prove 7 by 7 · \
+             wait Unproven · [Unproven] · stream >=7 · init-distrusting · close",
         ),
         (
             &[Proof::Inconclusive, Proof::Nothing],
             "prove 7 by 1 · wait Unproven · [Unproven] · stream >=7 · init-distrusting · close",
         ),
         (&[Proof::Inconclusive, Proof::Changed, Proof::Inconclusive], "prove 7 by 1 · prove 7 by 2 · proved · watch 7"),
+        (&[Proof::Changed; 3], "prove 7 by 1 · prove 7 by 2 · proved · watch 7"),
         (&[Proof::Changed, Proof::Nothing], "prove 7 by 1 · proved · watch 7"),
         (&[Proof::Changed, Proof::Reset], "prove 7 by 1 · history-reset · wait Unproven · [HistoryReset]"),
         (&[Proof::Inconclusive, Proof::Same], "prove 7 by 1 · proved · watch 7"),
@@ -174,10 +176,11 @@ fn an_endpoint_that_is_foreign_or_behind_is_refused_and_the_position_kept() {
             &format!("prove 7 by 0 · {expected} · wait Unproven · watch 7 · - · apply"),
         );
     }
-    let unsure = [proof(Proof::Inconclusive); 3];
+    let unsure = [proof(Proof::Inconclusive); 8];
     check_live(
         &[&[MOVED][..], &unsure, &[Timer]].concat(),
-        "prove 7 by 0 · prove 7 by 1 · prove 7 by 2 · refuse · wait Unproven · watch 7",
+        "prove 7 by 0 · prove 7 by 1 · prove 7 by 2 · prove 7 by 3 · prove 7 by 4 · prove 7 by 5 · prove 7 by 6 · \
+         prove 7 by 7 · refuse · wait Unproven · watch 7",
     );
     check_live(
         &[MOVED, fails(Class::Forbidden), fails(Class::Forbidden), Timer],
