@@ -31,8 +31,8 @@ use crate::decode::Decoded;
 /// them. Nobody waits for a slow subscriber. Also a [`Stream`].
 ///
 /// Memory: the ring, one for all subscribers of an informer; see
-/// [`subscribe_all`](crate::Informer::subscribe_all). Of its own the subscriber keeps [`EVENTS_AT_ONCE`] events at most and,
-/// when it is behind, the state it was told, which shares with the store whatever has not changed since.
+/// [`subscribe_all`](crate::Informer::subscribe_all). Of its own the subscriber keeps [`EVENTS_AT_ONCE`] events at most
+/// and, when it is behind, the state it was told, which shares with the store whatever has not changed since.
 #[must_use = "a subscriber is told nothing unless it asks"]
 pub struct SubscriptionAll<K> {
     wait: Wait,
