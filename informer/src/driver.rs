@@ -47,8 +47,8 @@ pub(crate) struct Driver<S> {
     // One for each endpoint of the cluster, and which of them is used.
     transports: Vec<Transport>,
     endpoints: Endpoints,
-    // Whether it is another one than that which last had the history, or was taken for it.
-    moved: bool,
+    // The one that last had the history: where initial state was complete, or a watch from a position accepted.
+    home: usize,
     core: Core<S>,
     link: Link,
     clock: Clock,
@@ -96,7 +96,7 @@ impl<S: Sink> Driver<S> {
             setup,
             transports,
             endpoints,
-            moved: false,
+            home: 0,
             core,
             link: Link::Closed,
             clock: Clock { zero: now },
@@ -204,7 +204,6 @@ impl<S: Sink> Driver<S> {
         });
         self.link = Link::Open { answer: Box::new(answer), framer: Box::new(framer) };
         self.endpoints.worked(self.clock.now());
-        self.moved = false;
         self.core.confirmed();
         self.tell(Input::Accepted);
     }
@@ -281,8 +280,8 @@ impl<S: Sink> Driver<S> {
 
     fn move_to(&mut self, endpoint: usize) {
         tracing::info!(resource = self.setup.resource.plural, endpoint, "requests go to another endpoint");
-        self.moved = true;
         self.core.moved();
+        self.link = Link::Closed;
         self.tell(Input::Moved);
     }
 
@@ -293,13 +292,15 @@ impl<S: Sink> Driver<S> {
 
     /// Carries out what the reflector ordered last, then lets readers see what changed.
     fn follow(&mut self) {
+        if matches!(self.link, Link::Open { .. }) && !self.core.is_initial() {
+            self.home = self.endpoints.current();
+        }
         if self.core.take_unanswered() {
             self.endpoints.failed(self.clock.now(), Class::Connection);
         }
         if self.core.take_refused() {
             let endpoint = self.endpoints.refuse(self.clock.now());
             tracing::warn!(resource = self.setup.resource.plural, endpoint, "requests go back to the endpoint before");
-            self.moved = false;
             self.core.moved();
         }
         if self.core.is_settled() {
@@ -324,7 +325,7 @@ impl<S: Sink> Driver<S> {
 
     fn prove(&mut self, at: ResourceVersion, by: ProofBy, skip: usize) {
         self.give_back();
-        let witness = match self.core.sink().evidence(skip, self.moved) {
+        let witness = match self.core.sink().evidence(skip, self.endpoints.current() != self.home) {
             Evidence::Witness(witness) => witness,
             Evidence::Word => return self.on_proof(Proof::Same),
             Evidence::Nothing => return self.on_proof(Proof::Nothing),
