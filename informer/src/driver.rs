@@ -282,7 +282,7 @@ impl<S: Sink> Driver<S> {
         tracing::info!(resource = self.setup.resource.plural, endpoint, "requests go to another endpoint");
         self.core.moved();
         self.link = Link::Closed;
-        self.tell(Input::Moved);
+        self.tell(Input::Moved { home: self.endpoints.is_home() });
     }
 
     fn tell(&mut self, input: Input<'_>) {

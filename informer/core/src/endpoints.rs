@@ -114,6 +114,12 @@ impl Endpoints {
         }
     }
 
+    /// Whether requests go to the endpoint whose history the copy has, as [`settle`](Self::settle) was told last.
+    #[must_use]
+    pub const fn is_home(&self) -> bool {
+        self.current == self.home
+    }
+
     /// The position belongs to the history of the current endpoint, as `Reflector::is_settled` says.
     pub const fn settle(&mut self) {
         self.home = self.current;
@@ -138,7 +144,7 @@ impl Endpoints {
 
     /// The reflector refused the endpoint it was moved to. Where requests go from now on: back.
     pub fn refuse(&mut self, now: Time) -> usize {
-        if self.current == self.home {
+        if self.is_home() {
             return self.current;
         }
         let delay = self.shun(now, self.current);

@@ -244,12 +244,17 @@ fn begin(now: Time, memory: &mut Memory) -> State {
 
 /// Requests go to another endpoint. Whatever was to follow, a position that can be proved there is resumed from: the
 /// cheap thing first.
-fn moved(now: Time, memory: &mut Memory) -> State {
+fn moved(now: Time, home: bool, memory: &mut Memory) -> State {
     if memory.position.is_none() {
         return relist(now, RelistCause::Interrupted, memory);
     }
-    memory.on_probation = memory.is_proved;
-    Proving::begin(now, if memory.is_proved { Why::Moved } else { Why::Resume }, memory)
+    let why = match (memory.is_proved, home) {
+        (false, _) => Why::Resume,
+        (true, false) => Why::Moved,
+        (true, true) => Why::Outage,
+    };
+    memory.on_probation = why == Why::Moved;
+    Proving::begin(now, why, memory)
 }
 
 /// Asks for initial state, in the way that fits what is known.

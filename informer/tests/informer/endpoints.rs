@@ -118,6 +118,30 @@ async fn a_server_of_another_history_is_refused_however_long_the_outage() {
     assert_eq!(preferred.initial_reads(), 1);
 }
 
+/// Goal: what was restored while nobody could reach it is never mixed in, wherever requests went meanwhile. Method: both
+/// endpoints of one control plane go down, the client tries the other one, and comes back to an older state in which the
+/// same version is another object.
+#[tokio::test(start_paused = true)]
+async fn a_control_plane_that_was_restored_is_recognised_also_after_moves_that_led_nowhere() {
+    let preferred = server("u");
+    let before = preferred.resource_version();
+    preferred.put(pod("x", "u-x", "m"));
+    let fallback = preferred.replica();
+    let pods = ready(&cluster(&preferred, &fallback)).await;
+    sleep(MINUTE).await;
+    fail(&preferred);
+    fallback.refuse_connections();
+    for moves in 1..=2 {
+        eventually("a move", || pods.stats().moves == moves).await;
+        assert_eq!(contents(&pods), "a/x@44 a/y@43", "readers keep what they have");
+    }
+    preferred.restore(before).put(pod("y", "u-y", "other")).recover();
+    sleep(2 * MINUTE).await;
+    assert_eq!(contents(&pods), "a/x@42 a/y@44");
+    let stats = pods.stats().reflector;
+    assert_eq!((stats.history_resets, stats.refused_moves), (1, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_is_behind_is_not_moved_to_until_it_is_there() {
     let preferred = server("u");

@@ -195,7 +195,8 @@ impl Node {
             Heard::Moved => {
                 self.note(now, || "  Moved".to_owned());
                 self.answer = None;
-                self.reflector.handle(now, Input::Moved);
+                let home = self.endpoints.is_home();
+                self.reflector.handle(now, Input::Moved { home });
             }
             Heard::Fact(fact) => self.hear(now, fact),
         }

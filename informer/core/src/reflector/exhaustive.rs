@@ -279,7 +279,7 @@ impl Node {
             Closed => self.feed(Input::Ended(End::Closed)),
             Fails(class) => self.feed(Input::Ended(End::Failed(Failure::new(class)))),
             Proves(proof) => self.feed(Input::Proof(proof)),
-            Moves => self.feed(Input::Moved),
+            Moves => self.feed(Input::Moved { home: false }),
             Timer => {
                 let Some(at) = self.reflector.poll_timeout() else { return };
                 assert!(at >= self.shadow.now, "a timer in the past");
@@ -301,7 +301,7 @@ impl Node {
             Input::Ended(_) => (shadow.open, shadow.proving) = (None, false),
             Input::Proof(_) => shadow.proving = false,
             Input::PageEnd { .. } if list_open => shadow.open = None,
-            Input::Moved => {
+            Input::Moved { .. } => {
                 shadow.endpoints += 1;
                 shadow.endpoint = shadow.endpoints;
             }

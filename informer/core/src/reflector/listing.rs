@@ -105,7 +105,7 @@ impl Listing {
                 memory.push(Action::Close);
                 return self.broke_off(now, Ending::Unanswered, None, memory);
             }
-            Input::Moved => return self.moved(now, memory),
+            Input::Moved { home } => return self.moved(now, home, memory),
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Listing(self),
             Input::Accepted => self.open(memory),
             Input::Object(object) => self.item(&object, memory),
@@ -236,9 +236,9 @@ impl Listing {
     }
 
     /// Tokens are worth nothing at another endpoint.
-    pub(super) fn moved(self, now: Time, memory: &mut Memory) -> State {
+    pub(super) fn moved(self, now: Time, home: bool, memory: &mut Memory) -> State {
         self.abandon(memory);
-        moved(now, memory)
+        moved(now, home, memory)
     }
 
     /// The rest of a paged list has expired. The token the server offers instead would mix two states.

@@ -7,6 +7,7 @@ use std::{cmp::Ordering, collections::VecDeque, time::Duration};
 
 use super::{
     Action, Class, Config, Ending, FallBack, ProofBy, RelistCause, Report, State, Verdict,
+    proving::{Attempt, Why},
     waiting::{Next, Waiting},
 };
 use crate::{
@@ -337,13 +338,14 @@ impl Memory {
         self.latest = cause == RelistCause::HistoryReset || exact;
     }
 
-    /// Goes back to the endpoint before, where the position is proved.
+    /// Goes back to the endpoint before, where the position is proved, unless what was left there was an outage.
     pub(super) fn refuse(&mut self, now: Time) -> State {
         self.on_probation = false;
         self.unsatisfied = 0;
         self.stats.refused_moves += 1;
         self.push(Action::Refuse);
-        Waiting::until(self.unhealthy(now, Ending::Unproven, None), Next::Watch)
+        let next = if self.is_suspect { Next::Prove(Attempt::new(Why::Outage)) } else { Next::Watch };
+        Waiting::until(self.unhealthy(now, Ending::Unproven, None), next)
     }
 
     /// Initial state is complete at `position`.

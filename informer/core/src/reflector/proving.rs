@@ -80,9 +80,9 @@ impl Proving {
                 memory.count_proof();
                 self.failed(now, failure, memory)
             }
-            Input::Moved => {
+            Input::Moved { home } => {
                 memory.count_proof();
-                moved(now, memory)
+                moved(now, home, memory)
             }
             Input::TimedOut
             | Input::Start

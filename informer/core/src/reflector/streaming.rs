@@ -41,9 +41,9 @@ impl Streaming {
     pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
             Input::TimedOut if now >= self.deadline(memory) => return self.stalled(now, memory),
-            Input::Moved => {
+            Input::Moved { home } => {
                 self.abandon(memory);
-                return moved(now, memory);
+                return moved(now, home, memory);
             }
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Streaming(self),
             Input::Accepted => self.open(memory),

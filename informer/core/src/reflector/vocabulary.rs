@@ -35,7 +35,13 @@ pub enum Input<'a> {
     Proof(Proof),
     /// Requests go to another endpoint from now on: nothing is resumed there before a proof. The open answer, if any,
     /// is dropped by the order that follows.
-    Moved,
+    Moved {
+        /// Whether it is the endpoint whose history the position is of, as [`Reflector::is_settled`] said last: there is
+        /// none to go back to, so what it proves to be counts, as after an outage.
+        ///
+        /// [`Reflector::is_settled`]: super::Reflector::is_settled
+        home: bool,
+    },
     /// The time that [`Reflector::poll_timeout`](super::Reflector::poll_timeout) named has come.
     TimedOut,
 }

@@ -43,10 +43,10 @@ impl Waiting {
                 Next::Page(listing) => listing.ask_again(now, memory),
                 Next::Prove(attempt) => Proving::ask(now, attempt, memory),
             },
-            Input::Moved => match self.next {
+            Input::Moved { home } => match self.next {
                 Next::Begin => State::Waiting(self),
-                Next::Page(listing) => listing.moved(now, memory),
-                Next::Watch | Next::Relist(_) | Next::Prove(_) => moved(now, memory),
+                Next::Page(listing) => listing.moved(now, home, memory),
+                Next::Watch | Next::Relist(_) | Next::Prove(_) => moved(now, home, memory),
             },
             Input::TimedOut
             | Input::Start

@@ -73,7 +73,7 @@ impl Watching {
         self.prove(now, memory);
         match input {
             Input::TimedOut if now >= self.silent_at(memory) => return self.silent(now, memory),
-            Input::Moved => return moved(now, memory),
+            Input::Moved { home } => return moved(now, home, memory),
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Watching(self),
             Input::Accepted => self.live(now, memory),
             Input::Object(object) => return self.change(now, &object, memory),

@@ -6,7 +6,8 @@ const fn proof(proof: Proof) -> Step {
     now(Input::Proof(proof))
 }
 
-const MOVED: Step = now(Input::Moved);
+const MOVED: Step = now(Input::Moved { home: false });
+const BACK: Step = now(Input::Moved { home: true });
 
 fn saved() -> Config {
     Config { resume: Some(7.into()), ..Config::default() }
@@ -186,6 +187,33 @@ fn an_endpoint_that_is_foreign_or_behind_is_refused_and_the_position_kept() {
         &[MOVED, fails(Class::Forbidden), fails(Class::Forbidden), Timer],
         "prove 7 by 0 · prove 7 by 0 listed · refuse · wait Unproven · watch 7",
     );
+}
+
+/// Both endpoints of a control plane are down while its store is restored, and the first is there again before the other
+/// has proved anything. Whichever way leads back, it is asked what it has become.
+#[test]
+fn the_endpoint_that_had_the_position_is_asked_for_a_proof_when_it_is_come_back_to() {
+    let left = [after(20_000, Input::Ended(End::Failed(Failure::new(Class::Connection)))), MOVED];
+    let shown = "healthy · wait Connection · prove 7 by 0 · ";
+    for (told, expected) in [
+        (proof(Proof::Same), "proved · watch 7"),
+        (proof(Proof::Foreign), "foreign · wait Unproven · [Foreign] · stream any"),
+        (proof(Proof::Reset), "history-reset · wait Unproven · [HistoryReset] · stream latest"),
+        (fails(Class::TooLarge), "wait TooLarge · prove 7 by 0"),
+    ] {
+        let script = [&left[..], &[fails(Class::Connection), BACK, told, Timer]].concat();
+        let answered = run(Config::default(), &[&LIVE[..], &script].concat()).shown.join(" · ");
+        let expected = format!("{LIVE_SHOWN} · {shown}wait Connection · prove 7 by 0 · {expected}");
+        assert!(answered.starts_with(&expected), "{answered}\n{expected}");
+        let script = [&left[..], &[fails(Class::TooLarge), Timer, told, Timer]].concat();
+        let answered = run(Config::default(), &[&LIVE[..], &script].concat()).shown.join(" · ");
+        let expected = expected.replacen(
+            "wait Connection · prove 7 by 0 · wait Connection",
+            "wait Connection · prove 7 by 0 · refuse · wait Unproven",
+            1,
+        );
+        assert!(answered.starts_with(&expected), "{answered}\n{expected}");
+    }
 }
 
 /// Without an object there is nothing to mix, so the other endpoint is listed; one that is behind is refused all the
