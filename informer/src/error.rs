@@ -66,7 +66,8 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self.class() {
-            Class::TooMany | Class::Connection | Class::Server | Class::Malformed | Class::TooLarge => true,
+            Class::TooMany | Class::Connection | Class::Malformed | Class::TooLarge => true,
+            Class::Server => !self.is_forbidden(),
             Class::Expired | Class::Refused | Class::Forbidden => false,
         }
     }
@@ -125,9 +126,9 @@ impl Error {
                 Class::TooLarge
             }
             Kind::Refused { .. } | Kind::InAnswer(_) => match self.code() {
-                Some(401 | 403) => Class::Forbidden,
+                Some(403) => Class::Forbidden,
                 Some(429) => Class::TooMany,
-                Some(408) => Class::Server,
+                Some(401 | 408) => Class::Server,
                 Some(code) if (400..500).contains(&code) => Class::Refused,
                 _ => Class::Server,
             },

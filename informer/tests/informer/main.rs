@@ -14,6 +14,7 @@ mod liveness;
 mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod odd;
 mod probes;
 mod proofs;
 mod raw;
@@ -23,6 +24,7 @@ mod runtime;
 mod runtime_corners;
 mod runtime_delays;
 mod sockets;
+mod storms;
 mod subscribing;
 mod timing;
 mod wire;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{
     Action, Class, End, Ending, Failure, Input, Memory, Proof, ProofBy, RelistCause, Report, State, Watching, moved,
+    relist,
     waiting::{Next, Waiting},
 };
 use crate::{
@@ -27,6 +28,8 @@ pub(super) enum Why {
     Doubt,
     /// The server could not be reached.
     Outage,
+    /// A watch is forbidden: whether everything is, as on a server that starts, a list of one object tells.
+    Forbidden,
 }
 
 /// What is known so far. Outlives the pauses between requests.
@@ -50,7 +53,11 @@ pub(super) struct Proving {
 
 impl Attempt {
     pub(super) const fn new(why: Why) -> Self {
-        Self { why, by: ProofBy::Get, asked: 0, changed: false, broken: 0 }
+        let by = match why {
+            Why::Resume | Why::Moved | Why::Doubt | Why::Outage => ProofBy::Get,
+            Why::Forbidden => ProofBy::List,
+        };
+        Self { why, by, asked: 0, changed: false, broken: 0 }
     }
 }
 
@@ -103,7 +110,7 @@ impl Proving {
             memory.count_proof();
         }
         match proof {
-            Proof::Same => Self::proved(now, memory),
+            Proof::Same => self.proved(now, memory),
             Proof::Foreign => self.differs(now, Report::Foreign, memory),
             Proof::Reset => self.differs(now, Report::HistoryReset, memory),
             Proof::Changed => {
@@ -127,13 +134,15 @@ impl Proving {
     /// Nobody is left to ask. An object that was changed since is the best there is on a busy type.
     fn exhausted(self, now: Time, memory: &mut Memory) -> State {
         if self.attempt.changed {
-            return Self::proved(now, memory);
+            return self.proved(now, memory);
         }
         let nothing_stored = self.attempt.asked == 0;
         match self.attempt.why {
             Why::Moved if !nothing_stored => memory.refuse(now),
             // Of an empty state nothing can be mixed in, and every client of a server that restarts would list.
             Why::Outage if nothing_stored => Self::take_for_granted(now, memory),
+            Why::Forbidden if nothing_stored => relist(now, RelistCause::WatchForbidden, memory),
+            Why::Forbidden => Watching::after_list(now, memory),
             Why::Moved | Why::Resume | Why::Doubt | Why::Outage => Self::unproven(now, memory),
         }
     }
@@ -144,9 +153,12 @@ impl Proving {
         Watching::resume(now, memory)
     }
 
-    fn proved(now: Time, memory: &mut Memory) -> State {
+    fn proved(self, now: Time, memory: &mut Memory) -> State {
         memory.proved(now);
-        Watching::resume(now, memory)
+        match self.attempt.by {
+            ProofBy::Get => Watching::resume(now, memory),
+            ProofBy::List => Watching::after_list(now, memory),
+        }
     }
 
     /// The position is worth nothing here. Nor is an equal version: one history may have used it for something else.
@@ -154,7 +166,7 @@ impl Proving {
         let cause = memory.found_other_history(what);
         match self.attempt.why {
             Why::Moved => memory.refuse(now),
-            Why::Resume | Why::Doubt | Why::Outage => {
+            Why::Resume | Why::Doubt | Why::Outage | Why::Forbidden => {
                 memory.forget_position(cause);
                 relist_later(now, cause, memory)
             }
@@ -172,7 +184,7 @@ impl Proving {
         match failure.class {
             Class::TooLarge => return self.behind(now, failure, memory),
             Class::Forbidden | Class::Refused | Class::Malformed | Class::Expired => {
-                return self.other_way(now, memory);
+                return self.other_way(now, failure, memory);
             }
             Class::Server => {
                 self.attempt.broken += 1;
@@ -200,7 +212,7 @@ impl Proving {
     }
 
     /// GET is not answered: one object can be listed. Where neither is, silence is no reason to fetch everything.
-    fn other_way(mut self, now: Time, memory: &mut Memory) -> State {
+    fn other_way(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         match (self.attempt.by, self.attempt.why) {
             (ProofBy::Get, _) => {
                 self.attempt.by = ProofBy::List;
@@ -209,6 +221,10 @@ impl Proving {
             (ProofBy::List, Why::Moved) => memory.refuse(now),
             (ProofBy::List, Why::Resume) => Self::unproven(now, memory),
             (ProofBy::List, Why::Outage) => Self::take_for_granted(now, memory),
+            (ProofBy::List, Why::Forbidden) => {
+                let until = memory.unhealthy(now, Ending::Failed(failure.class), failure.retry_after);
+                Waiting::until(until, Next::Watch)
+            }
             (ProofBy::List, Why::Doubt) => {
                 memory.believe(now);
                 Watching::resume(now, memory)

@@ -133,13 +133,13 @@ pub enum Class {
     TooLarge,
     /// 400, 404, 405, 422: this kind of request is not answered here.
     Refused,
-    /// 401, 403.
+    /// 403.
     Forbidden,
     /// 429.
     TooMany,
     /// No answer, or one that broke off.
     Connection,
-    /// 5xx.
+    /// 5xx, and 401: credentials that are not accepted now say nothing about what may be asked with others.
     Server,
     /// An answer that is not what the protocol says.
     Malformed,

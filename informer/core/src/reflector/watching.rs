@@ -205,7 +205,8 @@ impl Watching {
             Class::Expired => return self.expired(now, failure, memory),
             Class::TooLarge => Next::Relist(RelistCause::TooLarge),
             Class::Forbidden if self.after_list => return Self::poll_later(now, memory),
-            Class::Forbidden => Next::Relist(RelistCause::WatchForbidden),
+            // A server that starts may forbid everything: its clients must not all read everything for that.
+            Class::Forbidden => Next::Prove(Attempt::new(Why::Forbidden)),
             Class::Refused | Class::Malformed => self.resume_or_give_up(memory),
             // A 5xx instead of an answer is an outage and says nothing about the position; one in the stream may be
             // about what follows the position.

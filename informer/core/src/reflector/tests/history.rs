@@ -216,6 +216,27 @@ fn the_endpoint_that_had_the_position_is_asked_for_a_proof_when_it_is_come_back_
     }
 }
 
+/// A server that starts may forbid everything. Whether it is the watch alone is asked by a list of one object.
+#[test]
+fn a_watch_that_is_forbidden_is_given_up_for_polling_only_where_lists_are_allowed() {
+    let closed = after(20_000, Input::Ended(End::Closed));
+    let forbidden = [closed, Timer, fails(Class::Forbidden), Timer];
+    let shown = "healthy · wait Closed · watch 7 · wait Forbidden · prove 7 by 0 listed";
+    for (script, expected) in [
+        (&[fails(Class::Forbidden), Timer][..], "wait Forbidden · watch 7"),
+        (&[proof(Proof::Nothing)], "[WatchForbidden] · stream >=7"),
+        (&[proof(Proof::Foreign), Timer], "foreign · wait Unproven · [Foreign] · stream any"),
+        (
+            &[proof(Proof::Same), fails(Class::Forbidden), Timer],
+            "proved · watch 7 · wait WatchForbidden · [WatchForbidden] · list >=7",
+        ),
+    ] {
+        check_live(&[&forbidden[..], script].concat(), &format!("{shown} · {expected}"));
+    }
+    let gone = [&forbidden[..], &[proof(Proof::Inconclusive); 8]].concat();
+    assert_eq!(run(Config::default(), &[&LIVE[..], &gone].concat()).shown.last().unwrap(), "watch 7");
+}
+
 /// Without an object there is nothing to mix, so the other endpoint is listed; one that is behind is refused all the
 /// same.
 #[test]
