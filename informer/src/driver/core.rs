@@ -253,7 +253,7 @@ impl<S: Sink> Core<S> {
 
     /// Remembers why initial state is not complete, for whoever waits for it.
     fn note(&mut self, kind: Kind) {
-        if self.is_initial {
+        if self.is_incomplete() {
             let error = Error::new(kind, self.progress.borrow().request.as_ref());
             self.sink.failed(&error);
             self.progress.send_modify(|progress| progress.failure = Some(error));
@@ -263,9 +263,14 @@ impl<S: Sink> Core<S> {
     pub(super) fn failed(&mut self, error: Error) {
         tracing::warn!(resource = self.resource, error = %Chain(&error), "reading failed");
         self.sink.failed(&error);
-        if self.is_initial {
+        if self.is_incomplete() {
             self.progress.send_modify(|progress| progress.failure = Some(error));
         }
+    }
+
+    /// Whether somebody waits for a state: none was complete, nor proven and accepted, or a new one is being read.
+    const fn is_incomplete(&self) -> bool {
+        self.is_initial || !self.is_synced
     }
 
     /// A read of initial state waits for its turn.
@@ -335,7 +340,7 @@ impl<S: Sink> Core<S> {
             if has_synced {
                 progress.stats.synced_after = Some(progress.started.elapsed());
             }
-            if !self.is_initial {
+            if !self.is_incomplete() {
                 progress.failure = None;
             }
             progress.is_synced |= has_synced;

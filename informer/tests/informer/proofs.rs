@@ -99,6 +99,38 @@ async fn nothing_of_a_saved_state_is_shown_before_it_is_proven_and_ready_says_wh
     assert_eq!(server.initial_reads(), 1);
 }
 
+/// Proven, and no watch is accepted: a state that cannot go on is shown to nobody either.
+#[tokio::test(start_paused = true)]
+async fn a_proven_state_that_no_watch_goes_on_from_is_not_ready_and_says_why() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(start(&server, &directory).await).await;
+    let behind = server.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let server = behind.clone();
+        async move {
+            if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                server.fail_next(1, 503);
+            }
+            server.respond(request).await
+        }
+    });
+    let cluster = Cluster::builder(kube::Client::new(service, "default")).identity("one").build();
+    let pods = cluster.informer::<Pod>().checkpoint(directory.path()).start().unwrap();
+    let NotReady { cause, .. } = pods.ready(Duration::from_secs(2)).await.unwrap_err();
+    assert!(matches!(&cause, informer::Cause::Failed(error) if error.code() == Some(503)), "{cause}");
+    assert_eq!((contents(&pods).as_str(), server.initial_reads()), ("", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_state_whose_watch_is_forbidden_is_ready_by_polling() {
+    let (server, directory) = (server(), tempfile::tempdir().unwrap());
+    stop(start(&server, &directory).await).await;
+    server.forbid_watch();
+    let pods = declared(&server, &directory).start().unwrap();
+    assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Polling);
+    assert_eq!(contents(&pods), "a/x@42 a/y@43");
+}
+
 #[tokio::test]
 async fn an_informer_that_waits_for_the_proof_says_so() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());

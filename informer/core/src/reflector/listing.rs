@@ -5,7 +5,7 @@ use std::{cmp::Ordering, time::Duration};
 
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
-    Watching,
+    Verdict, Watching,
     memory::cause_after,
     moved,
     waiting::{Next, Waiting},
@@ -177,6 +177,8 @@ impl Listing {
             // Lists are allowed, so it was the watch that is forbidden.
             memory.judge(now, FallBack::Forbidden);
         }
+        // Told with the first state, and not only after the watch that will be refused.
+        memory.polling |= memory.verdict == Verdict::Pages(FallBack::Forbidden);
         memory.synced(now, position);
         Watching::after_list(now, memory)
     }

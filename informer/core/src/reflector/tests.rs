@@ -309,6 +309,8 @@ fn watches_forbidden_and_lists_allowed_is_polling() {
     }
     allowed.handle(allowed.poll_timeout().unwrap(), Input::Accepted);
     assert!(!allowed.is_polling(), "the watch was accepted");
+    let listed = run(Config::default(), &[START, fails(Class::Forbidden), Timer, OK, page("5", None)]).reflector;
+    assert!(listed.is_polling() && listed.is_synced(), "told with the first state");
     for delay in &polled.delays[1..] {
         assert!((300..360).contains(&delay.as_secs()), "{delay:?}");
     }

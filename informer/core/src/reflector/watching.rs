@@ -204,7 +204,9 @@ impl Watching {
         let next = match failure.class {
             Class::Expired => return self.expired(now, failure, memory),
             Class::TooLarge => Next::Relist(RelistCause::TooLarge),
-            Class::Forbidden if self.after_list => return Self::poll_later(now, memory),
+            Class::Forbidden if self.after_list && memory.synced => return Self::poll_later(now, memory),
+            // A saved state that no watch goes on from is shown to nobody.
+            Class::Forbidden if self.after_list => Next::Relist(RelistCause::WatchForbidden),
             // A server that starts may forbid everything: its clients must not all read everything for that.
             Class::Forbidden => Next::Prove(Attempt::new(Why::Forbidden)),
             Class::Refused | Class::Malformed => self.resume_or_give_up(memory),
