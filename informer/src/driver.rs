@@ -47,8 +47,6 @@ pub(crate) struct Driver<S> {
     // One for each endpoint of the cluster, and which of them is used.
     transports: Vec<Transport>,
     endpoints: Endpoints,
-    // The one that last had the history: where initial state was complete, or a watch from a position accepted.
-    home: usize,
     core: Core<S>,
     link: Link,
     clock: Clock,
@@ -96,7 +94,6 @@ impl<S: Sink> Driver<S> {
             setup,
             transports,
             endpoints,
-            home: 0,
             core,
             link: Link::Closed,
             clock: Clock { zero: now },
@@ -292,9 +289,6 @@ impl<S: Sink> Driver<S> {
 
     /// Carries out what the reflector ordered last, then lets readers see what changed.
     fn follow(&mut self) {
-        if matches!(self.link, Link::Open { .. }) && !self.core.is_initial() {
-            self.home = self.endpoints.current();
-        }
         if self.core.take_unanswered() {
             self.endpoints.failed(self.clock.now(), Class::Connection);
         }
@@ -325,7 +319,7 @@ impl<S: Sink> Driver<S> {
 
     fn prove(&mut self, at: ResourceVersion, by: ProofBy, skip: usize) {
         self.give_back();
-        let witness = match self.core.sink().evidence(skip, self.endpoints.current() != self.home) {
+        let witness = match self.core.sink().evidence(skip, !self.endpoints.is_home()) {
             Evidence::Witness(witness) => witness,
             Evidence::Word => {
                 // For a history. Nobody but the server says whether lists are allowed.
@@ -348,7 +342,7 @@ impl<S: Sink> Driver<S> {
         }
         self.give_back();
         let permit = Arc::clone(self.setup.cluster.relists()).acquire_owned();
-        self.core.queued(self.setup.request(&read));
+        self.core.queued(self.setup.request(&read), !matches!(read, Read::Page { .. }));
         self.link = Link::Queued { read, permit: Box::pin(permit), since: Instant::now(), finished };
     }
 

@@ -273,12 +273,12 @@ impl<S: Sink> Core<S> {
         self.is_initial || !self.is_synced
     }
 
-    /// A read of initial state waits for its turn.
-    pub(super) fn queued(&self, request: Request) {
+    /// A read of initial state waits for its turn. A page that is asked for again is no attempt of its own.
+    pub(super) fn queued(&self, request: Request, is_attempt: bool) {
         self.progress.send_modify(|progress| {
             progress.request = Some(request);
             progress.stage = Stage::Queued;
-            progress.attempts += 1;
+            progress.attempts += u64::from(is_attempt);
         });
     }
 

@@ -218,3 +218,17 @@ async fn a_stream_that_never_pauses_is_ended_all_the_same() {
     let _pods = declared.start().unwrap();
     until("another request", || requests.load(Ordering::Relaxed) > 1).await;
 }
+
+/// A page that fails is asked for again, in the budget's turn; it is no attempt at initial state of its own.
+#[tokio::test(start_paused = true)]
+async fn pages_that_are_asked_for_again_are_no_attempts() {
+    let (cluster, log) = in_memory(|_, uri| match uri {
+        uri if uri.contains("continue=") => refuse(503, status(503, "ServiceUnavailable", "later")),
+        _ => ok([Step::Send(list(&[item("a/a", 3)], 9, "t"))]),
+    });
+    let pods = cluster.informer::<Pod>().initial_list(InitialList::Paged).start().unwrap();
+    let not_ready = pods.ready(MINUTE).await.unwrap_err();
+    let attempts = log.uris().len() - log.count("continue=");
+    assert!(log.count("continue=") > attempts, "{:?}", log.uris());
+    assert_eq!(usize::try_from(not_ready.attempts), Ok(attempts));
+}
