@@ -86,6 +86,9 @@ pub(super) struct Memory {
     pub(super) healthy_since_sync: bool,
     /// Whether lists are allowed and watches are not.
     pub(super) polling: bool,
+    /// When the next poll is due: kept while requests go to another endpoint and come back, so that moves do not put
+    /// it off again and again.
+    poll_at: Option<Time>,
     rng: fastrand::Rng,
 }
 
@@ -125,6 +128,7 @@ impl Memory {
             latest: false,
             healthy_since_sync: false,
             polling: false,
+            poll_at: None,
             rng,
             config,
         }
@@ -356,6 +360,7 @@ impl Memory {
         self.position = Some(position.clone());
         self.synced = true;
         self.synced_at = Some(now);
+        self.poll_at = None;
         self.is_proved = true;
         self.on_probation = false;
         self.distrust = false;
@@ -389,10 +394,22 @@ impl Memory {
     /// The server has accepted a session that brings what follows the position.
     pub(super) fn is_live(&mut self) {
         self.polling = false;
+        self.poll_at = None;
         if !self.synced {
             self.synced = true;
             self.push(Action::Restored);
         }
+    }
+
+    /// Lists are allowed and watches are not. When to list next: an interval after this was noticed first.
+    pub(super) fn next_poll(&mut self, now: Time) -> Time {
+        self.polling = true;
+        let due = match self.poll_at {
+            Some(due) => due,
+            None => now + self.backoff.around(self.config.poll_interval),
+        };
+        self.poll_at = Some(due);
+        due.max(now)
     }
 
     /// The session proved healthy.

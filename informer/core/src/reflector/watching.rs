@@ -249,11 +249,10 @@ impl Watching {
 
     /// Lists are allowed, watches are not.
     fn poll_later(now: Time, memory: &mut Memory) -> State {
-        memory.polling = true;
         if memory.may_fall_back() {
             memory.judge(now, FallBack::Forbidden);
         }
-        let until = now + memory.backoff.around(memory.config.poll_interval);
+        let until = memory.next_poll(now);
         memory.report(Report::Waiting { until, cause: Ending::WatchForbidden });
         Waiting::until(until, Next::Relist(RelistCause::WatchForbidden))
     }

@@ -439,3 +439,21 @@ fn a_page_that_fails_is_asked_for_again_three_times() {
         "[Start] · list any · wait Server · [Interrupted] · list any",
     );
 }
+
+/// Goal: where watches are forbidden, moves between endpoints must not put the next poll off for ever. Method: a move
+/// every two minutes, each of which leads to a watch that is forbidden again.
+#[test]
+fn moves_do_not_put_a_poll_off() {
+    let polling = [START, OK, page("5", None), fails(Class::Forbidden)];
+    let moved = [after(120_000, Input::Moved { home: true }), proof(Proof::Same), fails(Class::Forbidden)];
+    let forbidden = [Timer, proof(Proof::Same), fails(Class::Forbidden)];
+    let mut run = run(paged(), &polling);
+    for _ in 0..4 {
+        [moved, forbidden].concat().into_iter().for_each(|step| run.step(step));
+        if run.reflector.poll_timeout().is_some_and(|due| due < run.time + Duration::from_secs(120)) {
+            run.step(Timer);
+            break;
+        }
+    }
+    assert_eq!(run.shown.last().unwrap(), "list >=5", "{:?}", run.shown);
+}
