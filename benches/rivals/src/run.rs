@@ -1,6 +1,9 @@
 //! The order of the measurements.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use clap::{Args, ValueEnum as _};
 use informer::InitialList;
@@ -149,10 +152,15 @@ fn change(address: &str, count: usize) -> Result<(), Failure> {
         let all = api(address)?;
         let client = all.clone().into_client();
         let some = all.list(&ListParams::default().limit(u32::try_from(count)?)).await?;
-        let patch = Patch::Merge(json!({"metadata": {"labels": {"rivals": format!("{:?}", std::time::SystemTime::now().elapsed().is_ok())}}}));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+        // Another value each time: a patch that changes nothing makes no new version.
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"rivals": now.as_millis().to_string()}}}));
         for pod in some.items {
             let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-            pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await?;
+            let patched = pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await?;
+            if patched.resource_version() == pod.resource_version() {
+                return Err("a pod that should change did not".into());
+            }
         }
         Ok(())
     })
