@@ -7,7 +7,7 @@ use crate::{
     cacher::Caches,
     config::Config,
     metrics::Metrics,
-    registry::Registry,
+    registry::{Live, Registry},
     storage::{Storage, embedded::Embedded},
 };
 
@@ -15,8 +15,8 @@ use crate::{
 pub struct App {
     /// What it was told.
     pub config: Config,
-    /// Which resource types exist.
-    pub registry: Registry,
+    /// Which resource types exist, which changes while it runs.
+    pub registry: Live,
     /// Where the truth is.
     pub storage: Arc<dyn Storage>,
     /// The watch caches in front of it.
@@ -32,6 +32,6 @@ impl App {
     pub fn new(config: Config) -> Self {
         let storage: Arc<dyn Storage> = Arc::new(Embedded::new(config.first_revision));
         let caches = Caches::new(Arc::clone(&storage), config.limits.clone());
-        Self { config, registry: Registry::builtin(), storage, caches, metrics: Metrics::new() }
+        Self { config, registry: Live::new(Registry::builtin()), storage, caches, metrics: Metrics::new() }
     }
 }

@@ -52,7 +52,7 @@ where
 {
     let (parts, body) = request.into_parts();
     let call = Call::new(&parts);
-    let (verb, resource, answer) = match route::parse(&app.registry, parts.uri.path()) {
+    let (verb, resource, answer) = match route::parse(&app.registry.now(), parts.uri.path()) {
         Route::Resource(target) => {
             let verb = call.verb(&target);
             (verb, target.ty.id().to_owned(), call.resource(&app, &target, body).await)
@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
     fn discovery(&self, app: &App, path: &DiscoveryPath) -> Response {
         let listening = app.config.listen.to_string();
         let address = self.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or(&listening);
-        let Some(document) = discovery::document(&app.registry, path, Some(&self.accept), address) else {
+        let Some(document) = discovery::document(&app.registry.now(), path, Some(&self.accept), address) else {
             return status::page_not_found();
         };
         let content_type = HeaderValue::from_static(document.content_type);

@@ -185,7 +185,7 @@ async fn create(app: &App, object: &Value) -> Result<(), String> {
     };
     let (api_version, kind) = (said("apiVersion")?, said("kind")?);
     let unknown = || format!("unknown kind {kind:?} in {api_version:?}");
-    let ty = app.registry.by_kind(api_version, kind).ok_or_else(unknown)?;
+    let ty = app.registry.now().by_kind(api_version, kind).ok_or_else(unknown)?;
     let namespace = ty.namespaced.then(|| match object["metadata"]["namespace"].as_str() {
         None | Some("") => "default",
         Some(namespace) => namespace,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     async fn keys(app: &App, kind: &str) -> Vec<String> {
-        let ty = app.registry.by_kind("v1", kind).unwrap();
+        let ty = app.registry.now().by_kind("v1", kind).unwrap();
         let snapshot = app.caches.fresh(&ty).await.unwrap().snapshot();
         snapshot.objects.iter().map(|entry| informer_core::Keyed::key(&**entry).to_owned()).collect()
     }

@@ -245,7 +245,7 @@ impl Types<'_> {
         if let Some((_, ty)) = self.known.iter().find(|(known, _)| *known == plural) {
             return Ok(Arc::clone(ty));
         }
-        let ty = self.app.registry.find(group, version, plural);
+        let ty = self.app.registry.now().find(group, version, plural);
         let ty = ty.ok_or(PopulateError::UnknownType { group, version, plural })?;
         self.known.push((plural, Arc::clone(&ty)));
         Ok(ty)

@@ -3,6 +3,7 @@
 //! INVARIANT: a type is found by (group, version, plural) or by (apiVersion, kind), and both ways give the same `Arc`.
 //! INVARIANT: what differs between types is a column here, never a `match` on names elsewhere.
 
+mod live;
 mod names;
 mod table;
 
@@ -10,6 +11,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use watch_cache::{Field, Schema};
 
+pub use live::Live;
 pub use names::NameRule;
 pub(crate) use names::refuse_namespace;
 pub use table::CreatedStatus;
@@ -47,15 +49,57 @@ pub struct ResourceType {
     pub returns_deleted: bool,
     /// Whether an update may leave out the resourceVersion that it replaces.
     pub unconditional_update: bool,
+    /// The words its objects are served under, in the order of discovery.
+    pub verbs: &'static [&'static str],
+    /// `…/{name}/scale`, where it exists.
+    pub scale: Option<Scale>,
+    /// What a CustomResourceDefinition says of it beyond this; `None` for built-in types.
+    pub custom: Option<Arc<Custom>>,
     /// Whether the type has a field label conversion of its own, as pods do. It decides the words that refuse an
     /// unknown field selector: `field label not supported: X` when true, otherwise
     /// `"X" is not a known field selector: only "metadata.name", "metadata.namespace"`.
     pub other_fields: bool,
+    list_kind: String,
     id: String,
     api_version: String,
 }
 
-/// The words a type's objects are served under, in the order of discovery.
+/// Where the numbers of `…/{name}/scale` stand. Paths are dotted, without a dot in front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scale {
+    /// The wanted number, such as `spec.replicas`.
+    pub spec_replicas: String,
+    /// The number there is, such as `status.replicas`.
+    pub status_replicas: String,
+    /// The selector of what is counted.
+    pub selector: ScaleSelector,
+}
+
+/// Where the selector of a [`Scale`] stands, and in which form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScaleSelector {
+    /// There is none.
+    Nowhere,
+    /// A selector's text at this path: custom resources.
+    Text(String),
+    /// A LabelSelector at this path, with matchLabels and matchExpressions.
+    Labels(String),
+    /// A map of labels at this path: replication controllers.
+    Map(String),
+}
+
+/// What a CustomResourceDefinition says of one version of a type.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Custom {
+    /// `schema.openAPIV3Schema`; null when there is none.
+    pub schema: serde_json::Value,
+    /// `additionalPrinterColumns` as they stand there: a list; null when there are none.
+    pub printer_columns: serde_json::Value,
+    /// Whether objects may have members that the schema does not know: `preserveUnknownFields` of the whole type.
+    pub preserve_unknown_fields: bool,
+}
+
+/// The words that objects of most types are served under, in the order of discovery.
 pub const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 impl ResourceType {
@@ -74,7 +118,7 @@ impl ResourceType {
     /// The kind of its lists.
     #[must_use]
     pub fn list_kind(&self) -> String {
-        format!("{}List", self.kind)
+        self.list_kind.clone()
     }
 
     /// The kind as messages about invalid objects name it: `Pod`, `Deployment.apps`.
@@ -122,6 +166,10 @@ impl ResourceType {
             returns_deleted: row.returns_deleted,
             unconditional_update: row.unconditional_update,
             other_fields,
+            verbs: &VERBS,
+            scale: None,
+            custom: None,
+            list_kind: format!("{}List", row.kind),
             id,
             api_version,
         }

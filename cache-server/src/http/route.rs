@@ -117,7 +117,12 @@ fn resource(
     let Some(ty) = ty else { return Route::NotFound };
     // Objects of namespaces have one in their path; all others have none.
     let scope_fits = if ty.namespaced { namespace.is_some() || name.is_none() } else { namespace.is_none() };
-    let subresource_exists = subresource.is_none_or(|subresource| subresource == "status" && ty.has_status);
+    let subresource_exists = match subresource {
+        None => true,
+        Some("status") => ty.has_status,
+        Some("scale") => ty.scale.is_some(),
+        Some(_) => false,
+    };
     let named = [namespace, name, subresource].into_iter().flatten().all(|segment| !segment.is_empty());
     if !(scope_fits && subresource_exists && named) {
         return Route::NotFound;

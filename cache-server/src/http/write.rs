@@ -86,7 +86,7 @@ pub(crate) async fn create_from_manifest(
 pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
     let place = request.place()?;
     let options = Options::read("UpdateOptions", request.query)?;
-    let mut object = body::read_object(&app.registry, request.ty, request.content_type, request.body)?;
+    let mut object = body::read_object(&app.registry.now(), request.ty, request.content_type, request.body)?;
     metadata::match_namespace(request.ty, place.namespace, &mut object)?;
     place.match_name(&object)?;
     update::update(app, &place, &Change::Replace(object), options).await

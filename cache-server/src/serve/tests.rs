@@ -79,7 +79,7 @@ async fn a_list_that_is_cut_never_ends_like_a_whole_one() {
     let server = Server::bind(Config { limits, ..config() }).await.unwrap();
     let (address, app) = (server.local_addr(), Arc::clone(server.app()));
     tokio::spawn(server.serve(future::pending()));
-    let ty = app.registry.by_id("configmaps").expect("a built-in type");
+    let ty = app.registry.now().by_id("configmaps").expect("a built-in type");
     let create = async |name: String, filler: usize| {
         let object = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"k":"{}"}}}}"#, "x".repeat(filler));
         crate::http::create(&app, &ty, Some("ns"), object.as_bytes()).await.expect("is created");

@@ -266,7 +266,7 @@ async fn a_server_that_stops_ends_its_watches_cleanly() {
 #[tokio::test(start_paused = true)]
 async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
     let app = App::new(Config::default());
-    let ty = app.registry.find("", "v1", "configmaps").expect("a built-in type");
+    let ty = app.registry.now().find("", "v1", "configmaps").expect("a built-in type");
     for closed in [false, true] {
         let (mut writer, _waking, reader) = watch_cache::cache(Arc::clone(&ty.schema), Default::default());
         writer.reset(Default::default(), 5, app.caches.now());

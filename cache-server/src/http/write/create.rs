@@ -32,7 +32,7 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
         return Err(Status::generic_method_not_allowed());
     }
     let options = Options::read("CreateOptions", request.query)?;
-    let mut sent = read_object(&app.registry, ty, request.content_type, request.body)?;
+    let mut sent = read_object(&app.registry.now(), ty, request.content_type, request.body)?;
     metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut sent)?;
     let base = metadata::text(&sent, "generateName").to_owned();
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
@@ -54,7 +54,7 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
 /// of creation, generation and status stay, and its resourceVersion is left behind.
 pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Result<(), Status> {
     let ty = request.ty;
-    let mut object = read_object(&app.registry, ty, request.content_type, request.body)?;
+    let mut object = read_object(&app.registry.now(), ty, request.content_type, request.body)?;
     metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut object)?;
     let generated = generate_name(metadata::text(&object, "generateName"));
     metadata::metadata_mut(&mut object).remove("resourceVersion");
@@ -139,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn a_dump_keeps_identity_and_status() {
         let app = App::new(Config::default());
-        let ty = app.registry.find("", "v1", "pods").expect("pods");
+        let ty = app.registry.now().find("", "v1", "pods").expect("pods");
         let dump = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns", "uid": "u1",
             "resourceVersion": "7", "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 5},
             "status": {"phase": "Running"}});
