@@ -16,6 +16,7 @@ use crate::{
     epoch::Epoch,
     event::{Event, EventKind},
     filter::Filter,
+    form::{Form, Showing, Told},
     interest::{Parked, Place},
     limits::{EVENTS_PER_LOCK, EVENTS_READ_FIRST, LOOKED_AT_PER_STEP},
     page::Walk,
@@ -66,6 +67,7 @@ pub struct Cursor {
     /// Everything that matches at or below was pushed.
     position: u64,
     phase: Phase,
+    showing: Showing,
 }
 
 #[derive(Debug)]
@@ -93,7 +95,9 @@ impl Cursor {
             Start::After(position) => (Arc::clone(&shared.state.read().epoch), *position),
         };
         shared.counters.live.fetch_add(1, Ordering::Relaxed);
-        let mut cursor = Self { shared, epoch, filter, scope, parked: None, place: None, position, phase: Phase::Live };
+        let showing = Showing::default();
+        let mut cursor =
+            Self { shared, epoch, filter, scope, parked: None, place: None, position, phase: Phase::Live, showing };
         cursor.join()?;
         match start {
             Start::Initial(snapshot) => cursor.enter(Phase::Initial(Walk::new(snapshot, Arc::clone(&cursor.filter)))),
@@ -125,9 +129,22 @@ impl Cursor {
         Ok(())
     }
 
+    /// The same in another form: to be said before the first step.
+    #[must_use]
+    pub fn shown_as(mut self, form: Form) -> Self {
+        self.showing = Showing::new(form);
+        self
+    }
+
+    /// What ages in the rows of a table are counted to from now on, in Unix seconds.
+    pub const fn set_now(&mut self, now: i64) {
+        self.showing.set_now(now);
+    }
+
     /// Pushes what comes next into `out`, within `budget`. Without a context, [`Step::Wait`] registers nothing.
     /// Cost: short read locks; selectors and slices are done outside.
     pub fn step(&mut self, budget: Budget, out: &mut Slices, cx: Option<&mut Context<'_>>) -> Step {
+        let showing = &mut self.showing;
         let step = match &mut self.phase {
             Phase::Over(step) => return *step,
             Phase::Initial(walk) => {
@@ -137,7 +154,7 @@ impl Cursor {
                     Step::Expired(Expired { asked: self.position, oldest: self.shared.state.read().window.log.lost() })
                 } else {
                     let more = walk.step(|entry| {
-                        out.push(entry.added());
+                        showing.line(entry, &Told::Added, out);
                         !out.reached(budget)
                     });
                     if more { Step::Sent } else { self.finish_initial() }
@@ -228,14 +245,14 @@ impl Cursor {
     }
 
     /// Pushes `event` as this watcher sees it: objects enter and leave the selector.
-    fn push(&self, event: &Event, out: &mut Slices) {
+    fn push(&mut self, event: &Event, out: &mut Slices) {
         let before = event.previous.as_ref().filter(|previous| self.filter.matches(previous));
         let now = event.kind != EventKind::Deleted && self.filter.matches(&event.object);
         match (before, now) {
             (None, false) => {}
-            (None, true) => out.push(event.object.added()),
-            (Some(_), true) => event.object.modified(out),
-            (Some(previous), false) => previous.deleted(event.digits.clone(), out),
+            (None, true) => self.showing.line(&event.object, &Told::Added, out),
+            (Some(_), true) => self.showing.line(&event.object, &Told::Modified, out),
+            (Some(previous), false) => self.showing.line(previous, &Told::Deleted(&event.digits), out),
         }
     }
 
@@ -254,6 +271,11 @@ impl Cursor {
         }
         self.position = state.applied;
         Some(self.position)
+    }
+
+    /// Pushes the line of a bookmark at `at`, in the form of the stream.
+    pub fn push_bookmark(&mut self, at: u64, initial_events_end: bool, out: &mut Slices) {
+        self.showing.bookmark(&self.shared.schema, at, initial_events_end, out);
     }
 
     /// Everything that matches at or below was pushed. The snapshot's position during the initial state.

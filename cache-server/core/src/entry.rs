@@ -3,7 +3,11 @@
 //! INVARIANT: the line is `{"type":"ADDED","object":{"kind":K,"apiVersion":V,<other members>}}` and a newline, compact,
 //! with `metadata.resourceVersion` present exactly once. Everything else an entry knows are places in it.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    ptr,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use informer_core::{
@@ -11,7 +15,10 @@ use informer_core::{
     wire::watch_event::{ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD, TAIL},
 };
 
-use crate::slices::Slices;
+use crate::{
+    form::{Cells, Rows},
+    slices::Slices,
+};
 
 mod draft;
 
@@ -54,6 +61,9 @@ pub struct Entry {
     digits: Span,
     uid: Span,
     labels: Span,
+    /// The value of metadata, and its member `managedFields` with one comma.
+    metadata: Span,
+    managed_fields: Span,
     /// As in [`Schema::fields`].
     fields: Box<[Span]>,
     key: Box<str>,
@@ -61,6 +71,14 @@ pub struct Entry {
     name_at: u32,
     builtin: bool,
     resource_version: u64,
+    /// Of the table it was shown in first.
+    cells: OnceLock<Box<Made>>,
+}
+
+/// Cells, and who made them.
+struct Made {
+    rows: Arc<dyn Rows>,
+    cells: Cells,
 }
 
 /// A place in an entry's text. Empty ones stand at zero.
@@ -151,7 +169,59 @@ impl Entry {
         }
     }
 
-    /// Memory of the entry, in bytes, with its line.
+    /// Pushes the object as it stands in the line, perhaps without managedFields, or with other digits.
+    pub(crate) fn push_whole(&self, without_managed_fields: bool, digits: Option<&Bytes>, out: &mut Slices) {
+        self.push_edited(HEAD, self.object_end(), without_managed_fields, digits, out);
+    }
+
+    /// Pushes what stands behind kind and apiVersion, with the brace that closes the object.
+    pub(crate) fn push_rest(&self, without_managed_fields: bool, digits: Option<&Bytes>, out: &mut Slices) {
+        self.push_edited(self.rest_at, self.object_end(), without_managed_fields, digits, out);
+    }
+
+    /// Pushes the value of metadata.
+    pub(crate) fn push_metadata(&self, without_managed_fields: bool, digits: Option<&Bytes>, out: &mut Slices) {
+        self.push_edited(self.metadata.start, self.metadata.end, without_managed_fields, digits, out);
+    }
+
+    /// Pushes an item of a built-in type's LIST.
+    pub(crate) fn push_item(&self, first: bool, without_managed_fields: bool, out: &mut Slices) {
+        out.push_static(if first { b"{" } else { b",{" });
+        self.push_rest(without_managed_fields, None, out);
+    }
+
+    pub(crate) const fn is_builtin(&self) -> bool {
+        self.builtin
+    }
+
+    /// The cells in a table. Cost: the object is read when it is shown first.
+    pub(crate) fn cells(&self, rows: &Arc<dyn Rows>) -> Cow<'_, Cells> {
+        let make = || Box::new(Made { rows: Arc::clone(rows), cells: rows.cells(&self.object()).shrink() });
+        let made = self.cells.get_or_init(make);
+        if ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows)) {
+            Cow::Borrowed(&made.cells)
+        } else {
+            // The columns of its type have changed, or differ in the other version.
+            Cow::Owned(rows.cells(&self.object()))
+        }
+    }
+
+    /// Pushes a part of the line that contains metadata or lies in it: without managedFields, or with `digits` in place
+    /// of its own.
+    fn push_edited(&self, start: u32, end: u32, without: bool, digits: Option<&Bytes>, out: &mut Slices) {
+        let cut = (without && !self.managed_fields.is_empty()).then(|| (self.managed_fields, Bytes::new()));
+        let swap = digits.map(|digits| (self.digits, digits.clone()));
+        let edits = if self.managed_fields.start < self.digits.start { [cut, swap] } else { [swap, cut] };
+        let mut at = start;
+        for (span, replacement) in edits.into_iter().flatten() {
+            out.push(self.slice(at, span.start));
+            out.push(replacement);
+            at = span.end;
+        }
+        out.push(self.slice(at, end));
+    }
+
+    /// Memory of the entry, in bytes, with its line. The cells of a table are not counted: some 150 bytes once shown.
     #[must_use]
     pub fn cost(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS
@@ -413,6 +483,6 @@ mod tests {
 
     #[test]
     fn an_entry_adds_little_to_its_bytes() {
-        assert!(size_of::<Entry>() <= 136, "{}", size_of::<Entry>());
+        assert!(size_of::<Entry>() <= 144, "{}", size_of::<Entry>());
     }
 }

@@ -4,7 +4,7 @@
 //! concerns. INVARIANT: an object's wire bytes exist once; everything sent is a slice of them. Does no I/O and knows no
 //! clock.
 //!
-//! In reading order: an object and its bytes ([`entry`]), a change of it ([`event`]), which objects a client wants
+//! In reading order: an object and its bytes ([`entry`]), which of them a client gets ([`form`]), a change of it ([`event`]), which objects a client wants
 //! ([`filter`]), recent changes (`window`, `buckets`), who waits for them ([`interest`]), the cache that ties them
 //! together ([`mod@cache`], read through [`reader`]), and how clients walk it ([`cursor`], [`page`]) into [`slices`].
 
@@ -13,6 +13,7 @@ pub mod limits;
 pub mod entry;
 pub mod event;
 pub mod filter;
+pub mod form;
 pub mod slices;
 
 mod buckets;
@@ -32,6 +33,7 @@ pub use cursor::{Cursor, Start, Step};
 pub use entry::{Draft, Entry, EntryError, Field, Schema};
 pub use event::{Change, Event, EventKind};
 pub use filter::{Filter, UnknownField};
+pub use form::{Cells, Content, Form, Meta, Row, RowObject, Rows};
 pub use interest::Waking;
 pub use limits::{Limits, Total};
 pub use page::Page;

@@ -9,6 +9,7 @@ use informer_core::Keyed;
 use crate::{
     entry::Entry,
     filter::{Filter, Range},
+    form::{Form, Showing},
     limits::LOOKED_AT_PER_STEP,
     reader::Snapshot,
     slices::{Budget, Slices},
@@ -116,6 +117,7 @@ pub struct Page {
     done: bool,
     next: Option<String>,
     remaining: Option<u64>,
+    showing: Showing,
 }
 
 impl Page {
@@ -133,7 +135,8 @@ impl Page {
             };
             walk.key = absolute.max(walk.key);
         }
-        let mut page = Self { walk, left: limit, first: true, done: false, next: None, remaining: None };
+        let showing = Showing::default();
+        let mut page = Self { walk, left: limit, first: true, done: false, next: None, remaining: None, showing };
         if let Some(limit) = limit {
             page.find_end(limit);
         }
@@ -184,18 +187,38 @@ impl Page {
         self.remaining
     }
 
+    /// The same in another form: to be said before the first step. `now` is what ages in the rows of a table are counted
+    /// to, in Unix seconds.
+    #[must_use]
+    pub fn shown_as(mut self, form: Form, now: i64) -> Self {
+        self.showing = Showing::new(form);
+        self.showing.set_now(now);
+        self
+    }
+
     /// Pushes items with the commas between them, within `budget`. `false` once the last is pushed; `true` may push
     /// nothing when nothing matched so far.
     pub fn step(&mut self, budget: Budget, out: &mut Slices) -> bool {
+        let showing = std::mem::take(&mut self.showing);
+        let more = self.visit(|entry, first| {
+            showing.item(entry, first, out);
+            !out.reached(budget)
+        });
+        self.showing = showing;
+        more
+    }
+
+    /// Shows objects, and whether each is the first of the page, until `visit` says to stop behind one. Returns as
+    /// [`Self::step`] does. For those who make other texts of them.
+    pub fn visit(&mut self, mut visit: impl FnMut(&Arc<Entry>, bool) -> bool) -> bool {
         if self.done {
             return false;
         }
         let Self { walk, left, first, .. } = self;
         let more = walk.step(|entry| {
-            entry.item(*first, out);
-            *first = false;
+            let go_on = visit(entry, std::mem::take(first));
             *left = left.map(|left| left - 1);
-            *left != Some(0) && !out.reached(budget)
+            *left != Some(0) && go_on
         });
         self.done = !more || self.left == Some(0);
         !self.done

@@ -1,6 +1,6 @@
 //! An object on its way into storage: canonical text without the digits of its resourceVersion.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use informer_core::{
@@ -48,6 +48,8 @@ pub struct Draft {
     values: Vec<u8>,
     digits_at: usize,
     rest_at: usize,
+    metadata: Span,
+    managed_fields: Span,
     uid: Span,
     labels: Span,
     fields: Box<[Span]>,
@@ -71,7 +73,7 @@ impl Draft {
             return Err(EntryError::NotAnObject);
         }
         let Canonical { body, rest_at, metadata } = Canonical::write(schema, object)?;
-        let Metadata { digits_at, name, namespace, uid, labels } = metadata;
+        let Metadata { at: metadata, managed_fields, digits_at, name, namespace, uid, labels } = metadata;
         if name.is_empty() {
             return Err(EntryError::NoName);
         }
@@ -81,7 +83,21 @@ impl Draft {
         let name_at = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
         let key = if namespace.is_empty() { name } else { namespace + "/" + &name }.into_boxed_str();
         let (fields, values) = Fields::read(schema, &body)?;
-        Ok(Self { body, values, digits_at, rest_at, uid, labels, fields, key, name_at, builtin: schema.builtin })
+        let builtin = schema.builtin;
+        Ok(Self {
+            body,
+            values,
+            digits_at,
+            rest_at,
+            metadata,
+            managed_fields,
+            uid,
+            labels,
+            fields,
+            key,
+            name_at,
+            builtin,
+        })
     }
 
     /// `namespace/name`, or `name` when there is no namespace.
@@ -133,29 +149,29 @@ impl Draft {
             digits: Span::new(digits_at, digits_at + digits.len()),
             uid: place(self.uid),
             labels: place(self.labels),
+            metadata: place(self.metadata),
+            managed_fields: place(self.managed_fields),
             fields: self.fields.iter().map(|&span| place(span)).collect(),
             name_at: narrow(self.name_at),
             builtin: self.builtin,
             resource_version,
             text: Bytes::from(text),
             key: self.key,
+            cells: OnceLock::new(),
         })
     }
 
-    /// Where a span of the body, or of the values behind it, stands in the entry's text.
+    /// Where a span of the body, or of the values behind it, stands in the entry's text. The digits may lie in it.
     fn place(&self, span: Span, digits: usize) -> Span {
         if span.is_empty() {
             return span;
         }
         let (start, end) = (span.start as usize, span.end as usize);
-        let shift = if start >= self.body.len() {
-            ADDED_HEAD.len() + digits + TAIL.len()
-        } else if start >= self.digits_at {
-            ADDED_HEAD.len() + digits
-        } else {
-            ADDED_HEAD.len()
+        let shift = |behind_digits: bool| {
+            let tail = if start >= self.body.len() { TAIL.len() } else { 0 };
+            ADDED_HEAD.len() + tail + if behind_digits { digits } else { 0 }
         };
-        Span::new(start + shift, end + shift)
+        Span::new(start + shift(start >= self.digits_at), end + shift(end > self.digits_at))
     }
 }
 
@@ -192,7 +208,9 @@ impl Canonical {
             if !key.is("metadata") {
                 push_compact(&mut body, &object[walk.value()?]);
             } else if metadata.is_none() && walk.enter()? {
-                metadata = Some(Metadata::write(&mut body, object, &mut walk)?);
+                let start = body.len();
+                let found = Metadata::write(&mut body, object, &mut walk)?;
+                metadata = Some(Metadata { at: Span::new(start, body.len()), ..found });
             } else {
                 return Err(EntryError::NotAnObject);
             }
@@ -207,6 +225,10 @@ impl Canonical {
 /// What is found in metadata while it is written.
 #[derive(Default)]
 struct Metadata {
+    /// The whole value.
+    at: Span,
+    /// The member with one comma: the one before it, or the one behind it when it is the first.
+    managed_fields: Span,
     /// Where the digits of the resourceVersion go.
     digits_at: usize,
     name: String,
@@ -234,8 +256,9 @@ impl Metadata {
             if is_position && found.digits_at > 0 {
                 continue;
             }
+            let before = body.len();
             body.push(separator);
-            separator = b',';
+            let is_first = std::mem::replace(&mut separator, b',') == b'{';
             if is_position {
                 found.digits_at = push_position(body);
             } else {
@@ -243,6 +266,11 @@ impl Metadata {
                 let start = body.len();
                 push_compact(body, &object[at]);
                 found.read(&key.bytes(), &body[start..], start)?;
+            }
+            if key.is("managedFields") && found.managed_fields.is_empty() {
+                // A member follows the first one: there is a resourceVersion.
+                let comma = usize::from(is_first);
+                found.managed_fields = Span::new(before + comma, body.len() + comma);
             }
         }
         body.push(b'}');

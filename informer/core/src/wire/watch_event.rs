@@ -72,6 +72,13 @@ pub const INITIAL_EVENTS_ANNOTATION: &str = "k8s.io/initial-events-end";
 /// kube-apiserver adds the zero values of some types' members (`"spec":{"containers":null}` for pods), which say nothing.
 #[must_use]
 pub fn bookmark(kind: &str, api_version: &str, resource_version: u64, initial_events_end: bool) -> Vec<u8> {
+    let object = bookmark_object(kind, api_version, resource_version, initial_events_end);
+    [br#"{"type":"BOOKMARK","object":"#, &*object, TAIL].concat()
+}
+
+/// The object of a bookmark alone.
+#[must_use]
+pub fn bookmark_object(kind: &str, api_version: &str, resource_version: u64, initial_events_end: bool) -> Vec<u8> {
     let (kind, api_version) = (Value::from(kind), Value::from(api_version));
     let annotations = if initial_events_end {
         format!(r#","annotations":{{"{INITIAL_EVENTS_ANNOTATION}":"true"}}"#)
@@ -79,8 +86,7 @@ pub fn bookmark(kind: &str, api_version: &str, resource_version: u64, initial_ev
         String::new()
     };
     let metadata = format!(r#"{{"resourceVersion":"{resource_version}"{annotations}}}"#);
-    let object = format!(r#"{{"kind":{kind},"apiVersion":{api_version},"metadata":{metadata}}}"#);
-    [br#"{"type":"BOOKMARK","object":"#, object.as_bytes(), TAIL].concat()
+    format!(r#"{{"kind":{kind},"apiVersion":{api_version},"metadata":{metadata}}}"#).into_bytes()
 }
 
 /// A whole ERROR line. The stream ends after it.

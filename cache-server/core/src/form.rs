@@ -1,0 +1,368 @@
+//! Which of an object's stored bytes a client gets, and what stands around them: the object whole, only its metadata, or
+//! a row of a table.
+//!
+//! INVARIANT: nothing is encoded. Every form is slices of the entry's one line between texts that are constants or made
+//! once for an object version; only what depends on the time, the ages in a row, is written each time. INVARIANT:
+//! [`Form::whole`] costs what it costs without forms.
+//!
+//! Source: apiserver `endpoints/handlers/response.go`, `registry/rest/table.go`; apimachinery `apis/meta/v1` types.
+
+mod cells;
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use informer_core::wire::{
+    json,
+    watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD},
+};
+
+pub use cells::{Cells, Rows, human_duration};
+
+use crate::{
+    entry::{Entry, Schema},
+    slices::Slices,
+};
+
+/// Which of an object's stored bytes a client gets, and what stands around them. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Form {
+    /// What is shown of an object.
+    pub content: Content,
+    /// Whether `metadata.managedFields` is left out.
+    pub without_managed_fields: bool,
+    /// Set by [`Self::at_version`].
+    version: Option<Arc<Version>>,
+}
+
+/// What is shown of an object.
+#[derive(Clone, Debug, Default)]
+pub enum Content {
+    /// The object.
+    #[default]
+    Whole,
+    /// Its metadata, as a PartialObjectMetadata.
+    Metadata(Meta),
+    /// A row of a Table.
+    Row(Row),
+}
+
+/// The version of the `meta.k8s.io` types around an object's parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Meta {
+    /// `meta.k8s.io/v1`.
+    #[default]
+    V1,
+    /// `meta.k8s.io/v1beta1`, for old clients.
+    V1Beta1,
+}
+
+/// How a table shows objects.
+#[derive(Clone)]
+pub struct Row {
+    /// Makes the cells.
+    pub rows: Arc<dyn Rows>,
+    /// The text of `columnDefinitions`, a JSON array: told once in a watch.
+    pub definitions: Bytes,
+    /// What stands in `object`.
+    pub object: RowObject,
+    /// Of the Table, and of the PartialObjectMetadata in it.
+    pub meta: Meta,
+}
+
+/// What stands in a row's `object`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowObject {
+    /// A PartialObjectMetadata.
+    #[default]
+    Metadata,
+    /// The object.
+    Whole,
+    /// `null`.
+    None,
+}
+
+/// Another apiVersion than the stored one.
+#[derive(Debug)]
+struct Version {
+    api_version: Box<str>,
+    /// `{"kind":…,"apiVersion":…,`
+    head: Bytes,
+}
+
+impl Form {
+    /// The object as it is stored.
+    #[must_use]
+    pub fn whole() -> Self {
+        Self::default()
+    }
+
+    /// Only the metadata.
+    #[must_use]
+    pub fn metadata(meta: Meta) -> Self {
+        Self { content: Content::Metadata(meta), ..Self::default() }
+    }
+
+    /// A row of a table.
+    #[must_use]
+    pub fn row(row: Row) -> Self {
+        Self { content: Content::Row(row), ..Self::default() }
+    }
+
+    /// The same, of a custom resource that is read at another version than the stored one. Nothing is converted.
+    #[must_use]
+    pub fn at_version(self, kind: &str, api_version: &str) -> Self {
+        let head = format!("{{\"kind\":{},\"apiVersion\":{},", json::quote(kind), json::quote(api_version));
+        let version = Version { api_version: api_version.into(), head: head.into() };
+        Self { version: Some(Arc::new(version)), ..self }
+    }
+
+    /// Whether it is the stored bytes without a change.
+    const fn is_plain(&self) -> bool {
+        matches!(self.content, Content::Whole) && !self.without_managed_fields && self.version.is_none()
+    }
+}
+
+impl Meta {
+    /// As in `apiVersion`.
+    #[must_use]
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+
+    /// A PartialObjectMetadata up to its metadata.
+    const fn partial_head(self) -> &'static str {
+        match self {
+            Self::V1 => r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+            Self::V1Beta1 => r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#,
+        }
+    }
+}
+
+impl Row {
+    /// A Table of one row up to the cells' array: its metadata, and the columns unless they were told before.
+    fn table_head(&self, digits: &[u8], told: bool, text: &mut Vec<u8>) {
+        text.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
+        text.extend_from_slice(self.meta.api_version().as_bytes());
+        text.extend_from_slice(br#"","metadata":{"resourceVersion":""#);
+        text.extend_from_slice(digits);
+        text.extend_from_slice(br#""},"columnDefinitions":"#);
+        text.extend_from_slice(if told { b"null" } else { &self.definitions });
+        text.extend_from_slice(br#","rows":["#);
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row").field("object", &self.object).field("meta", &self.meta).finish_non_exhaustive()
+    }
+}
+
+/// Behind a Table's last row, and behind the object of a line.
+const TABLE_TAIL: &[u8] = b"]}";
+const TABLE_LINE_TAIL: &[u8] = b"]}}\n";
+
+/// What happened to an object, for the one who is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Told<'a> {
+    Added,
+    Modified,
+    /// With the digits of the change.
+    Deleted(&'a Bytes),
+}
+
+impl Told<'_> {
+    const fn head(&self) -> &'static [u8] {
+        match self {
+            Self::Added => ADDED_HEAD,
+            Self::Modified => MODIFIED_HEAD,
+            Self::Deleted(_) => DELETED_HEAD,
+        }
+    }
+
+    const fn digits(&self) -> Option<&Bytes> {
+        match self {
+            Self::Added | Self::Modified => None,
+            Self::Deleted(digits) => Some(digits),
+        }
+    }
+}
+
+/// A form on its way to one client.
+#[derive(Debug, Default)]
+pub(crate) struct Showing {
+    form: Form,
+    /// Unix seconds: what ages are counted to.
+    now: i64,
+    /// Whether the columns of a table were told in this stream.
+    told: bool,
+}
+
+impl Showing {
+    pub(crate) fn new(form: Form) -> Self {
+        Self { form, now: 0, told: false }
+    }
+
+    pub(crate) const fn set_now(&mut self, now: i64) {
+        self.now = now;
+    }
+
+    pub(crate) fn item(&self, entry: &Entry, first: bool, out: &mut Slices) {
+        entry.item_as(&self.form, first, self.now, out);
+    }
+
+    /// Pushes a line of a watch.
+    pub(crate) fn line(&mut self, entry: &Entry, told: &Told<'_>, out: &mut Slices) {
+        if self.form.is_plain() {
+            match told {
+                Told::Added => out.push(entry.added()),
+                Told::Modified => entry.modified(out),
+                Told::Deleted(digits) => entry.deleted(Bytes::clone(digits), out),
+            }
+            return;
+        }
+        let digits = told.digits();
+        match &self.form.content {
+            Content::Whole | Content::Metadata(_) => {
+                out.push_static(told.head());
+                entry.push_object(&self.form, digits, out);
+                out.push_static(watch_event::TAIL);
+            }
+            Content::Row(row) => {
+                let mut text = told.head().to_vec();
+                row.table_head(digits.unwrap_or(&entry.digits()), self.told, &mut text);
+                entry.push_row(&self.form, row, digits, self.now, text, out);
+                out.push_static(TABLE_LINE_TAIL);
+                self.told = true;
+            }
+        }
+    }
+
+    /// Pushes the line of a bookmark: an empty object in this form that only carries the position.
+    pub(crate) fn bookmark(&mut self, schema: &Schema, at: u64, initial_events_end: bool, out: &mut Slices) {
+        let row = match &self.form.content {
+            Content::Whole => {
+                let version = self.form.version.as_ref();
+                let api_version = version.map_or(&*schema.api_version, |version| &version.api_version);
+                return out.push(watch_event::bookmark(&schema.kind, api_version, at, initial_events_end).into());
+            }
+            Content::Metadata(meta) => {
+                let kind = "PartialObjectMetadata";
+                return out.push(watch_event::bookmark(kind, meta.api_version(), at, initial_events_end).into());
+            }
+            Content::Row(row) => row,
+        };
+        // The metadata is told even to who wants no objects: there is no other place for the annotation.
+        let object =
+            watch_event::bookmark_object("PartialObjectMetadata", row.meta.api_version(), at, initial_events_end);
+        let mut text = br#"{"type":"BOOKMARK","object":"#.to_vec();
+        row.table_head(itoa::Buffer::new().format(at).as_bytes(), self.told, &mut text);
+        text.extend_from_slice(br#"{"cells":"#);
+        row.rows.cells(b"{}").write(self.now, &mut text);
+        text.extend_from_slice(br#","object":"#);
+        text.extend_from_slice(&object);
+        text.push(b'}');
+        text.extend_from_slice(TABLE_LINE_TAIL);
+        self.told = true;
+        out.push(text.into());
+    }
+}
+
+impl Entry {
+    /// Pushes the object in this form, no newline. A row comes with the table around it. `now` is in Unix seconds; only
+    /// rows look at it.
+    pub fn object_as(&self, form: &Form, now: i64, out: &mut Slices) {
+        match &form.content {
+            Content::Whole | Content::Metadata(_) => self.push_object(form, None, out),
+            Content::Row(row) => {
+                let mut text = Vec::new();
+                row.table_head(&self.digits(), false, &mut text);
+                self.push_row(form, row, None, now, text, out);
+                out.push_static(TABLE_TAIL);
+            }
+        }
+    }
+
+    /// Pushes an item of a LIST, or a row of a Table, with a comma before it unless it is the first.
+    pub fn item_as(&self, form: &Form, first: bool, now: i64, out: &mut Slices) {
+        if form.is_plain() {
+            return self.item(first, out);
+        }
+        match &form.content {
+            Content::Whole if self.is_builtin() => self.push_item(first, form.without_managed_fields, out),
+            Content::Whole | Content::Metadata(_) => {
+                out.push_static(if first { b"" } else { b"," });
+                self.push_object(form, None, out);
+            }
+            Content::Row(row) => {
+                let text = if first { Vec::new() } else { vec![b','] };
+                self.push_row(form, row, None, now, text, out);
+            }
+        }
+    }
+
+    /// Pushes the ADDED line in this form; in a table the columns come along.
+    pub fn added_as(&self, form: &Form, now: i64, out: &mut Slices) {
+        Showing { form: form.clone(), now, told: false }.line(self, &Told::Added, out);
+    }
+
+    /// Pushes the MODIFIED line in this form; in a table without columns.
+    pub fn modified_as(&self, form: &Form, now: i64, out: &mut Slices) {
+        Showing { form: form.clone(), now, told: true }.line(self, &Told::Modified, out);
+    }
+
+    /// Pushes the DELETED line in this form, with `digits` as its resourceVersion; in a table without columns.
+    pub fn deleted_as(&self, digits: &Bytes, form: &Form, now: i64, out: &mut Slices) {
+        Showing { form: form.clone(), now, told: true }.line(self, &Told::Deleted(digits), out);
+    }
+
+    /// Pushes a whole object or a PartialObjectMetadata.
+    fn push_object(&self, form: &Form, digits: Option<&Bytes>, out: &mut Slices) {
+        match &form.content {
+            Content::Metadata(meta) => self.push_partial(*meta, form, digits, out),
+            Content::Whole | Content::Row(_) => match &form.version {
+                Some(version) => {
+                    out.push(version.head.clone());
+                    self.push_rest(form.without_managed_fields, digits, out);
+                }
+                None => self.push_whole(form.without_managed_fields, digits, out),
+            },
+        }
+    }
+
+    fn push_partial(&self, meta: Meta, form: &Form, digits: Option<&Bytes>, out: &mut Slices) {
+        out.push_static(meta.partial_head().as_bytes());
+        self.push_metadata(form.without_managed_fields, digits, out);
+        out.push_static(b"}");
+    }
+
+    /// Pushes `{"cells":…,"object":…}` behind `text`.
+    fn push_row(&self, form: &Form, row: &Row, digits: Option<&Bytes>, now: i64, mut text: Vec<u8>, out: &mut Slices) {
+        text.extend_from_slice(br#"{"cells":"#);
+        self.cells(&row.rows).write(now, &mut text);
+        text.extend_from_slice(br#","object":"#);
+        match row.object {
+            RowObject::None => {
+                text.extend_from_slice(b"null}");
+                out.push(text.into());
+            }
+            RowObject::Metadata => {
+                text.extend_from_slice(row.meta.partial_head().as_bytes());
+                out.push(text.into());
+                self.push_metadata(form.without_managed_fields, digits, out);
+                out.push_static(b"}}");
+            }
+            RowObject::Whole => {
+                out.push(text.into());
+                self.push_object(form, digits, out);
+                out.push_static(b"}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

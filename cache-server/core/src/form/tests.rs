@@ -1,0 +1,222 @@
+//! Goal: every form of an object is JSON that says what the object said, and nothing else. Method: golden texts, and a full
+//! decoder over objects with their members in every order.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::Draft;
+
+/// The name, and the age since second 1000.
+struct NameAndAge;
+
+impl Rows for NameAndAge {
+    fn cells(&self, object: &[u8]) -> Cells {
+        let object: Value = serde_json::from_slice(object).expect("an entry is JSON");
+        let mut cells = Cells::new();
+        cells.push(&format!("[{},\"", object["metadata"]["name"]));
+        cells.push_since(1_000);
+        cells.push("\"]");
+        cells
+    }
+}
+
+fn schema(builtin: bool) -> Schema {
+    Schema {
+        kind: "Pod".into(),
+        api_version: "v1".into(),
+        builtin,
+        fields: vec![crate::Field { label: "spec.x".into(), path: "spec.x".into(), absent: "none".into() }],
+        node_field: None,
+    }
+}
+
+fn entry(builtin: bool, object: &str) -> Arc<Entry> {
+    Draft::new(&schema(builtin), object.as_bytes()).expect(object).commit(77)
+}
+
+fn row(object: RowObject) -> Form {
+    let definitions = Bytes::from_static(br#"[{"name":"Name"},{"name":"Age"}]"#);
+    Form::row(Row { rows: Arc::new(NameAndAge), definitions, object, meta: Meta::V1 })
+}
+
+fn without_managed_fields(form: Form) -> Form {
+    Form { without_managed_fields: true, ..form }
+}
+
+fn text(push: impl FnOnce(&mut Slices)) -> String {
+    let mut out = Slices::new();
+    push(&mut out);
+    out.iter().map(|slice| std::str::from_utf8(slice).expect("UTF-8")).collect()
+}
+
+const OBJECT: &str = r#"{"metadata":{"name":"a","managedFields":[{"x":{}}],"labels":{"b":"c"}},"spec":{"x":1}}"#;
+
+#[test]
+fn every_form_of_a_single_object() {
+    let metadata = r#"{"resourceVersion":"77","name":"a","managedFields":[{"x":{}}],"labels":{"b":"c"}}"#;
+    let short = r#"{"resourceVersion":"77","name":"a","labels":{"b":"c"}}"#;
+    let partial = |metadata: &str, version: &str| {
+        format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{version}","metadata":{metadata}}}"#)
+    };
+    let whole = |metadata: &str, version: &str| {
+        format!(r#"{{"kind":"Pod","apiVersion":"{version}","metadata":{metadata},"spec":{{"x":1}}}}"#)
+    };
+    let table = |object: &str| {
+        format!(
+            r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"77"}},"columnDefinitions":[{{"name":"Name"}},{{"name":"Age"}}],"rows":[{{"cells":["a","60s"],"object":{object}}}]}}"#
+        )
+    };
+    let entry = entry(true, OBJECT);
+    for (form, expected) in [
+        (Form::whole(), whole(metadata, "v1")),
+        (without_managed_fields(Form::whole()), whole(short, "v1")),
+        (Form::whole().at_version("Pod", "v2"), whole(metadata, "v2")),
+        (without_managed_fields(Form::whole().at_version("Pod", "v2")), whole(short, "v2")),
+        (Form::metadata(Meta::V1), partial(metadata, "v1")),
+        (Form::metadata(Meta::V1Beta1), partial(metadata, "v1beta1")),
+        (without_managed_fields(Form::metadata(Meta::V1)), partial(short, "v1")),
+        (Form::metadata(Meta::V1).at_version("Pod", "v2"), partial(metadata, "v1")),
+        (row(RowObject::Metadata), table(&partial(metadata, "v1"))),
+        (without_managed_fields(row(RowObject::Metadata)), table(&partial(short, "v1"))),
+        (row(RowObject::Whole), table(&whole(metadata, "v1"))),
+        (row(RowObject::Whole).at_version("Pod", "v2"), table(&whole(metadata, "v2"))),
+        (row(RowObject::None), table("null")),
+    ] {
+        assert_eq!(text(|out| entry.object_as(&form, 1_060, out)), expected, "{form:?}");
+    }
+}
+
+#[test]
+fn items_are_as_their_lists_have_them() {
+    let short = r#""metadata":{"resourceVersion":"77","name":"a","labels":{"b":"c"}},"spec":{"x":1}}"#;
+    let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"77","name":"a","labels":{"b":"c"}}}"#;
+    for (builtin, form, expected) in [
+        (true, Form::whole(), format!("{{{short}")),
+        (false, Form::whole(), format!(r#"{{"kind":"Pod","apiVersion":"v1",{short}"#)),
+        (false, Form::whole().at_version("Pod", "v2"), format!(r#"{{"kind":"Pod","apiVersion":"v2",{short}"#)),
+        (true, Form::metadata(Meta::V1), partial.to_owned()),
+        (false, Form::metadata(Meta::V1), partial.to_owned()),
+        (true, row(RowObject::Metadata), format!(r#"{{"cells":["a","0s"],"object":{partial}}}"#)),
+    ] {
+        let (entry, form) = (entry(builtin, OBJECT), without_managed_fields(form));
+        assert_eq!(text(|out| entry.item_as(&form, true, 1_000, out)), expected);
+        assert_eq!(text(|out| entry.item_as(&form, false, 1_000, out)), format!(",{expected}"));
+    }
+}
+
+/// Goal: what is cut and swapped stands right in every order of members. Method: all orders of four members of metadata,
+/// compared with what a decoder makes of the object.
+#[test]
+fn lines_of_every_form_say_the_same_wherever_members_stand() {
+    let members =
+        [r#""name":"a""#, r#""resourceVersion":"5""#, r#""managedFields":[{"a":"}"}]"#, r#""labels":{"b":"c"}"#];
+    let digits = Bytes::from_static(b"12345");
+    for order in 0..256_usize {
+        let places = [order & 3, order >> 2 & 3, order >> 4 & 3, order >> 6 & 3];
+        if (0..4).any(|wanted| !places.contains(&wanted)) {
+            continue;
+        }
+        let metadata = places.map(|place| members[place]).join(",");
+        let entry = entry(true, &format!(r#"{{"spec":{{"x":"y"}},"metadata":{{{metadata}}},"status":{{}}}}"#));
+        assert_eq!((entry.field(0), entry.label("b").as_deref()), ("y", Some("c")), "{metadata}");
+        for without in [false, true] {
+            let said = |version: &str| {
+                let mut object: Value = serde_json::from_slice(&entry.object()).expect("an entry is JSON");
+                object["metadata"]["resourceVersion"] = json!(version);
+                if without {
+                    object["metadata"].as_object_mut().expect("an object").remove("managedFields");
+                }
+                object
+            };
+            for form in [Form::whole(), Form::metadata(Meta::V1), row(RowObject::Metadata), row(RowObject::Whole)] {
+                let form = Form { without_managed_fields: without, ..form };
+                let expected = |version: &str, told: bool| match &form.content {
+                    Content::Whole => said(version),
+                    Content::Metadata(_) => partial(&said(version)),
+                    Content::Row(row) => {
+                        let object =
+                            if row.object == RowObject::Whole { said(version) } else { partial(&said(version)) };
+                        let columns = if told { Value::Null } else { json!([{"name": "Name"}, {"name": "Age"}]) };
+                        json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version},
+                            "columnDefinitions": columns, "rows": [{"cells": ["a", "7s"], "object": object}]})
+                    }
+                };
+                let read = |line: &str| {
+                    assert!(line.ends_with("}\n") && line.matches('\n').count() == 1, "{line}");
+                    serde_json::from_str::<Value>(line).expect(line)
+                };
+                let added = read(&text(|out| entry.added_as(&form, 1_007, out)));
+                assert_eq!(added, json!({"type": "ADDED", "object": expected("77", false)}), "{metadata}");
+                let modified = read(&text(|out| entry.modified_as(&form, 1_007, out)));
+                assert_eq!(modified, json!({"type": "MODIFIED", "object": expected("77", true)}), "{metadata}");
+                let deleted = read(&text(|out| entry.deleted_as(&digits, &form, 1_007, out)));
+                assert_eq!(deleted, json!({"type": "DELETED", "object": expected("12345", true)}), "{metadata}");
+            }
+        }
+    }
+}
+
+fn partial(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+#[test]
+fn columns_are_told_once_in_a_stream() {
+    let entry = entry(true, OBJECT);
+    let mut showing = Showing::new(row(RowObject::None));
+    let defined = |line: String| {
+        let line: Value = serde_json::from_str(&line).expect(&line);
+        !line["object"]["columnDefinitions"].is_null()
+    };
+    assert!(defined(text(|out| showing.line(&entry, &Told::Added, out))));
+    assert!(!defined(text(|out| showing.line(&entry, &Told::Modified, out))));
+    assert!(!defined(text(|out| showing.bookmark(&schema(true), 9, false, out))));
+    assert!(defined(text(|out| Showing::new(row(RowObject::None)).bookmark(&schema(true), 9, false, out))));
+}
+
+#[test]
+fn bookmarks_come_in_the_form_of_their_stream() {
+    let end = r#"{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}"#;
+    let partial = format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{end}}}"#);
+    for (form, object) in [
+        (Form::whole(), format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{end}}}"#)),
+        (Form::whole().at_version("Pod", "v2"), format!(r#"{{"kind":"Pod","apiVersion":"v2","metadata":{end}}}"#)),
+        (Form::metadata(Meta::V1), partial.clone()),
+        (
+            row(RowObject::None),
+            format!(
+                r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"9"}},"columnDefinitions":[{{"name":"Name"}},{{"name":"Age"}}],"rows":[{{"cells":[null,"5s"],"object":{partial}}}]}}"#
+            ),
+        ),
+    ] {
+        let mut showing = Showing::new(form);
+        showing.set_now(1_005);
+        let line = text(|out| showing.bookmark(&schema(true), 9, true, out));
+        assert_eq!(line, format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n"));
+    }
+}
+
+/// Goal: cells are read from an object once, and never those of other columns. Method: count.
+#[test]
+fn cells_are_made_once_for_an_object_version() {
+    struct Counting(std::sync::atomic::AtomicUsize, &'static str);
+    impl Rows for Counting {
+        fn cells(&self, _: &[u8]) -> Cells {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let mut cells = Cells::new();
+            cells.push(self.1);
+            cells
+        }
+    }
+    let entry = entry(true, OBJECT);
+    let [one, other] = ["[1]", "[2]"].map(|text| Arc::new(Counting(0.into(), text)));
+    for (rows, expected) in [(&one, "[1]"), (&other, "[2]"), (&one, "[1]"), (&one, "[1]")] {
+        let rows: Arc<dyn Rows> = Arc::clone(rows) as _;
+        let row = Row { rows, definitions: Bytes::new(), object: RowObject::None, meta: Meta::V1 };
+        let item = text(|out| entry.item_as(&Form::row(row), true, 0, out));
+        assert_eq!(item, format!(r#"{{"cells":{expected},"object":null}}"#));
+    }
+    assert_eq!(one.0.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
