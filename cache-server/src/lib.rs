@@ -17,6 +17,7 @@ mod allocator;
 mod churn;
 mod client;
 mod load;
+mod schemas;
 mod serve;
 
 pub use load::LoadError;

@@ -1,0 +1,51 @@
+//! What is known about the JSON values of a type: members, kinds, and how two values become one.
+//!
+//! A [`Shape`] stands for one value. It comes from the schemas of the built-in types (feature `openapi`; they are made
+//! once, when first asked for) or from the `openAPIV3Schema` of a CustomResourceDefinition.
+//!
+//! INVARIANT: nothing here judges an object; it says what could stand where.
+//!
+//! Source: the markers `listType`, `listMapKey`, `structType` and the tags `patchStrategy`, `patchMergeKey` of
+//! `k8s.io/api`; for custom resources apiextensions-apiserver `pkg/apiserver/schema`.
+#![allow(dead_code, unused_imports, reason = "patches and field validation, its readers, are being written")]
+
+#[cfg(feature = "openapi")]
+mod builtin;
+mod read;
+mod shape;
+
+pub(crate) use shape::{JsonKind, Member, Merge, Shape};
+
+use crate::registry::ResourceType;
+
+/// What is known about objects of `ty`. `None` when nothing is: without the feature `openapi`.
+///
+/// Cost: the first call for any built-in type makes the shapes of all of them, some milliseconds; after that one
+/// look-up.
+pub(crate) fn of(ty: &ResourceType) -> Option<Shape> {
+    if !ty.schema.builtin {
+        return None;
+    }
+    of_builtin(ty.api_version(), &ty.kind)
+}
+
+#[cfg(feature = "openapi")]
+fn of_builtin(api_version: &str, kind: &str) -> Option<Shape> {
+    builtin::find(api_version, kind)
+}
+
+#[cfg(not(feature = "openapi"))]
+fn of_builtin(_: &str, _: &str) -> Option<Shape> {
+    None
+}
+
+/// The shape of `metadata`.
+#[cfg(feature = "openapi")]
+fn object_meta() -> Option<Shape> {
+    builtin::named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+}
+
+#[cfg(not(feature = "openapi"))]
+fn object_meta() -> Option<Shape> {
+    None
+}

@@ -1,0 +1,226 @@
+//! Shapes of the built-in types, made of the schemas that k8s-openapi has for them and of `merge_keys.txt`.
+//!
+//! INVARIANT: made once, by whoever asks first; about 5,000 values without their descriptions.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+use k8s_openapi::{
+    Resource,
+    api::{
+        admissionregistration::v1 as admissionregistration, apps::v1 as apps, autoscaling::v1 as autoscaling_v1,
+        autoscaling::v2 as autoscaling, batch::v1 as batch, certificates::v1 as certificates,
+        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, events::v1 as events,
+        flowcontrol::v1 as flowcontrol, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
+        rbac::v1 as rbac, resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
+    apimachinery::pkg::apis::meta::v1 as meta,
+    kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration,
+    schemars::{JsonSchema, Schema, SchemaGenerator},
+};
+use serde_json::Value;
+
+use super::{
+    read::{Reader, any},
+    shape::{JsonKind, Shape, Strategies, Strategy},
+};
+
+/// The shape of objects of a built-in type.
+pub(super) fn find(api_version: &str, kind: &str) -> Option<Shape> {
+    let root = ROOTS.iter().find(|root| root.api_version == api_version && root.kind == kind)?;
+    named(&(root.name)())
+}
+
+/// The shape of a definition, such as `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`.
+pub(super) fn named(name: &str) -> Option<Shape> {
+    SHAPES.get(name).cloned()
+}
+
+/// A kind that clients can send, and its schema.
+pub(crate) struct Root {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    /// The name of its definition.
+    pub(crate) name: fn() -> String,
+    /// Brings the definition, and all that it refers to, into the generator.
+    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+macro_rules! roots {
+    ($($ty:ty),* $(,)?) => {
+        &[$(Root {
+            api_version: <$ty as Resource>::API_VERSION,
+            kind: <$ty as Resource>::KIND,
+            name: || <$ty as JsonSchema>::schema_name().into_owned(),
+            schema: |generator| generator.subschema_for::<$ty>(),
+        }),*]
+    };
+}
+
+/// Every kind of a stable API version.
+pub(crate) const ROOTS: &[Root] = roots![
+    core::Binding,
+    core::ConfigMap,
+    core::Endpoints,
+    core::Event,
+    core::LimitRange,
+    core::Namespace,
+    core::Node,
+    core::PersistentVolume,
+    core::PersistentVolumeClaim,
+    core::Pod,
+    core::PodTemplate,
+    core::ReplicationController,
+    core::ResourceQuota,
+    core::Secret,
+    core::Service,
+    core::ServiceAccount,
+    apps::ControllerRevision,
+    apps::DaemonSet,
+    apps::Deployment,
+    apps::ReplicaSet,
+    apps::StatefulSet,
+    autoscaling_v1::HorizontalPodAutoscaler,
+    autoscaling_v1::Scale,
+    autoscaling::HorizontalPodAutoscaler,
+    batch::CronJob,
+    batch::Job,
+    certificates::CertificateSigningRequest,
+    coordination::Lease,
+    discovery::EndpointSlice,
+    events::Event,
+    flowcontrol::FlowSchema,
+    flowcontrol::PriorityLevelConfiguration,
+    networking::Ingress,
+    networking::IngressClass,
+    networking::IPAddress,
+    networking::NetworkPolicy,
+    networking::ServiceCIDR,
+    node::RuntimeClass,
+    policy::Eviction,
+    policy::PodDisruptionBudget,
+    rbac::ClusterRole,
+    rbac::ClusterRoleBinding,
+    rbac::Role,
+    rbac::RoleBinding,
+    resource::DeviceClass,
+    resource::ResourceClaim,
+    resource::ResourceClaimTemplate,
+    resource::ResourceSlice,
+    scheduling::PriorityClass,
+    storage::CSIDriver,
+    storage::CSINode,
+    storage::CSIStorageCapacity,
+    storage::StorageClass,
+    storage::VolumeAttachment,
+    storage::VolumeAttributesClass,
+    admissionregistration::MutatingWebhookConfiguration,
+    admissionregistration::ValidatingAdmissionPolicy,
+    admissionregistration::ValidatingAdmissionPolicyBinding,
+    admissionregistration::ValidatingWebhookConfiguration,
+    apiextensions::CustomResourceDefinition,
+    apiregistration::APIService,
+    meta::Status,
+];
+
+/// The body of a delete, which is no resource.
+pub(crate) const DELETE_OPTIONS: Root = Root {
+    api_version: "v1",
+    kind: "DeleteOptions",
+    name: || meta::DeleteOptions::schema_name().into_owned(),
+    schema: |generator| generator.subschema_for::<meta::DeleteOptions>(),
+};
+
+/// Every definition by name.
+static SHAPES: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
+    let mut generator = SchemaGenerator::default();
+    for root in ROOTS.iter().chain([&DELETE_OPTIONS]) {
+        (root.schema)(&mut generator);
+    }
+    let definitions = generator.take_definitions(false);
+    let mut reader = Reader { strategies: strategies(), ..Reader::default() };
+    for name in definitions.keys() {
+        let at = reader.graph.add(any(JsonKind::Any));
+        reader.named.insert(name.clone(), at);
+    }
+    for (name, schema) in &definitions {
+        read(&mut reader, name, schema);
+    }
+    let graph = Arc::new(reader.graph);
+    reader.named.into_iter().map(|(name, at)| (name, Shape::new(Arc::clone(&graph), at))).collect()
+});
+
+/// Definitions whose schema does not say what they hold.
+fn read(reader: &mut Reader, name: &str, schema: &Value) {
+    let kind = match name.rsplit('.').next().unwrap_or_default() {
+        "Quantity" => JsonKind::Quantity,
+        "FieldsV1" | "RawExtension" => JsonKind::Object,
+        "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" => JsonKind::Any,
+        _ => return reader.define(name, schema),
+    };
+    if let Some(&at) = reader.named.get(name) {
+        *reader.graph.node_mut(at) = any(kind);
+    }
+}
+
+/// `merge_keys.txt`, a line each: type and perhaps member, strategic merge patch, apply, and whether it retains keys.
+fn strategies() -> HashMap<&'static str, Strategies> {
+    let lines = include_str!("merge_keys.txt").lines().filter(|line| !line.starts_with('#'));
+    let read = |line: &'static str| {
+        let mut words = line.split_whitespace();
+        let strategies = |patch, apply| Strategies { patch, apply, retain_keys: line.ends_with(" retainKeys") };
+        Some((words.next()?, strategies(strategy(words.next()?), strategy(words.next()?))))
+    };
+    lines.filter_map(read).collect()
+}
+
+/// `atomic`, `granular`, `set`, or the keys with a comma between them behind `map:`.
+fn strategy(word: &str) -> Strategy {
+    match word {
+        "granular" => Strategy::Granular,
+        "set" => Strategy::Set,
+        _ => match word.strip_prefix("map:") {
+            Some(keys) => Strategy::ByKey(keys.split(',').map(Box::from).collect()),
+            None => Strategy::Atomic,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Member, *};
+    use crate::{registry::Registry, schemas::Merge};
+
+    fn walk(mut shape: Shape, path: &str) -> Shape {
+        for name in path.split('.') {
+            shape = match (name, shape.member(name)) {
+                ("[]", _) => shape.item().expect("a list"),
+                (_, Member::Known(shape) | Member::Free(Some(shape))) => shape,
+                (_, Member::Free(None) | Member::Unknown) => panic!("no {name} in {path}"),
+            };
+        }
+        shape
+    }
+
+    #[test]
+    fn every_type_that_is_served_has_a_shape() {
+        let begun = std::time::Instant::now();
+        for ty in Registry::builtin().iter() {
+            let shape = super::super::of(ty).unwrap_or_else(|| panic!("{} {}", ty.api_version(), ty.kind));
+            assert_eq!((shape.kind(), shape.type_name()), (JsonKind::Object, &*ty.kind));
+            assert_eq!(walk(shape, "metadata.ownerReferences.[].uid").kind(), JsonKind::String, "{}", ty.kind);
+        }
+        eprintln!("{:?} {}", begun.elapsed(), SHAPES.len());
+    }
+
+    #[test]
+    fn containers_are_merged_by_name() {
+        let pod = find("v1", "Pod").expect("a pod");
+        let containers = walk(pod, "spec.containers");
+        assert_eq!(containers.merge(), Merge::ByKey(&["name".into()]));
+        assert_eq!(walk(containers, "[].resources.limits.cpu").kind(), JsonKind::Quantity);
+    }
+}

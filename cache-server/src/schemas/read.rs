@@ -1,0 +1,179 @@
+//! Reads JSON schemas into graphs: those of the built-in types, which refer to each other, and the one of a custom
+//! resource, which is whole.
+//!
+//! INVARIANT: every schema becomes a shape. What is not understood, or nested deeper than [`DEPTH_MAX`], may hold
+//! anything.
+//!
+//! Source: apiextensions-apiserver `pkg/apiserver/schema`, kube-openapi `pkg/schemaconv`.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::{Map, Value};
+
+use super::shape::{Content, Graph, JsonKind, Node, Rest, Shape, Strategies, Strategy};
+
+/// Schemas inside schemas that are read.
+const DEPTH_MAX: usize = 64;
+
+impl Shape {
+    /// The shape of objects with the `openAPIV3Schema` of a CustomResourceDefinition. Its kind, apiVersion and metadata
+    /// are those of every object.
+    pub(crate) fn from_openapi(schema: &Value) -> Self {
+        let mut reader = Reader::default();
+        let at = reader.root(schema);
+        Self::new(Arc::new(reader.graph), at)
+    }
+}
+
+/// A graph that grows.
+#[derive(Default)]
+pub(super) struct Reader {
+    pub(super) graph: Graph,
+    /// Definitions by name.
+    pub(super) named: HashMap<String, u32>,
+    /// How members of definitions are merged, by `definition.member`, and definitions themselves, by `definition`.
+    pub(super) strategies: HashMap<&'static str, Strategies>,
+}
+
+impl Reader {
+    /// Reads a definition, whose name has a place in `named` already.
+    pub(super) fn define(&mut self, name: &str, schema: &Value) {
+        let mut node = self.node(schema, name, DEPTH_MAX);
+        node.name = name.into();
+        node.strategies = self.strategies.get(name).cloned().map(Box::new);
+        if let Some(&at) = self.named.get(name) {
+            *self.graph.node_mut(at) = node;
+        }
+    }
+
+    fn root(&mut self, schema: &Value) -> u32 {
+        let node = self.node(schema, "", DEPTH_MAX);
+        let node = self.embed(node);
+        self.graph.add(node)
+    }
+
+    /// Adds the members that every Kubernetes object has.
+    fn embed(&mut self, mut node: Node) -> Node {
+        let Content::Object { members, .. } = &mut node.content else { return node };
+        let mut all = std::mem::take(members).into_vec();
+        all.retain(|(name, _)| !matches!(&**name, "kind" | "apiVersion" | "metadata"));
+        for name in ["kind", "apiVersion"] {
+            all.push((name.into(), self.graph.add(Node::new(JsonKind::String, Content::Scalar))));
+        }
+        let metadata = super::object_meta()
+            .map_or_else(|| any(JsonKind::Object), |meta| Node::new(JsonKind::Object, Content::Of(meta)));
+        all.push(("metadata".into(), self.graph.add(metadata)));
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        *members = all.into();
+        node
+    }
+
+    /// Reads one schema. `owner` is the definition whose members these are.
+    fn node(&mut self, schema: &Value, owner: &str, depth: usize) -> Node {
+        let Some(schema) = schema.as_object().filter(|_| depth > 0) else { return any(JsonKind::Any) };
+        if let Some(at) = reference(schema).and_then(|name| self.named.get(name)) {
+            return Node::new(JsonKind::Any, Content::As(*at));
+        }
+        let kind = kind(schema);
+        let mut node = Node::new(kind, Content::Scalar);
+        node.format = text(schema, "format").into();
+        node.strategies = strategies(schema).map(Box::new);
+        match kind {
+            JsonKind::Object => node.content = self.object(schema, owner, depth),
+            JsonKind::Array => {
+                let item =
+                    schema.get("items").map_or_else(|| any(JsonKind::Any), |item| self.node(item, "", depth - 1));
+                node.content = Content::List(self.place(item));
+            }
+            JsonKind::Any => return any(JsonKind::Any),
+            JsonKind::String
+            | JsonKind::Integer
+            | JsonKind::Number
+            | JsonKind::Boolean
+            | JsonKind::IntOrString
+            | JsonKind::Quantity => {}
+        }
+        if flag(schema, "x-kubernetes-embedded-resource") { self.embed(node) } else { node }
+    }
+
+    fn object(&mut self, schema: &Map<String, Value>, owner: &str, depth: usize) -> Content {
+        let mut members = Vec::new();
+        for (name, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            let mut node = self.node(schema, "", depth - 1);
+            if let Some(strategies) = self.strategies.get(&*format!("{owner}.{name}")) {
+                node.strategies = Some(Box::new(strategies.clone()));
+            }
+            members.push((Box::from(name.as_str()), self.place(node)));
+        }
+        members.sort_by(|(one, _): &(Box<str>, u32), (other, _)| one.cmp(other));
+        let rest = match schema.get("additionalProperties") {
+            Some(values @ Value::Object(_)) => {
+                let values = self.node(values, "", depth - 1);
+                Rest::Values(self.place(values))
+            }
+            Some(Value::Bool(true)) => Rest::Any,
+            _ if flag(schema, "x-kubernetes-preserve-unknown-fields") => Rest::Any,
+            _ => Rest::None,
+        };
+        Content::Object { members: members.into(), rest }
+    }
+
+    /// Where a node is found. One that only points to another needs no place of its own.
+    fn place(&mut self, node: Node) -> u32 {
+        match node {
+            Node { content: Content::As(at), strategies: None, .. } => at,
+            node => self.graph.add(node),
+        }
+    }
+}
+
+/// A value that may hold anything.
+pub(super) fn any(kind: JsonKind) -> Node {
+    Node::new(kind, Content::Object { members: Box::default(), rest: Rest::Any })
+}
+
+/// The definition that a schema points to, if that is what it does.
+fn reference(schema: &Map<String, Value>) -> Option<&str> {
+    schema.get("$ref")?.as_str()?.rsplit('/').next()
+}
+
+fn kind(schema: &Map<String, Value>) -> JsonKind {
+    if flag(schema, "x-kubernetes-int-or-string") {
+        return JsonKind::IntOrString;
+    }
+    match text(schema, "type") {
+        "object" => JsonKind::Object,
+        "array" => JsonKind::Array,
+        "string" => JsonKind::String,
+        "integer" => JsonKind::Integer,
+        "number" => JsonKind::Number,
+        "boolean" => JsonKind::Boolean,
+        // Without a type, but with members, as some definitions are written.
+        "" if schema.contains_key("properties") => JsonKind::Object,
+        _ => JsonKind::Any,
+    }
+}
+
+/// What a schema says of how its value is merged. Strategic merge patches do not exist for custom resources.
+fn strategies(schema: &Map<String, Value>) -> Option<Strategies> {
+    let apply = match (text(schema, "x-kubernetes-list-type"), text(schema, "x-kubernetes-map-type")) {
+        ("set", _) => Strategy::Set,
+        ("map", _) => {
+            let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten();
+            Strategy::ByKey(keys.filter_map(Value::as_str).map(Box::from).collect())
+        }
+        ("atomic", _) | (_, "atomic") => Strategy::Atomic,
+        (_, "granular") => Strategy::Granular,
+        _ => return None,
+    };
+    let patch = if text(schema, "type") == "object" { Strategy::Granular } else { Strategy::Atomic };
+    Some(Strategies { patch, apply, retain_keys: false })
+}
+
+fn text<'a>(schema: &'a Map<String, Value>, member: &str) -> &'a str {
+    schema.get(member).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn flag(schema: &Map<String, Value>, member: &str) -> bool {
+    schema.get(member).and_then(Value::as_bool).unwrap_or_default()
+}
