@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
+mod golden;
 mod lists;
 
 use tests::process::Server;
