@@ -8,6 +8,7 @@
 //! Source: apiserver `endpoints/handlers/response.go`, `registry/rest/table.go`; apimachinery `apis/meta/v1` types.
 
 mod cells;
+mod piece;
 
 use std::{fmt, sync::Arc};
 
@@ -18,6 +19,7 @@ use informer_core::wire::{
 };
 
 pub use cells::{Cells, Rows, human_duration};
+pub use piece::Piece;
 
 use crate::{
     entry::{Entry, Schema},
@@ -208,6 +210,10 @@ impl Showing {
 
     pub(crate) const fn set_now(&mut self, now: i64) {
         self.now = now;
+    }
+
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.form.is_plain()
     }
 
     pub(crate) fn item(&self, entry: &Entry, first: bool, out: &mut Slices) {

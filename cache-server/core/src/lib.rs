@@ -33,7 +33,7 @@ pub use cursor::{Cursor, Start, Step};
 pub use entry::{Draft, Entry, EntryError, Field, Schema};
 pub use event::{Change, Event, EventKind};
 pub use filter::{Filter, UnknownField};
-pub use form::{Cells, Content, Form, Meta, Row, RowObject, Rows};
+pub use form::{Cells, Content, Form, Meta, Piece, Row, RowObject, Rows};
 pub use interest::Waking;
 pub use limits::{Limits, Total};
 pub use page::Page;

@@ -224,6 +224,25 @@ impl Page {
         !self.done
     }
 
+    /// Shows objects and their text in this page's form, without commas, as [`Self::visit`] does.
+    pub fn visit_texts(&mut self, mut visit: impl FnMut(&Arc<Entry>, &Slices) -> bool) -> bool {
+        let showing = std::mem::take(&mut self.showing);
+        let mut text = Slices::new();
+        let more = self.visit(|entry, _| {
+            text.clear();
+            showing.item(entry, true, &mut text);
+            visit(entry, &text)
+        });
+        self.showing = showing;
+        more
+    }
+
+    /// Whether items are the stored bytes.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        self.showing.is_plain()
+    }
+
     /// Whether the snapshot became too expensive to keep: reset the connection, never end it cleanly.
     #[must_use]
     pub fn is_cut(&self) -> bool {

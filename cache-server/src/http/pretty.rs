@@ -9,9 +9,14 @@ const BYTES_ALLOWED: usize = 64 << 10;
 /// Indents one JSON document; one whose indentation would be most of it, for it is deep and has many members, stays as it
 /// is. Cost: one pass.
 pub(crate) fn indent(json: &[u8]) -> Vec<u8> {
+    indent_at(json, 0)
+}
+
+/// The same for a part of a document that stands `depth` levels deep; or up to a bracket, or from one on.
+pub(crate) fn indent_at(json: &[u8], depth: usize) -> Vec<u8> {
     let bytes_max = json.len() * TIMES_MAX + BYTES_ALLOWED;
     let mut out = Vec::with_capacity(json.len() * 2);
-    let (mut depth, mut at) = (0usize, 0);
+    let (mut depth, mut at) = (depth, 0);
     while let Some(&byte) = json.get(at) {
         at += 1;
         if out.len() > bytes_max {

@@ -158,6 +158,7 @@ impl Draft {
             text: Bytes::from(text),
             key: self.key,
             cells: OnceLock::new(),
+            piece: OnceLock::new(),
         })
     }
 

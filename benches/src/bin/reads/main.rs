@@ -1,0 +1,148 @@
+//! What single reads cost the server, in CPU time: selective lists and streams, reads of one object and one namespace,
+//! and the forms that people and metadata clients ask for.
+//!
+//! `cargo run --release -p benches --bin reads [-- --json FILE]` starts a server of its own for each number of objects,
+//! asks it over one connection, and takes what the kernel says the server's threads ran. It prints target and
+//! measurement side by side, and fails when one is missed.
+//!
+//! INVARIANT: nothing is measured that was not also checked: each answer has the number of objects it must have.
+
+mod client;
+mod report;
+mod server;
+
+use std::{io, process::ExitCode};
+
+use self::{
+    client::{Client, Read},
+    report::{Row, Target},
+    server::Server,
+};
+
+/// Pods of the published incident, and a cluster seven times as large.
+const SIZES: [Size; 2] =
+    [Size { pods: 7_130, nodes: 80, namespaces: 40 }, Size { pods: 50_000, nodes: 560, namespaces: 280 }];
+
+/// The media types of what is not the stored object.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+const WITHOUT_MANAGED_FIELDS: &str = "application/json;drop=metadata.managedFields";
+
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    pods: usize,
+    nodes: usize,
+    namespaces: usize,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "serve") {
+        return cache_server::cli::main();
+    }
+    let json = match &*arguments {
+        [] => None,
+        [flag, file] if flag == "--json" => Some(file.clone()),
+        _ => {
+            eprintln!("usage: reads [--json FILE]");
+            return ExitCode::from(2);
+        }
+    };
+    match run(json.as_deref()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("reads: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(json: Option<&str>) -> io::Result<bool> {
+    let mut rows = Vec::new();
+    for size in SIZES {
+        rows.extend(measure(size)?);
+    }
+    let small: Vec<Row> = rows.iter().filter(|row| row.pods == SIZES[0].pods).cloned().collect();
+    for row in &mut rows {
+        row.compare(&small);
+    }
+    report::print(&rows);
+    if let Some(file) = json {
+        std::fs::write(file, report::json(&rows))?;
+    }
+    Ok(rows.iter().all(Row::holds))
+}
+
+/// All reads at one size, against a server of their own.
+fn measure(size: Size) -> io::Result<Vec<Row>> {
+    let server = Server::start(size)?;
+    let mut client = Client::connect(server.address())?;
+    let pods = Pods::look(&mut client)?;
+    assert_eq!(pods.count, size.pods, "the server is filled");
+    let mut rows = Vec::new();
+    let mut take = |what: &'static str, read: Read<'_>, rounds: u32, target: Target| -> io::Result<()> {
+        // Once before it counts: what is made on first use is a row of its own.
+        client.read(&read)?;
+        let before = server.cpu()?;
+        let mut bytes = 0;
+        for _ in 0..rounds {
+            bytes = client.read(&read)?;
+        }
+        let cpu = (server.cpu()? - before) / rounds;
+        rows.push(Row { what, pods: size.pods, objects: read.objects, bytes, cpu, target, missed: None });
+        Ok(())
+    };
+    let one_percent = format!("labelSelector={}%3D{}", pods.label.0, pods.label.1);
+    let list = |query: String, objects| Read { path: format!("/api/v1/pods?{query}"), accept: "application/json", objects };
+    let target = if size.pods == SIZES[0].pods { Target::AtMost { micros: 3_000 } } else { Target::None };
+    take("LIST, label of 1 %", list(one_percent.clone(), pods.labelled), 200, target)?;
+    let stream = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    take("watch-list, label of 1 %", list(format!("{stream}&{one_percent}"), pods.labelled), 200, target)?;
+    let (namespace, name) = pods.first;
+    let inside = |query: &str, objects| Read {
+        path: format!("/api/v1/namespaces/{namespace}/pods{query}"),
+        accept: "application/json",
+        objects,
+    };
+    take("LIST, metadata.name", inside(&format!("?fieldSelector=metadata.name%3D{name}"), 1), 2_000, Target::SameAtAnySize)?;
+    take("GET", inside(&format!("/{name}"), 1), 2_000, Target::SameAtAnySize)?;
+    take("LIST, one namespace", inside("", pods.in_first_namespace), 300, Target::ByObject)?;
+    let all = |accept| Read { path: "/api/v1/pods".to_owned(), accept, objects: pods.count };
+    take("LIST, all", all("application/json"), 10, Target::None)?;
+    take("LIST, without managedFields", all(WITHOUT_MANAGED_FIELDS), 10, Target::None)?;
+    take("LIST, metadata only", all(METADATA), 10, Target::None)?;
+    take("LIST, as a table", all(TABLE), 10, Target::None)?;
+    Ok(rows)
+}
+
+/// What is known of the pods before anything is measured.
+struct Pods {
+    count: usize,
+    /// A label that about one in a hundred has, and how many have it.
+    label: (String, String),
+    labelled: usize,
+    first: (String, String),
+    in_first_namespace: usize,
+}
+
+impl Pods {
+    fn look(client: &mut Client) -> io::Result<Self> {
+        let list: serde_json::Value = serde_json::from_slice(&client.get("/api/v1/pods", "application/json")?)?;
+        let items = list["items"].as_array().ok_or_else(|| io::Error::other("a list has items"))?;
+        let mut labels = std::collections::BTreeMap::<(String, String), usize>::new();
+        for item in items {
+            for (key, value) in item["metadata"]["labels"].as_object().into_iter().flatten() {
+                *labels.entry((key.replace('/', "%2F"), value.as_str().unwrap_or_default().to_owned())).or_default() += 1;
+            }
+        }
+        let wanted = items.len() / 100;
+        let nearest = labels.into_iter().min_by_key(|(_, count)| count.abs_diff(wanted));
+        let (label, labelled) = nearest.ok_or_else(|| io::Error::other("pods have labels"))?;
+        let text = |item: &serde_json::Value, member: &str| item["metadata"][member].as_str().unwrap_or_default().to_owned();
+        let middle = &items[items.len() / 2];
+        let first = (text(middle, "namespace"), text(middle, "name"));
+        let in_first_namespace = items.iter().filter(|item| text(item, "namespace") == first.0).count();
+        Ok(Self { count: items.len(), label, labelled, first, in_first_namespace })
+    }
+}

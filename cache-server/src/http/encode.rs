@@ -1,0 +1,120 @@
+//! Lists in other words than the stored bytes: indented for people, as YAML, and compressed.
+//!
+//! INVARIANT: a list is written item by item, so that it costs the memory of one item, whatever its length. INVARIANT:
+//! what is decompressed, or read as YAML, is the same list.
+
+mod gzip;
+mod indented;
+mod yaml;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use watch_cache::{Budget, Entry, Page, Slices};
+
+pub(super) use self::yaml::document;
+use self::{gzip::Gzip, indented::Indented, yaml::Yaml};
+
+/// How a list's text is written.
+#[derive(Debug)]
+pub(super) enum Encoder {
+    /// As it is stored: slices of shared bytes.
+    Plain,
+    /// For people.
+    Indented(Indented),
+    /// For people who like YAML.
+    Yaml(Box<Yaml>),
+    /// Compressed, of objects as they are stored.
+    Gzip(Gzip),
+}
+
+/// What a client likes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Compact JSON.
+    #[default]
+    Json,
+    /// Compact JSON, compressed when it is long.
+    Gzip,
+    /// JSON with white space.
+    Indented,
+    /// YAML.
+    Yaml,
+}
+
+impl Encoder {
+    /// An encoder of a list whose compact JSON is `head`, items, `tail`; `head` ends with the bracket that opens them.
+    /// One that is to be compressed starts plain: whether it is long is not known yet.
+    pub(super) fn new(wanted: Wanted, head: &[u8], tail: &[u8]) -> Self {
+        match wanted {
+            Wanted::Json | Wanted::Gzip => Self::Plain,
+            Wanted::Indented => Self::Indented(Indented::default()),
+            Wanted::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),
+        }
+    }
+
+    /// The list up to its items.
+    pub(super) fn head(&mut self, head: Bytes, out: &mut Slices) {
+        match self {
+            Self::Plain => out.push(head),
+            Self::Indented(_) => out.push(Indented::head(&head).into()),
+            Self::Yaml(yaml) => out.push(yaml.head().to_owned().into()),
+            Self::Gzip(gzip) => {
+                Gzip::start(out);
+                gzip.stored(&head, out);
+            }
+        }
+    }
+
+    /// The next items of `page`, within `budget`; as [`Page::step`].
+    pub(super) fn step(&mut self, page: &mut Page, budget: Budget, out: &mut Slices) -> bool {
+        match self {
+            Self::Plain => page.step(budget, out),
+            Self::Gzip(gzip) => page.visit(|entry, first| {
+                gzip.item(entry, first, out);
+                !out.reached(budget)
+            }),
+            Self::Indented(_) | Self::Yaml(_) => {
+                let (mut item, mut text) = (Vec::new(), Vec::new());
+                let more = page.visit_texts(|_, slices| {
+                    item.clear();
+                    slices.iter().for_each(|slice| item.extend_from_slice(slice));
+                    match self {
+                        Self::Indented(indented) => indented.item(&item, &mut text),
+                        Self::Yaml(yaml) => yaml.item(&item, &mut text),
+                        Self::Plain | Self::Gzip(_) => {}
+                    }
+                    text.len() < budget.bytes
+                });
+                out.push(text.into());
+                more
+            }
+        }
+    }
+
+    /// The list behind its items.
+    pub(super) fn tail(&mut self, tail: Bytes, out: &mut Slices) {
+        let mut text = Vec::new();
+        match self {
+            Self::Plain => return out.push(tail),
+            Self::Indented(indented) => indented.tail(&tail, &mut text),
+            Self::Yaml(yaml) => yaml.tail(&mut text),
+            Self::Gzip(gzip) => {
+                gzip.stored(&tail, out);
+                return gzip.end(out);
+            }
+        }
+        out.push(text.into());
+    }
+
+    /// Goes over to a compressed list: the head, and `entries` as its first items.
+    pub(super) fn compress(head: &[u8], entries: &[Arc<Entry>], out: &mut Slices) -> Self {
+        let mut gzip = Gzip::default();
+        Gzip::start(out);
+        gzip.stored(head, out);
+        for (place, entry) in entries.iter().enumerate() {
+            gzip.item(entry, place == 0, out);
+        }
+        Self::Gzip(gzip)
+    }
+}
