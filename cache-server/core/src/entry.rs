@@ -71,10 +71,17 @@ pub struct Entry {
     name_at: u32,
     builtin: bool,
     resource_version: u64,
+    /// There once one of them was asked for.
+    variants: OnceLock<Box<Variants>>,
+}
+
+/// What is made of an object when a client asks for it first, and shared from then on.
+#[derive(Default)]
+struct Variants {
     /// Of the table it was shown in first.
-    cells: OnceLock<Box<Made>>,
-    /// Made when a compressed list has the object first.
-    piece: OnceLock<Box<Piece>>,
+    cells: OnceLock<Made>,
+    /// Its item in compressed lists.
+    piece: OnceLock<Piece>,
 }
 
 /// Cells, and who made them.
@@ -198,8 +205,8 @@ impl Entry {
 
     /// The cells in a table. Cost: the object is read when it is shown first.
     pub(crate) fn cells(&self, rows: &Arc<dyn Rows>) -> Cow<'_, Cells> {
-        let make = || Box::new(Made { rows: Arc::clone(rows), cells: rows.cells(&self.object()).shrink() });
-        let made = self.cells.get_or_init(make);
+        let make = || Made { rows: Arc::clone(rows), cells: rows.cells(&self.object()).shrink() };
+        let made = self.variants.get_or_init(Box::default).cells.get_or_init(make);
         if ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows)) {
             Cow::Borrowed(&made.cells)
         } else {
@@ -211,10 +218,10 @@ impl Entry {
     /// The object as an item of a compressed list; `make` is told the item without a comma, once for this version of the
     /// object. Cost: a third of the object's bytes from then on.
     pub fn piece(&self, make: impl FnOnce(&[&[u8]]) -> Piece) -> &Piece {
-        self.piece.get_or_init(|| {
+        self.variants.get_or_init(Box::default).piece.get_or_init(|| {
             let object = self.bytes(Span { start: HEAD, end: self.object_end() });
             let rest = self.bytes(Span { start: self.rest_at, end: self.object_end() });
-            Box::new(if self.builtin { make(&[b"{", rest]) } else { make(&[object]) })
+            if self.builtin { make(&[b"{", rest]) } else { make(&[object]) }
         })
     }
 

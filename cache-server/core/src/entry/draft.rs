@@ -157,8 +157,7 @@ impl Draft {
             resource_version,
             text: Bytes::from(text),
             key: self.key,
-            cells: OnceLock::new(),
-            piece: OnceLock::new(),
+            variants: OnceLock::new(),
         })
     }
 
