@@ -7,7 +7,10 @@ mod live;
 mod names;
 mod table;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use watch_cache::{Field, Schema};
 
@@ -15,6 +18,8 @@ pub use live::Live;
 pub use names::NameRule;
 pub(crate) use names::refuse_namespace;
 pub use table::CreatedStatus;
+
+use crate::http::table::Columns;
 
 /// One resource type.
 #[derive(Debug)]
@@ -59,6 +64,8 @@ pub struct ResourceType {
     /// unknown field selector: `field label not supported: X` when true, otherwise
     /// `"X" is not a known field selector: only "metadata.name", "metadata.namespace"`.
     pub other_fields: bool,
+    /// How it looks in tables, made on first use.
+    pub(crate) columns: OnceLock<Arc<Columns>>,
     list_kind: String,
     id: String,
     api_version: String,
@@ -169,6 +176,7 @@ impl ResourceType {
             verbs: &VERBS,
             scale: None,
             custom: None,
+            columns: OnceLock::new(),
             list_kind: format!("{}List", row.kind),
             id,
             api_version,

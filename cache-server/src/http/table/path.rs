@@ -1,0 +1,312 @@
+//! Where a custom column's value stands: JSONPath as far as definitions use it.
+//!
+//! Fields (`.a.b`, `['x.y/z']`, `.x\.y`), items (`[0]`, `[-1]`, `[*]`, `[1:3]`), filters (`[?(@.type=="Ready")]`) and
+//! descendants (`..a`). A column shows the first value that is found.
+//!
+//! Source: client-go `util/jsonpath`.
+
+use super::json::Json;
+
+/// A parsed path.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Path(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Field(String),
+    /// Every member, or every item.
+    All,
+    /// Items from the first up to the second, which stays out; counted from the end below zero.
+    Items(Option<i64>, Option<i64>),
+    Where(Filter),
+    /// The value itself, and everything in it.
+    Within,
+}
+
+/// Which items of a list are looked at.
+#[derive(Clone, Debug, PartialEq)]
+struct Filter {
+    field: Path,
+    /// `None`: there must be something.
+    compared: Option<(Operator, Literal)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Literal {
+    Text(String),
+    Number(f64),
+    Bool(bool),
+}
+
+/// In the order in which they are looked for: the longer ones first.
+const OPERATORS: [(&str, Operator); 6] = [
+    ("==", Operator::Equal),
+    ("!=", Operator::NotEqual),
+    ("<=", Operator::LessOrEqual),
+    (">=", Operator::GreaterOrEqual),
+    ("<", Operator::Less),
+    (">", Operator::Greater),
+];
+
+impl Path {
+    /// Reads a path; `None` when it is none, or says more than is understood here.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut rest = text.trim();
+        rest = rest.strip_prefix(['$', '@']).unwrap_or(rest);
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            rest = if let Some(inner) = rest.strip_prefix('[') {
+                let end = bracket_end(inner)?;
+                steps.push(Step::parse(inner[..end].trim())?);
+                &inner[end + 1..]
+            } else if let Some(field) = rest.strip_prefix("..") {
+                steps.push(Step::Within);
+                if field.starts_with('[') { field } else { parse_field(field, &mut steps)? }
+            } else {
+                let field = rest.strip_prefix('.')?;
+                if field.starts_with('[') { field } else { parse_field(field, &mut steps)? }
+            };
+        }
+        (!steps.is_empty()).then_some(Self(steps))
+    }
+
+    /// The first value found.
+    pub(super) fn find<'s, 'a>(&self, value: &'s Json<'a>) -> Option<&'s Json<'a>> {
+        find(&self.0, value)
+    }
+}
+
+/// Takes a field's name and returns what follows it.
+fn parse_field<'t>(text: &'t str, steps: &mut Vec<Step>) -> Option<&'t str> {
+    let (mut name, mut letters) = (String::new(), text.char_indices());
+    let mut end = text.len();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '\\' => name.push(letters.next()?.1),
+            ' ' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}' => {
+                end = at;
+                break;
+            }
+            _ => name.push(letter),
+        }
+    }
+    steps.push(match &*name {
+        "" => return None,
+        "*" => Step::All,
+        _ => Step::Field(name),
+    });
+    Some(&text[end..])
+}
+
+/// Where the bracket closes that was opened just before; not inside quotes, nor inside other brackets.
+fn bracket_end(text: &str) -> Option<usize> {
+    let (mut quote, mut open) = (None, 0_usize);
+    for (at, letter) in text.char_indices() {
+        match (quote, letter) {
+            (Some(quoted), _) if letter == quoted => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(letter),
+            (None, '[') => open += 1,
+            (None, ']') if open == 0 => return Some(at),
+            (None, ']') => open -= 1,
+            (None, _) => {}
+        }
+    }
+    None
+}
+
+impl Step {
+    /// Reads what stands in brackets.
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(filter) = text.strip_prefix("?(").and_then(|text| text.strip_suffix(')')) {
+            return Filter::parse(filter.trim()).map(Self::Where);
+        }
+        if let Some(name) = unquoted(text) {
+            return Some(Self::Field(name.to_owned()));
+        }
+        let number = |text: &str| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) };
+        match text.split_once(':') {
+            None if text == "*" => Some(Self::All),
+            None => {
+                let at: i64 = text.parse().ok()?;
+                Some(Self::Items(Some(at), if at == -1 { None } else { Some(at + 1) }))
+            }
+            Some((from, to)) => Some(Self::Items(number(from)?, number(to)?)),
+        }
+    }
+}
+
+impl Filter {
+    fn parse(text: &str) -> Option<Self> {
+        let outside = |at: usize| text[..at].matches(['"', '\'']).count().is_multiple_of(2);
+        let found = OPERATORS.into_iter().find_map(|(sign, operator)| {
+            let (at, _) = text.match_indices(sign).find(|&(at, _)| outside(at))?;
+            Some((at, sign.len(), operator))
+        });
+        let (field, compared) = match found {
+            None => (text, None),
+            Some((at, len, operator)) => (&text[..at], Some((operator, Literal::parse(text[at + len..].trim())?))),
+        };
+        let field = field.trim();
+        field.starts_with('@').then_some(())?;
+        Some(Self { field: Path::parse(field)?, compared })
+    }
+
+    fn takes(&self, item: &Json<'_>) -> bool {
+        match (self.field.find(item), &self.compared) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(value), Some((operator, literal))) => operator.holds(value, literal),
+        }
+    }
+}
+
+impl Operator {
+    fn holds(self, value: &Json<'_>, literal: &Literal) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "numbers of columns are small")]
+        let order = match (value, literal) {
+            (Json::Text(text), Literal::Text(other)) => Some((**text).cmp(other)),
+            (Json::Integer(number), Literal::Number(other)) => (*number as f64).partial_cmp(other),
+            (Json::Float(number), Literal::Number(other)) => number.partial_cmp(other),
+            (Json::Bool(value), Literal::Bool(other)) => Some(value.cmp(other)),
+            _ => None,
+        };
+        order.is_some_and(|order| match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        })
+    }
+}
+
+impl Literal {
+    fn parse(text: &str) -> Option<Self> {
+        match (unquoted(text), text) {
+            (Some(text), _) => Some(Self::Text(text.to_owned())),
+            (None, "true") => Some(Self::Bool(true)),
+            (None, "false") => Some(Self::Bool(false)),
+            (None, number) => number.parse().ok().map(Self::Number),
+        }
+    }
+}
+
+/// What stands between two quotes.
+fn unquoted(text: &str) -> Option<&str> {
+    let between = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    between('\'').or_else(|| between('"'))
+}
+
+fn find<'s, 'a>(steps: &[Step], value: &'s Json<'a>) -> Option<&'s Json<'a>> {
+    let Some((step, rest)) = steps.split_first() else { return Some(value) };
+    match step {
+        Step::Field(name) => {
+            let (_, member) = value.members().iter().find(|(key, _)| key == name)?;
+            find(rest, member)
+        }
+        Step::All => parts(value).find_map(|part| find(rest, part)),
+        Step::Items(from, to) => {
+            let items = value.items();
+            let place = |at: i64| {
+                let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+                usize::try_from(if at < 0 { at + length } else { at }).ok()
+            };
+            let from = from.map_or(Some(0), place)?;
+            let to = to.map_or(Some(items.len()), place)?;
+            items.get(from..to)?.iter().find_map(|item| find(rest, item))
+        }
+        Step::Where(filter) => value.items().iter().filter(|item| filter.takes(item)).find_map(|item| find(rest, item)),
+        Step::Within => find(rest, value).or_else(|| parts(value).find_map(|part| find(steps, part))),
+    }
+}
+
+/// The members' values, or the items.
+fn parts<'s, 'a>(value: &'s Json<'a>) -> impl Iterator<Item = &'s Json<'a>> {
+    value.members().iter().map(|(_, member)| member).chain(value.items())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OBJECT: &str = r#"{
+        "metadata": {"annotations": {"x.y/z": "noted"}},
+        "spec": {"a": {"b": 3}, "list": ["p", "q", "r"], "nested": [{"deep": {"er": "d"}}], "none": null},
+        "status": {"conditions": [
+            {"type": "Synced", "status": "False", "weight": 1},
+            {"type": "Ready", "status": "True", "weight": 5, "message": "a \"b\" ]"}
+        ]}
+    }"#;
+
+    #[test]
+    fn a_path_leads_to_the_first_value_it_means() {
+        let object = Json::read(OBJECT.as_bytes());
+        for (path, expected) in [
+            (".spec.a.b", Some("3")),
+            ("$.spec.a.b", Some("3")),
+            (".spec['a'].b", Some("3")),
+            (r#".spec["a"]["b"]"#, Some("3")),
+            (".metadata.annotations['x.y/z']", Some("noted")),
+            (r".metadata.annotations.x\.y/z", Some("noted")),
+            (".spec.list[0]", Some("p")),
+            (".spec.list[-1]", Some("r")),
+            (".spec.list[1:]", Some("q")),
+            (".spec.list[1:2]", Some("q")),
+            (".spec.list[*]", Some("p")),
+            (".spec.list.[2]", Some("r")),
+            (".spec.list[3]", None),
+            (".spec.list[-4]", None),
+            (".spec.list[2:1]", None),
+            (".spec.list.length", None),
+            (".spec.a[0]", None),
+            (".spec.missing.b", None),
+            (r#".status.conditions[?(@.type=="Ready")].status"#, Some("True")),
+            (r#".status.conditions[?(@.type == 'Ready')].status"#, Some("True")),
+            (r#".status.conditions[?(@.type=="Other")].status"#, None),
+            (r#".status.conditions[?(@.type!="Ready")].status"#, Some("False")),
+            (".status.conditions[?(@.weight>2)].type", Some("Ready")),
+            (".status.conditions[?(@.weight<=1)].type", Some("Synced")),
+            (".status.conditions[?(@.message)].type", Some("Ready")),
+            (r#".status.conditions[?(@.message=='a "b" ]')].type"#, Some("Ready")),
+            (".status.conditions[*].message", Some("a \"b\" ]")),
+            ("..er", Some("d")),
+            (".spec..deep.er", Some("d")),
+            (".spec.*.b", Some("3")),
+        ] {
+            let found = Path::parse(path).expect(path);
+            assert_eq!(found.find(&object).and_then(Json::plain).as_deref(), expected, "{path}");
+        }
+        assert!(Path::parse(".spec.none").expect("a path").find(&object).is_some_and(Json::is_null));
+    }
+
+    #[test]
+    fn what_is_no_path_is_told() {
+        for text in ["", ".", "spec", ".a.", ".a[", ".a[]", ".a[x]", ".a[?(b)]", ".a[?(@.b==)]", ".a b", ".a[0,1]", "$"]
+        {
+            assert_eq!(Path::parse(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in r#"[.\[\]?()@'"=<*a0:\\é-]{0,24}"#) {
+            if let Some(path) = Path::parse(&text) {
+                let _ = path.find(&Json::read(OBJECT.as_bytes()));
+            }
+        }
+    }
+}

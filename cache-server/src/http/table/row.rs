@@ -1,0 +1,145 @@
+//! The cells of one row, written as JSON once.
+//!
+//! INVARIANT: the text is what Go's encoder would write. Ages stay open until the row is sent.
+
+use std::fmt::{self, Write as _};
+
+use watch_cache::Cells;
+
+/// A row that is being written: each method adds one cell.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    /// What stands behind the last age.
+    text: String,
+    cells: Cells,
+    begun: bool,
+    conditions: &'static str,
+}
+
+impl Row {
+    /// A row with room for the columns of a usual object.
+    pub(super) fn new() -> Self {
+        Self { text: String::with_capacity(ROOM), ..Self::default() }
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        self.next().text.push('"');
+        escape(text, &mut self.text);
+        self.text.push('"');
+        self
+    }
+
+    /// A text made of others.
+    pub(super) fn write(&mut self, text: fmt::Arguments<'_>) -> &mut Self {
+        self.next().text.push('"');
+        // Writing to a text cannot fail.
+        let _ = Escaped(&mut self.text).write_fmt(text);
+        self.text.push('"');
+        self
+    }
+
+    /// A text whose escapes are there already.
+    pub(super) fn escaped(&mut self, text: &str) -> &mut Self {
+        self.raw(format_args!("\"{text}\""))
+    }
+
+    pub(super) fn integer(&mut self, number: i64) -> &mut Self {
+        self.raw(format_args!("{number}"))
+    }
+
+    pub(super) fn float(&mut self, number: f64) -> &mut Self {
+        if number.is_finite() { self.raw(format_args!("{number}")) } else { self.null() }
+    }
+
+    pub(super) fn boolean(&mut self, value: bool) -> &mut Self {
+        self.raw(format_args!("{value}"))
+    }
+
+    pub(super) fn null(&mut self) -> &mut Self {
+        self.raw(format_args!("null"))
+    }
+
+    /// How long ago that was, counted when the row is sent.
+    pub(super) fn age(&mut self, since: Option<i64>) -> &mut Self {
+        let Some(since) = since else { return self.text("<unknown>") };
+        self.aged("", since, "")
+    }
+
+    /// An age between two texts.
+    pub(super) fn aged(&mut self, before: &str, since: i64, after: &str) -> &mut Self {
+        self.next().text.push('"');
+        escape(before, &mut self.text);
+        self.cells.push(&self.text);
+        self.cells.push_since(since);
+        self.text.clear();
+        escape(after, &mut self.text);
+        self.text.push('"');
+        self
+    }
+
+    /// What the row says beside its cells, as JSON.
+    pub(super) const fn conditions(&mut self, conditions: &'static str) -> &mut Self {
+        self.conditions = conditions;
+        self
+    }
+
+    /// The `cells`, and behind them what else the row says.
+    pub(super) fn finish(mut self) -> Cells {
+        self.text.push_str(if self.begun { "]" } else { "[]" });
+        if !self.conditions.is_empty() {
+            self.text.push_str(",\"conditions\":");
+            self.text.push_str(self.conditions);
+        }
+        self.cells.push(&self.text);
+        self.cells
+    }
+
+    fn raw(&mut self, value: fmt::Arguments<'_>) -> &mut Self {
+        let _ = self.next().text.write_fmt(value);
+        self
+    }
+
+    fn next(&mut self) -> &mut Self {
+        self.text.push(if self.begun { ',' } else { '[' });
+        self.begun = true;
+        self
+    }
+}
+
+/// Bytes that the cells of most rows fit in. Memory: for as long as a row is written.
+const ROOM: usize = 256;
+
+/// Escapes what is written through it.
+struct Escaped<'a>(&'a mut String);
+
+impl fmt::Write for Escaped<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        escape(text, self.0);
+        Ok(())
+    }
+}
+
+/// What stands between the quotes of a JSON string, as Go's encoder writes it: angle brackets and ampersands are
+/// escaped too.
+pub(super) fn escape(text: &str, out: &mut String) {
+    let plain = |byte: u8| byte >= b' ' && !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&') && byte != 0xe2;
+    if text.bytes().all(plain) {
+        out.push_str(text);
+        return;
+    }
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0'..=' ' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' if letter != ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            _ => out.push(letter),
+        }
+    }
+}
