@@ -24,6 +24,10 @@ pub struct Config {
     /// The largest object accepted, in bytes; above it the answer is given up. Default 16 MiB. Memory: one such buffer
     /// at most while an object of that size is received.
     pub object_bytes_max: usize,
+    /// Whether a stream of initial state that breaks goes on where it broke, at servers that can: cache-server does, and
+    /// others ignore the header that asks for it. Default yes. What was gathered is then kept while the next attempt
+    /// waits; state that is shown is whole and of one version, as without. The protocol is `docs/resuming.md`.
+    pub resume_initial: bool,
     /// A session that lived this long is healthy, and the next request follows at once. Default 10 s. Shorter lets a
     /// server that closes watches early be asked more often.
     pub healthy_after: Duration,
@@ -78,6 +82,7 @@ impl Default for Config {
             page_size: limits::PAGE_SIZE,
             drop_paths: vec![MANAGED_FIELDS.to_owned()],
             object_bytes_max: limits::OBJECT_BYTES_MAX,
+            resume_initial: true,
             healthy_after: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(150),
             initial_events_stall: Duration::from_secs(10),
@@ -99,6 +104,11 @@ const IDENTITY: [&str; 6] =
     ["kind", "apiVersion", "metadata", "metadata.name", "metadata.namespace", "metadata.resourceVersion"];
 
 impl Config {
+    /// Whether the server may leave out what nobody here will see.
+    pub(crate) fn drops_managed_fields(&self) -> bool {
+        self.drop_paths.iter().any(|path| path == MANAGED_FIELDS)
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (is_zero, name) in [
             (self.page_size == 0, "page_size"),

@@ -17,7 +17,10 @@ use informer_core::{
     Read, Request, ResourceVersion, Time,
     endpoints::{self, Endpoints},
     reflector::{self, Class, Input, Proof, ProofBy},
-    wire::framer::{Framer, FramerConfig, Shape},
+    wire::{
+        framer::{Framer, FramerConfig, Shape},
+        marks::Answered,
+    },
 };
 use tokio::{
     sync::OwnedSemaphorePermit,
@@ -39,7 +42,7 @@ use crate::{
     error::{Error, Kind},
     progress::{Outlet, Stage},
     stats::Strategy,
-    transport::{Answer, Form, Transport},
+    transport::{Answer, Form, Transport, Wanted},
 };
 
 pub(crate) struct Driver<S> {
@@ -84,7 +87,11 @@ impl<S: Sink> Driver<S> {
     /// already. Needs a tokio runtime.
     pub(crate) fn new(mut setup: Setup, sink: S, progress: Outlet, resume: Option<ResourceVersion>) -> Self {
         let timeout = setup.config.headers_timeout;
-        let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, setup.metadata_only);
+        let wanted = Wanted {
+            metadata_only: setup.metadata_only,
+            without_managed_fields: setup.config.drops_managed_fields(),
+        };
+        let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, wanted);
         let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();
         let endpoints = Endpoints::new(transports.len(), endpoints::Config::default(), fastrand::u64(..));
         let config = setup.reflector(resume, endpoints.current());
@@ -199,10 +206,15 @@ impl<S: Sink> Driver<S> {
             object_bytes_max: self.setup.config.object_bytes_max,
             type_meta: Some(self.setup.type_meta.clone()),
         });
+        let accepted = match answer.marks() {
+            None => Input::Accepted,
+            Some(Answered::Accepted | Answered::Restarted) => Input::AcceptedWithMarks,
+            Some(Answered::Resumed) => Input::Resumed,
+        };
         self.link = Link::Open { answer: Box::new(answer), framer: Box::new(framer) };
         self.endpoints.worked(self.clock.now());
         self.core.confirmed();
-        self.tell(Input::Accepted);
+        self.tell(accepted);
     }
 
     fn on_chunk(&mut self, bytes: &Bytes) {

@@ -54,7 +54,8 @@ use crate::{
 pub enum Event {
     /// Initial state begins.
     Init,
-    /// An object of initial state.
+    /// An object of initial state. One is told twice at most each time its stream broke and went on; both times it is
+    /// the same. See [`Config::resume_initial`].
     InitApply(Object),
     /// Initial state is complete at this version: what was not in it does not exist.
     InitDone(ResourceVersion),
@@ -173,6 +174,12 @@ impl Builder {
     /// Cuts a dotted path, such as `metadata.managedFields`, out of every object while it is received. Default: none.
     pub fn drop_path(mut self, path: impl Into<String>) -> Self {
         self.declared.config.drop_paths.push(path.into());
+        self
+    }
+
+    /// Goes on where a stream of initial state broke; see [`Config::resume_initial`].
+    pub const fn resume_initial(mut self, resumes: bool) -> Self {
+        self.declared.config.resume_initial = resumes;
         self
     }
 

@@ -78,7 +78,8 @@ use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays,
 /// # What is the same
 ///
 /// Bytes are decoded whole: nothing is cut unless [`Watcher::drop_path`] says so. A relist is `Init`, every object, and
-/// `InitDone`; one that breaks starts again with `Init`. `Api<PartialObjectMeta<K>>` asks for metadata alone.
+/// `InitDone`; one that breaks starts again with `Init`, unless the server can go on where it broke
+/// ([`Config::resume_initial`]). `Api<PartialObjectMeta<K>>` asks for metadata alone.
 /// `Api<DynamicObject>` works. With `bookmarks: false` none are asked for.
 ///
 /// Memory: the object being received and those of its chunk. The stream reads only while it is polled. Nothing is sent

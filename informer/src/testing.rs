@@ -52,16 +52,17 @@ mod filter;
 mod form;
 mod history;
 mod log;
+mod marking;
 mod read;
 mod types;
 mod watch;
 mod write;
 
-use std::{any::TypeId, error::Error as StdError, fmt, io, sync::Arc, time::Duration};
+use std::{any::TypeId, error::Error as StdError, fmt, hash::RandomState, io, sync::Arc, time::Duration};
 
 use http::{HeaderValue, header};
 use http_body_util::{BodyExt as _, Limited};
-use informer_core::wire::status::Status;
+use informer_core::wire::{marks, status::Status};
 use kube::core::{ApiResource, ClusterResourceScope};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -113,6 +114,8 @@ struct World {
 struct Own {
     faults: Mutex<Faults>,
     log: Log,
+    /// No other server's marks are worth anything here.
+    marks_key: RandomState,
 }
 
 /// How long a read waits for a position that is not there yet, as kube-apiserver.
@@ -332,6 +335,26 @@ impl FakeApiServer {
         self.fault(|faults| faults.break_next_body = Some(after_bytes))
     }
 
+    /// Breaks the connection of every stream of initial state from now on, after so many of its objects.
+    pub fn break_streams_after(&self, objects: usize) -> Self {
+        self.fault(|faults| faults.streams_break_after = Some(objects))
+    }
+
+    /// Marks streams of initial state every so many objects, for clients that ask for it, and goes on behind a mark where
+    /// one broke: no fault, but what cache-server can and kube-apiserver cannot. The protocol is `docs/resuming.md`.
+    ///
+    /// # Panics
+    /// On zero.
+    pub fn mark_initial_events(&self, every_objects: usize) -> Self {
+        assert!(every_objects > 0, "marks without objects between them");
+        self.fault(|faults| faults.marks_every = Some(every_objects))
+    }
+
+    /// Marks sent so far are worth nothing from now on, as after a restart: streams that were to go on begin anew.
+    pub fn forget_marks(&self) -> Self {
+        self.fault(|faults| faults.marks_forgotten += 1)
+    }
+
     /// Time between bookmarks of the watches to come. Default 60 s, as kube-apiserver, which sends none while nothing
     /// was written since the watch began. `Duration::MAX` sends none at all.
     ///
@@ -438,11 +461,15 @@ impl FakeApiServer {
                 (status.http_code(), Body::whole(status.to_json()), wait)
             }
         };
+        let marks = body.marks;
         let mut response = http::Response::new(body);
         *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        if let Some(marks) = marks {
+            headers.insert(marks::HEADER, HeaderValue::from_static(marks.as_str()));
+        }
         if let Some(wait) = retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
         }
@@ -464,7 +491,7 @@ impl fmt::Debug for FakeApiServer {
 
 impl Own {
     fn new() -> Self {
-        Self { faults: Mutex::new(Faults::default()), log: Log::new() }
+        Self { faults: Mutex::new(Faults::default()), log: Log::new(), marks_key: RandomState::new() }
     }
 }
 

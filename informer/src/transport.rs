@@ -4,9 +4,15 @@
 use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body_util::{BodyExt, Empty};
-use informer_core::{Request, limits, wire::status::Status};
+use informer_core::{
+    Request, limits,
+    wire::{
+        marks::{self, Answered},
+        status::Status,
+    },
+};
 use kube::client::Body;
 
 use crate::error::{Error, Kind};
@@ -19,7 +25,16 @@ pub(crate) struct Transport {
     // do so with a body it can clone, and the body of a response cannot be cloned: this client answers with such.
     bodies: kube::Client,
     headers_timeout: Duration,
-    metadata_only: bool,
+    wanted: Wanted,
+}
+
+/// How much of its objects the server is asked for. One that knows nothing of it sends everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Their metadata alone.
+    pub(crate) metadata_only: bool,
+    /// Not what writers did to which field: of generated pods almost half. It is cut here in any case.
+    pub(crate) without_managed_fields: bool,
 }
 
 /// What is asked for, and so the form of a whole answer.
@@ -37,16 +52,17 @@ pub(crate) enum Form {
 pub(crate) struct Answer {
     request: Request,
     form: Form,
+    marks: Option<Answered>,
     body: Body,
 }
 
 impl Transport {
     /// Must be called inside a tokio runtime.
-    pub(crate) fn new(client: kube::Client, headers_timeout: Duration, metadata_only: bool) -> Self {
+    pub(crate) fn new(client: kube::Client, headers_timeout: Duration, wanted: Wanted) -> Self {
         let empty = tower::service_fn(|_: http::Request<Body>| async {
             Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new()))
         });
-        Self { client, bodies: kube::Client::new(empty, ""), headers_timeout, metadata_only }
+        Self { client, bodies: kube::Client::new(empty, ""), headers_timeout, wanted }
     }
 
     /// Sends one GET and waits for its headers. Dropping the future gives the request up.
@@ -56,24 +72,28 @@ impl Transport {
     pub(crate) async fn send(&self, request: Request, form: Form) -> Result<Answer, Error> {
         tracing::debug!(%request, "requesting");
         match tokio::time::timeout(self.headers_timeout, self.exchange(&request, form)).await {
-            Ok(Ok(body)) => Ok(Answer { request, form, body }),
+            Ok(Ok((body, marks))) => Ok(Answer { request, form, marks, body }),
             Ok(Err(kind)) => Err(Error::new(kind, Some(&request))),
             Err(_) => Err(Error::new(Kind::NoHeaders(self.headers_timeout), Some(&request))),
         }
     }
 
-    async fn exchange(&self, request: &Request, form: Form) -> Result<Body, Kind> {
+    async fn exchange(&self, request: &Request, form: Form) -> Result<(Body, Option<Answered>), Kind> {
         let body = self.empty_body().await?;
-        let sent = http::Request::get(request.uri())
+        let mut sent = http::Request::get(request.uri())
             .header(header::ACCEPT, self.accept(form))
             // Said and not left out: a kube client built with gzip would ask for it, hold a window of 32 KiB for every
             // watch, and see events only when the server's compressor flushes.
             .header(header::ACCEPT_ENCODING, "identity")
             .body(body)
             .map_err(|error| Kind::Connect(kube::Error::HttpError(error)))?;
+        if let Some(asked) = request.marks().and_then(|asked| HeaderValue::from_str(asked).ok()) {
+            sent.headers_mut().insert(MARKS, asked);
+        }
         let (parts, body) = self.client.send(sent).await.map_err(Kind::Connect)?.into_parts();
         if parts.status == http::StatusCode::OK {
-            return Ok(body);
+            let marks = parts.headers.get(MARKS).and_then(|value| Answered::parse(value.as_bytes()));
+            return Ok((body, marks));
         }
         // A body that does not come must not hide the code that has.
         let body = tokio::time::timeout(ERROR_BODY_TIME_MAX, read_at_most(body, limits::ERROR_BODY_BYTES_MAX)).await;
@@ -86,14 +106,30 @@ impl Transport {
     }
 
     /// Lists and single objects have names of their own for "only metadata": each asked for as the other is a 406. Plain
-    /// JSON behind it is for servers that know neither.
+    /// JSON behind it is for servers that know neither. Of parameters that it does not know, kube-apiserver takes no
+    /// notice (apiserver `endpoints/handlers/negotiation`, `acceptMediaTypeOptions`); for servers that do, the same stands
+    /// behind without them.
     const fn accept(&self, form: Form) -> &'static str {
-        match (self.metadata_only, form) {
-            (false, Form::Watch | Form::List | Form::Object) => "application/json",
-            (true, Form::List) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
-            (true, Form::Watch | Form::Object) => {
+        let Wanted { metadata_only, without_managed_fields } = self.wanted;
+        match (metadata_only, without_managed_fields, form) {
+            (false, false, Form::Watch | Form::List | Form::Object) => "application/json",
+            (false, true, Form::Watch | Form::List | Form::Object) => {
+                "application/json;drop=metadata.managedFields,application/json"
+            }
+            (true, false, Form::List) => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
+            }
+            (true, false, Form::Watch | Form::Object) => {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
             }
+            (true, true, Form::List) => concat!(
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields,",
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+            ),
+            (true, true, Form::Watch | Form::Object) => concat!(
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;drop=metadata.managedFields,",
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+            ),
         }
     }
 
@@ -137,10 +173,18 @@ impl Answer {
         self.form
     }
 
+    /// What it says about marks in its initial state.
+    pub(crate) const fn marks(&self) -> Option<Answered> {
+        self.marks
+    }
+
     pub(crate) const fn request(&self) -> &Request {
         &self.request
     }
 }
+
+/// Asks for marks in an initial state, and says what became of that.
+const MARKS: HeaderName = HeaderName::from_static(marks::HEADER);
 
 /// Chunks behind a list's end: a newline, and the end itself.
 const DRAIN_CHUNKS_MAX: usize = 4;

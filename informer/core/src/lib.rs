@@ -28,5 +28,5 @@ pub mod store;
 pub use object::Meta;
 pub use objects::{Keyed, Objects};
 pub use resource_version::ResourceVersion;
-pub use semantics::{InitialList, ListSemantic, Read, Request, Resource};
+pub use semantics::{InitialList, ListSemantic, Marks, Read, Request, Resource};
 pub use time::Time;

@@ -16,6 +16,9 @@ pub const FRAMER_KEEP_BYTES: usize = 256 << 10;
 /// An error body that is read to find the Status in it, in bytes. The rest is not read.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
+/// The token of a mark in an initial state, in bytes. It travels in a header; one for the longest key has some 600.
+pub const TOKEN_BYTES_MAX: usize = 2_048;
+
 /// Objects a page holds by default; client-go's number.
 pub const PAGE_SIZE: u32 = 500;
 

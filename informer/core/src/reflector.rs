@@ -6,6 +6,7 @@
 mod vocabulary;
 
 mod listing;
+mod marks;
 mod proving;
 mod streaming;
 mod waiting;
@@ -49,6 +50,9 @@ pub struct Config {
     pub resume: Option<ResourceVersion>,
     /// The first request waits a random part of this. Default zero; for fleets that start together.
     pub spread: Duration,
+    /// Whether a stream of initial state that breaks goes on where it broke, at servers that can. Default yes. Costs
+    /// others nothing.
+    pub resume_initial: bool,
     /// Objects a page. Default 500, as client-go. The server pays: one page in memory.
     pub page_size: u32,
     /// A session that lived this long after it became live is healthy. Default 10 s.
@@ -78,6 +82,7 @@ impl Default for Config {
             verdict: Verdict::Streams,
             resume: None,
             spread: Duration::ZERO,
+            resume_initial: true,
             page_size: limits::PAGE_SIZE,
             healthy_after: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(150),

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::resource_version::ResourceVersion;
+use crate::{resource_version::ResourceVersion, wire::marks};
 
 /// How fresh a read has to be.
 ///
@@ -76,6 +76,18 @@ impl Resource {
     }
 }
 
+/// What a stream asks of servers that mark the progress of its initial state. Others ignore it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Marks {
+    /// Nothing.
+    #[default]
+    Unwanted,
+    /// Marks.
+    New,
+    /// The rest of the state behind this mark.
+    After(String),
+}
+
 /// One read, as the reflector orders it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
@@ -85,6 +97,8 @@ pub enum Read {
         semantic: ListSemantic,
         /// The server ends the answer after this many seconds.
         timeout_seconds: u32,
+        /// Where in the state to begin, for servers that can go on where a stream broke.
+        marks: Marks,
     },
     /// A LIST, or the first page of one.
     List {
@@ -128,6 +142,7 @@ impl Read {
 pub struct Request {
     path: String,
     query: String,
+    marks: Marks,
 }
 
 impl Request {
@@ -136,7 +151,7 @@ impl Request {
     pub fn new(resource: &Resource, read: &Read) -> Self {
         let mut query = Query::default();
         match read {
-            Read::Stream { semantic, timeout_seconds } => {
+            Read::Stream { semantic, timeout_seconds, .. } => {
                 query.add("watch", "true");
                 query.add("sendInitialEvents", "true");
                 query.add("resourceVersionMatch", "NotOlderThan");
@@ -173,7 +188,8 @@ impl Request {
             }
         }
         query.add_selectors(resource);
-        Self { path: resource.path(), query: query.0 }
+        let marks = if let Read::Stream { marks, .. } = read { marks.clone() } else { Marks::Unwanted };
+        Self { path: resource.path(), query: query.0, marks }
     }
 
     /// The same request without `allowWatchBookmarks`. Streams keep it: a bookmark ends their initial state.
@@ -194,7 +210,7 @@ impl Request {
         escape(name, &mut path);
         let mut query = Query::default();
         query.add("resourceVersion", at.as_str());
-        Self { path, query: query.0 }
+        Self { path, query: query.0, marks: Marks::Unwanted }
     }
 
     /// LIST of the one object of `resource` with this name, not older than `at`: for those who may list and not get.
@@ -204,7 +220,17 @@ impl Request {
         query.at(at, "NotOlderThan");
         query.add("limit", "1");
         query.add("fieldSelector", &format!("metadata.name={name}"));
-        Self { path: resource.path_in(namespace), query: query.0 }
+        Self { path: resource.path_in(namespace), query: query.0, marks: Marks::Unwanted }
+    }
+
+    /// The value of the header [`marks::HEADER`](crate::wire::marks::HEADER), if it is sent.
+    #[must_use]
+    pub fn marks(&self) -> Option<&str> {
+        match &self.marks {
+            Marks::Unwanted => None,
+            Marks::New => Some(marks::NEW),
+            Marks::After(token) => Some(token),
+        }
     }
 
     /// The path without the query.
@@ -291,7 +317,7 @@ mod tests {
     #[test]
     fn what_is_configured_is_what_goes_on_the_wire() {
         let at = || ResourceVersion::from(7);
-        let stream = |semantic| Read::Stream { semantic, timeout_seconds: 300 };
+        let stream = |semantic| Read::Stream { semantic, timeout_seconds: 300, marks: Marks::New };
         let list = |semantic, limit| Read::List { semantic, limit };
         let tail = "allowWatchBookmarks=true&timeoutSeconds=300";
         let head = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
@@ -346,10 +372,23 @@ mod tests {
     }
 
     #[test]
+    fn marks_are_asked_for_by_a_header() {
+        let asked = |marks| {
+            let read = Read::Stream { semantic: ListSemantic::Any, timeout_seconds: 300, marks };
+            Request::new(&pods(), &read)
+        };
+        assert_eq!(asked(Marks::Unwanted).marks(), None);
+        assert_eq!(asked(Marks::New).marks(), Some("new"));
+        let again = asked(Marks::After("t".into()));
+        assert_eq!((again.marks(), again.uri()), (Some("t"), asked(Marks::New).uri()));
+    }
+
+    #[test]
     fn bookmarks_can_be_left_out_of_watches_and_of_nothing_else() {
         let after = ResourceVersion::from(7);
         let asks = |read: Read| Request::new(&pods(), &read).without_bookmarks(&read).query().contains("Bookmarks");
         assert!(!asks(Read::Watch { after, timeout_seconds: 300 }));
-        assert!(asks(Read::Stream { semantic: ListSemantic::Any, timeout_seconds: 300 }));
+        let (semantic, marks) = (ListSemantic::Any, Marks::default());
+        assert!(asks(Read::Stream { semantic, timeout_seconds: 300, marks }));
     }
 }

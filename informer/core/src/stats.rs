@@ -22,6 +22,8 @@ pub struct Stats {
     pub syncs: u64,
     /// Items and initial events received for a stage.
     pub initial_objects: u64,
+    /// Streams of initial state that went on where an earlier one broke.
+    pub initial_resumes: u64,
     /// Live changes received.
     pub live_objects: u64,
     /// Deletions among them.
@@ -93,6 +95,7 @@ impl AddAssign<&Self> for Stats {
             page_retries,
             syncs,
             initial_objects,
+            initial_resumes,
             live_objects,
             live_deletions,
             bookmarks,
@@ -115,6 +118,7 @@ impl AddAssign<&Self> for Stats {
         *page_retries += other.page_retries;
         *syncs += other.syncs;
         *initial_objects += other.initial_objects;
+        *initial_resumes += other.initial_resumes;
         *live_objects += other.live_objects;
         *live_deletions += other.live_deletions;
         *bookmarks += other.bookmarks;

@@ -5,6 +5,7 @@ pub mod framer;
 pub mod go;
 pub mod json;
 pub mod list;
+pub mod marks;
 pub mod options;
 pub mod query;
 pub mod reads;

@@ -13,7 +13,7 @@ use informer_core::{
     Read, Request, ResourceVersion, Time, limits,
     object::Meta,
     reflector::{self, Action, Change, Input, Observed, ProofBy, Reflector, Report, Verdict},
-    wire::{framer::Frame, status::Status, watch_event::EventKind},
+    wire::{framer::Frame, marks, status::Status, watch_event::EventKind},
 };
 
 /// What the reflector ordered last.
@@ -146,11 +146,14 @@ impl<S: Sink> Core<S> {
 
     fn on_bookmark(&mut self, now: Time, object: &[u8]) {
         match Meta::read(object) {
-            Ok(meta) => {
-                let initial_events_end = meta.initial_events_end;
-                let resource_version = &meta.resource_version;
-                self.handle(now, Input::Bookmark { resource_version, initial_events_end });
-            }
+            Ok(meta) => match marks::token(object, &meta) {
+                Some(token) => self.handle(now, Input::Mark { token: &token }),
+                None => {
+                    let initial_events_end = meta.initial_events_end;
+                    let resource_version = &meta.resource_version;
+                    self.handle(now, Input::Bookmark { resource_version, initial_events_end });
+                }
+            },
             Err(_) => self.handle(now, Input::Ignored),
         }
     }

@@ -32,6 +32,7 @@ impl Setup {
             verdict: self.cluster.verdicts().of(endpoint, self.type_path()),
             resume,
             spread: config.spread,
+            resume_initial: config.resume_initial,
             page_size: config.page_size,
             healthy_after: config.healthy_after,
             idle_timeout: config.idle_timeout,

@@ -79,6 +79,12 @@ impl<K> InformerBuilder<K> {
         self
     }
 
+    /// Goes on where a stream of initial state broke; see [`Config::resume_initial`].
+    pub const fn resume_initial(mut self, resumes: bool) -> Self {
+        self.declared.config.resume_initial = resumes;
+        self
+    }
+
     /// The first request waits a random part of this; see [`Config::spread`].
     pub const fn spread(mut self, most: Duration) -> Self {
         self.declared.config.spread = most;

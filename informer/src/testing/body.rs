@@ -9,17 +9,23 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use http_body::Frame;
+use informer_core::wire::marks::Answered;
 
 /// The body of an answer of [`FakeApiServer`](super::FakeApiServer). It fails only when told to.
 pub struct Body {
     chunks: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
     /// Bytes after which the connection breaks.
     breaks_after: Option<usize>,
+    pub(super) marks: Option<Answered>,
 }
 
 impl Body {
     pub(super) fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { chunks: Box::pin(chunks.map(Ok)), breaks_after: None }
+        Self::perhaps_broken(chunks.map(Ok))
+    }
+
+    pub(super) fn perhaps_broken(chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
+        Self { chunks: Box::pin(chunks), breaks_after: None, marks: None }
     }
 
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
@@ -40,7 +46,7 @@ impl http_body::Body for Body {
         if self.breaks_after == Some(0) {
             self.chunks = Box::pin(stream::empty());
             self.breaks_after = None;
-            return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::ConnectionReset, "the test broke the body"))));
+            return Poll::Ready(Some(Err(broken())));
         }
         self.chunks.as_mut().poll_next(cx).map(|chunk| {
             let mut bytes = match chunk? {
@@ -54,6 +60,10 @@ impl http_body::Body for Body {
             Some(Ok(Frame::data(bytes)))
         })
     }
+}
+
+pub(super) fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the test broke the body")
 }
 
 impl fmt::Debug for Body {

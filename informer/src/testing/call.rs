@@ -1,7 +1,7 @@
 //! One request: what it asks, and who answers it.
 
 use http::{Method, header, request::Parts};
-use informer_core::wire::{options::ListOptions, query::Query, reads::WatchStart, status::Status};
+use informer_core::wire::{marks, options::ListOptions, query::Query, reads::WatchStart, status::Status};
 
 use super::{
     Asked, Body, FakeApiServer,
@@ -69,7 +69,8 @@ impl<'a> Call<'a> {
         let answer = if options.watch {
             let asked = self.query.flag("sendInitialEvents") == Some(true);
             self.may_watch(server, asked)?;
-            watch::watch(server, target, options, asked, form).await
+            let marks = header(header::HeaderName::from_static(marks::HEADER));
+            watch::watch(server, target, options, watch::Asked { for_state: asked, marks }, form).await
         } else {
             read::list(server, target, options, form).await
         };

@@ -23,6 +23,12 @@ pub(super) struct Faults {
     pub(super) streams_stall: bool,
     pub(super) end_bookmark_withheld: bool,
     pub(super) break_next_body: Option<usize>,
+    /// Objects between two marks of an initial state; `None` sends none, as kube-apiserver.
+    pub(super) marks_every: Option<usize>,
+    /// Marks sent before this changed are worth nothing.
+    pub(super) marks_forgotten: u64,
+    /// Objects after which a stream of initial state breaks.
+    pub(super) streams_break_after: Option<usize>,
     /// Nothing newer is seen.
     pub(super) horizon: Option<u64>,
     pub(super) bookmarks_every: Duration,
@@ -46,6 +52,9 @@ impl Default for Faults {
             streams_stall: false,
             end_bookmark_withheld: false,
             break_next_body: None,
+            marks_every: None,
+            marks_forgotten: 0,
+            streams_break_after: None,
             horizon: None,
             bookmarks_every: BOOKMARKS_EVERY,
             closed: 0,
@@ -57,8 +66,8 @@ impl Default for Faults {
 impl Faults {
     /// The same server without faults. What it did cannot be undone.
     pub(super) fn recovered(&self) -> Self {
-        let Self { bookmarks_every, closed, silenced, .. } = *self;
-        Self { bookmarks_every, closed, silenced, ..Self::default() }
+        let Self { bookmarks_every, closed, silenced, marks_every, marks_forgotten, .. } = *self;
+        Self { bookmarks_every, closed, silenced, marks_every, marks_forgotten, ..Self::default() }
     }
 
     /// The error that the next request gets whatever it asks.

@@ -8,6 +8,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::stream;
 use informer_core::wire::{
+    marks,
     options::ListOptions,
     reads::WatchStart,
     status::Status,
@@ -16,10 +17,11 @@ use informer_core::wire::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    Body, FakeApiServer,
+    Body, FakeApiServer, body,
     filter::Filter,
     form::Form,
     history::{Change, Stored},
+    marking::Marks,
     types::{Target, Type},
 };
 
@@ -29,12 +31,21 @@ const UNASKED: Duration = Duration::from_secs(1_800);
 /// How long before its end a watch is told where it is.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// `GET .../{plural}?watch=true`. `asked` is whether the request itself asks for initial state.
+/// What a watch request says beside its options.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// Whether it asks for initial state itself.
+    pub(super) for_state: bool,
+    /// What it says of marks in that; empty for nothing.
+    pub(super) marks: &'a str,
+}
+
+/// `GET .../{plural}?watch=true`.
 pub(super) async fn watch(
     server: &FakeApiServer,
     target: &Target,
     options: &ListOptions,
-    asked: bool,
+    asked: Asked<'_>,
     form: Form,
 ) -> Result<Body, Status> {
     let arrived = Instant::now();
@@ -50,7 +61,10 @@ pub(super) async fn watch(
     if let Err(too_large) = waited {
         return refused(&too_large);
     }
-    let position = server.position();
+    let is_state = matches!(start, WatchStart::State(_));
+    let marks = (is_state && asked.for_state).then(|| Marks::new(server, target, options, form, asked.marks)).flatten();
+    let (marks, rest) = marks.map_or((None, None), |(marks, rest)| (Some(marks), rest));
+    let position = rest.as_ref().map_or_else(|| server.position(), |rest| rest.position);
     let after = match start {
         WatchStart::State(_) | WatchStart::Now(_) => position,
         WatchStart::After(after) if server.is_expired(after) => {
@@ -59,13 +73,15 @@ pub(super) async fn watch(
         WatchStart::After(after) => after,
     };
     let faults = server.faults();
-    let is_state = matches!(start, WatchStart::State(_));
-    let mut initial: VecDeque<Arc<Stored>> = VecDeque::new();
+    let mut initial: VecDeque<(String, Arc<Stored>)> = VecDeque::new();
     if is_state {
-        initial.extend(server.history().at(&target.ty, position).into_values().filter(|it| filter.matches(it)));
+        let objects = server.history().at(&target.ty, position);
+        let first = rest.map_or_else(String::new, |rest| rest.key);
+        let objects = objects.into_iter().skip_while(|(key, _)| *key < first);
+        initial.extend(objects.filter(|(_, it)| filter.matches(it)));
     }
     // A server that cannot stream gives state to those who always got it, and never marks its end.
-    let marks_end = is_state && options.allow_bookmarks && (asked || faults.refused_streams.is_none());
+    let marks_end = is_state && options.allow_bookmarks && (asked.for_state || faults.refused_streams.is_none());
     let asked_for = match options.timeout_seconds {
         None | Some(0) => UNASKED,
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
@@ -76,6 +92,9 @@ pub(super) async fn watch(
         ty: Arc::clone(&target.ty),
         filter,
         form,
+        breaks_after: faults.streams_break_after.filter(|_| is_state),
+        next_line: None,
+        marks,
         initial,
         end: if marks_end { End::Owed } else { End::NotOwed },
         stalled: is_state && faults.streams_stall,
@@ -138,7 +157,12 @@ struct Watch {
     filter: Filter,
     form: Form,
     /// Objects of the initial state that are still to be sent.
-    initial: VecDeque<Arc<Stored>>,
+    initial: VecDeque<(String, Arc<Stored>)>,
+    marks: Option<Marks>,
+    /// The mark behind the object sent last.
+    next_line: Option<Vec<u8>>,
+    /// Objects after which the connection breaks, in the initial state.
+    breaks_after: Option<usize>,
     end: End,
     /// Accepted, and never served.
     stalled: bool,
@@ -156,20 +180,26 @@ struct Watch {
 /// What a turn comes to.
 enum Step {
     Send(Vec<u8>),
+    /// The connection is gone.
+    Break,
     /// Until something moves, or the time has come.
     Wait(Option<Instant>),
     Over,
 }
 
 impl Watch {
-    fn into_body(self) -> Body {
+    fn into_body(mut self) -> Body {
         let moved = self.server.moved();
-        Body::stream(stream::unfold((self, moved), |(mut watch, mut moved)| async {
+        let answered = self.marks.as_ref().map(|marks| marks.answered);
+        self.next_line = self.echo();
+        let chunks = stream::unfold(Some((self, moved)), |open| async {
+            let (mut watch, mut moved) = open?;
             loop {
                 // Marked before it is looked at, so that a move in between is not missed.
                 moved.borrow_and_update();
                 match watch.step(Instant::now()) {
-                    Step::Send(line) => return Some((Bytes::from(line), (watch, moved))),
+                    Step::Send(line) => return Some((Ok(Bytes::from(line)), Some((watch, moved)))),
+                    Step::Break => return Some((Err(body::broken()), None)),
                     Step::Over => return None,
                     Step::Wait(until) => {
                         let timer = async {
@@ -186,7 +216,16 @@ impl Watch {
                     }
                 }
             }
-        }))
+        });
+        let mut body = Body::perhaps_broken(chunks);
+        body.marks = answered;
+        body
+    }
+
+    fn echo(&mut self) -> Option<Vec<u8>> {
+        let token = self.marks.as_mut()?.echo.take()?;
+        let (kind, api_version) = self.form.object_type(&self.ty);
+        Some(marks::mark(kind, api_version, &token))
     }
 
     fn step(&mut self, now: Instant) -> Step {
@@ -194,21 +233,21 @@ impl Watch {
         if faults.silenced != self.silenced {
             return Step::Wait(None);
         }
-        let history = self.server.history();
-        let closed = (history.epoch, faults.closed) != (self.epoch, self.closed);
+        let closed = (self.server.history().epoch, faults.closed) != (self.epoch, self.closed);
         if closed || self.deadline.is_some_and(|deadline| now >= deadline) {
             return Step::Over;
         }
         if self.stalled {
             return Step::Wait(self.deadline);
         }
-        if let Some(stored) = self.initial.pop_front() {
-            return Step::Send(line(ADDED_HEAD, &self.form.object(&stored.json)));
+        if let Some(step) = self.initial() {
+            return step;
         }
         if self.end == End::Owed && !faults.end_bookmark_withheld {
             self.end = End::NotOwed;
             return Step::Send(self.bookmark(self.cursor, true));
         }
+        let history = self.server.history();
         let horizon = faults.horizon.unwrap_or(u64::MAX);
         while let Some(change) = history.next(&self.ty, self.cursor).filter(|change| change.version <= horizon) {
             self.cursor = change.version;
@@ -228,6 +267,23 @@ impl Watch {
         }
         let due = self.bookmarks.as_ref().and_then(Bookmarks::due);
         Step::Wait(self.deadline.into_iter().chain(due).min())
+    }
+
+    /// The next line of the initial state.
+    fn initial(&mut self) -> Option<Step> {
+        if let Some(line) = self.next_line.take() {
+            return Some(Step::Send(line));
+        }
+        let (key, stored) = self.initial.pop_front()?;
+        if let Some(left) = &mut self.breaks_after {
+            match left.checked_sub(1) {
+                None => return Some(Step::Break),
+                Some(fewer) => *left = fewer,
+            }
+        }
+        let of = self.form.object_type(&self.ty);
+        self.next_line = self.marks.as_mut().and_then(|marks| marks.after(&key, of));
+        Some(Step::Send(line(ADDED_HEAD, &self.form.object(&stored.json))))
     }
 
     /// What a change is to somebody who sees the selected objects only.

@@ -101,7 +101,7 @@ async fn one_send_is_one_request() {
     assert!(error.code() == Some(503) && error.is_retryable());
     let requests = server.received_requests().await.unwrap();
     assert!((2..=3).contains(&requests.len()), "the third may be on its way: {}", requests.len());
-    assert_eq!(requests[0].headers["accept"], "application/json");
+    assert_eq!(requests[0].headers["accept"], "application/json;drop=metadata.managedFields,application/json");
     assert_eq!(requests[0].headers["accept-encoding"], "identity");
     assert!(!requests[0].headers.contains_key("transfer-encoding"), "a GET has no body");
 }

@@ -47,10 +47,10 @@ pub(super) struct Listing {
 /// Times that pages of one attempt are asked for again.
 const PAGE_RETRIES_MAX: u32 = 3;
 
-/// Finds tokens that come again, whatever the length of the circle, by keeping one of them (Brent's algorithm).
+/// Finds tokens, of pages or of marks, that come again, whatever the length of the circle, by keeping one of them (Brent's algorithm).
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-struct Landmark {
+pub(super) struct Landmark {
     token: Box<str>,
     pages: u64,
     renew_at: u64,
@@ -58,7 +58,7 @@ struct Landmark {
 
 impl Landmark {
     /// Takes the token of one more page. Whether the server goes in circles.
-    fn is_met_by(&mut self, token: &str) -> bool {
+    pub(super) fn is_met_by(&mut self, token: &str) -> bool {
         if self.pages > 0 && *self.token == *token {
             return true;
         }
@@ -107,9 +107,9 @@ impl Listing {
             }
             Input::Moved { home } => return self.moved(now, home, memory),
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Listing(self),
-            Input::Accepted => self.open(memory),
+            Input::Accepted | Input::AcceptedWithMarks | Input::Resumed => self.open(memory),
             Input::Object(object) => self.item(&object, memory),
-            Input::Bookmark { .. } | Input::Ignored => memory.stats.ignored += 1,
+            Input::Bookmark { .. } | Input::Mark { .. } | Input::Ignored => memory.stats.ignored += 1,
             Input::PageEnd { resource_version, continue_token } => {
                 return self.page_end(now, resource_version, continue_token, memory);
             }

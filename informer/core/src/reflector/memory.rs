@@ -265,6 +265,21 @@ impl Memory {
         }
     }
 
+    /// Whether one more of those is answered with pages.
+    pub(super) const fn is_last_stream(&self) -> bool {
+        self.stream_failures + 1 >= STREAM_FAILURES_MAX && self.may_fall_back()
+    }
+
+    /// A stream broke, and the next one can go on behind a mark that it brought: streams work here.
+    pub(super) const fn stream_progressed(&mut self) {
+        self.stream_failures = 0;
+    }
+
+    /// The next initial state is fetched by pages.
+    pub(super) const fn tries_pages(&self) -> bool {
+        self.trial.is_some()
+    }
+
     /// The server did not give what was asked by "not older than".
     pub(super) const fn not_satisfied(&mut self) {
         self.unsatisfied += 1;

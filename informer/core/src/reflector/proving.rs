@@ -94,6 +94,9 @@ impl Proving {
             Input::TimedOut
             | Input::Start
             | Input::Accepted
+            | Input::AcceptedWithMarks
+            | Input::Resumed
+            | Input::Mark { .. }
             | Input::Object(_)
             | Input::Bookmark { .. }
             | Input::PageEnd { .. }

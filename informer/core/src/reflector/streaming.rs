@@ -1,10 +1,13 @@
 //! A stream is open and its initial state is not complete. INVARIANT: nothing here moves the position: initial events
-//! carry their objects' own versions, in no order. Only the annotated bookmark ends the phase.
+//! carry their objects' own versions, in no order. Only the annotated bookmark ends the phase. INVARIANT: the stage is
+//! of one state: it outlives the stream only while the server may go on behind a mark, and is dropped when it does not.
 
 use std::{cmp::Ordering, time::Duration};
 
 use super::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, State, Watching,
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
+    Watching,
+    marks::{Marks, Taken},
     memory::cause_after,
     moved, relist,
     waiting::{Next, Waiting},
@@ -22,8 +25,9 @@ pub(super) struct Streaming {
     semantic: ListSemantic,
     sent: Time,
     timeout_seconds: u32,
-    /// Whether the stage is open: headers have arrived, or an event.
+    /// Whether a stage is open: by this answer, or by the one it goes on from.
     opened: bool,
+    marks: Marks,
     /// When the last object of the initial state came, or the request went.
     last_object: Time,
     /// When anything came last.
@@ -32,24 +36,49 @@ pub(super) struct Streaming {
 
 impl Streaming {
     pub(super) fn begin(now: Time, memory: &mut Memory) -> State {
-        let semantic = memory.semantic();
+        let marks = Marks::new(memory.config.resume_initial);
+        let streaming = Self {
+            semantic: memory.semantic(),
+            sent: now,
+            timeout_seconds: 0,
+            opened: false,
+            marks,
+            last_object: now,
+            last_sign: now,
+        };
+        streaming.ask(now, memory)
+    }
+
+    /// The same stream, from the last mark on.
+    pub(super) fn go_on(self, now: Time, memory: &mut Memory) -> State {
+        self.ask(now, memory)
+    }
+
+    fn ask(mut self, now: Time, memory: &mut Memory) -> State {
         let timeout_seconds = memory.draw_watch_timeout();
-        memory.send(Read::Stream { semantic: semantic.clone(), timeout_seconds });
-        State::Streaming(Self { semantic, sent: now, timeout_seconds, opened: false, last_object: now, last_sign: now })
+        let marks = self.marks.ask();
+        memory.send(Read::Stream { semantic: self.semantic.clone(), timeout_seconds, marks });
+        State::Streaming(Self { sent: now, timeout_seconds, last_object: now, last_sign: now, ..self })
     }
 
     pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
             Input::TimedOut if now >= self.deadline(memory) => return self.stalled(now, memory),
-            Input::Moved { home } => {
-                self.abandon(memory);
-                return moved(now, home, memory);
-            }
+            Input::Moved { home } => return self.moved(now, home, memory),
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Streaming(self),
-            Input::Accepted => self.open(memory),
+            Input::Accepted => self.accepted(false, memory),
+            Input::AcceptedWithMarks => self.accepted(true, memory),
+            Input::Resumed if self.marks.is_answered() => memory.stats.ignored += 1,
+            // The rest of something that is not there.
+            Input::Resumed if !self.marks.go_on() => return self.unusable(now, memory),
+            Input::Resumed => memory.stats.initial_resumes += 1,
+            Input::Mark { token } => match self.marks.take(token) {
+                Taken::Unusable => return self.unusable(now, memory),
+                Taken::Noted | Taken::Ignored => {}
+            },
             Input::Object(object) => self.event(now, &object, memory),
             Input::Bookmark { resource_version, initial_events_end: true } => {
-                self.open(memory);
+                self.accepted(false, memory);
                 return self.complete(now, resource_version, memory);
             }
             Input::Bookmark { .. } | Input::PageEnd { .. } | Input::Ignored => memory.stats.ignored += 1,
@@ -74,11 +103,20 @@ impl Streaming {
         self.sent + Duration::from_secs(self.timeout_seconds.into())
     }
 
-    fn open(&mut self, memory: &mut Memory) {
-        if !self.opened {
-            self.opened = true;
-            memory.open_stage(&self.semantic);
+    /// The answer begins at the beginning, as its headers say or as its first event shows. What was gathered before is
+    /// of another state.
+    fn accepted(&mut self, with_marks: bool, memory: &mut Memory) {
+        if self.marks.is_answered() {
+            return;
         }
+        self.abandon(memory);
+        if self.opened {
+            memory.stats.count_relist(RelistCause::Interrupted);
+            memory.report(Report::Relist { cause: RelistCause::Interrupted });
+        }
+        self.marks.begin(with_marks);
+        self.opened = true;
+        memory.open_stage(&self.semantic);
     }
 
     fn event(&mut self, now: Time, object: &Observed<'_>, memory: &mut Memory) {
@@ -86,7 +124,7 @@ impl Streaming {
             memory.stats.ignored += 1;
             return;
         }
-        self.open(memory);
+        self.accepted(false, memory);
         let action = match object.change {
             Change::Added => {
                 self.last_object = now;
@@ -99,15 +137,14 @@ impl Streaming {
                 return;
             }
         };
+        self.marks.object(object.change == Change::Added);
         memory.stats.initial_objects += 1;
         memory.push(action);
     }
 
     fn complete(self, now: Time, resource_version: &str, memory: &mut Memory) -> State {
         let Ok(position) = ResourceVersion::parse(resource_version) else {
-            memory.stats.count_failure(Class::Malformed);
-            memory.push(Action::Close);
-            return self.fail(now, Ending::Unusable, None, memory);
+            return self.unusable(now, memory);
         };
         if let ListSemantic::NotOlderThan(asked) = &self.semantic
             && position.compare(asked) == Some(Ordering::Less)
@@ -120,54 +157,65 @@ impl Streaming {
         Watching::after_stream(now, self.sent, self.timeout_seconds)
     }
 
-    fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+    fn failed(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+        // What refuses to go on may be about that alone: the same without a mark tells.
+        let is_about_streams = !self.marks.is_asked();
         match failure.class {
-            Class::Refused if memory.may_fall_back() => return self.give_up(now, FallBack::Refused, memory),
+            Class::Refused if memory.may_fall_back() && is_about_streams => {
+                return self.give_up(now, FallBack::Refused, memory);
+            }
             // Perhaps everything is forbidden, then it is not the stream's fault: one list tells.
-            Class::Forbidden if memory.may_fall_back() => memory.try_pages(FallBack::Forbidden),
+            Class::Forbidden if memory.may_fall_back() && is_about_streams => memory.try_pages(FallBack::Forbidden),
             Class::Expired | Class::TooLarge => {
                 let ending = Ending::Failed(failure.class);
                 return self.not_satisfied(now, ending, failure.retry_after, memory);
             }
-            Class::Refused
-            | Class::Forbidden
-            | Class::TooMany
-            | Class::Connection
-            | Class::Server
-            | Class::Malformed => {}
+            Class::Refused | Class::Forbidden => self.marks.forget(),
+            Class::TooMany | Class::Connection | Class::Server | Class::Malformed => {}
         }
         self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
     }
 
     /// The server has not what was asked for. One that was moved to and is behind is not waited for.
-    fn not_satisfied(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
+    fn not_satisfied(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         if memory.on_probation {
             self.abandon(memory);
             return memory.refuse(now);
         }
         memory.not_satisfied();
+        self.marks.forget();
         self.fail(now, ending, retry_after, memory)
     }
 
-    /// A whole lifetime without the end bookmark is no accident: it would be the same again.
+    /// A whole lifetime without the end bookmark is no accident: it would be the same again, unless each goes on where
+    /// the one before ended.
     fn closed(self, now: Time, memory: &mut Memory) -> State {
-        if memory.may_fall_back() && self.opened && now >= self.ends_at() {
+        let is_over = self.marks.is_answered() && now >= self.ends_at();
+        if memory.may_fall_back() && is_over && !self.marks.has_progressed() {
             return self.give_up(now, FallBack::Stalled, memory);
         }
         self.fail(now, Ending::Closed, None, memory)
     }
 
     fn stalled(self, now: Time, memory: &mut Memory) -> State {
-        if memory.may_fall_back() && self.opened {
+        if memory.may_fall_back() && self.marks.is_answered() && !self.marks.has_progressed() {
             return self.give_up(now, FallBack::Stalled, memory);
         }
         memory.push(Action::Close);
-        if memory.may_fall_back() {
+        if memory.may_fall_back() && !self.marks.is_known() {
             // Not even headers: the server may just be slow, which is no verdict on its streams.
             memory.try_pages(FallBack::Stalled);
         }
         let ending = if now >= self.ends_at() { Ending::Closed } else { Ending::Unanswered };
         self.fail(now, ending, None, memory)
+    }
+
+    /// Complete, or announced, and of no use.
+    fn unusable(mut self, now: Time, memory: &mut Memory) -> State {
+        memory.stats.count_failure(Class::Malformed);
+        memory.push(Action::Close);
+        self.marks.forget();
+        self.fail(now, Ending::Unusable, None, memory)
     }
 
     /// On to pages at once: it happens once per verdict. It counts as an unhealthy end, so that what follows waits.
@@ -179,11 +227,29 @@ impl Streaming {
         relist(now, RelistCause::FellBack, memory)
     }
 
-    fn fail(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
-        self.abandon(memory);
-        memory.stream_failed();
+    /// An answer that brought a mark is no failure of streams, however it ended: the next one goes on behind it.
+    fn fail(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
+        let progressed = self.marks.has_progressed();
+        self.marks.end();
+        let pages_follow = memory.tries_pages() || (!progressed && memory.is_last_stream());
+        let goes_on = self.marks.is_known() && !pages_follow;
+        if !goes_on {
+            self.abandon(memory);
+        }
+        if progressed {
+            memory.stream_progressed();
+        } else {
+            memory.stream_failed();
+        }
         let until = memory.unhealthy(now, ending, retry_after);
-        Waiting::until(until, Next::Relist(cause_after(ending)))
+        let next = if goes_on { Next::Stream(Box::new(self)) } else { Next::Relist(cause_after(ending)) };
+        Waiting::until(until, next)
+    }
+
+    /// Marks are worth nothing at another endpoint.
+    pub(super) fn moved(self, now: Time, home: bool, memory: &mut Memory) -> State {
+        self.abandon(memory);
+        moved(now, home, memory)
     }
 
     fn abandon(&self, memory: &mut Memory) {

@@ -2,9 +2,10 @@
 
 mod health;
 mod history;
+mod resuming;
 
 use super::{RelistCause::*, *};
-use crate::semantics::Read;
+use crate::semantics::{Marks, Read};
 
 /// One step of a script: time passes, then one fact, or the timer that is armed.
 #[derive(Clone, Copy)]
@@ -78,6 +79,9 @@ fn semantic(semantic: &ListSemantic) -> String {
 /// An action as scripts write it. Waits do not show when they end: that is what `delays` is for.
 pub(super) fn show(action: &Action) -> String {
     match action {
+        Action::Send(Read::Stream { semantic: asked, marks: Marks::After(token), .. }) => {
+            format!("stream {} after {token}", semantic(asked))
+        }
         Action::Send(Read::Stream { semantic: asked, .. }) => format!("stream {}", semantic(asked)),
         Action::Send(Read::List { semantic: asked, limit: Some(_) }) => format!("list {}", semantic(asked)),
         Action::Send(Read::List { semantic: asked, limit: None }) => format!("list-all {}", semantic(asked)),

@@ -11,6 +11,15 @@ pub enum Input<'a> {
     Start,
     /// The headers of the open answer arrived with a 2xx status.
     Accepted,
+    /// The same of a stream that sends the initial state from its beginning, with marks in it.
+    AcceptedWithMarks,
+    /// The same of a stream that sends the rest of the initial state behind the mark it was asked with.
+    Resumed,
+    /// A mark: everything before it was sent, and a stream can go on behind it.
+    Mark {
+        /// Its token as sent.
+        token: &'a str,
+    },
     /// One item of a list or one event of a watch, with readable metadata.
     Object(Observed<'a>),
     /// A bookmark.

@@ -2,7 +2,8 @@
 //! were closed change nothing.
 
 use super::{
-    End, Input, Listing, Memory, RelistCause, State, Watching, begin, moved, proving, proving::Proving, relist,
+    End, Input, Listing, Memory, RelistCause, State, Streaming, Watching, begin, moved, proving, proving::Proving,
+    relist,
 };
 use crate::time::Time;
 
@@ -25,6 +26,8 @@ pub(super) enum Next {
     Relist(RelistCause),
     /// Ask for the same page again, with the stage still open.
     Page(Box<Listing>),
+    /// Ask for the rest of a stream's initial state, with the stage still open.
+    Stream(Box<Streaming>),
     /// Go on with a proof.
     Prove(proving::Attempt),
 }
@@ -41,16 +44,21 @@ impl Waiting {
                 Next::Watch => Watching::resume(now, memory),
                 Next::Relist(cause) => relist(now, cause, memory),
                 Next::Page(listing) => listing.ask_again(now, memory),
+                Next::Stream(streaming) => streaming.go_on(now, memory),
                 Next::Prove(attempt) => Proving::ask(now, attempt, memory),
             },
             Input::Moved { home } => match self.next {
                 Next::Begin => State::Waiting(self),
                 Next::Page(listing) => listing.moved(now, home, memory),
+                Next::Stream(streaming) => streaming.moved(now, home, memory),
                 Next::Watch | Next::Relist(_) | Next::Prove(_) => moved(now, home, memory),
             },
             Input::TimedOut
             | Input::Start
             | Input::Accepted
+            | Input::AcceptedWithMarks
+            | Input::Resumed
+            | Input::Mark { .. }
             | Input::Object(_)
             | Input::Bookmark { .. }
             | Input::PageEnd { .. }

@@ -75,10 +75,10 @@ impl Watching {
             Input::TimedOut if now >= self.silent_at(memory) => return self.silent(now, memory),
             Input::Moved { home } => return moved(now, home, memory),
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Watching(self),
-            Input::Accepted => self.live(now, memory),
+            Input::Accepted | Input::AcceptedWithMarks | Input::Resumed => self.live(now, memory),
             Input::Object(object) => return self.change(now, &object, memory),
             Input::Bookmark { resource_version, .. } => return self.bookmark(now, resource_version, memory),
-            Input::PageEnd { .. } | Input::Ignored => memory.stats.ignored += 1,
+            Input::PageEnd { .. } | Input::Mark { .. } | Input::Ignored => memory.stats.ignored += 1,
             Input::Ended(End::Closed) => return self.closed(now, memory),
             Input::Ended(End::Failed(failure)) => return self.failed(now, failure, memory),
         }
@@ -262,7 +262,7 @@ impl Watching {
             // A server that was restored to an older state is silent, or tells positions behind ours, for ever.
             Next::Watch if memory.is_doubtful(now) => Next::Prove(Attempt::new(Why::Doubt)),
             Next::Watch if memory.is_suspect => Next::Prove(Attempt::new(Why::Outage)),
-            Next::Watch | Next::Begin | Next::Relist(_) | Next::Page(_) | Next::Prove(_) => next,
+            Next::Watch | Next::Begin | Next::Relist(_) | Next::Page(_) | Next::Stream(_) | Next::Prove(_) => next,
         };
         if !self.healthy {
             return Waiting::until(memory.unhealthy(now, cause, retry_after), next);
