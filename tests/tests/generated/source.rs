@@ -1,0 +1,275 @@
+//! Reads the generated sources of k8s-openapi and k8s-pb, line by line.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+/// The Kubernetes version of k8s-openapi that the server is built with.
+const VERSION: &str = "v1_36";
+
+/// A definition of k8s-openapi.
+#[derive(Default)]
+pub(crate) struct Definition {
+    /// Such as `io.k8s.api.core.v1.PodSpec`.
+    pub(crate) name: String,
+    /// Names of members in JSON by their names in Rust.
+    pub(crate) json: BTreeMap<String, String>,
+    /// Types of members by their names in Rust.
+    types: BTreeMap<String, String>,
+    /// Members, by their names in JSON, that are always there.
+    pub(crate) required: BTreeSet<String>,
+    /// Members by their names in Rust and how they are merged.
+    merges: Vec<(String, Merge)>,
+}
+
+/// What `DeepMerge` does with a list or a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Merge {
+    Atomic,
+    AtomicMap,
+    Set,
+    /// Keys by their names in Rust.
+    Keys(Vec<String>),
+}
+
+/// All definitions by folder and name in Rust: `api/core/v1/PodSpec`.
+pub(crate) struct Definitions(BTreeMap<String, Definition>);
+
+impl Definitions {
+    pub(crate) fn read(source: &Path) -> Self {
+        let mut all = Self(BTreeMap::new());
+        let root = source.join(VERSION);
+        each_file(&root, &mut |file| {
+            let folder = file.parent().and_then(|folder| folder.strip_prefix(&root).ok()).expect("is below the root");
+            let text = fs::read_to_string(file).expect("a readable source");
+            if let (Some(name), Some(definition)) = (type_name(&text), definition(&text)) {
+                all.0.insert(format!("{}/{name}", folder.display()), definition);
+            }
+        });
+        assert!(all.0.len() > 500, "the definitions were found");
+        all
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Definition)> {
+        self.0.iter().map(|(path, definition)| (path.as_str(), definition))
+    }
+
+    /// By its path; names of k8s-pb write `Json` where others write `JSON`.
+    pub(crate) fn find(&self, path: &str) -> Option<&Definition> {
+        self.0
+            .get(path)
+            .or_else(|| self.iter().find(|(other, _)| other.eq_ignore_ascii_case(path)).map(|(_, found)| found))
+    }
+
+    /// Members of `definition`, in JSON, with how they are merged; keys in JSON too.
+    pub(crate) fn merges(&self, definition: &Definition) -> Vec<(String, Merge)> {
+        let json = |definition: &Definition, name: &str| {
+            // Of the metadata of an item: names in Rust and in JSON are the same there.
+            if name.contains('.') {
+                return name.to_owned();
+            }
+            definition.json.get(name).unwrap_or_else(|| panic!("{}: no {name}", definition.name)).clone()
+        };
+        let translate = |(member, merge): &(String, Merge)| {
+            let merge = match merge {
+                Merge::Keys(keys) => {
+                    let ty = definition.types.get(member).expect("every member has a type");
+                    let item = self.item(ty).unwrap_or_else(|| panic!("{}.{member}: no {ty}", definition.name));
+                    Merge::Keys(keys.iter().map(|key| json(item, key)).collect())
+                }
+                other => other.clone(),
+            };
+            (json(definition, member), merge)
+        };
+        definition.merges.iter().map(translate).collect()
+    }
+
+    /// The definition of the items of a list type.
+    fn item(&self, ty: &str) -> Option<&Definition> {
+        let path = ty.split("crate::").nth(1)?.trim_end_matches(['>', ',']);
+        self.0.get(&path.replace("::", "/"))
+    }
+}
+
+fn each_file(folder: &Path, then: &mut impl FnMut(&Path)) {
+    for entry in fs::read_dir(folder).expect("a readable folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            each_file(&path, then);
+        } else {
+            then(&path);
+        }
+    }
+}
+
+fn type_name(text: &str) -> Option<&str> {
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum ")))?;
+    line.split(|c: char| !c.is_alphanumeric()).next()
+}
+
+/// What stands between the first two quotes.
+fn quoted(line: &str) -> Option<&str> {
+    line.split('"').nth(1)
+}
+
+fn definition(text: &str) -> Option<Definition> {
+    let mut found = Definition::default();
+    let mut lines = text.lines().map(str::trim).peekable();
+    let mut in_required = false;
+    while let Some(line) = lines.next() {
+        if let Some((member, ty)) = line.strip_prefix("pub ").and_then(|line| line.split_once(": ")) {
+            found.types.insert(member.to_owned(), ty.to_owned());
+        } else if let Some((name, member)) = line.split_once(" => Field::Key_") {
+            let name = quoted(name)?.to_owned();
+            found.json.insert(member.trim_end_matches(',').to_owned(), name);
+        } else if line.starts_with("fn schema_name()") {
+            found.name = quoted(lines.next()?)?.to_owned();
+        } else if line == "\"required\": [" {
+            in_required = true;
+        } else if in_required {
+            match quoted(line) {
+                Some(name) => found.required.extend([name.to_owned()]),
+                None => in_required = false,
+            }
+        } else if let Some(call) = line.strip_prefix("crate::merge_strategies::") {
+            let mut argument = || call.split_once('(').map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
+            let member = argument().unwrap_or_else(|| lines.next().unwrap_or_default());
+            // The values of maps are merged by calls of their own.
+            let Some(member) = member.strip_prefix("&mut self.").and_then(|rest| rest.split(',').next()) else {
+                continue;
+            };
+            let merge = match call.split('(').next()? {
+                "list::atomic" => Merge::Atomic,
+                "list::set" => Merge::Set,
+                "list::map" => Merge::Keys(keys(lines.nth(1)?)),
+                "map::atomic" => Merge::AtomicMap,
+                "map::granular" => continue,
+                other => panic!("a strategy that nobody knew: {other}"),
+            };
+            found.merges.push((member.to_owned(), merge));
+        }
+    }
+    (!found.name.is_empty()).then_some(found)
+}
+
+/// `&[|lhs, rhs| lhs.a == rhs.a, |lhs, rhs| …],`
+fn keys(line: &str) -> Vec<String> {
+    line.split("== rhs.").skip(1).map(|rest| rest.split([',', ']']).next().unwrap_or_default().to_owned()).collect()
+}
+
+/// A field of a message of k8s-pb.
+pub(crate) struct Field {
+    pub(crate) number: u32,
+    /// In Rust, without what makes it no keyword.
+    pub(crate) name: String,
+    pub(crate) ty: Type,
+    pub(crate) label: Label,
+}
+
+/// What a field holds, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    Scalar(&'static str),
+    /// By folder and name: `api/core/v1/PodSpec`.
+    Message(String),
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Label {
+    Once,
+    Repeated,
+    Map,
+}
+
+/// All messages by folder and name.
+pub(crate) struct Messages(pub(crate) BTreeMap<String, Vec<Field>>);
+
+impl Messages {
+    pub(crate) fn read(source: &Path, definitions: &Definitions) -> Self {
+        let mut all = Self(BTreeMap::new());
+        each_file(source, &mut |file| {
+            let folder =
+                file.parent().and_then(|folder| folder.strip_prefix(source).ok()).expect("is below the source");
+            let folder = folder.display().to_string();
+            messages(&folder, &fs::read_to_string(file).expect("a readable source"), &mut all.0);
+        });
+        assert!(definitions.iter().filter(|(path, _)| all.0.contains_key(*path)).count() > 400, "they go together");
+        all
+    }
+}
+
+fn messages(folder: &str, text: &str, all: &mut BTreeMap<String, Vec<Field>>) {
+    let mut path = String::new();
+    let mut attribute = None;
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(rest) = line.strip_prefix("pub struct ") {
+            let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            path = format!("{folder}/{name}");
+            all.insert(path.clone(), Vec::new());
+            continue;
+        }
+        let line = line.trim();
+        if let Some(rest) = line.strip_prefix("#[prost(") {
+            attribute = Some(rest.to_owned());
+        } else if let (Some((name, ty)), Some(attribute)) =
+            (line.strip_prefix("pub ").and_then(|line| line.split_once(':')), attribute.take())
+        {
+            // A long type goes on in the next lines.
+            let mut ty = ty.trim().to_owned();
+            while ty.is_empty() || ty.matches('<').count() > ty.matches('>').count() {
+                ty.push_str(lines.next().unwrap_or_else(|| panic!("{path}.{name} does not end")).trim());
+            }
+            all.entry(path.clone()).or_default().push(field(folder, &attribute, name, &ty));
+        }
+    }
+}
+
+/// `string, optional, tag = "2")]` with its member and type in Rust.
+fn field(folder: &str, attribute: &str, name: &str, ty: &str) -> Field {
+    let number = attribute.split("tag = \"").nth(1).and_then(|rest| rest.split('"').next()?.parse().ok());
+    let (label, scalar) = match attribute.strip_prefix("btree_map = \"") {
+        Some(rest) => (Label::Map, rest.split(", ").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or_default()),
+        None => {
+            let repeated = attribute.contains(" repeated,");
+            (
+                if repeated { Label::Repeated } else { Label::Once },
+                attribute.split([',', ' ']).next().unwrap_or_default(),
+            )
+        }
+    };
+    let ty = match scalar {
+        "message" => Type::Message(message(folder, ty)),
+        "string" => Type::Scalar("string"),
+        "bool" => Type::Scalar("bool"),
+        "int32" => Type::Scalar("int32"),
+        "int64" => Type::Scalar("int64"),
+        "double" => Type::Scalar("double"),
+        "bytes" => Type::Scalar("bytes"),
+        other => panic!("{folder} {name}: a type that nobody knew: {other}"),
+    };
+    Field {
+        number: number.expect("every field has a number"),
+        name: name.trim_start_matches("r#").to_owned(),
+        ty,
+        label,
+    }
+}
+
+/// The path of the innermost type: `::core::option::Option<super::super::x::Y>` in `a/b/c` is `a/x/Y`.
+fn message(folder: &str, ty: &str) -> String {
+    let inner = ty.trim_end_matches(['>', ',']).rsplit(['<', ' ', ',']).next().unwrap_or_default();
+    assert!(!inner.is_empty(), "{folder}: {ty}");
+    let mut folders: Vec<&str> = folder.split('/').collect();
+    for part in inner.split("::") {
+        match part {
+            "super" => drop(folders.pop()),
+            part => folders.push(part),
+        }
+    }
+    folders.join("/")
+}
