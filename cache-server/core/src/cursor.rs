@@ -29,6 +29,8 @@ use crate::{
 pub enum Start {
     /// With the objects of the snapshot as ADDED, in key order, then what happened after it.
     Initial(Snapshot),
+    /// With the rest of such a snapshot, from where [`Cursor::behind`] said; relative to the namespace of the filter.
+    Rest(Snapshot, String),
     /// With the first change after the position. One ahead of the cache is accepted: nothing at or below it is
     /// delivered.
     After(u64),
@@ -91,7 +93,9 @@ impl Cursor {
     pub(crate) fn open(shared: Arc<Shared>, start: Start, filter: Arc<Filter>) -> Result<Self, Expired> {
         let scope = filter.scope();
         let (epoch, position) = match &start {
-            Start::Initial(snapshot) => (Arc::clone(snapshot.history()), snapshot.resource_version),
+            Start::Initial(snapshot) | Start::Rest(snapshot, _) => {
+                (Arc::clone(snapshot.history()), snapshot.resource_version)
+            }
             Start::After(position) => (Arc::clone(&shared.state.read().epoch), *position),
         };
         shared.counters.live.fetch_add(1, Ordering::Relaxed);
@@ -101,6 +105,9 @@ impl Cursor {
         cursor.join()?;
         match start {
             Start::Initial(snapshot) => cursor.enter(Phase::Initial(Walk::new(snapshot, Arc::clone(&cursor.filter)))),
+            Start::Rest(snapshot, start) => {
+                cursor.enter(Phase::Initial(Walk::starting(snapshot, Arc::clone(&cursor.filter), &start)));
+            }
             Start::After(_) => {}
         }
         Ok(cursor)
@@ -282,6 +289,16 @@ impl Cursor {
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Where [`Start::Rest`] goes on from behind what was pushed so far; `None` before the first object and once the
+    /// initial state is over.
+    #[must_use]
+    pub fn behind(&self) -> Option<String> {
+        match &self.phase {
+            Phase::Initial(walk) => walk.behind(),
+            Phase::Live | Phase::Over(_) => None,
+        }
     }
 
     /// Whether the cache takes nothing in any more, which is the other reason for [`Step::EpochEnded`]: there is nothing

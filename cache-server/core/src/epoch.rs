@@ -20,6 +20,8 @@ use crate::limits::HELD_POSITIONS_MAX;
 pub(crate) struct Epoch {
     /// Counts from one; zero is the time before the first listing.
     pub(crate) number: u64,
+    /// No other history in this process has it, of whatever cache.
+    pub(crate) id: u64,
     /// Set under the state's write lock, so who parks under the read lock has seen it or will be woken.
     ended: AtomicBool,
     /// Snapshots below this position are cut. Only grows.
@@ -42,10 +44,13 @@ pub(crate) struct Pin {
     position: u64,
 }
 
+static HISTORIES: AtomicU64 = AtomicU64::new(0);
+
 impl Epoch {
     pub(crate) fn new(number: u64) -> Arc<Self> {
         Arc::new(Self {
             number,
+            id: HISTORIES.fetch_add(1, Ordering::Relaxed),
             ended: AtomicBool::new(false),
             cut: AtomicU64::new(0),
             needs: Mutex::new(Needs::default()),

@@ -32,6 +32,23 @@ impl Walk {
         Self { snapshot, filter, key, passed: false }
     }
 
+    /// The same from `start` on: as in a continue token, relative to the namespace of the path, inclusive.
+    pub(crate) fn starting(snapshot: Snapshot, filter: Arc<Filter>, start: &str) -> Self {
+        let mut walk = Self::new(snapshot, filter);
+        let absolute = match walk.filter.namespace() {
+            Some(namespace) => format!("{namespace}/{start}"),
+            None => start.to_owned(),
+        };
+        walk.key = absolute.max(walk.key);
+        walk
+    }
+
+    /// Where [`Self::starting`] goes on behind what was shown so far; `None` when that is nothing.
+    pub(crate) fn behind(&self) -> Option<String> {
+        let prefix = self.filter.namespace().map_or(0, |namespace| namespace.len() + 1);
+        self.passed.then(|| format!("{}\0", self.key.get(prefix..).unwrap_or_default()))
+    }
+
     pub(crate) const fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -127,14 +144,10 @@ impl Page {
     #[must_use]
     pub fn new(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
         let limit = limit.filter(|&limit| 0 < limit);
-        let mut walk = Walk::new(snapshot, filter);
-        if let Some(start) = start {
-            let absolute = match walk.filter.namespace() {
-                Some(namespace) => format!("{namespace}/{start}"),
-                None => start.to_owned(),
-            };
-            walk.key = absolute.max(walk.key);
-        }
+        let walk = match start {
+            Some(start) => Walk::starting(snapshot, filter, start),
+            None => Walk::new(snapshot, filter),
+        };
         let showing = Showing::default();
         let mut page = Self { walk, left: limit, first: true, done: false, next: None, remaining: None, showing };
         if let Some(limit) = limit {
@@ -165,8 +178,7 @@ impl Page {
         if walk.filter.selects_all() {
             self.remaining = Some(ahead.count());
         }
-        let prefix = walk.filter.namespace().map_or(0, |namespace| namespace.len() + 1);
-        self.next = Some(format!("{}\0", ahead.key.get(prefix..).unwrap_or_default()));
+        self.next = ahead.behind();
     }
 
     /// What the list's metadata says.

@@ -46,6 +46,12 @@ impl Snapshot {
         self.pin.is_cut()
     }
 
+    /// Which history it belongs to: no other one in this process has this number, of whatever cache.
+    #[must_use]
+    pub fn history_id(&self) -> u64 {
+        self.pin.epoch().id
+    }
+
     pub(crate) fn history(&self) -> &Arc<Epoch> {
         self.pin.epoch()
     }

@@ -107,6 +107,8 @@ struct Watcher {
     /// What was seen so far, and from where; the initial state while it is sent.
     from: u64,
     initial: Option<Vec<Pod>>,
+    /// Its connection broke in the initial state: the history, its position, and behind what.
+    broken: Option<(u64, u64, String)>,
     seen: usize,
     /// Last position this client could resume from.
     last: u64,
@@ -133,6 +135,8 @@ struct Reached {
     left_selector: usize,
     initial_done: usize,
     initial_cut: usize,
+    went_on: usize,
+    began_anew: usize,
     fell_behind: usize,
     resumed: usize,
     refused: usize,
@@ -226,7 +230,8 @@ impl World {
             23..=25 => {
                 let at = self.rng.usize(0..self.watchers.len().max(1));
                 match self.watchers.get(at).map(|watcher| watcher.initial.is_some()) {
-                    Some(true) => self.begin(at),
+                    Some(true) if self.watchers[at].broken.is_none() => self.begin(at),
+                    Some(true) => {}
                     Some(false) => self.resume(at),
                     None => {}
                 }
@@ -236,6 +241,7 @@ impl World {
                 for at in 0..self.watchers.len() {
                     if self.rng.usize(0..self.watchers[at].slowness) == 0 {
                         self.step(at);
+                        self.perhaps_break(at);
                     }
                 }
             }
@@ -257,6 +263,7 @@ impl World {
             epoch: self.model.epoch,
             from: position,
             initial: None,
+            broken: None,
             seen: 0,
             last: position,
             slowness,
@@ -272,9 +279,52 @@ impl World {
         let watcher = &mut self.watchers[at];
         watcher.epoch = self.model.epoch;
         (watcher.from, watcher.last, watcher.seen) = (snapshot.resource_version, 0, 0);
-        watcher.initial = Some(Vec::new());
+        (watcher.initial, watcher.broken) = (Some(Vec::new()), None);
         let cursor = self.reader.cursor(Start::Initial(snapshot), watcher.wanted.filter());
         watcher.cursor = Some(cursor.expect("a snapshot just taken is in the window"));
+    }
+
+    fn perhaps_break(&mut self, at: usize) {
+        let watcher = &self.watchers[at];
+        match (&watcher.initial, &watcher.broken) {
+            (Some(_), None) if self.rng.usize(0..4) == 0 => self.break_off(at),
+            (Some(_), Some(_)) if self.rng.usize(0..4) == 0 => self.go_on(at),
+            _ => {}
+        }
+    }
+
+    /// The connection breaks in the initial state. Perhaps the position is held.
+    fn break_off(&mut self, at: usize) {
+        let watcher = &mut self.watchers[at];
+        let Some(cursor) = &watcher.cursor else { return };
+        let Some(behind) = cursor.behind() else { return };
+        let now = self.reader.snapshot();
+        if watcher.epoch != self.model.epoch {
+            return;
+        }
+        watcher.broken = Some((now.history_id(), cursor.position(), behind));
+        if self.rng.bool() {
+            self.reader.hold(cursor.position(), self.now + std::time::Duration::from_secs(75));
+        }
+        watcher.cursor = None;
+    }
+
+    /// What is left of the same initial state, or another one from its beginning.
+    fn go_on(&mut self, at: usize) {
+        let watcher = &mut self.watchers[at];
+        let (history, position, behind) = watcher.broken.take().expect("broken");
+        match self.reader.at(position) {
+            Ok(snapshot) if snapshot.history_id() == history => {
+                assert_eq!(snapshot.resource_version, position, "seed {}", self.seed);
+                let cursor = self.reader.cursor(Start::Rest(snapshot, behind), watcher.wanted.filter());
+                watcher.cursor = Some(cursor.expect("a state that can be read is in the window"));
+                self.reached.went_on += 1;
+            }
+            Ok(_) | Err(_) => {
+                self.reached.began_anew += 1;
+                self.begin(at);
+            }
+        }
     }
 
     /// Resumable: from the last position, or Expired and then from the state now.
@@ -439,6 +489,9 @@ impl World {
     /// Converges: nothing happens any more, and everybody gets to the head.
     fn calm(&mut self) {
         for at in 0..self.watchers.len() {
+            if self.watchers[at].broken.is_some() {
+                self.go_on(at);
+            }
             let there = (0..10_000).any(|_| {
                 self.step(at);
                 let watcher = &self.watchers[at];
@@ -473,6 +526,8 @@ fn every_watcher_sees_what_happened() {
         ("objects that leave a selector", all.iter().map(|reached| reached.left_selector).sum()),
         ("initial states", all.iter().map(|reached| reached.initial_done).sum()),
         ("initial states cut", all.iter().map(|reached| reached.initial_cut).sum()),
+        ("initial states that went on", all.iter().map(|reached| reached.went_on).sum()),
+        ("initial states begun anew", all.iter().map(|reached| reached.began_anew).sum()),
         ("watchers behind the window", all.iter().map(|reached| reached.fell_behind).sum()),
         ("resumes", all.iter().map(|reached| reached.resumed).sum()),
         ("resumes refused", all.iter().map(|reached| reached.refused).sum()),
