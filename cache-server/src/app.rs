@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::{
     cacher::Caches,
     config::Config,
+    definitions::Definitions,
     metrics::Metrics,
     registry::{Live, Registry},
     storage::{Storage, embedded::Embedded},
@@ -16,22 +17,31 @@ pub struct App {
     /// What it was told.
     pub config: Config,
     /// Which resource types exist, which changes while it runs.
-    pub registry: Live,
+    pub registry: Arc<Live>,
+    /// What keeps it so.
+    pub(crate) definitions: Definitions,
     /// Where the truth is.
     pub storage: Arc<dyn Storage>,
     /// The watch caches in front of it.
-    pub caches: Caches,
+    pub caches: Arc<Caches>,
     /// What operators see.
     pub metrics: Metrics,
 }
 
 impl App {
     /// Builds the parts: built-in types over the embedded store. Starts nothing: each type's cache starts with its
-    /// first reader.
+    /// first reader, and what follows definitions with [`Self::start`] or the first definition.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let storage: Arc<dyn Storage> = Arc::new(Embedded::new(config.first_revision));
-        let caches = Caches::new(Arc::clone(&storage), config.limits.clone());
-        Self { config, registry: Live::new(Registry::builtin()), storage, caches, metrics: Metrics::new() }
+        let caches = Arc::new(Caches::new(Arc::clone(&storage), config.limits.clone()));
+        let registry = Arc::new(Live::new(Registry::builtin()));
+        let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
+        Self { config, registry, definitions, storage, caches, metrics: Metrics::new() }
+    }
+
+    /// Reads the definitions that are stored, and follows them from now on. To be called before anything is served.
+    pub async fn start(&self) {
+        self.definitions.settle().await;
     }
 }

@@ -1,7 +1,8 @@
 //! The caches of all resource types: for each, one task that is the only writer and one that wakes.
 //!
-//! INVARIANT: a type's tasks start with its first reader and end with [`Caches::shut_down`]. INVARIANT: a cache is
-//! listed again, and its history ends, only when its storage lost the thread.
+//! INVARIANT: a type's tasks start with its first reader and end with [`Caches::shut_down`], or with the definition of
+//! the type they were started for. INVARIANT: a cache is listed again, and its history ends, only when its storage lost
+//! the thread.
 
 mod task;
 
@@ -17,7 +18,7 @@ use watch_cache::{Limits, Reader, Stats, Total, cache_within};
 
 use crate::{
     limits::FRESH_WAIT,
-    registry::ResourceType,
+    registry::{Registry, ResourceType},
     storage::{Storage, StorageError},
 };
 
@@ -58,9 +59,15 @@ pub struct Caches {
     limits: Limits,
     total: Total,
     started: Instant,
-    running: Mutex<BTreeMap<String, Running>>,
-    /// Turns true once, for all tasks.
-    stop: watch::Sender<bool>,
+    all: Mutex<All>,
+}
+
+#[derive(Default)]
+struct All {
+    /// By type id.
+    running: BTreeMap<String, Running>,
+    /// Whether it is too late to start one.
+    stopped: bool,
 }
 
 /// One type's cache.
@@ -68,20 +75,17 @@ pub struct Caches {
 struct Running {
     reader: Reader,
     since: Instant,
+    /// [`ResourceType::defined_at`] of the type it was started for.
+    defined_at: u64,
+    /// Turns true once, for its tasks.
+    stop: watch::Sender<bool>,
 }
 
 impl Caches {
     /// Starts nothing yet: a tokio runtime is needed from [`Self::reader`] on.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, limits: Limits) -> Self {
-        Self {
-            storage,
-            limits,
-            total: Total::default(),
-            started: Instant::now(),
-            running: Mutex::default(),
-            stop: watch::Sender::new(false),
-        }
+        Self { storage, limits, total: Total::default(), started: Instant::now(), all: Mutex::default() }
     }
 
     /// The type's reader, listed. Starts its tasks on first use; waits at most 3 s.
@@ -145,13 +149,27 @@ impl Caches {
     /// Counters of every cache that was started, by type id.
     #[must_use]
     pub fn stats(&self) -> Vec<(String, Stats)> {
-        let running = self.running.lock().clone();
+        let running = self.all.lock().running.clone();
         running.into_iter().map(|(id, running)| (id, running.reader.stats())).collect()
     }
 
     /// Ends all watches cleanly and all tasks. Reads of what is there still work.
     pub fn shut_down(&self) {
-        self.stop.send_replace(true);
+        let all = &mut *self.all.lock();
+        all.stopped = true;
+        all.running.values().for_each(Running::stop);
+    }
+
+    /// Ends the caches of types that `registry` does not have, or has defined otherwise since: their watches end
+    /// cleanly, their memory is released with their last reader.
+    pub(crate) fn retain(&self, registry: &Registry) {
+        self.all.lock().running.retain(|id, running| {
+            let is_current = registry.by_id(id).is_some_and(|ty| ty.defined_at == running.defined_at);
+            if !is_current {
+                running.stop();
+            }
+            is_current
+        });
     }
 
     async fn listed(&self, ty: &Arc<ResourceType>, deadline: Instant) -> Result<Reader, NotReady> {
@@ -168,30 +186,39 @@ impl Caches {
 
     /// The type's cache, started if need be; `None` when it is too late to start one.
     fn started(&self, ty: &Arc<ResourceType>) -> Option<Running> {
-        let mut all = self.running.lock();
-        if let Some(running) = all.get(ty.id()) {
-            return Some(running.clone());
+        let all = &mut *self.all.lock();
+        if let Some(running) = all.running.get(ty.id()).filter(|running| running.defined_at >= ty.defined_at) {
+            // Who knows only an earlier definition would misread what is cached for a later one.
+            return (running.defined_at == ty.defined_at).then(|| running.clone());
         }
-        if *self.stop.borrow() {
+        if all.stopped {
             return None;
         }
+        let stop = watch::Sender::new(false);
         let (writer, waking, reader) = cache_within(Arc::clone(&ty.schema), self.limits.clone(), self.total.clone());
         let cacher = task::Cacher {
             storage: Arc::clone(&self.storage),
             ty: Arc::clone(ty),
             writer,
             started: self.started,
-            stop: self.stop.subscribe(),
+            stop: stop.subscribe(),
         };
         tokio::spawn(cacher.run());
         tokio::spawn(task::wake(waking));
-        let running = Running { reader, since: Instant::now() };
-        all.insert(ty.id().to_owned(), running.clone());
+        let running = Running { reader, since: Instant::now(), defined_at: ty.defined_at, stop };
+        let outdated = all.running.insert(ty.id().to_owned(), running.clone());
+        outdated.iter().for_each(Running::stop);
         Some(running)
     }
 
     fn stopped(&self, ty: &Arc<ResourceType>) -> NotReady {
-        NotReady { resource: ty.id().to_owned(), since: Duration::ZERO, stopped: *self.stop.borrow() }
+        NotReady { resource: ty.id().to_owned(), since: Duration::ZERO, stopped: self.all.lock().stopped }
+    }
+}
+
+impl Running {
+    fn stop(&self) {
+        self.stop.send_replace(true);
     }
 }
 

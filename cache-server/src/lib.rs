@@ -16,6 +16,7 @@ pub mod storage;
 mod allocator;
 mod churn;
 mod client;
+mod definitions;
 mod load;
 mod schemas;
 mod serve;

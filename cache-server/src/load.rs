@@ -191,6 +191,9 @@ async fn create(app: &App, object: &Value) -> Result<(), String> {
         Some(namespace) => namespace,
     });
     let created = crate::http::create(app, &ty, namespace, object.to_string().as_bytes()).await;
+    if ty.defines_types {
+        app.definitions.settle().await;
+    }
     created.map_err(|status| status.message.lines().collect::<Vec<_>>().join(" "))
 }
 

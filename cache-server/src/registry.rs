@@ -1,10 +1,13 @@
-//! The resource types this server holds, and what each asks of its objects.
+//! The resource types this server holds, and what each asks of its objects: a table of built-in types, and what stored
+//! CustomResourceDefinitions say.
 //!
 //! INVARIANT: a type is found by (group, version, plural) or by (apiVersion, kind), and both ways give the same `Arc`.
 //! INVARIANT: what differs between types is a column here, never a `match` on names elsewhere.
 
+mod definition;
 mod live;
 mod names;
+mod order;
 mod table;
 
 use std::{
@@ -12,12 +15,15 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use informer_core::wire::go::quote;
 use watch_cache::{Field, Schema};
 
+pub(crate) use definition::{CLEANUP, Change, Definition, Object, Refused};
 pub use live::Live;
 pub use names::NameRule;
 pub(crate) use names::refuse_namespace;
-pub use table::CreatedStatus;
+use names::refuse_service_label;
+pub use table::{CreatedStatus, UnknownField};
 
 use crate::http::table::Columns;
 
@@ -48,7 +54,8 @@ pub struct ResourceType {
     pub has_status: bool,
     /// What a create does with `.status`.
     pub created_status: CreatedStatus,
-    /// Whether `metadata.generation` counts changes of the desired state.
+    /// Whether `metadata.generation` counts changes of the desired state: of everything but metadata, and but the
+    /// status unless it is a custom resource's that has no status subresource.
     pub tracks_generation: bool,
     /// Whether an immediate delete answers the last object; otherwise it answers a Status.
     pub returns_deleted: bool,
@@ -60,10 +67,21 @@ pub struct ResourceType {
     pub scale: Option<Scale>,
     /// What a CustomResourceDefinition says of it beyond this; `None` for built-in types.
     pub custom: Option<Arc<Custom>>,
-    /// Whether the type has a field label conversion of its own, as pods do. It decides the words that refuse an
-    /// unknown field selector: `field label not supported: X` when true, otherwise
-    /// `"X" is not a known field selector: only "metadata.name", "metadata.namespace"`.
+    /// Whether the type has a field label conversion of its own, as pods do.
     pub other_fields: bool,
+    /// Whether an update of an object that does not exist creates it.
+    pub create_on_update: bool,
+    /// Whether its objects define types: CustomResourceDefinitions.
+    pub defines_types: bool,
+    /// Whether its definition is being deleted: nothing new is created.
+    pub terminating: bool,
+    /// The selectable fields besides name and namespace. A version of a custom type may have fewer than its schema.
+    pub field_labels: Vec<String>,
+    /// The words that refuse a field that objects cannot be selected by.
+    pub unknown_field: UnknownField,
+    /// Where the storage was when the schema was defined: a cache of an earlier one is out of date. Zero for built-in
+    /// types.
+    pub defined_at: u64,
     /// How it looks in tables, made on first use.
     pub(crate) columns: OnceLock<Arc<Columns>>,
     list_kind: String,
@@ -80,6 +98,16 @@ pub struct Scale {
     pub status_replicas: String,
     /// The selector of what is counted.
     pub selector: ScaleSelector,
+}
+
+impl Scale {
+    fn built_in(selector: fn(String) -> ScaleSelector) -> Self {
+        Self {
+            spec_replicas: "spec.replicas".to_owned(),
+            status_replicas: "status.replicas".to_owned(),
+            selector: selector("spec.selector".to_owned()),
+        }
+    }
 }
 
 /// Where the selector of a [`Scale`] stands, and in which form.
@@ -134,6 +162,32 @@ impl ResourceType {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
+    /// Whether objects are stored at another version than this one, so that their apiVersion is swapped.
+    #[must_use]
+    pub fn is_swapped(&self) -> bool {
+        self.api_version != self.schema.api_version
+    }
+
+    /// Why objects of this type cannot be selected by `label`, in Kubernetes' words.
+    #[must_use]
+    pub fn refuse_field(&self, label: &str) -> String {
+        match self.unknown_field {
+            UnknownField::Default => {
+                let quoted = quote(label);
+                format!("{quoted} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }
+            UnknownField::Plain => format!("field label not supported: {label}"),
+            UnknownField::Kind(kind) => format!("field label not supported for {kind}: {label}"),
+            UnknownField::Quoted(kind) => format!("field label {} not supported for {kind}", quote(label)),
+        }
+    }
+
+    /// Whether `metadata.namespace` selects: cluster-scoped types with a field list of their own do not have it.
+    #[must_use]
+    pub fn selects_namespace(&self) -> bool {
+        self.namespaced || self.unknown_field == UnknownField::Default
+    }
+
     /// The key of an object: `namespace/name`, or `name` for a cluster-scoped type.
     #[must_use]
     pub fn key(&self, namespace: &str, name: &str) -> String {
@@ -144,11 +198,8 @@ impl ResourceType {
         let api_version =
             if group.name.is_empty() { group.version.to_owned() } else { format!("{}/{}", group.name, group.version) };
         let id = if group.name.is_empty() { row.plural.to_owned() } else { format!("{}.{}", row.plural, group.name) };
-        let (own, other_fields): (&[_], bool) = match row.fields {
-            table::Fields::Default => (&[], false),
-            table::Fields::Own(fields) => (fields, true),
-        };
-        let fields: Vec<Field> = own.iter().map(field).collect();
+        let fields: Vec<Field> = row.fields.own.iter().map(field).collect();
+        let field_labels = fields.iter().map(|field| field.label.clone()).collect();
         let schema = Schema {
             kind: row.kind.to_owned(),
             api_version: api_version.clone(),
@@ -163,7 +214,7 @@ impl ResourceType {
             singular: row.kind.to_ascii_lowercase(),
             kind: row.kind.to_owned(),
             short_names: row.short_names.iter().map(|&name| name.to_owned()).collect(),
-            categories: if row.in_all { vec!["all".to_owned()] } else { Vec::new() },
+            categories: row.categories.iter().map(|&category| category.to_owned()).collect(),
             namespaced: row.namespaced,
             schema: Arc::new(schema),
             name_rule: row.name_rule,
@@ -172,9 +223,15 @@ impl ResourceType {
             tracks_generation: row.tracks_generation,
             returns_deleted: row.returns_deleted,
             unconditional_update: row.unconditional_update,
-            other_fields,
-            verbs: &VERBS,
-            scale: None,
+            other_fields: row.fields.unknown != UnknownField::Default,
+            create_on_update: row.create_on_update,
+            defines_types: row.defines_types,
+            terminating: false,
+            field_labels,
+            unknown_field: row.fields.unknown,
+            defined_at: 0,
+            verbs: row.verbs,
+            scale: row.scale.map(Scale::built_in),
             custom: None,
             columns: OnceLock::new(),
             list_kind: format!("{}List", row.kind),
@@ -197,6 +254,8 @@ pub struct GroupVersion {
     pub version: String,
     /// Its types, ordered by plural as discovery shows them.
     pub types: Vec<Arc<ResourceType>>,
+    /// Whether it is there without any CustomResourceDefinition.
+    pub builtin: bool,
 }
 
 /// All types of one server. Cost: every look-up is one or two hash look-ups.
@@ -210,6 +269,7 @@ pub struct Registry {
 
 #[derive(Debug, Default)]
 struct Version {
+    builtin: bool,
     by_plural: HashMap<String, Arc<ResourceType>>,
     by_kind: HashMap<String, Arc<ResourceType>>,
 }
@@ -221,8 +281,40 @@ impl Registry {
         let mut registry = Self::default();
         for group in table::GROUPS {
             let types = group.rows.iter().map(|row| Arc::new(ResourceType::built_in(group, row))).collect();
-            registry.add(GroupVersion { group: group.name.to_owned(), version: group.version.to_owned(), types });
+            let (group, version) = (group.name.to_owned(), group.version.to_owned());
+            registry.add(GroupVersion { group, version, types, builtin: true });
         }
+        registry
+    }
+
+    /// The built-in types of `self`, and `custom` ones. Groups of custom types follow the built-in ones, by name; the
+    /// versions of a group stand in Kubernetes' order, the newest stable one first.
+    ///
+    /// INVARIANT: no two types have the same apiVersion and plural, or the same apiVersion and kind.
+    #[must_use]
+    pub(crate) fn with<'a>(&self, custom: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
+        let mut registry = Self::default();
+        for group in self.groups.iter().filter(|group| group.builtin) {
+            let types = group.types.iter().filter(|ty| ty.custom.is_none()).map(Arc::clone).collect();
+            let (group, version) = (group.group.clone(), group.version.clone());
+            registry.add(GroupVersion { group, version, types, builtin: true });
+        }
+        let mut groups: Vec<GroupVersion> = Vec::new();
+        for ty in custom {
+            let same = |group: &&mut GroupVersion| group.group == ty.group && group.version == ty.version;
+            if let Some(group) = registry.groups.iter_mut().chain(&mut groups).find(same) {
+                group.types.push(Arc::clone(ty));
+                group.types.sort_by(|one, other| one.plural.cmp(&other.plural));
+            } else {
+                let (group, version) = (ty.group.clone(), ty.version.clone());
+                groups.push(GroupVersion { group, version, types: vec![Arc::clone(ty)], builtin: false });
+            }
+            registry.index(ty);
+        }
+        groups.sort_by(|one, other| {
+            one.group.cmp(&other.group).then_with(|| order::compare(&other.version, &one.version))
+        });
+        registry.groups.append(&mut groups);
         registry
     }
 
@@ -244,10 +336,11 @@ impl Registry {
         self.by_id.get(id).cloned()
     }
 
-    /// Whether any type is served under this group and version. An unknown resource is answered differently there.
+    /// Whether built-in types are served under this group and version. An unknown resource is answered differently
+    /// there.
     #[must_use]
     pub fn serves(&self, group: &str, version: &str) -> bool {
-        self.version(group, version).is_some()
+        self.version(group, version).is_some_and(|version| version.builtin)
     }
 
     /// All types in the order of discovery.
@@ -267,12 +360,20 @@ impl Registry {
 
     fn add(&mut self, group: GroupVersion) {
         for ty in &group.types {
-            let version = self.versions.entry(ty.api_version.clone()).or_default();
-            version.by_plural.insert(ty.plural.clone(), Arc::clone(ty));
-            version.by_kind.insert(ty.kind.clone(), Arc::clone(ty));
-            self.by_id.insert(ty.id.clone(), Arc::clone(ty));
+            self.index(ty).builtin = group.builtin;
         }
         self.groups.push(group);
+    }
+
+    fn index(&mut self, ty: &Arc<ResourceType>) -> &mut Version {
+        // Of several versions, the one that objects are stored at stands for the type.
+        if !self.by_id.contains_key(&ty.id) || !ty.is_swapped() {
+            self.by_id.insert(ty.id.clone(), Arc::clone(ty));
+        }
+        let version = self.versions.entry(ty.api_version.clone()).or_default();
+        version.by_plural.insert(ty.plural.clone(), Arc::clone(ty));
+        version.by_kind.insert(ty.kind.clone(), Arc::clone(ty));
+        version
     }
 }
 
@@ -332,11 +433,29 @@ mod tests {
     }
 
     #[test]
-    fn only_pods_are_watched_by_node() {
+    fn pods_and_their_devices_are_watched_by_node() {
         let registry = Registry::builtin();
         for ty in registry.iter() {
             let by_node = ty.schema.node_field.map(|at| &*ty.schema.fields[at].path);
-            assert_eq!(by_node, (ty.id() == "pods").then_some("spec.nodeName"), "{}", ty.id());
+            let has_node = ["pods", "resourceslices.resource.k8s.io"].contains(&ty.id());
+            assert_eq!(by_node, has_node.then_some("spec.nodeName"), "{}", ty.id());
+        }
+    }
+
+    /// Goal: each dialect of refusing a field. Method: a type of each.
+    #[test]
+    fn unknown_fields_are_refused_in_the_words_of_the_type() {
+        let registry = Registry::builtin();
+        for (id, text) in [
+            ("configmaps", "\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+            ("pods", "field label not supported: x"),
+            ("jobs.batch", "field label \"x\" not supported for batchv1.Job"),
+            (
+                "resourceslices.resource.k8s.io",
+                "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: x",
+            ),
+        ] {
+            assert_eq!(registry.by_id(id).expect(id).refuse_field("x"), text, "{id}");
         }
     }
 }

@@ -90,6 +90,7 @@ impl Server {
         let failed = |source| StartError::Listen { address, source };
         let socket = socket(address, config.unsent_bytes).map_err(failed)?;
         let app = Arc::new(App::new(config));
+        app.start().await;
         load::into_storage(&app, &app.config.load).await?;
         if let Some(spec) = &app.config.populate {
             populate::into_storage(&app, spec).await?;

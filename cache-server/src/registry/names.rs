@@ -87,6 +87,12 @@ pub(crate) fn refuse_namespace(namespace: &str) -> Vec<String> {
     NameRule::Label.refuse(namespace)
 }
 
+/// What is wrong with `name` as an RFC 1035 label; empty when nothing is, and for an empty name not.
+#[must_use]
+pub(super) fn refuse_service_label(name: &str) -> String {
+    NameRule::ServiceLabel.refuse(name).join(",")
+}
+
 /// Whether `name` is lower-case RFC 1123 labels joined by dots, of any length.
 fn is_subdomain(name: &str) -> bool {
     name.split('.').all(is_label)

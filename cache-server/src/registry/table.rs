@@ -4,7 +4,7 @@
 //!
 //! Source: `pkg/registry/*/*/{storage/storage,strategy}.go` and `pkg/apis/*/*/conversion.go` of kubernetes/kubernetes.
 
-use super::names::NameRule;
+use super::{ScaleSelector, VERBS, names::NameRule};
 
 /// What a create does with `.status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,19 @@ pub enum CreatedStatus {
     Dropped,
     /// Replaced by this phase alone.
     Phase(&'static str),
+}
+
+/// The words that refuse a field selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownField {
+    /// `"X" is not a known field selector: only "metadata.name", "metadata.namespace"`: types without a field list.
+    Default,
+    /// `field label not supported: X`.
+    Plain,
+    /// `field label not supported for {kind}: X`.
+    Kind(&'static str),
+    /// `field label "X" not supported for {kind}`.
+    Quoted(&'static str),
 }
 
 /// One group version and its types.
@@ -31,7 +44,8 @@ pub(super) struct Row {
     pub(super) kind: &'static str,
     pub(super) namespaced: bool,
     pub(super) short_names: &'static [&'static str],
-    pub(super) in_all: bool,
+    pub(super) categories: &'static [&'static str],
+    pub(super) verbs: &'static [&'static str],
     pub(super) fields: Fields,
     pub(super) name_rule: NameRule,
     pub(super) has_status: bool,
@@ -39,18 +53,27 @@ pub(super) struct Row {
     pub(super) tracks_generation: bool,
     pub(super) returns_deleted: bool,
     pub(super) unconditional_update: bool,
+    pub(super) create_on_update: bool,
+    pub(super) defines_types: bool,
+    /// The form of the selector at `spec.selector`, for types that scale.
+    pub(super) scale: Option<fn(String) -> ScaleSelector>,
 }
 
 /// Selectable fields beyond `metadata.name` and `metadata.namespace`.
 #[derive(Clone, Copy)]
-pub(super) enum Fields {
-    /// None, and an unknown one is refused in the words of the default conversion.
-    Default,
-    /// These, as (label, path, value when absent).
-    Own(&'static [(&'static str, &'static str, &'static str)]),
+pub(super) struct Fields {
+    /// As (label, path, value when absent).
+    pub(super) own: &'static [(&'static str, &'static str, &'static str)],
+    pub(super) unknown: UnknownField,
 }
 
-const POD: Fields = Fields::Own(&[
+impl Fields {
+    const fn of(own: &'static [(&'static str, &'static str, &'static str)]) -> Self {
+        Self { own, unknown: UnknownField::Plain }
+    }
+}
+
+const POD: Fields = Fields::of(&[
     ("spec.nodeName", "spec.nodeName", ""),
     ("spec.host", "spec.nodeName", ""),
     ("spec.restartPolicy", "spec.restartPolicy", ""),
@@ -63,7 +86,7 @@ const POD: Fields = Fields::Own(&[
     ("status.podIPs", "status.podIPs", ""),
     ("status.nominatedNodeName", "status.nominatedNodeName", ""),
 ]);
-const EVENT: Fields = Fields::Own(&[
+const EVENT: Fields = Fields::of(&[
     ("involvedObject.kind", "involvedObject.kind", ""),
     ("involvedObject.namespace", "involvedObject.namespace", ""),
     ("involvedObject.name", "involvedObject.name", ""),
@@ -76,13 +99,18 @@ const EVENT: Fields = Fields::Own(&[
     ("source", "source.component", ""),
     ("type", "type", ""),
 ]);
-const NODE: Fields = Fields::Own(&[("spec.unschedulable", "spec.unschedulable", "false")]);
-const NAMESPACE: Fields = Fields::Own(&[("status.phase", "status.phase", "")]);
-const SECRET: Fields = Fields::Own(&[("type", "type", "")]);
-const SERVICE: Fields = Fields::Own(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "")]);
-const REPLICATION_CONTROLLER: Fields = Fields::Own(&[("status.replicas", "status.replicas", "0")]);
-const JOB: Fields = Fields::Own(&[("status.successful", "status.succeeded", "0")]);
-const SIGNING_REQUEST: Fields = Fields::Own(&[("spec.signerName", "spec.signerName", "")]);
+const NODE: Fields = Fields::of(&[("spec.unschedulable", "spec.unschedulable", "false")]);
+const NAMESPACE: Fields = Fields::of(&[("status.phase", "status.phase", "")]);
+const SECRET: Fields = Fields::of(&[("type", "type", "")]);
+const SERVICE: Fields = Fields::of(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "")]);
+const REPLICATION_CONTROLLER: Fields = Fields::of(&[("status.replicas", "status.replicas", "0")]);
+const JOB: Fields =
+    Fields { own: &[("status.successful", "status.succeeded", "0")], unknown: UnknownField::Quoted("batchv1.Job") };
+const RESOURCE_SLICE: Fields = Fields {
+    own: &[("spec.nodeName", "spec.nodeName", ""), ("spec.driver", "spec.driver", "")],
+    unknown: UnknownField::Kind("resource.k8s.io/v1, Kind=ResourceSlice"),
+};
+const SIGNING_REQUEST: Fields = Fields::of(&[("spec.signerName", "spec.signerName", "")]);
 
 const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
     Row {
@@ -90,14 +118,18 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
         kind,
         namespaced: true,
         short_names: &[],
-        in_all: false,
-        fields: Fields::Default,
+        categories: &[],
+        verbs: &VERBS,
+        fields: Fields { own: &[], unknown: UnknownField::Default },
         name_rule: NameRule::Subdomain,
         has_status: false,
         created_status: CreatedStatus::Kept,
         tracks_generation: false,
         returns_deleted: false,
         unconditional_update: true,
+        create_on_update: false,
+        defines_types: false,
+        scale: None,
     }
 }
 
@@ -112,7 +144,16 @@ impl Row {
 
     /// Shown by `kubectl get all`.
     const fn all(self) -> Self {
-        Self { in_all: true, ..self }
+        Self { categories: &["all"], ..self }
+    }
+
+    /// Shown by `kubectl get api-extensions`.
+    const fn extends(self) -> Self {
+        Self { categories: &["api-extensions"], ..self }
+    }
+
+    const fn verbs(self, verbs: &'static [&'static str]) -> Self {
+        Self { verbs, ..self }
     }
 
     const fn fields(self, fields: Fields) -> Self {
@@ -144,10 +185,27 @@ impl Row {
     const fn versioned(self) -> Self {
         Self { unconditional_update: false, ..self }
     }
+
+    /// An update of what does not exist creates it.
+    const fn upserted(self) -> Self {
+        Self { create_on_update: true, ..self }
+    }
+
+    /// Has the scale subresource.
+    const fn scale(self, selector: fn(String) -> ScaleSelector) -> Self {
+        Self { scale: Some(selector), ..self }
+    }
+
+    const fn types(self) -> Self {
+        Self { defines_types: true, ..self }
+    }
 }
 
 const PENDING: CreatedStatus = CreatedStatus::Phase("Pending");
 const ACTIVE: CreatedStatus = CreatedStatus::Phase("Active");
+
+/// Namespaces go one by one.
+const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 
 /// All built-in types.
 pub(super) const GROUPS: &[Group] = &[
@@ -156,15 +214,16 @@ pub(super) const GROUPS: &[Group] = &[
         version: "v1",
         rows: &[
             namespaced("configmaps", "ConfigMap").short(&["cm"]),
-            namespaced("endpoints", "Endpoints").short(&["ep"]),
-            namespaced("events", "Event").short(&["ev"]).fields(EVENT).named(NameRule::PathSegment),
-            namespaced("limitranges", "LimitRange").short(&["limits"]),
+            namespaced("endpoints", "Endpoints").short(&["ep"]).upserted(),
+            namespaced("events", "Event").short(&["ev"]).fields(EVENT).named(NameRule::PathSegment).upserted(),
+            namespaced("limitranges", "LimitRange").short(&["limits"]).upserted(),
             cluster("namespaces", "Namespace")
                 .short(&["ns"])
                 .fields(NAMESPACE)
                 .named(NameRule::Label)
                 .status()
                 .created(ACTIVE)
+                .verbs(&NAMESPACE_VERBS)
                 .returned(),
             cluster("nodes", "Node").short(&["no"]).fields(NODE).status().created(CreatedStatus::Kept),
             namespaced("persistentvolumeclaims", "PersistentVolumeClaim")
@@ -187,6 +246,7 @@ pub(super) const GROUPS: &[Group] = &[
                 .all()
                 .fields(REPLICATION_CONTROLLER)
                 .status()
+                .scale(ScaleSelector::Map)
                 .generation(),
             namespaced("resourcequotas", "ResourceQuota").short(&["quota"]).status().returned(),
             namespaced("secrets", "Secret").fields(SECRET),
@@ -197,8 +257,14 @@ pub(super) const GROUPS: &[Group] = &[
                 .fields(SERVICE)
                 .named(NameRule::ServiceLabel)
                 .status()
+                .upserted()
                 .returned(),
         ],
+    },
+    Group {
+        name: "apiregistration.k8s.io",
+        version: "v1",
+        rows: &[cluster("apiservices", "APIService").extends().status().versioned()],
     },
     Group {
         name: "apps",
@@ -206,9 +272,24 @@ pub(super) const GROUPS: &[Group] = &[
         rows: &[
             namespaced("controllerrevisions", "ControllerRevision"),
             namespaced("daemonsets", "DaemonSet").short(&["ds"]).all().status().generation(),
-            namespaced("deployments", "Deployment").short(&["deploy"]).all().status().generation(),
-            namespaced("replicasets", "ReplicaSet").short(&["rs"]).all().status().generation(),
-            namespaced("statefulsets", "StatefulSet").short(&["sts"]).all().status().generation(),
+            namespaced("deployments", "Deployment")
+                .short(&["deploy"])
+                .all()
+                .status()
+                .scale(ScaleSelector::Labels)
+                .generation(),
+            namespaced("replicasets", "ReplicaSet")
+                .short(&["rs"])
+                .all()
+                .status()
+                .scale(ScaleSelector::Labels)
+                .generation(),
+            namespaced("statefulsets", "StatefulSet")
+                .short(&["sts"])
+                .all()
+                .status()
+                .scale(ScaleSelector::Labels)
+                .generation(),
         ],
     },
     Group {
@@ -242,7 +323,8 @@ pub(super) const GROUPS: &[Group] = &[
             // Named by the address itself, and an IPv6 one holds colons.
             cluster("ipaddresses", "IPAddress").short(&["ip"]).named(NameRule::PathSegment),
             namespaced("networkpolicies", "NetworkPolicy").short(&["netpol"]).generation(),
-            cluster("servicecidrs", "ServiceCIDR").status(),
+            // Its status is stored as sent.
+            cluster("servicecidrs", "ServiceCIDR").status().created(CreatedStatus::Kept),
         ],
     },
     Group {
@@ -258,10 +340,10 @@ pub(super) const GROUPS: &[Group] = &[
         name: "rbac.authorization.k8s.io",
         version: "v1",
         rows: &[
-            cluster("clusterrolebindings", "ClusterRoleBinding").named(NameRule::PathSegment),
-            cluster("clusterroles", "ClusterRole").named(NameRule::PathSegment),
-            namespaced("rolebindings", "RoleBinding").named(NameRule::PathSegment),
-            namespaced("roles", "Role").named(NameRule::PathSegment),
+            cluster("clusterrolebindings", "ClusterRoleBinding").named(NameRule::PathSegment).upserted(),
+            cluster("clusterroles", "ClusterRole").named(NameRule::PathSegment).upserted(),
+            namespaced("rolebindings", "RoleBinding").named(NameRule::PathSegment).upserted(),
+            namespaced("roles", "Role").named(NameRule::PathSegment).upserted(),
         ],
     },
     Group {
@@ -270,7 +352,7 @@ pub(super) const GROUPS: &[Group] = &[
         rows: &[
             cluster("csidrivers", "CSIDriver").returned().versioned(),
             cluster("csinodes", "CSINode").returned().versioned(),
-            namespaced("csistoragecapacities", "CSIStorageCapacity").returned().versioned(),
+            namespaced("csistoragecapacities", "CSIStorageCapacity").versioned(),
             cluster("storageclasses", "StorageClass").short(&["sc"]).returned(),
             cluster("volumeattachments", "VolumeAttachment").status().returned().versioned(),
             cluster("volumeattributesclasses", "VolumeAttributesClass").short(&["vac"]).returned(),
@@ -280,18 +362,44 @@ pub(super) const GROUPS: &[Group] = &[
         name: "admissionregistration.k8s.io",
         version: "v1",
         rows: &[
-            cluster("mutatingwebhookconfigurations", "MutatingWebhookConfiguration").generation().versioned(),
-            cluster("validatingadmissionpolicies", "ValidatingAdmissionPolicy").status().generation().versioned(),
-            cluster("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding").generation().versioned(),
-            cluster("validatingwebhookconfigurations", "ValidatingWebhookConfiguration").generation().versioned(),
+            cluster("mutatingadmissionpolicies", "MutatingAdmissionPolicy").extends().generation().versioned(),
+            cluster("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding")
+                .extends()
+                .generation()
+                .versioned(),
+            cluster("mutatingwebhookconfigurations", "MutatingWebhookConfiguration").extends().generation().versioned(),
+            cluster("validatingadmissionpolicies", "ValidatingAdmissionPolicy")
+                .extends()
+                .status()
+                .generation()
+                .versioned(),
+            cluster("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding")
+                .extends()
+                .generation()
+                .versioned(),
+            cluster("validatingwebhookconfigurations", "ValidatingWebhookConfiguration")
+                .extends()
+                .generation()
+                .versioned(),
         ],
+    },
+    Group {
+        name: "apiextensions.k8s.io",
+        version: "v1",
+        rows: &[cluster("customresourcedefinitions", "CustomResourceDefinition")
+            .short(&["crd", "crds"])
+            .extends()
+            .status()
+            .generation()
+            .versioned()
+            .types()],
     },
     Group {
         name: "scheduling.k8s.io",
         version: "v1",
         rows: &[cluster("priorityclasses", "PriorityClass").short(&["pc"]).generation()],
     },
-    Group { name: "coordination.k8s.io", version: "v1", rows: &[namespaced("leases", "Lease").versioned()] },
+    Group { name: "coordination.k8s.io", version: "v1", rows: &[namespaced("leases", "Lease").versioned().upserted()] },
     Group { name: "node.k8s.io", version: "v1", rows: &[cluster("runtimeclasses", "RuntimeClass").versioned()] },
     Group {
         name: "discovery.k8s.io",
@@ -302,8 +410,18 @@ pub(super) const GROUPS: &[Group] = &[
         name: "flowcontrol.apiserver.k8s.io",
         version: "v1",
         rows: &[
-            cluster("flowschemas", "FlowSchema").status().generation().versioned(),
-            cluster("prioritylevelconfigurations", "PriorityLevelConfiguration").status().generation().versioned(),
+            cluster("flowschemas", "FlowSchema").status().generation(),
+            cluster("prioritylevelconfigurations", "PriorityLevelConfiguration").status().generation(),
+        ],
+    },
+    Group {
+        name: "resource.k8s.io",
+        version: "v1",
+        rows: &[
+            cluster("deviceclasses", "DeviceClass").generation().returned(),
+            namespaced("resourceclaims", "ResourceClaim").status().returned(),
+            namespaced("resourceclaimtemplates", "ResourceClaimTemplate").returned(),
+            cluster("resourceslices", "ResourceSlice").fields(RESOURCE_SLICE).generation().returned(),
         ],
     },
 ];

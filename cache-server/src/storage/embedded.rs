@@ -2,11 +2,12 @@
 //!
 //! INVARIANT: under the one commit lock a revision is assigned and put into its type's queues, so every queue is in
 //! commit order. INVARIANT: nothing waits under that lock: room in the queues is reserved before it is taken.
-//! INVARIANT: a write whose future is dropped either never happened or is in the queues.
+//! INVARIANT: a write whose future is dropped either never happened or is in the queues. INVARIANT: all objects of a type
+//! are entries of one schema, the one it was listed with last.
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -14,7 +15,7 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use informer_core::Objects;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
-use watch_cache::{Draft, Entry};
+use watch_cache::{Draft, Entry, Schema};
 
 use super::{Change, Changes, Expect, Listed, Storage, StorageError, Txn, WriteError, Written};
 use crate::registry::ResourceType;
@@ -22,7 +23,7 @@ use crate::registry::ResourceType;
 /// The embedded store.
 #[derive(Debug)]
 pub struct Embedded {
-    store: Mutex<Store>,
+    store: Arc<Mutex<Store>>,
 }
 
 #[derive(Debug)]
@@ -36,6 +37,8 @@ struct Store {
 #[derive(Debug, Default)]
 struct Kept {
     objects: Objects<Entry>,
+    /// That of `objects`; `None` before the first one.
+    schema: Option<Arc<Schema>>,
     queues: Vec<Queue>,
     /// Changes whenever `queues` gains or loses one.
     version: u64,
@@ -71,7 +74,7 @@ impl Embedded {
             since.as_secs() << REVISION_BITS
         });
         // Revision zero is a request mode, not a position.
-        Self { store: Mutex::new(Store { revision: revision.max(1), types: HashMap::new() }) }
+        Self { store: Arc::new(Mutex::new(Store { revision: revision.max(1), types: HashMap::new() })) }
     }
 
     /// Waits until every claimed queue of `ty` has room for one change. Cancel safe: dropping it gives the room back.
@@ -106,7 +109,7 @@ impl Embedded {
         let resource_version = store.revision;
         let (change, written) = match txn.put.take() {
             Some(draft) => {
-                let entry = Draft::commit(draft, resource_version);
+                let entry = kept.cast(Draft::commit(draft, resource_version), &txn.ty.schema);
                 kept.objects.insert(Arc::clone(&entry));
                 (Change::Put(Arc::clone(&entry)), Some(entry))
             }
@@ -118,9 +121,10 @@ impl Embedded {
     }
 
     /// Opens a queue with the state, so that what is written before `watch` comes for it is not missed.
-    fn open(&self, ty: &str) -> (u64, Objects<Entry>) {
+    fn open(&self, ty: &ResourceType) -> (u64, Objects<Entry>) {
         let store = &mut *self.store.lock();
-        let kept = store.types.entry(ty.to_owned()).or_default();
+        let kept = store.types.entry(ty.id().to_owned()).or_default();
+        kept.adopt(&ty.schema);
         if UNCLAIMED_MAX <= kept.queues.iter().filter(|queue| queue.unclaimed.is_some()).count() {
             kept.forget_unclaimed();
         }
@@ -133,12 +137,14 @@ impl Embedded {
     }
 
     /// Hands out the queue that was opened by the listing at `after`.
-    fn claim(&self, ty: &str, after: u64) -> Result<Receiver<Change>, StorageError> {
+    fn claim(&self, ty: &str, after: u64) -> Result<Claimed, StorageError> {
         let store = &mut *self.store.lock();
         let kept = store.types.entry(ty.to_owned()).or_default();
         kept.version += 1;
         let mut opened = kept.queues.iter_mut().filter(|queue| queue.from == after);
-        opened.find_map(|queue| queue.unclaimed.take()).ok_or(StorageError::Compacted { after })
+        let found = opened.find_map(|queue| Some((queue.number, queue.unclaimed.take()?)));
+        let (number, receiver) = found.ok_or(StorageError::Compacted { after })?;
+        Ok(Claimed { receiver, number, ty: ty.to_owned(), store: Arc::downgrade(&self.store) })
     }
 
     /// The revision now, when every reader of the type was told of it.
@@ -164,6 +170,23 @@ impl Embedded {
 /// The queues changed while room was reserved.
 struct Retry;
 
+/// A queue and its reader. When the reader goes, so does the queue.
+struct Claimed {
+    receiver: Receiver<Change>,
+    number: u64,
+    ty: String,
+    store: Weak<Mutex<Store>>,
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let Some(store) = self.store.upgrade() else { return };
+        if let Some(kept) = store.lock().types.get_mut(&self.ty) {
+            kept.forget(self.number);
+        }
+    }
+}
+
 impl Kept {
     fn check(&self, key: &str, expect: Expect) -> Result<(), WriteError> {
         match (expect, self.objects.get(key)) {
@@ -173,6 +196,23 @@ impl Kept {
             (Expect::At(wanted), Some(entry)) if entry.resource_version() == wanted => Ok(()),
             (Expect::At(_), Some(entry)) => Err(WriteError::Conflict { current: entry.resource_version() }),
         }
+    }
+
+    /// Makes all objects entries of `schema`. Cost: nothing unless the definition of the type changed; then every
+    /// object is read again.
+    fn adopt(&mut self, schema: &Arc<Schema>) {
+        if self.schema.as_ref().is_some_and(|known| is_same(known, schema)) {
+            return;
+        }
+        if self.schema.replace(Arc::clone(schema)).is_some() {
+            self.objects = self.objects.iter().map(|entry| recast(entry, schema)).collect();
+        }
+    }
+
+    /// `entry`, which was made with `schema`, as all the others are.
+    fn cast(&mut self, entry: Arc<Entry>, schema: &Arc<Schema>) -> Arc<Entry> {
+        let known = self.schema.get_or_insert_with(|| Arc::clone(schema));
+        if is_same(known, schema) { entry } else { recast(&entry, known) }
     }
 
     fn claimed(&self) -> Vec<(u64, Sender<Change>)> {
@@ -208,9 +248,18 @@ impl Kept {
     }
 }
 
+fn is_same(one: &Arc<Schema>, other: &Arc<Schema>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
+}
+
+fn recast(entry: &Arc<Entry>, schema: &Schema) -> Arc<Entry> {
+    let draft = Draft::new(schema, &entry.object());
+    draft.map_or_else(|_| Arc::clone(entry), |draft| draft.commit(entry.resource_version()))
+}
+
 impl Storage for Embedded {
     fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
-        let (resource_version, objects) = self.open(ty.id());
+        let (resource_version, objects) = self.open(ty);
         // Walks the frozen state in parts, so that no iterator has to borrow from it.
         let parts = stream::unfold((objects, None::<Arc<Entry>>), |(objects, last)| async move {
             let after = last.as_ref().map(|entry| informer_core::Keyed::key(&**entry));
@@ -222,10 +271,10 @@ impl Storage for Embedded {
     }
 
     fn watch(&self, ty: &Arc<ResourceType>, after: u64) -> BoxFuture<'_, Result<Changes, StorageError>> {
-        let claimed = self.claim(ty.id(), after).map(|receiver| {
-            let changes = stream::unfold(receiver, |mut receiver| async {
-                let change = receiver.recv().await?;
-                Some((Ok(change), receiver))
+        let claimed = self.claim(ty.id(), after).map(|claimed| {
+            let changes = stream::unfold(claimed, |mut claimed| async {
+                let change = claimed.receiver.recv().await?;
+                Some((Ok(change), claimed))
             });
             changes.boxed()
         });

@@ -1,0 +1,222 @@
+//! A CustomResourceDefinition, and the types it makes.
+//!
+//! INVARIANT: all versions of a definition share one schema, so one cache and one history: objects are stored at the
+//! storage version and nothing is converted. INVARIANT: knows no storage and no clock.
+//!
+//! In reading order: what a definition says (here), what is refused and filled in when one is written (`check`), which
+//! names it gets beside others (`accept`), and the types it makes (`types`).
+//!
+//! Source: apiextensions-apiserver `pkg/apis/apiextensions`, `pkg/registry/customresourcedefinition`,
+//! `pkg/controller/{status,establish}`.
+
+mod accept;
+mod check;
+mod types;
+
+pub(crate) use self::check::Refused;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+/// A JSON object.
+pub(crate) type Object = Map<String, Value>;
+
+/// Set on a definition that is being deleted until its objects are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What a definition says, as far as the server acts on it. Members that are null count as absent.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Definition {
+    #[serde(deserialize_with = "given")]
+    metadata: Metadata,
+    #[serde(deserialize_with = "given")]
+    spec: Spec,
+    #[serde(deserialize_with = "given")]
+    status: DefinitionStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    #[serde(deserialize_with = "given")]
+    name: String,
+    #[serde(deserialize_with = "given")]
+    uid: String,
+    #[serde(deserialize_with = "given")]
+    annotations: Object,
+    #[serde(deserialize_with = "given")]
+    deletion_timestamp: String,
+    #[serde(deserialize_with = "given")]
+    finalizers: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    #[serde(deserialize_with = "given")]
+    group: String,
+    #[serde(deserialize_with = "given")]
+    names: Names,
+    #[serde(deserialize_with = "given")]
+    scope: String,
+    #[serde(deserialize_with = "given")]
+    versions: Vec<Version>,
+    #[serde(deserialize_with = "given")]
+    conversion: Conversion,
+    #[serde(deserialize_with = "given")]
+    preserve_unknown_fields: bool,
+}
+
+/// The names of a type, asked for or accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Names {
+    #[serde(deserialize_with = "given")]
+    pub(crate) plural: String,
+    #[serde(deserialize_with = "given", skip_serializing_if = "String::is_empty")]
+    pub(crate) singular: String,
+    #[serde(deserialize_with = "given", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) short_names: Vec<String>,
+    #[serde(deserialize_with = "given")]
+    pub(crate) kind: String,
+    #[serde(deserialize_with = "given", skip_serializing_if = "String::is_empty")]
+    pub(crate) list_kind: String,
+    #[serde(deserialize_with = "given", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) categories: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Version {
+    #[serde(deserialize_with = "given")]
+    name: String,
+    #[serde(deserialize_with = "given")]
+    served: bool,
+    #[serde(deserialize_with = "given")]
+    storage: bool,
+    #[serde(deserialize_with = "given")]
+    schema: Validation,
+    #[serde(deserialize_with = "given")]
+    subresources: Subresources,
+    /// As they stand there: who shows them reads them.
+    additional_printer_columns: Value,
+    #[serde(deserialize_with = "given")]
+    selectable_fields: Vec<SelectableField>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Validation {
+    #[serde(rename = "openAPIV3Schema")]
+    schema: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Subresources {
+    status: Option<Object>,
+    scale: Option<ScalePaths>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ScalePaths {
+    #[serde(deserialize_with = "given")]
+    spec_replicas_path: String,
+    #[serde(deserialize_with = "given")]
+    status_replicas_path: String,
+    #[serde(deserialize_with = "given")]
+    label_selector_path: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SelectableField {
+    #[serde(deserialize_with = "given")]
+    json_path: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Conversion {
+    #[serde(deserialize_with = "given")]
+    strategy: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DefinitionStatus {
+    #[serde(deserialize_with = "given")]
+    conditions: Vec<Condition>,
+    #[serde(deserialize_with = "given")]
+    accepted_names: Names,
+    #[serde(deserialize_with = "given")]
+    stored_versions: Vec<String>,
+}
+
+/// One condition of a definition, in the order kube-apiserver writes its members.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Condition {
+    #[serde(rename = "type", deserialize_with = "given")]
+    pub(crate) kind: String,
+    #[serde(deserialize_with = "given")]
+    pub(crate) status: String,
+    #[serde(deserialize_with = "given", skip_serializing_if = "String::is_empty")]
+    pub(crate) last_transition_time: String,
+    #[serde(deserialize_with = "given", skip_serializing_if = "String::is_empty")]
+    pub(crate) reason: String,
+    #[serde(deserialize_with = "given", skip_serializing_if = "String::is_empty")]
+    pub(crate) message: String,
+}
+
+/// What writes to a definition are checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<'a> {
+    /// It is new.
+    Create,
+    /// It was this before.
+    Update(&'a Object),
+}
+
+impl Definition {
+    /// Reads a definition. `None` when a member is of another type than it must be; such an object is never stored.
+    pub(crate) fn read(object: &Object) -> Option<Self> {
+        Self::deserialize(object).ok()
+    }
+
+    /// Its own name, `plural.group`.
+    pub(crate) fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// The group of the types it makes.
+    pub(crate) fn group(&self) -> &str {
+        &self.spec.group
+    }
+
+    /// Whether it is served: its names were accepted once.
+    pub(crate) fn is_established(&self) -> bool {
+        self.condition("Established").is_some_and(|condition| condition.status == "True")
+    }
+
+    /// Whether it is being deleted.
+    pub(crate) fn is_terminating(&self) -> bool {
+        !self.metadata.deletion_timestamp.is_empty()
+    }
+
+    /// Whether it waits for its objects to be deleted.
+    pub(crate) fn awaits_cleanup(&self) -> bool {
+        self.is_terminating() && self.metadata.finalizers.iter().any(|finalizer| finalizer == CLEANUP)
+    }
+
+    fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|condition| condition.kind == kind)
+    }
+}
+
+/// A member that may be null.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}

@@ -1,0 +1,1 @@
+//! Definitions against kube-apiserver's answers.

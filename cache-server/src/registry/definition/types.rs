@@ -1,0 +1,125 @@
+//! The types that a definition makes: one for each version that is served.
+
+use std::sync::{Arc, OnceLock};
+
+use watch_cache::{Field, Schema};
+
+use super::{Definition, ScalePaths, Version};
+use crate::registry::{
+    Custom, NameRule, ResourceType, Scale, ScaleSelector, VERBS,
+    table::{CreatedStatus, UnknownField},
+};
+
+/// What may still be done while the definition is being deleted.
+const TERMINATING_VERBS: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
+
+impl Definition {
+    /// What a cache of its objects needs to know. Every version's selectable fields are in it.
+    pub(crate) fn schema(&self) -> Schema {
+        let mut fields: Vec<Field> = Vec::new();
+        for label in self.spec.versions.iter().flat_map(Version::labels) {
+            if !fields.iter().any(|field| field.label == label) {
+                fields.push(Field { label: label.to_owned(), path: label.to_owned(), absent: String::new() });
+            }
+        }
+        let storage = self.spec.versions.iter().find(|version| version.storage);
+        let version = storage.map_or("", |version| &version.name);
+        Schema {
+            kind: self.status.accepted_names.kind.clone(),
+            api_version: format!("{}/{version}", self.spec.group),
+            builtin: false,
+            fields,
+            node_field: None,
+        }
+    }
+
+    /// The versions that are served, in order.
+    pub(crate) fn served(&self) -> Vec<&str> {
+        self.spec.versions.iter().filter(|version| version.served).map(|version| &*version.name).collect()
+    }
+
+    /// Its uid: a definition of another one is another one, whatever it says.
+    pub(crate) fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    /// One type for each version that is served, with the names that were accepted. `schema` is [`Self::schema`], or an
+    /// equal one that was made before, at `defined_at`.
+    pub(crate) fn types(&self, schema: &Arc<Schema>, defined_at: u64) -> Vec<Arc<ResourceType>> {
+        let served = self.spec.versions.iter().filter(|version| version.served);
+        served.map(|version| Arc::new(self.at_version(version, schema, defined_at))).collect()
+    }
+
+    /// The type that its objects are stored as, whether it is served or not. `None` when it never had any.
+    pub(crate) fn stored_type(&self, schema: &Arc<Schema>, defined_at: u64) -> Option<Arc<ResourceType>> {
+        let storage = self.spec.versions.iter().find(|version| version.storage && self.is_established())?;
+        Some(Arc::new(self.at_version(storage, schema, defined_at)))
+    }
+
+    fn at_version(&self, version: &Version, schema: &Arc<Schema>, defined_at: u64) -> ResourceType {
+        let (names, group) = (&self.status.accepted_names, &self.spec.group);
+        let has_status = version.subresources.status.is_some();
+        let custom = Custom {
+            schema: version.schema.schema.clone(),
+            printer_columns: version.additional_printer_columns.clone(),
+            preserve_unknown_fields: self.spec.preserve_unknown_fields,
+        };
+        ResourceType {
+            group: group.clone(),
+            version: version.name.clone(),
+            plural: names.plural.clone(),
+            singular: names.singular.clone(),
+            kind: names.kind.clone(),
+            short_names: names.short_names.clone(),
+            categories: names.categories.clone(),
+            namespaced: self.spec.scope == "Namespaced",
+            schema: Arc::clone(schema),
+            name_rule: NameRule::Subdomain,
+            has_status,
+            created_status: if has_status { CreatedStatus::Dropped } else { CreatedStatus::Kept },
+            tracks_generation: true,
+            returns_deleted: false,
+            unconditional_update: false,
+            verbs: if self.is_terminating() { &TERMINATING_VERBS } else { &VERBS },
+            scale: version.subresources.scale.as_ref().map(ScalePaths::scale),
+            custom: Some(Arc::new(custom)),
+            other_fields: true,
+            create_on_update: false,
+            defines_types: false,
+            terminating: self.is_terminating(),
+            field_labels: version.labels().map(str::to_owned).collect(),
+            unknown_field: UnknownField::Plain,
+            defined_at,
+            columns: OnceLock::new(),
+            list_kind: names.list_kind.clone(),
+            id: format!("{}.{group}", names.plural),
+            api_version: format!("{group}/{}", version.name),
+        }
+    }
+}
+
+impl Version {
+    /// The names of its selectable fields in selectors, which are also where they stand.
+    fn labels(&self) -> impl Iterator<Item = &str> {
+        self.selectable_fields.iter().map(|field| plain(&field.json_path))
+    }
+}
+
+impl ScalePaths {
+    fn scale(&self) -> Scale {
+        let selector = plain(&self.label_selector_path);
+        Scale {
+            spec_replicas: plain(&self.spec_replicas_path).to_owned(),
+            status_replicas: plain(&self.status_replicas_path).to_owned(),
+            selector: match selector {
+                "" => ScaleSelector::Nowhere,
+                path => ScaleSelector::Text(path.to_owned()),
+            },
+        }
+    }
+}
+
+/// A path without the dot in front.
+fn plain(path: &str) -> &str {
+    path.strip_prefix('.').unwrap_or(path)
+}
