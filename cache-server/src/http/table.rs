@@ -142,3 +142,6 @@ fn name<'s>(object: &'s Json<'_>) -> &'s str {
 fn created(object: &Json<'_>) -> Option<i64> {
     object.at("metadata.creationTimestamp").time()
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,9 +119,9 @@ fn signing_request(object: &Json<'_>, row: &mut Row) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     row.text(name(object)).age(created(object)).text(spec.get("signerName").text_or("<none>"));
     row.text(spec.get("username").text());
-    match spec.get("expirationSeconds") {
-        Json::Integer(seconds) => row.escaped(&human_duration(*seconds)),
-        _ => row.text("<none>"),
+    match spec.get("expirationSeconds").as_integer() {
+        Some(seconds) => row.escaped(&human_duration(seconds)),
+        None => row.text("<none>"),
     };
     let says = |kind: &str| status.get("conditions").items().iter().any(|it| it.get("type").text() == kind);
     let answer = match (says("Denied"), says("Approved")) {
@@ -141,9 +141,9 @@ fn webhooks(object: &Json<'_>, row: &mut Row) {
 fn policy(object: &Json<'_>, rules: &str, row: &mut Row) {
     let spec = object.get("spec");
     row.text(name(object)).integer(count(spec.get(rules)));
-    match spec.get("paramKind") {
-        Json::Null => row.text("<unset>"),
-        kind => row.write(format_args!("{}/{}", kind.get("apiVersion").text(), kind.get("kind").text())),
+    match spec.get("paramKind").present() {
+        None => row.text("<unset>"),
+        Some(kind) => row.write(format_args!("{}/{}", kind.get("apiVersion").text(), kind.get("kind").text())),
     };
     row.age(created(object));
 }
@@ -152,9 +152,9 @@ fn policy_binding(object: &Json<'_>, row: &mut Row) {
     let spec = object.get("spec");
     row.text(name(object)).text(spec.get("policyName").text());
     let params = spec.get("paramRef");
-    match (params.get("name").text(), params.get("selector")) {
-        ("", Json::Null) => row.text("<unset>"),
-        ("", selector) => row.text(&labels::selector(selector)),
+    match (params.get("name").text(), params.get("selector").present()) {
+        ("", None) => row.text("<unset>"),
+        ("", Some(selector)) => row.text(&labels::selector(selector)),
         (name, _) => row.write(format_args!("{}/{name}", params.get("namespace").text_or("*"))),
     };
     row.age(created(object));
@@ -164,9 +164,9 @@ fn flow_schema(object: &Json<'_>, row: &mut Row) {
     let spec = object.get("spec");
     row.text(name(object)).text(spec.at("priorityLevelConfiguration.name").text());
     row.integer(spec.get("matchingPrecedence").integer());
-    match spec.get("distinguisherMethod") {
-        Json::Null => row.text("<none>"),
-        method => row.text(method.get("type").text()),
+    match spec.get("distinguisherMethod").present() {
+        None => row.text("<none>"),
+        Some(method) => row.text(method.get("type").text()),
     };
     let mut conditions = object.at("status.conditions").items().iter();
     let dangling = conditions.find(|condition| condition.get("type").text() == "Dangling");
@@ -183,9 +183,9 @@ fn priority_level(object: &Json<'_>, row: &mut Row) {
         (queuing, "handSize"),
         (queuing, "queueLengthLimit"),
     ] {
-        match holder.get(field) {
-            Json::Integer(number) => row.integer(*number),
-            _ => row.text("<none>"),
+        match holder.get(field).as_integer() {
+            Some(number) => row.integer(number),
+            None => row.text("<none>"),
         };
     }
     row.age(created(object));
@@ -193,9 +193,9 @@ fn priority_level(object: &Json<'_>, row: &mut Row) {
 
 fn api_service(object: &Json<'_>, row: &mut Row) {
     row.text(name(object));
-    match object.at("spec.service") {
-        Json::Null => row.text("Local"),
-        service => row.write(format_args!("{}/{}", service.get("namespace").text(), service.get("name").text())),
+    match object.at("spec.service").present() {
+        None => row.text("Local"),
+        Some(service) => row.write(format_args!("{}/{}", service.get("namespace").text(), service.get("name").text())),
     };
     let mut conditions = object.at("status.conditions").items().iter();
     let available = conditions.find(|condition| condition.get("type").text() == "Available");

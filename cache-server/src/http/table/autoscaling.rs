@@ -33,9 +33,9 @@ fn print(object: &Json<'_>, row: &mut Row) {
     let target = spec.get("scaleTargetRef");
     row.text(name(object)).write(format_args!("{}/{}", target.get("kind").text(), target.get("name").text()));
     row.text(&metrics(spec.get("metrics").items(), status.get("currentMetrics").items()));
-    match spec.get("minReplicas") {
-        Json::Integer(replicas) => row.write(format_args!("{replicas}")),
-        _ => row.text("<unset>"),
+    match spec.get("minReplicas").as_integer() {
+        Some(replicas) => row.write(format_args!("{replicas}")),
+        None => row.text("<unset>"),
     };
     row.integer(spec.get("maxReplicas").integer()).integer(status.get("currentReplicas").integer());
     row.age(created(object));
@@ -65,11 +65,10 @@ fn metric(spec: &Json<'_>, status: &Json<'_>) -> String {
     let (spec, status) = (spec.get(source), status.get(source));
     let (target, current) = (spec.get("target"), status.get("current"));
     let average = target.get("averageValue").plain();
-    let now = |field: &str| current.get(field).plain().unwrap_or("<unknown>".into());
+    let now = |field: &str| current.get(field).plain_or("<unknown>");
     if named {
-        let percent = |value: &Json<'_>, absent: &'static str| match value {
-            Json::Integer(percent) => Cow::Owned(format!("{percent}%")),
-            _ => Cow::Borrowed(absent),
+        let percent = |value: &Json<'_>, absent: &'static str| {
+            value.as_integer().map_or(Cow::Borrowed(absent), |percent| format!("{percent}%").into())
         };
         let name = spec.get("name").text();
         return match average {
@@ -84,6 +83,6 @@ fn metric(spec: &Json<'_>, status: &Json<'_>) -> String {
     match average {
         Some(average) if source == "pods" => format!("{}/{average}", now("averageValue")),
         Some(average) => format!("{}/{average} (avg)", now("averageValue")),
-        None => format!("{}/{}", now("value"), target.get("value").plain().unwrap_or("0".into())),
+        None => format!("{}/{}", now("value"), target.get("value").plain_or("0")),
     }
 }

@@ -185,7 +185,7 @@ fn quota(object: &Json<'_>, row: &mut Row) {
     resources.sort_by(|(left, _), (right, _)| left.cmp(right));
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     for (resource, most) in resources {
-        let amount = |value: &Json<'_>| value.plain().map_or_else(|| "0".to_owned(), |amount| amount.into_owned());
+        let amount = |value: &Json<'_>| value.plain_or("0").into_owned();
         let text = format!("{resource}: {}/{}", amount(used.get(resource)), amount(most));
         if resource.starts_with("limits.") { limits.push(text) } else { requests.push(text) }
     }

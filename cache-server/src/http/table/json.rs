@@ -45,12 +45,21 @@ impl<'a> Json<'a> {
         path.split('.').fold(self, |value, name| value.get(name))
     }
 
+    /// The value, unless it is missing or null.
+    pub(super) fn present(&self) -> Option<&Self> {
+        (!self.is_null()).then_some(self)
+    }
+
     pub(super) const fn is_null(&self) -> bool {
         matches!(self, Json::Null)
     }
 
     pub(super) fn text(&self) -> &str {
-        if let Json::Text(text) = self { text } else { "" }
+        self.as_text().unwrap_or_default()
+    }
+
+    pub(super) fn as_text(&self) -> Option<&str> {
+        if let Json::Text(text) = self { Some(text) } else { None }
     }
 
     /// The text, or another one when there is none or it is empty.
@@ -59,12 +68,12 @@ impl<'a> Json<'a> {
         if text.is_empty() { absent } else { text }
     }
 
-    pub(super) const fn integer(&self) -> i64 {
-        self.integer_or(0)
+    pub(super) fn integer(&self) -> i64 {
+        self.as_integer().unwrap_or_default()
     }
 
-    pub(super) const fn integer_or(&self, absent: i64) -> i64 {
-        if let Json::Integer(number) = *self { number } else { absent }
+    pub(super) const fn as_integer(&self) -> Option<i64> {
+        if let Json::Integer(number) = *self { Some(number) } else { None }
     }
 
     pub(super) const fn is_true(&self) -> bool {
@@ -92,6 +101,11 @@ impl<'a> Json<'a> {
             Json::Float(number) => Some(Cow::Owned(number.to_string())),
             Json::Null | Json::Bool(_) | Json::List(_) | Json::Object(_) => None,
         }
+    }
+
+    /// The same, or another text when it is neither.
+    pub(super) fn plain_or<'s>(&'s self, absent: &'s str) -> Cow<'s, str> {
+        self.plain().unwrap_or(Cow::Borrowed(absent))
     }
 }
 

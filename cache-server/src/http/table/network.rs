@@ -42,10 +42,9 @@ pub(super) const KINDS: &[Kind] = &[
             AGE,
         ],
         print: |object, row| {
-            let ports = object.get("ports").items().iter().map(|port| match (port.get("port"), port.get("name")) {
-                (Json::Integer(number), _) => number.to_string(),
-                (_, Json::Text(name)) => name.to_string(),
-                _ => "*".to_owned(),
+            let ports = object.get("ports").items().iter().map(|port| match port.get("port").as_integer() {
+                Some(number) => number.to_string(),
+                None => given(port.get("name"), "*").to_owned(),
             });
             let endpoints = object.get("endpoints").items().iter();
             let addresses =
@@ -84,10 +83,10 @@ pub(super) const KINDS: &[Kind] = &[
             let parameters = object.at("spec.parameters");
             let (kind, group) = (parameters.get("kind").text(), parameters.get("apiGroup"));
             let target = parameters.get("name").text();
-            match (parameters, group) {
-                (Json::Object(_), Json::Text(group)) => row.write(format_args!("{kind}.{group}/{target}")),
-                (Json::Object(_), _) => row.write(format_args!("{kind}/{target}")),
-                _ => row.text("<none>"),
+            match (parameters.is_null(), group.as_text()) {
+                (true, _) => row.text("<none>"),
+                (false, Some(group)) => row.write(format_args!("{kind}.{group}/{target}")),
+                (false, None) => row.write(format_args!("{kind}/{target}")),
             };
             row.age(created(object));
         },
@@ -246,5 +245,5 @@ pub(super) fn joined(list: &Json<'_>) -> String {
 
 /// A text that may be empty, or another one when there is none.
 pub(super) fn given<'s>(value: &'s Json<'_>, absent: &'s str) -> &'s str {
-    if let Json::Text(text) = value { text } else { absent }
+    value.as_text().unwrap_or(absent)
 }

@@ -239,8 +239,6 @@ fn parts<'s, 'a>(value: &'s Json<'a>) -> impl Iterator<Item = &'s Json<'a>> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     const OBJECT: &str = r#"{
@@ -301,11 +299,16 @@ mod tests {
         }
     }
 
-    proptest! {
-        #[test]
-        fn any_text_is_read_without_panic(text in r#"[.\[\]?()@'"=<*a0:\\é-]{0,24}"#) {
+    /// Goal: no definition stops the server. Method: random texts of the letters that mean something.
+    #[test]
+    fn any_text_is_read_without_panic() {
+        const LETTERS: &[char] =
+            &['.', '[', ']', '?', '(', ')', '@', '\'', '"', '=', '<', '*', 'a', '0', ':', '\\', 'é', '-'];
+        let (mut random, object) = (fastrand::Rng::with_seed(4), Json::read(OBJECT.as_bytes()));
+        for _ in 0..20_000 {
+            let text: String = (0..random.usize(..24)).map(|_| LETTERS[random.usize(..LETTERS.len())]).collect();
             if let Some(path) = Path::parse(&text) {
-                let _ = path.find(&Json::read(OBJECT.as_bytes()));
+                let _ = path.find(&object);
             }
         }
     }

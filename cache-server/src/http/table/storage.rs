@@ -115,7 +115,7 @@ pub(super) const KINDS: &[Kind] = &[
         ],
         print: |object, row| {
             row.text(name(object)).text(object.get("storageClassName").text());
-            row.text(&object.get("capacity").plain().unwrap_or("<unset>".into()));
+            row.text(&object.get("capacity").plain_or("<unset>"));
         },
     },
 ];
@@ -136,7 +136,7 @@ fn class_name<'r>(object: &Json<'_>, marks: &[&str], row: &'r mut Row) -> &'r mu
 
 fn volume(object: &Json<'_>, row: &mut Row) {
     let (spec, status) = (object.get("spec"), object.get("status"));
-    row.text(name(object)).text(&spec.at("capacity.storage").plain().unwrap_or("0".into()));
+    row.text(name(object)).text(&spec.at("capacity.storage").plain_or("0"));
     row.text(&modes(spec.get("accessModes")));
     // Filled in by kube-apiserver.
     let policy = if spec.is_null() { "" } else { "Retain" };
@@ -158,7 +158,7 @@ fn claim(object: &Json<'_>, row: &mut Row) {
     if volume.is_empty() {
         row.text("").text("");
     } else {
-        row.text(&status.at("capacity.storage").plain().unwrap_or("0".into()));
+        row.text(&status.at("capacity.storage").plain_or("0"));
         row.text(&modes(status.get("accessModes")));
     }
     row.text(class(object)).text(given(spec.get("volumeAttributesClassName"), "<unset>"));
@@ -193,13 +193,9 @@ fn driver(object: &Json<'_>, row: &mut Row) {
     let spec = object.get("spec");
     row.text(name(object)).boolean(!matches!(spec.get("attachRequired"), Json::Bool(false)));
     row.boolean(spec.get("podInfoOnMount").is_true()).boolean(spec.get("storageCapacity").is_true());
-    match spec.get("tokenRequests") {
-        Json::List(requests) => {
-            let audiences: Vec<&str> = requests.iter().map(|request| request.get("audience").text()).collect();
-            row.text(&audiences.join(","))
-        }
-        _ => row.text("<unset>"),
-    };
+    let requests = spec.get("tokenRequests");
+    let audiences: Vec<&str> = requests.items().iter().map(|request| request.get("audience").text()).collect();
+    row.text(&if requests.is_null() { "<unset>".to_owned() } else { audiences.join(",") });
     row.boolean(spec.get("requiresRepublish").is_true());
     let modes = joined(spec.get("volumeLifecycleModes"));
     // Filled in by kube-apiserver.

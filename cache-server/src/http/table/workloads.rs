@@ -132,7 +132,7 @@ pub(super) const KINDS: &[Kind] = &[
             AGE,
         ],
         print: |object, row| {
-            let given = |path: &str| object.at(path).plain().unwrap_or("N/A".into());
+            let given = |path: &str| object.at(path).plain_or("N/A");
             row.text(name(object)).text(&given("spec.minAvailable")).text(&given("spec.maxUnavailable"));
             row.integer(object.at("status.disruptionsAllowed").integer()).age(created(object));
         },
@@ -163,7 +163,7 @@ fn replicas(object: &Json<'_>, row: &mut Row) {
 /// How many pods are wanted. kube-apiserver fills in one where nothing is said.
 fn wanted(object: &Json<'_>) -> i64 {
     let spec = object.get("spec");
-    spec.get("replicas").integer_or(i64::from(!spec.is_null()))
+    spec.get("replicas").as_integer().unwrap_or_else(|| i64::from(!spec.is_null()))
 }
 
 fn deployment(object: &Json<'_>, row: &mut Row) {
@@ -203,8 +203,8 @@ fn job(object: &Json<'_>, row: &mut Row) {
         "Running"
     });
     let done = status.get("succeeded").integer();
-    match (spec.get("completions"), spec.get("parallelism").integer()) {
-        (Json::Integer(completions), _) => row.write(format_args!("{done}/{completions}")),
+    match (spec.get("completions").as_integer(), spec.get("parallelism").integer()) {
+        (Some(completions), _) => row.write(format_args!("{done}/{completions}")),
         (_, parallelism @ 2..) => row.write(format_args!("{done}/1 of {parallelism}")),
         _ => row.write(format_args!("{done}/1")),
     };
@@ -220,10 +220,7 @@ fn job(object: &Json<'_>, row: &mut Row) {
 
 fn cron_job(object: &Json<'_>, row: &mut Row) {
     let (spec, status) = (object.get("spec"), object.get("status"));
-    row.text(name(object)).text(spec.get("schedule").text()).text(match spec.get("timeZone") {
-        Json::Text(zone) => zone,
-        _ => "<none>",
-    });
+    row.text(name(object)).text(spec.get("schedule").text()).text(spec.get("timeZone").as_text().unwrap_or("<none>"));
     row.text(if spec.get("suspend").is_true() { "True" } else { "False" });
     row.integer(count(status.get("active")));
     match status.get("lastScheduleTime").time() {
