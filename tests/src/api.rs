@@ -7,7 +7,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use fastrand::Rng;
 use informer_core::{
-    ListSemantic, Read, Time,
+    ListSemantic, Marks, Read, Time,
     reflector::{Class, End, Failure, ProofBy},
 };
 
@@ -18,6 +18,15 @@ use crate::model::{Change, Kind, Model, Object};
 pub enum Fact {
     /// Headers with a 2xx status.
     Accepted,
+    /// The same of a stream that marks its initial state.
+    AcceptedWithMarks,
+    /// The same of a stream that sends the rest of an initial state.
+    Resumed,
+    /// A mark in an initial state.
+    Mark {
+        /// Its token.
+        token: String,
+    },
     /// An item of a list.
     Item(Object),
     /// An event of a watch.
@@ -70,6 +79,10 @@ pub struct Api {
     pub refuses_the_future: bool,
     /// Its pages after the first tell where it is by then, not where the first was.
     pub pages_tell_now: bool,
+    /// It marks its initial states, and goes on behind a mark.
+    pub marks: bool,
+    /// Marks of another key are not its own: it was restarted since.
+    pub marks_key: u64,
     /// How far behind the newest version its memory may be when asked.
     pub lag_max: u64,
     /// How long headers may take, in milliseconds. Zero answers at once.
@@ -92,6 +105,10 @@ pub struct Api {
     pub lies: f64,
     /// A page's token has expired.
     pub expires_pages: f64,
+    /// A mark that is its own is worth nothing.
+    pub forgets_marks: f64,
+    /// The header about marks is lost on its way.
+    pub loses_headers: f64,
     /// A state older than asked for, where an error was due.
     pub forgets_what_was_asked: f64,
 }
@@ -110,12 +127,16 @@ impl Api {
             repeats: rate(0.05),
             lies: rate(0.02),
             expires_pages: rate(0.3),
+            forgets_marks: rate(0.3),
+            loses_headers: rate(0.2),
             forgets_what_was_asked: rate(0.5),
             ..Self::default()
         };
         let lag_max = if rng.bool() { rng.u64(..20) } else { 0 };
         Self {
             streams: rng.u8(..5) > 0,
+            marks: rng.u8(..3) > 0,
+            marks_key: rng.u64(..),
             watches: rng.u8(..10) > 0,
             ignores_limit: rng.bool(),
             pages_anyway: rng.u8(..4) == 0,
@@ -140,6 +161,8 @@ impl Api {
             ignores_limit: self.ignores_limit,
             pages_anyway: self.pages_anyway,
             gets: self.gets,
+            marks: self.marks,
+            marks_key: self.marks_key,
             pages_tell_now: self.pages_tell_now,
             tells_where_it_is: self.tells_where_it_is,
             refuses_the_future: self.refuses_the_future,
@@ -206,6 +229,24 @@ impl Api {
         }
     }
 
+    /// What is left of the state that `token` is a mark in, if it can be sent.
+    fn rest(&self, token: &str, semantic: &ListSemantic, model: &Model) -> Option<Marked> {
+        let mut parts = token.splitn(4, '/');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let (key, history, version) = (number()?, number()?, number()?);
+        let last = parts.next()?;
+        let is_ours = self.marks && key == self.marks_key && history == u64::from(model.number());
+        let is_new_enough = match semantic {
+            ListSemantic::NotOlderThan(asked) => asked.as_u64().is_some_and(|asked| asked <= version),
+            ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => true,
+        };
+        if !is_ours || !is_new_enough || version < model.oldest() {
+            return None;
+        }
+        let items = model.state_at(version).into_values().filter(|object| *object.key > *last).collect();
+        Some(Marked { items, version, echo: Some(token.to_owned()), last: None })
+    }
+
     fn errs(&self, rate: f64, rng: &mut Rng) -> bool {
         rate > 0.0 && rng.f64() < rate
     }
@@ -231,12 +272,25 @@ enum Phase {
     Items { items: VecDeque<Object>, version: u64, token: Option<String> },
     /// Initial events of the state at `version`, then changes up to `until`, then the end bookmark.
     State { items: VecDeque<Object>, version: u64, until: u64 },
+    /// Initial events of the state at `version` with marks between them, then the end bookmark.
+    Marked(Marked),
     /// Events after `cursor`.
     Live { cursor: u64 },
     /// An error that is already decided.
     Ending(End),
     /// Nothing more.
     Silent,
+}
+
+/// An initial state with marks.
+#[derive(Clone, Debug)]
+struct Marked {
+    items: VecDeque<Object>,
+    version: u64,
+    /// The mark asked with, until it was told again.
+    echo: Option<String>,
+    /// The object sent last, behind which there may be a mark.
+    last: Option<String>,
 }
 
 impl Answer {
@@ -272,6 +326,10 @@ impl Answer {
                 self.phase = Phase::State { items, version, until };
                 self.fault(api, model, rng).unwrap_or_else(|| self.initial_event(api, model, rng))
             }
+            Phase::Marked(marked) => {
+                self.phase = Phase::Marked(marked);
+                self.fault(api, model, rng).unwrap_or_else(|| self.marked_event(api, model, rng))
+            }
             Phase::Live { cursor } => {
                 self.phase = Phase::Live { cursor };
                 self.live(now, cursor, api, model, rng)
@@ -285,8 +343,14 @@ impl Answer {
         }
         match self.open(read, api, model, rng) {
             Ok(phase) => {
+                let accepted = match &phase {
+                    Phase::Marked(_) if api.errs(api.loses_headers, rng) => Fact::Accepted,
+                    Phase::Marked(Marked { echo: Some(_), .. }) => Fact::Resumed,
+                    Phase::Marked(_) => Fact::AcceptedWithMarks,
+                    _ => Fact::Accepted,
+                };
                 self.phase = phase;
-                Fact::Accepted
+                accepted
             }
             Err(failure)
                 if read.is_watch() && matches!(failure.class, Class::Expired | Class::TooLarge) && rng.bool() =>
@@ -306,6 +370,17 @@ impl Answer {
         let behind = api.memory_at(model, rng);
         match read {
             Read::Stream { .. } if !api.streams => Err(Failure::new(Class::Refused)),
+            Read::Stream { semantic, marks: Marks::After(token), .. }
+                if let Some(marked) =
+                    api.rest(token, semantic, model).filter(|_| !api.errs(api.forgets_marks, rng)) =>
+            {
+                Ok(Phase::Marked(marked))
+            }
+            Read::Stream { semantic, marks: Marks::New | Marks::After(_), .. } if api.marks => {
+                let version = api.version_for(semantic, behind, model, rng)?;
+                let items = model.state_at(version).into_values().collect();
+                Ok(Phase::Marked(Marked { items, version, echo: None, last: None }))
+            }
             Read::Stream { semantic, .. } => {
                 let version = api.version_for(semantic, behind, model, rng)?;
                 let until = if rng.u8(..4) == 0 { model.version() } else { version };
@@ -389,6 +464,29 @@ impl Answer {
         let cursor = *until;
         if api.errs(api.lies, rng) {
             return Some(Fact::Bookmark { version: "0".to_owned(), end: true });
+        }
+        self.phase = Phase::Live { cursor };
+        Some(Fact::Bookmark { version: cursor.to_string(), end: true })
+    }
+
+    /// One in four objects is marked.
+    fn marked_event(&mut self, api: &Api, model: &Model, rng: &mut Rng) -> Option<Fact> {
+        let Phase::Marked(marked) = &mut self.phase else { return None };
+        if let Some(token) = marked.echo.take() {
+            return Some(Fact::Mark { token });
+        }
+        if let Some(last) = marked.last.take().filter(|_| rng.u8(..4) == 0) {
+            let token = format!("{}/{}/{}/{last}", api.marks_key, model.number(), marked.version);
+            return Some(Fact::Mark { token });
+        }
+        if let Some(object) = marked.items.pop_front() {
+            marked.last = Some(object.key.clone());
+            return Some(Fact::Event(Change { kind: Kind::Added, object }));
+        }
+        let cursor = marked.version;
+        if cursor < model.oldest() {
+            // Nobody could resume from its end.
+            return Some(Fact::Ended(End::Closed));
         }
         self.phase = Phase::Live { cursor };
         Some(Fact::Bookmark { version: cursor.to_string(), end: true })

@@ -220,6 +220,7 @@ impl World {
         let history = self.sites[PREFERRED].history;
         let model = self.histories.model_mut(history);
         model.compact(model.version());
+        self.sites[PREFERRED].api.marks_key = self.rng.u64(..);
         self.break_connections(history)
     }
 
@@ -307,6 +308,8 @@ fn draw_config(rng: &mut Rng, version: u64) -> reflector::Config {
     };
     let spread = if rng.u8(..4) == 0 { Duration::from_secs(60) } else { Duration::ZERO };
     let (page_size, seed) = (rng.u32(1..20), rng.u64(..));
-    let default = reflector::Config { semantic, initial, spread, page_size, seed, ..Default::default() };
+    let resume_initial = rng.u8(..8) > 0;
+    let default =
+        reflector::Config { semantic, initial, spread, page_size, seed, resume_initial, ..Default::default() };
     if rng.u8(..4) == 0 { reflector::Config { watch_timeout_seconds: 5..=30, ..default } } else { default }
 }

@@ -70,6 +70,7 @@ fn storms_reach_everything(counted: &[Stats]) {
         ("refused moves", total(&|stats| stats.refused_moves)),
         ("healthy sessions", total(&|stats| stats.healthy_sessions)),
         ("resumes", total(&|stats| stats.resumes)),
+        ("initial states that went on where they broke", total(&|stats| stats.initial_resumes)),
     ] {
         assert!(count > 0, "no {what}");
     }

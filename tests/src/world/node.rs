@@ -229,7 +229,7 @@ impl Node {
         self.note(now, || format!("  {fact:?}"));
         match fact {
             Fact::Ended(reflector::End::Failed(failure)) => self.endpoints.failed(now, failure.class),
-            Fact::Accepted => {
+            Fact::Accepted | Fact::AcceptedWithMarks | Fact::Resumed => {
                 self.is_accepted = true;
                 self.endpoints.worked(now);
             }
@@ -239,6 +239,7 @@ impl Node {
             | Fact::Item(_)
             | Fact::Event(_)
             | Fact::Bookmark { .. }
+            | Fact::Mark { .. }
             | Fact::Noise => {}
         }
         if matches!(fact, Fact::Ended(_) | Fact::PageEnd { .. } | Fact::Found(_)) {

@@ -24,6 +24,9 @@ pub(super) fn tell_fact(reflector: &mut Reflector, now: Time, fact: &Fact) {
         Fact::Event(Change { kind: Kind::Modified, object: changed }) => object(reflector::Change::Modified, changed),
         Fact::Event(Change { kind: Kind::Deleted, object: deleted }) => object(reflector::Change::Deleted, deleted),
         Fact::Accepted => reflector.handle(now, Input::Accepted),
+        Fact::AcceptedWithMarks => reflector.handle(now, Input::AcceptedWithMarks),
+        Fact::Resumed => reflector.handle(now, Input::Resumed),
+        Fact::Mark { token } => reflector.handle(now, Input::Mark { token }),
         Fact::Found(_) => reflector.handle(now, Input::Proof(Proof::Same)),
         Fact::Noise => reflector.handle(now, Input::Ignored),
         Fact::Bookmark { version, end } => {
