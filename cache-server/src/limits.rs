@@ -18,6 +18,9 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// Request bodies, in bytes, as kube-apiserver has it. Larger ones are answered 413. Memory: one body a request.
 pub const REQUEST_BODY_BYTES_MAX: usize = 3 << 20;
 
+/// Objects and lists inside each other in a protobuf body. Stored JSON is read again down to 127.
+pub const PROTOBUF_DEPTH_MAX: usize = 100;
+
 /// Slices handed to the socket in one vectored write.
 pub const SLICES_MAX: usize = 64;
 

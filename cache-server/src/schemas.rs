@@ -39,6 +39,17 @@ fn of_builtin(_: &str, _: &str) -> Option<Shape> {
     None
 }
 
+/// The name of the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.
+#[cfg(feature = "openapi")]
+pub(crate) fn definition(api_version: &str, kind: &str) -> Option<String> {
+    builtin::root(api_version, kind).map(|root| (root.name)())
+}
+
+#[cfg(not(feature = "openapi"))]
+pub(crate) fn definition(_: &str, _: &str) -> Option<String> {
+    None
+}
+
 /// The shape of `metadata`.
 #[cfg(feature = "openapi")]
 fn object_meta() -> Option<Shape> {

@@ -30,8 +30,12 @@ use super::{
 
 /// The shape of objects of a built-in type.
 pub(super) fn find(api_version: &str, kind: &str) -> Option<Shape> {
-    let root = ROOTS.iter().find(|root| root.api_version == api_version && root.kind == kind)?;
-    named(&(root.name)())
+    named(&(root(api_version, kind)?.name)())
+}
+
+/// A kind that clients can send.
+pub(super) fn root(api_version: &str, kind: &str) -> Option<&'static Root> {
+    ROOTS.iter().chain([&DELETE_OPTIONS]).find(|root| root.api_version == api_version && root.kind == kind)
 }
 
 /// The shape of a definition, such as `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`.
@@ -61,7 +65,7 @@ macro_rules! roots {
 }
 
 /// Every kind of a stable API version.
-pub(crate) const ROOTS: &[Root] = roots![
+pub(crate) static ROOTS: &[Root] = roots![
     core::Binding,
     core::ConfigMap,
     core::Endpoints,
@@ -127,7 +131,7 @@ pub(crate) const ROOTS: &[Root] = roots![
 ];
 
 /// The body of a delete, which is no resource.
-pub(crate) const DELETE_OPTIONS: Root = Root {
+pub(crate) static DELETE_OPTIONS: Root = Root {
     api_version: "v1",
     kind: "DeleteOptions",
     name: || meta::DeleteOptions::schema_name().into_owned(),

@@ -1,0 +1,194 @@
+//! One message, by its table, into the members of a JSON object.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::Value;
+
+use super::{
+    special, table,
+    wire::{Malformed, Piece, Reader},
+};
+use crate::{http::write::body::Object, limits::PROTOBUF_DEPTH_MAX};
+
+/// A message and its fields by number.
+#[derive(Debug, Default)]
+pub(super) struct Message {
+    /// The last part of its name, which errors have.
+    pub(super) name: &'static str,
+    pub(super) fields: Vec<Field>,
+}
+
+/// A field of a message, and the member that it is in JSON.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) number: u32,
+    pub(super) name: &'static str,
+    pub(super) ty: Type,
+    pub(super) label: Label,
+    /// Whether JSON has the member when it is zero or empty.
+    pub(super) zero_stays: bool,
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Type {
+    Scalar(Scalar),
+    /// By its name in the table.
+    Message(&'static str),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scalar {
+    String,
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    Bytes,
+}
+
+/// How often, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Label {
+    Once,
+    Repeated,
+    Map,
+    /// Its members stand among those around it.
+    Embedded,
+}
+
+impl Message {
+    fn field(&self, number: u32) -> Option<&Field> {
+        let found = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
+        self.fields.get(found)
+    }
+}
+
+/// Adds the fields of a message to `object`, which is `depth` objects and lists deep.
+///
+/// # Errors
+/// What is wrong with the bytes.
+pub(super) fn decode(message: &Message, bytes: &[u8], object: &mut Object, depth: usize) -> Result<(), Malformed> {
+    if depth > PROTOBUF_DEPTH_MAX {
+        return Err(Malformed::TooDeep(PROTOBUF_DEPTH_MAX));
+    }
+    let mut reader = Reader::new(message.name, bytes);
+    while let Some((number, piece)) = reader.next()? {
+        let Some(field) = message.field(number) else { continue };
+        match field.label {
+            Label::Once => once(field, piece, object, depth)?,
+            Label::Repeated => repeated(field, piece, object, depth)?,
+            Label::Map => entry(field, piece, object, depth)?,
+            Label::Embedded => {
+                if let Type::Message(inner) = field.ty {
+                    decode(found(inner), piece.bytes(inner)?, object, depth)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Every message that a field names is in the table; a test says so.
+fn found(name: &'static str) -> &'static Message {
+    table::find(name).expect("the table is whole")
+}
+
+/// The last one of several counts, except that messages add up.
+fn once(field: &Field, piece: Piece<'_>, object: &mut Object, depth: usize) -> Result<(), Malformed> {
+    let value = match field.ty {
+        Type::Scalar(ty) => Some(scalar(ty, piece, field.name)?).filter(|value| field.zero_stays || !is_zero(value)),
+        Type::Message(name) if special::is(name) => special::value(name, piece.bytes(field.name)?, depth + 1)?,
+        Type::Message(name) => {
+            let inner = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
+            let Value::Object(inner) = inner else { return Ok(()) };
+            return decode(found(name), piece.bytes(field.name)?, inner, depth + 1);
+        }
+    };
+    match value {
+        Some(value) => object.insert(field.name.to_owned(), value),
+        None => object.remove(field.name),
+    };
+    Ok(())
+}
+
+fn repeated(field: &Field, piece: Piece<'_>, object: &mut Object, depth: usize) -> Result<(), Malformed> {
+    let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+    let Value::Array(list) = list else { return Ok(()) };
+    match (field.ty, piece) {
+        (Type::Scalar(ty @ (Scalar::Int32 | Scalar::Int64 | Scalar::Bool)), Piece::Bytes(packed)) => {
+            for number in Reader::new("", packed).varints()? {
+                list.push(scalar(ty, Piece::Varint(number), field.name)?);
+            }
+        }
+        (ty, piece) => list.push(value(ty, piece, field.name, depth + 2)?),
+    }
+    Ok(())
+}
+
+/// One entry of a map is a message of key and value; what is not set of them is empty.
+fn entry(field: &Field, piece: Piece<'_>, object: &mut Object, depth: usize) -> Result<(), Malformed> {
+    let mut reader = Reader::new(field.name, piece.bytes(field.name)?);
+    let mut key = String::new();
+    let mut held = Piece::Bytes(&[]);
+    while let Some((number, piece)) = reader.next()? {
+        match number {
+            1 => key = piece.text(field.name)?,
+            2 => held = piece,
+            _ => {}
+        }
+    }
+    let map = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
+    let Value::Object(map) = map else { return Ok(()) };
+    map.insert(key, value(field.ty, held, field.name, depth + 2)?);
+    Ok(())
+}
+
+/// A value that stands in a list or a map, so it is there even when it is zero.
+fn value(ty: Type, piece: Piece<'_>, field: &str, depth: usize) -> Result<Value, Malformed> {
+    match ty {
+        Type::Scalar(ty) => scalar(ty, piece, field),
+        Type::Message(name) if special::is(name) => {
+            Ok(special::value(name, piece.bytes(field)?, depth)?.unwrap_or(Value::Null))
+        }
+        Type::Message(name) => {
+            let mut object = Object::new();
+            decode(found(name), piece.bytes(field)?, &mut object, depth)?;
+            Ok(Value::Object(object))
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "numbers are cut as Go cuts them")]
+fn scalar(ty: Scalar, piece: Piece<'_>, field: &str) -> Result<Value, Malformed> {
+    Ok(match ty {
+        Scalar::String => Value::String(piece.text(field)?),
+        Scalar::Bool => Value::Bool(piece.varint(field)? != 0),
+        Scalar::Int32 => Value::from(piece.varint(field)? as i32),
+        Scalar::Int64 => Value::from(piece.varint(field)? as i64),
+        Scalar::Double => double(piece.double(field)?)?,
+        Scalar::Bytes => Value::String(STANDARD.encode(piece.bytes(field)?)),
+    })
+}
+
+/// A number as Go writes it: whole ones without a point.
+fn double(number: f64) -> Result<Value, Malformed> {
+    /// Up to here, every whole number is one of these.
+    const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+    if !number.is_finite() {
+        return Err(Malformed::Value("json: unsupported value"));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "is whole and small")]
+    let value =
+        if number.fract() == 0.0 && number.abs() <= WHOLE_MAX { Value::from(number as i64) } else { number.into() };
+    Ok(value)
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(_) | Value::Object(_) => false,
+    }
+}
