@@ -25,7 +25,7 @@ pub(crate) use names::refuse_namespace;
 use names::refuse_service_label;
 pub use table::{CreatedStatus, UnknownField};
 
-use crate::http::table::Columns;
+use crate::{http::table::Columns, schemas::Shape};
 
 /// One resource type.
 #[derive(Debug)]
@@ -67,8 +67,6 @@ pub struct ResourceType {
     pub scale: Option<Scale>,
     /// What a CustomResourceDefinition says of it beyond this; `None` for built-in types.
     pub custom: Option<Arc<Custom>>,
-    /// Whether the type has a field label conversion of its own, as pods do.
-    pub other_fields: bool,
     /// Whether an update of an object that does not exist creates it.
     pub create_on_update: bool,
     /// Whether its objects define types: CustomResourceDefinitions.
@@ -84,6 +82,8 @@ pub struct ResourceType {
     pub defined_at: u64,
     /// How it looks in tables, made on first use.
     pub(crate) columns: OnceLock<Arc<Columns>>,
+    /// What is known about values of a custom type, made on first use.
+    pub(crate) shape: OnceLock<Shape>,
     list_kind: String,
     id: String,
     api_version: String,
@@ -223,7 +223,6 @@ impl ResourceType {
             tracks_generation: row.tracks_generation,
             returns_deleted: row.returns_deleted,
             unconditional_update: row.unconditional_update,
-            other_fields: row.fields.unknown != UnknownField::Default,
             create_on_update: row.create_on_update,
             defines_types: row.defines_types,
             terminating: false,
@@ -234,6 +233,7 @@ impl ResourceType {
             scale: row.scale.map(Scale::built_in),
             custom: None,
             columns: OnceLock::new(),
+            shape: OnceLock::new(),
             list_kind: format!("{}List", row.kind),
             id,
             api_version,

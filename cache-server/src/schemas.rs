@@ -18,15 +18,14 @@ pub(crate) use shape::{JsonKind, Member, Merge, Shape};
 
 use crate::registry::ResourceType;
 
-/// What is known about objects of `ty`. `None` when nothing is: without the feature `openapi`.
+/// What is known about objects of `ty`. `None` when nothing is: built-in types without the feature `openapi`.
 ///
 /// Cost: the first call for any built-in type makes the shapes of all of them, some milliseconds; after that one
-/// look-up.
+/// look-up. The shape of a custom type is made with the first call for it.
 pub(crate) fn of(ty: &ResourceType) -> Option<Shape> {
-    if !ty.schema.builtin {
-        return None;
-    }
-    of_builtin(ty.api_version(), &ty.kind)
+    let Some(custom) = &ty.custom else { return of_builtin(ty.api_version(), &ty.kind) };
+    let read = || if custom.preserve_unknown_fields { Shape::free() } else { Shape::from_openapi(&custom.schema) };
+    Some(ty.shape.get_or_init(read).clone())
 }
 
 #[cfg(feature = "openapi")]

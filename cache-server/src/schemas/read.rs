@@ -23,6 +23,11 @@ impl Shape {
         let at = reader.root(schema);
         Self::new(Arc::new(reader.graph), at)
     }
+
+    /// The shape of objects that may hold anything besides what every object has.
+    pub(crate) fn free() -> Self {
+        Self::from_openapi(&Value::Null)
+    }
 }
 
 /// A graph that grows.
@@ -47,7 +52,8 @@ impl Reader {
     }
 
     fn root(&mut self, schema: &Value) -> u32 {
-        let node = self.node(schema, "", DEPTH_MAX);
+        let mut node = self.node(schema, "", DEPTH_MAX);
+        node.kind = JsonKind::Object;
         let node = self.embed(node);
         self.graph.add(node)
     }
