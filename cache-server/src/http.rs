@@ -6,12 +6,13 @@
 //! answers to reads (`list`, `watch`), to writes (`write`) and to questions about the server (`discovery`), the bodies
 //! they stream ([`body`]), and errors (`status`).
 //!
-//! What is left out, knowingly: tables and metadata-only answers (a client that also takes plain JSON gets that), YAML
-//! and protobuf, gzip, indented lists, the parameter `timeout`, and the deprecated `/watch/` paths.
+//! What is left out, knowingly: YAML and protobuf, gzip, indented lists.
 
 pub mod body;
 
 mod discovery;
+#[allow(dead_code, reason = "until answers have forms")]
+mod encode;
 mod list;
 mod negotiate;
 mod pretty;
@@ -30,11 +31,12 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use informer_core::wire::{options::ListOptions, query::Query, status::Status};
+use informer_core::wire::{go, options::ListOptions, query::Query, status::Status};
 
 use self::{
     body::Body,
     discovery::{Check, DiscoveryPath, Health},
+    negotiate::{Answer, Of},
     route::{Route, Target},
 };
 use crate::{app::App, limits, metrics};
@@ -54,23 +56,24 @@ where
 {
     let (parts, body) = request.into_parts();
     let call = Call::new(&parts);
-    let (verb, resource, answer) = match route::parse(&app.registry.now(), parts.uri.path()) {
-        Route::Resource(target) => {
-            let verb = call.verb(&target);
-            (verb, target.ty.id().to_owned(), call.resource(&app, &target, body).await)
+    let route = route::parse(&app.registry.now(), parts.uri.path());
+    let (verb, resource) = match &route {
+        Route::Resource(target) => (call.verb(target), target.ty.id().to_owned()),
+        Route::Discovery(_) | Route::Health(..) | Route::Version | Route::Metrics if call.method == Method::GET => {
+            ("GET", String::new())
         }
-        route @ (Route::Discovery(_) | Route::Health(..) | Route::Version | Route::Metrics) => {
-            let verb = if call.method == Method::GET { "GET" } else { "OTHER" };
-            (verb, String::new(), call.document(&app, &route))
-        }
-        Route::NotFound => ("OTHER", String::new(), Err(Status::generic_not_found())),
-        Route::Unknown => ("OTHER", String::new(), Ok(status::page_not_found())),
+        Route::Discovery(_) | Route::Health(..) | Route::Version | Route::Metrics => ("OTHER", String::new()),
+        Route::Missing(_) | Route::NotFound | Route::Unknown => ("OTHER", String::new()),
     };
-    let mut response = answer.unwrap_or_else(|error| {
-        // A client that accepts no JSON gets the form that people can read.
-        let indent = call.indent || error.code == StatusCode::NOT_ACCEPTABLE;
-        status::respond(&error, indent)
-    });
+    let answer = match call.time(verb) {
+        Err(status) => Err(status),
+        Ok(None) => call.answer(&app, &route, body).await,
+        Ok(Some(time)) => {
+            let answer = tokio::time::timeout(time, call.answer(&app, &route, body)).await;
+            answer.unwrap_or_else(|_| Ok(status::out_of_time()))
+        }
+    };
+    let mut response = answer.unwrap_or_else(|error| status::respond(&error, call.indent_errors));
     app.metrics.request(verb, &resource, response.status().as_u16());
     tracing::debug!(verb, path = parts.uri.path(), code = response.status().as_u16(), "request answered");
     finish(response.headers_mut());
@@ -104,22 +107,54 @@ struct Call<'a> {
     headers: &'a HeaderMap,
     accept: String,
     query: Query,
-    /// Whether people read the answer.
+    /// Whether people read a document that has one form.
     indent: bool,
+    /// Whether they read errors.
+    indent_errors: bool,
 }
 
 impl<'a> Call<'a> {
     fn new(parts: &'a Parts) -> Self {
         let query = Query::parse(parts.uri.query());
         let indent = negotiate::is_for_people(&parts.headers, &query);
+        let indent_errors = negotiate::is_error_for_people(&parts.headers, &query);
         let accept = negotiate::joined(&parts.headers, header::ACCEPT);
-        Self { method: &parts.method, headers: &parts.headers, accept, query, indent }
+        Self { method: &parts.method, headers: &parts.headers, accept, query, indent, indent_errors }
+    }
+
+    /// How long the client lets us work on the answer; `None` is as long as it takes. Watches have a time of their own.
+    fn time(&self, verb: &str) -> Result<Option<Duration>, Status> {
+        let Some(text) = self.query.get("timeout").filter(|text| !text.is_empty() && verb != "WATCH") else {
+            return Ok(None);
+        };
+        let nanoseconds = go::parse_duration(text)
+            .map_err(|error| Status::bad_request(format!("invalid timeout specified in the request URL - {error}")))?;
+        // Zero and less ask for nothing.
+        let time = u64::try_from(nanoseconds).ok().filter(|&time| time > 0).map(Duration::from_nanos);
+        Ok(time.filter(|&time| time < BODY_WAIT))
+    }
+
+    async fn answer<B>(&self, app: &App, route: &Route, body: B) -> Result<Response, Status>
+    where
+        B: http_body::Body,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        match route {
+            Route::Resource(target) => self.resource(app, target, body).await,
+            Route::Discovery(_) | Route::Health(..) | Route::Version | Route::Metrics => self.document(app, route),
+            Route::Missing(Target { ty, name, .. }) => {
+                Err(Status::not_found(&ty.group, &ty.plural, name.as_deref().unwrap_or_default()))
+            }
+            Route::NotFound => Err(Status::generic_not_found()),
+            Route::Unknown => Ok(status::page_not_found()),
+        }
     }
 
     /// Kubernetes' word for what is asked.
     fn verb(&self, target: &Target) -> &'static str {
         let named = target.name.is_some();
         match *self.method {
+            Method::GET if target.watched => "WATCH",
             Method::GET if named => "GET",
             Method::GET if self.query.flag("watch") == Some(true) => "WATCH",
             Method::GET => "LIST",
@@ -141,23 +176,37 @@ impl<'a> Call<'a> {
         let everywhere = target.ty.namespaced && target.namespace.is_none();
         let name = target.name.as_deref();
         match (self.method, name) {
-            (&Method::GET, _) => negotiate::check(&self.accept)?,
+            (&Method::GET, _) => {}
+            _ if target.watched => return Err(Status::generic_method_not_allowed()),
             // There is no object of all namespaces.
-            (&Method::POST | &Method::DELETE, None) if !everywhere => negotiate::check(&self.accept)?,
-            (&Method::PUT | &Method::PATCH | &Method::DELETE, Some(_)) => negotiate::check(&self.accept)?,
-            _ => return Err(Status::generic_method_not_allowed()),
+            (&Method::POST, None) if !everywhere && target.ty.terminating => return Err(status::terminating(&target.ty)),
+            (&Method::POST, None) if !everywhere => {}
+            (&Method::DELETE, None) if !everywhere && target.ty.verbs.contains(&"deletecollection") => {}
+            (&Method::PUT | &Method::PATCH | &Method::DELETE, Some(_)) => {}
+            _ if target.ty.custom.is_none() => return Err(Status::generic_method_not_allowed()),
+            _ if everywhere => return Ok(status::page_not_found()),
+            _ => return Err(status::method_not_supported(&target.ty, self.method)),
         }
+        let answer = Answer::read(self.headers, &self.query)?;
         if self.method != Method::GET {
-            return self.write(app, target, &read(body).await?).await;
+            let answer = self.write(app, target, &read(body).await?, &answer).await;
+            if target.ty.defines_types {
+                app.definitions.settle().await;
+            }
+            return answer;
         }
-        if let Some(name) = name {
-            return list::get(app, target, name, &self.query, self.indent).await;
+        if let Some(name) = name.filter(|_| !target.watched) {
+            return list::get(app, target, name, &self.query, &answer).await;
         }
         let options = ListOptions::read(&self.query)?;
-        if options.watch { watch::watch(app, target, &options).await } else { list::list(app, target, &options).await }
+        if options.watch || target.watched {
+            watch::watch(app, target, &options, &answer).await
+        } else {
+            list::list(app, target, &options, &answer).await
+        }
     }
 
-    async fn write(&self, app: &App, target: &Target, body: &[u8]) -> Result<Response, Status> {
+    async fn write(&self, app: &App, target: &Target, body: &[u8], wanted: &Answer) -> Result<Response, Status> {
         let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let request = write::Request {
             ty: &target.ty,
@@ -172,7 +221,7 @@ impl<'a> Call<'a> {
             let options = ListOptions::read(&self.query)?;
             let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
             let deleted = write::delete_collection(app, &request, query::filter(&options, target)?, limit).await?;
-            return list::respond(app, &target.ty, deleted, None).await;
+            return list::respond(app, &target.ty, deleted, None, wanted).await;
         }
         // A type's cache starts with its first reader. Starting it before the first write as well lets a client watch
         // from the version of what it wrote. A cache that is late is no reason to refuse a write.
@@ -184,8 +233,17 @@ impl<'a> Call<'a> {
             Method::DELETE => write::delete(app, &request).await?,
             _ => return Err(Status::generic_method_not_allowed()),
         };
-        let json = if self.indent { pretty::indent(&answer.json).into() } else { answer.json.into() };
-        Ok(body::json(answer.code, json))
+        let warnings = answer.warnings();
+        let form = wanted.form(&target.ty, Of::Object)?;
+        let json = form.text(&answer.json, list::unix_now()).map_or(answer.json, Bytes::from);
+        let json = if wanted.indent { pretty::indent(&json).into() } else { json.into() };
+        let mut response = body::json(answer.code, json);
+        for warning in warnings {
+            if let Ok(warning) = HeaderValue::from_bytes(warning.as_bytes()) {
+                response.headers_mut().append(header::WARNING, warning);
+            }
+        }
+        Ok(response)
     }
 
     /// Answers about the server.
@@ -195,13 +253,13 @@ impl<'a> Call<'a> {
         }
         match route {
             Route::Discovery(path) => Ok(self.discovery(app, path)),
-            Route::Health(endpoint, check) => Ok(self.health(*endpoint, check.as_deref())),
+            Route::Health(endpoint, check) => Ok(self.health(app, *endpoint, check.as_deref())),
             Route::Version => Ok(body::json(StatusCode::OK, discovery::version().into())),
             Route::Metrics => {
                 let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
                 Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(app).into()))
             }
-            Route::Resource(_) | Route::NotFound => Err(Status::generic_not_found()),
+            Route::Resource(_) | Route::Missing(_) | Route::NotFound => Err(Status::generic_not_found()),
             Route::Unknown => Ok(status::page_not_found()),
         }
     }
@@ -214,7 +272,8 @@ impl<'a> Call<'a> {
         };
         let content_type = HeaderValue::from_static(document.content_type);
         let Some(etag) = document.etag.and_then(|etag| HeaderValue::from_str(&etag).ok()) else {
-            let body = if self.indent { pretty::indent(&document.body).into() } else { document.body.into() };
+            let indent = self.indent && *path != DiscoveryPath::Root;
+            let body = if indent { pretty::indent(&document.body).into() } else { document.body.into() };
             return body::typed(StatusCode::OK, content_type, body);
         };
         let known = self.headers.get(header::IF_NONE_MATCH) == Some(&etag);
@@ -227,10 +286,16 @@ impl<'a> Call<'a> {
         response
     }
 
-    fn health(&self, endpoint: Health, check: Option<&str>) -> Response {
+    fn health(&self, app: &App, endpoint: Health, check: Option<&str>) -> Response {
         // Who gets an answer knows that the server listens; caches start with their first reader.
-        let checks = [Check { name: "ping", passes: true }];
-        let Some((code, text)) = discovery::health(endpoint, check, self.query.pairs(), &checks) else {
+        let checks = [
+            Check { name: "ping", passes: true },
+            Check { name: "poststarthook/crd-informer-synced", passes: app.definitions.are_known() },
+            Check { name: "shutdown", passes: !app.caches.is_stopped() },
+        ];
+        // Who is told to end is still alive, but takes nothing new.
+        let checks = if endpoint == Health::Readyz { &checks[..] } else { &checks[..2] };
+        let Some((code, text)) = discovery::health(endpoint, check, self.query.pairs(), checks) else {
             return status::page_not_found();
         };
         let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -240,7 +305,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// How long the body of a request may take to arrive; kube-apiserver's time for a whole request.
+/// How long the body of a request may take to arrive; kube-apiserver's time for a whole request, which clients can only
+/// make shorter.
 const BODY_WAIT: Duration = Duration::from_secs(60);
 
 /// The whole body of a request.

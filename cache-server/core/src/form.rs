@@ -9,6 +9,7 @@
 
 mod cells;
 mod piece;
+mod unstored;
 
 use std::{fmt, sync::Arc};
 
@@ -20,6 +21,7 @@ use informer_core::wire::{
 
 pub use cells::{Cells, Rows, human_duration};
 pub use piece::Piece;
+use unstored::Unstored;
 
 use crate::{
     entry::{Entry, Schema},
@@ -117,6 +119,35 @@ impl Form {
         let head = format!("{{\"kind\":{},\"apiVersion\":{},", json::quote(kind), json::quote(api_version));
         let version = Version { api_version: api_version.into(), head: head.into() };
         Self { version: Some(Arc::new(version)), ..self }
+    }
+
+    /// The same of an object that is in no cache, such as the outcome of a dry run: JSON that starts with its kind and ends
+    /// with a newline. `None` when nothing changes: for [`Self::whole`], and for what is a Status or no object at all.
+    #[must_use]
+    pub fn text(&self, object: &[u8], now: i64) -> Option<Vec<u8>> {
+        if self.is_plain() {
+            return None;
+        }
+        let unstored = Unstored::read(object, self.without_managed_fields)?;
+        let mut text = Vec::with_capacity(object.len());
+        match &self.content {
+            Content::Whole => unstored.push_whole(self, &mut text),
+            Content::Metadata(meta) => unstored.push_partial(*meta, &mut text),
+            Content::Row(row) => {
+                row.table_head(&unstored.resource_version, false, &mut text);
+                text.extend_from_slice(br#"{"cells":"#);
+                row.rows.cells(object).write(now, &mut text);
+                text.extend_from_slice(br#","object":"#);
+                match row.object {
+                    RowObject::None => text.extend_from_slice(b"null"),
+                    RowObject::Metadata => unstored.push_partial(row.meta, &mut text),
+                    RowObject::Whole => unstored.push_whole(self, &mut text),
+                }
+                text.extend_from_slice(b"}]}");
+            }
+        }
+        text.push(b'\n');
+        Some(text)
     }
 
     /// Whether it is the stored bytes without a change.

@@ -22,11 +22,12 @@ use informer_core::wire::{
     reads::{ListRead, Which},
     status::Status,
 };
-use watch_cache::{Budget, Page, Reader, Slices, Snapshot};
+use watch_cache::{Content, Form, Page, Reader, Slices, Snapshot};
 
 use super::{
     Response,
     body::{self, BATCH, Body, BodyError},
+    negotiate::{Answer, Of},
     pretty, query,
     route::Target,
 };
@@ -42,7 +43,12 @@ const STEPS_MAX: usize = 4;
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn list(app: &App, target: &Target, options: &ListOptions) -> Result<Response, Status> {
+pub(super) async fn list(
+    app: &App,
+    target: &Target,
+    options: &ListOptions,
+    answer: &Answer,
+) -> Result<Response, Status> {
     let filter = query::filter(options, target)?;
     let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
     let read = ListRead::of(options, one)?;
@@ -54,21 +60,22 @@ pub(super) async fn list(app: &App, target: &Target, options: &ListOptions) -> R
     if page.next().is_some() {
         reader.hold(resource_version, app.caches.now() + NEXT_PAGE_WAIT);
     }
-    respond(app, &target.ty, page, Some(resource_version)).await
+    respond(app, &target.ty, page, Some(resource_version), answer).await
 }
 
 /// A LIST of `page`, which says that it is at `resource_version`; its own when none is given.
 ///
 /// # Errors
-/// 500 when the body could not be made in memory.
+/// 406 and 400 for a form that a list does not have, 500 when the body could not be made in memory.
 pub(super) async fn respond(
     app: &App,
     ty: &ResourceType,
     page: Page,
     resource_version: Option<u64>,
+    answer: &Answer,
 ) -> Result<Response, Status> {
     let resource_version = resource_version.unwrap_or_else(|| page.resource_version());
-    let listing = Listing::new(ty, page, resource_version);
+    let listing = Listing::new(ty, page, resource_version, answer.form(ty, Of::List)?);
     match app.config.list_encoding {
         ListEncoding::Streaming => Ok(body::json(StatusCode::OK, listing.into_body())),
         ListEncoding::Buffered => {
@@ -89,7 +96,7 @@ pub(super) async fn get(
     target: &Target,
     name: &str,
     query: &Query,
-    indent: bool,
+    answer: &Answer,
 ) -> Result<Response, Status> {
     let reader = match query.get("resourceVersion").unwrap_or_default() {
         "" => app.caches.fresh(&target.ty).await?,
@@ -100,13 +107,23 @@ pub(super) async fn get(
     };
     let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
-    if indent {
-        return Ok(body::json(StatusCode::OK, pretty::indent(&entry.object()).into()));
-    }
     let mut slices = Slices::new();
-    slices.push(entry.object());
+    entry.object_as(&answer.form(&target.ty, Of::Object)?, unix_now(), &mut slices);
+    if answer.indent {
+        return Ok(body::json(StatusCode::OK, pretty::indent(&joined(&mut slices)).into()));
+    }
     slices.push_static(b"\n");
     Ok(body::json(StatusCode::OK, Body::full(slices)))
+}
+
+/// Now, in Unix seconds: what the ages in a table are counted to.
+pub(super) fn unix_now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// Slices in one piece, taken out.
+fn joined(slices: &mut Slices) -> Bytes {
+    slices.copy_to_bytes(slices.remaining())
 }
 
 /// The state a LIST reads, and where it came from.
@@ -125,47 +142,92 @@ async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Re
 
 /// The body of a LIST: head, items from a frozen state, tail.
 pub(super) struct Listing {
+    /// In the form that was asked for.
     page: Page,
-    head: Option<Bytes>,
+    ends: Ends,
+    /// Whether an item was handed out, and with it, the head.
+    begun: bool,
+    /// Whether everything was handed out.
+    over: bool,
     /// What was made before it was known whether the list is short.
     first: Slices,
-    /// `None` once everything was handed out.
-    tail: Option<Bytes>,
 }
 
-impl Listing {
-    fn new(ty: &ResourceType, page: Page, resource_version: u64) -> Self {
+/// What stands around the items of a list.
+pub(super) struct Ends {
+    /// Up to the first item, with the bracket.
+    pub(super) head: Bytes,
+    /// Behind the last, from the bracket on, with a newline.
+    pub(super) tail: Bytes,
+    /// In place of both when there are no items: `null` is a list to some clients' Go types.
+    pub(super) empty: Bytes,
+}
+
+impl Ends {
+    fn new(ty: &ResourceType, page: &Page, resource_version: u64, form: &Form) -> Self {
         let token = page.next().map(|start| {
             let (resource_version, start) = (Position::At(resource_version), start.to_owned());
             ContinueToken { resource_version, start }.encode()
         });
-        let (kind, api_version, remaining) = (ty.list_kind(), ty.api_version(), page.remaining());
-        let (head, tail) = if ty.schema.builtin {
-            let head = list::head(&kind, api_version, resource_version, token.as_deref(), remaining);
-            (head, Bytes::from_static(list::TAIL))
-        } else {
-            let tail = list::custom_tail(&kind, resource_version, token.as_deref(), remaining);
-            (list::custom_head(api_version), tail.into())
+        let (token, remaining) = (token.as_deref(), page.remaining());
+        let opening = |kind: &str, api_version| list::opening(kind, api_version, resource_version, token, remaining);
+        let (head, tail) = match &form.content {
+            Content::Metadata(meta) => {
+                let head = [&*opening("PartialObjectMetadataList", meta.api_version()), br#","items":"#].concat();
+                let empty = [&*head, b"null}\n"].concat().into();
+                return Self { head: [&*head, b"["].concat().into(), tail: list::TAIL.into(), empty };
+            }
+            Content::Row(row) => {
+                let opening = opening("Table", row.meta.api_version());
+                let head = [&*opening, br#","columnDefinitions":"#, &*row.definitions, br#","rows":["#].concat();
+                (head, Bytes::from_static(list::TAIL))
+            }
+            Content::Whole if ty.schema.builtin => {
+                let head = list::head(&ty.list_kind(), ty.api_version(), resource_version, token, remaining);
+                (head, Bytes::from_static(list::TAIL))
+            }
+            Content::Whole => {
+                let tail = list::custom_tail(&ty.list_kind(), resource_version, token, remaining);
+                (list::custom_head(ty.api_version()), tail.into())
+            }
         };
-        Self { page, head: Some(head.into()), first: Slices::new(), tail: Some(tail) }
+        let empty = [&*head, &*tail].concat().into();
+        Self { head: head.into(), tail, empty }
+    }
+}
+
+impl Listing {
+    fn new(ty: &ResourceType, page: Page, resource_version: u64, form: Form) -> Self {
+        let ends = Ends::new(ty, &page, resource_version, &form);
+        let page = page.shown_as(form, unix_now());
+        Self { page, ends, begun: false, over: false, first: Slices::new() }
     }
 
-    /// Pushes the next batch; nothing when nothing matched so far.
+    /// Pushes the next batch; nothing when nothing matched so far. `out` is empty until the first item.
     fn step(&mut self, out: &mut Slices) {
-        if let Some(head) = self.head.take() {
-            out.push(head);
+        if !self.begun {
+            out.push(self.ends.head.clone());
         }
         for _ in 0..STEPS_MAX {
+            let before = out.len();
             let more = self.page.step(BATCH, out);
+            self.begun |= out.len() > before;
             if !more {
-                if let Some(tail) = self.tail.take() {
-                    out.push(tail);
+                self.over = true;
+                if self.begun {
+                    out.push(self.ends.tail.clone());
+                } else {
+                    out.clear();
+                    out.push(self.ends.empty.clone());
                 }
                 return;
             }
             if out.reached(BATCH) {
                 return;
             }
+        }
+        if !self.begun {
+            out.clear();
         }
     }
 
@@ -182,36 +244,31 @@ impl Listing {
 
     /// The whole body in memory, each object decoded and encoded again: what it takes when nothing is shared.
     fn into_whole(mut self) -> Vec<u8> {
-        const ONE: Budget = Budget { slices: 1, bytes: 1 };
-        let mut whole = self.head.take().map(Vec::from).unwrap_or_default();
-        let (mut item, mut slices) = (Vec::new(), Slices::new());
+        let mut whole = self.ends.head.to_vec();
+        let mut begun = false;
         let mut more = true;
         while more {
-            more = self.page.step(ONE, &mut slices);
-            item.clear();
-            while slices.has_remaining() {
-                let chunk = slices.chunk();
-                item.extend_from_slice(chunk);
-                let count = chunk.len();
-                slices.advance(count);
-            }
-            let object = item.strip_prefix(list::SEPARATOR).unwrap_or(&item);
-            whole.extend_from_slice(&item[..item.len() - object.len()]);
-            match serde_json::from_slice::<serde_json::Value>(object) {
-                Ok(object) => {
-                    serde_json::to_writer(&mut whole, &object).expect("writing to memory cannot fail");
+            more = self.page.visit_texts(|_, text| {
+                if std::mem::replace(&mut begun, true) {
+                    whole.extend_from_slice(list::SEPARATOR);
                 }
-                // Nothing matched in this step.
-                Err(_) => whole.extend_from_slice(object),
-            }
+                let item: Vec<u8> = text.iter().flat_map(|slice| slice.iter().copied()).collect();
+                let object = serde_json::from_slice::<serde_json::Value>(&item).expect("a stored object is JSON");
+                serde_json::to_writer(&mut whole, &object).expect("writing to memory cannot fail");
+                true
+            });
         }
-        whole.extend_from_slice(&self.tail.take().unwrap_or_default());
-        whole
+        if begun {
+            whole.extend_from_slice(&self.ends.tail);
+            whole
+        } else {
+            self.ends.empty.to_vec()
+        }
     }
 
     /// Whether everything was handed out.
     pub(super) const fn is_over(&self) -> bool {
-        self.tail.is_none()
+        self.over
     }
 
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Slices, BodyError>>> {

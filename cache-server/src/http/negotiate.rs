@@ -1,15 +1,170 @@
-//! Reads Accept, and decides whether people read the answer.
+//! Reads Accept: in which encoding a client wants an answer, and which form of the objects in it.
 //!
-//! INVARIANT: what is answered is JSON of the objects themselves. A clause that asks for anything else (a table, only
-//! metadata, YAML) is passed over, so that a client that also takes plain JSON gets that.
+//! INVARIANT: clauses are tried in the order of their quality, and the first whose media type and parameters can be
+//! served wins; one that asks for anything unknown is passed over, so that a client that also takes plain JSON gets that.
+//! INVARIANT: whether an error is indented depends on the clauses without a form alone, as there is no form of an error.
 //!
-//! Source: apiserver `endpoints/handlers/negotiation/negotiate.go`.
+//! One form is our own: `application/json;drop=metadata.managedFields` is the objects without their managedFields, for
+//! clients that do not look at them. Servers that do not know the parameter ignore it.
+//!
+//! Source: apiserver `endpoints/handlers/negotiation/negotiate.go`, `endpoints/handlers/{rest,response}.go`.
 
 use http::{HeaderMap, header};
 use informer_core::wire::{query::Query, status::Status};
+use watch_cache::{Form, Meta, Row, RowObject};
 
-/// The media types this server answers in.
-const ACCEPTED: [&str; 1] = ["application/json"];
+use super::{status, table::Columns};
+use crate::registry::ResourceType;
+
+/// The media types this server answers in, the preferred one first.
+const SERVED: &[(&str, Encoding)] = &[("application/json", Encoding::Json)];
+
+/// What this server streams.
+const STREAMED: [&str; 1] = ["application/json;stream=watch"];
+
+/// Media types that Kubernetes has, served here or not: asking for another one is refused in other words.
+const KNOWN: [&str; 4] =
+    ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// JSON.
+    Json,
+}
+
+/// What is shown of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Whole,
+    /// A PartialObjectMetadata, or a list of them.
+    Metadata {
+        list: bool,
+        meta: Meta,
+    },
+    Table(Meta),
+}
+
+/// What an answer is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// One object.
+    Object,
+    /// A list.
+    List,
+    /// The objects of a watch.
+    Events,
+}
+
+/// How a client wants its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// How it is written.
+    pub(crate) encoding: Encoding,
+    /// Whether JSON that is not a stream is indented.
+    pub(crate) indent: bool,
+    shape: Shape,
+    without_managed_fields: bool,
+    /// The parameter `includeObject`, unread.
+    include_object: String,
+}
+
+impl Answer {
+    /// Reads what the client of a request wants.
+    ///
+    /// # Errors
+    /// 406 when no clause can be served.
+    pub(crate) fn read(headers: &HeaderMap, query: &Query) -> Result<Self, Status> {
+        let accept = joined(headers, header::ACCEPT);
+        let include_object = query.get("includeObject").unwrap_or_default().to_owned();
+        let clauses = clauses(&accept);
+        if clauses.is_empty() && accept.trim().is_empty() {
+            let (shape, without_managed_fields) = (Shape::Whole, false);
+            let (encoding, indent) = (Encoding::Json, is_read_by_people(headers, query));
+            return Ok(Self { encoding, indent, shape, without_managed_fields, include_object });
+        }
+        let Some((clause, encoding, shape)) = clauses.iter().find_map(|clause| {
+            let (encoding, shape) = (clause.encoding()?, clause.shape()?);
+            Some((clause, encoding, shape))
+        }) else {
+            let served: Vec<_> = SERVED.iter().map(|&(name, _)| name).collect();
+            let known = KNOWN.iter().any(|known| clauses.iter().any(|clause| clause.names(known)));
+            let streamed = STREAMED.iter().copied();
+            return Err(match known {
+                true => Status::not_acceptable(&served),
+                false => status::no_representation(&served.iter().copied().chain(streamed).collect::<Vec<_>>()),
+            });
+        };
+        Ok(Self {
+            encoding,
+            indent: clause.parameter("pretty") == Some("1") || is_read_by_people(headers, query),
+            shape,
+            without_managed_fields: clause.parameter("drop") == Some("metadata.managedFields"),
+            include_object,
+        })
+    }
+
+    /// Whether it can be streamed.
+    ///
+    /// # Errors
+    /// 406 when it cannot. Other clauses are not looked at, as in kube-apiserver.
+    pub(crate) fn check_stream(&self) -> Result<(), Status> {
+        match self.encoding {
+            Encoding::Json => Ok(()),
+        }
+    }
+
+    /// The form of objects of `ty`.
+    ///
+    /// # Errors
+    /// 406 for the metadata of one object where there is a list, and the other way round; 400 for parameters of a table
+    /// that cannot be read. Kubernetes finds out when it has the objects, so their own errors come first.
+    pub(crate) fn form(&self, ty: &ResourceType, of: Of) -> Result<Form, Status> {
+        let mut form = match self.shape {
+            Shape::Whole => Form::whole(),
+            Shape::Metadata { list: false, .. } if of == Of::List => {
+                return Err(status::not_that_form("PartialObjectMetadata", "is a list", &go_type(ty, "List")));
+            }
+            Shape::Metadata { list: true, .. } if of == Of::Object => {
+                return Err(status::not_that_form("PartialObjectMetadataList", "is not a list", &go_type(ty, "")));
+            }
+            Shape::Metadata { meta, .. } => Form::metadata(meta),
+            Shape::Table(meta) => {
+                let object = include_object(&self.include_object)?;
+                let columns = Columns::of(ty);
+                let definitions = columns.definitions().clone();
+                Form::row(Row { rows: columns, definitions, object, meta })
+            }
+        };
+        if ty.api_version() != ty.schema.api_version {
+            form = form.at_version(&ty.kind, ty.api_version());
+        }
+        form.without_managed_fields = self.without_managed_fields;
+        Ok(form)
+    }
+}
+
+/// Kubernetes' name for the Go type that holds objects of `ty`, as its messages have it.
+fn go_type(ty: &ResourceType, suffix: &str) -> String {
+    if !ty.schema.builtin {
+        return format!("*unstructured.Unstructured{suffix}");
+    }
+    let package = ty.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    format!("*{package}.{}{suffix}", ty.kind)
+}
+
+fn include_object(text: &str) -> Result<RowObject, Status> {
+    match text {
+        "" | "Metadata" => Ok(RowObject::Metadata),
+        "Object" => Ok(RowObject::Whole),
+        "None" => Ok(RowObject::None),
+        other => Err(Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', \
+             'None', or empty",
+            informer_core::wire::go::quote(other)
+        ))),
+    }
+}
 
 /// One header, or all of them joined as if they were one; empty when there is none or it is no text.
 pub(crate) fn joined(headers: &HeaderMap, name: header::HeaderName) -> String {
@@ -17,22 +172,22 @@ pub(crate) fn joined(headers: &HeaderMap, name: header::HeaderName) -> String {
     values.join(",")
 }
 
-/// Whether plain JSON is acceptable.
-///
-/// # Errors
-/// 406 when no clause takes it.
-pub(crate) fn check(accept: &str) -> Result<(), Status> {
-    let acceptable = accept.trim().is_empty() || clauses(accept).any(|clause| clause.takes_json());
-    if acceptable { Ok(()) } else { Err(Status::not_acceptable(&ACCEPTED)) }
-}
-
-/// Whether a JSON body that is not a stream is indented: `;pretty=1` in Accept, else `?pretty=`, else by the program
+/// Whether a document that has one form only is indented: `;pretty=1` in Accept, else `?pretty=`, else by the program
 /// that asks.
 pub(crate) fn is_for_people(headers: &HeaderMap, query: &Query) -> bool {
     let accept = joined(headers, header::ACCEPT);
-    if clauses(&accept).find(Clause::takes_json).is_some_and(|clause| clause.parameter("pretty") == Some("1")) {
-        return true;
-    }
+    let plain = clauses(&accept).into_iter().find(Clause::is_plain);
+    plain.is_some_and(|clause| clause.parameter("pretty") == Some("1")) || is_read_by_people(headers, query)
+}
+
+/// Whether an error is indented: for people, and for those who take nothing that an error can be.
+pub(crate) fn is_error_for_people(headers: &HeaderMap, query: &Query) -> bool {
+    let accept = joined(headers, header::ACCEPT);
+    let acceptable = accept.trim().is_empty() || clauses(&accept).iter().any(Clause::is_plain);
+    !acceptable || is_for_people(headers, query)
+}
+
+fn is_read_by_people(headers: &HeaderMap, query: &Query) -> bool {
     match query.get("pretty") {
         None | Some("") => {
             let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
@@ -49,11 +204,16 @@ struct Clause<'a> {
     quality: f32,
 }
 
-/// The clauses of a header, the preferred ones first; those of equal quality as they came.
-fn clauses(accept: &str) -> impl Iterator<Item = Clause<'_>> {
-    let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(Clause::parse).collect();
-    clauses.sort_by(|left, right| right.quality.total_cmp(&left.quality));
-    clauses.into_iter()
+/// The clauses of a header that can be served at all, the preferred ones first: by quality, then those that name a type
+/// before those that take any, then as they came.
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<Clause<'_>> =
+        accept.split(',').filter_map(Clause::parse).filter(|clause| clause.quality > 0.0).collect();
+    clauses.sort_by(|left, right| {
+        let wildcards = |clause: &Clause<'_>| (clause.range.starts_with('*'), clause.range.ends_with('*'));
+        right.quality.total_cmp(&left.quality).then_with(|| wildcards(left).cmp(&wildcards(right)))
+    });
+    clauses
 }
 
 impl<'a> Clause<'a> {
@@ -72,84 +232,49 @@ impl<'a> Clause<'a> {
         self.parameters.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
     }
 
-    /// JSON, as it is stored; in a stream if the client likes to say so.
-    fn takes_json(&self) -> bool {
-        let names_json = ["application/json", "application/*", "*/*"].iter().any(|ours| {
-            // Names of media types do not depend on case.
-            self.range.eq_ignore_ascii_case(ours)
-        });
-        names_json
-            && self.quality > 0.0
-            && matches!(self.parameter("stream"), None | Some("" | "watch"))
-            && matches!(self.parameter("as"), None | Some(""))
+    /// Whether the range takes `media_type`. Names of media types do not depend on case.
+    fn names(&self, media_type: &str) -> bool {
+        self.range == "*/*"
+            || self.range.eq_ignore_ascii_case(media_type)
+            || self
+                .range
+                .strip_suffix("/*")
+                .is_some_and(|of| media_type.split_once('/').is_some_and(|(range, _)| range.eq_ignore_ascii_case(of)))
+    }
+
+    fn encoding(&self) -> Option<Encoding> {
+        SERVED.iter().find(|(name, _)| self.names(name)).map(|&(_, encoding)| encoding)
+    }
+
+    /// What the parameters ask for; `None` when that cannot be served.
+    fn shape(&self) -> Option<Shape> {
+        let known = matches!(self.parameter("stream"), None | Some("" | "watch"))
+            && matches!(self.parameter("sv"), None | Some("" | "v1"));
+        let [shape, group, version] = ["as", "g", "v"].map(|name| self.parameter(name));
+        if !known {
+            return None;
+        }
+        if [shape, group, version].iter().all(Option::is_none) {
+            return Some(Shape::Whole);
+        }
+        let meta = match (group, version) {
+            (Some("meta.k8s.io"), Some("v1")) => Meta::V1,
+            (Some("meta.k8s.io"), Some("v1beta1")) => Meta::V1Beta1,
+            _ => return None,
+        };
+        match shape? {
+            "PartialObjectMetadata" => Some(Shape::Metadata { list: false, meta }),
+            "PartialObjectMetadataList" => Some(Shape::Metadata { list: true, meta }),
+            "Table" => Some(Shape::Table(meta)),
+            _ => None,
+        }
+    }
+
+    /// Whether it takes what has one form only, such as an error.
+    fn is_plain(&self) -> bool {
+        self.encoding().is_some() && self.shape() == Some(Shape::Whole)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn plain_json_is_found_among_the_clauses() {
-        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        let kubectl = format!("{table},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json");
-        for (accept, acceptable) in [
-            ("", true),
-            ("*/*", true),
-            ("application/*", true),
-            ("application/json", true),
-            ("Application/JSON; charset=utf-8", true),
-            ("application/json;stream=watch", true),
-            ("application/json;pretty=1", true),
-            (&*kubectl, true),
-            ("application/json,application/json;as=Table;v=v1;g=meta.k8s.io", true),
-            ("application/vnd.kubernetes.protobuf,application/json;q=0.5", true),
-            ("text/html,application/xhtml+xml,*/*;q=0.8", true),
-            ("application/json;stream=foo", false),
-            ("application/json;q=0", false),
-            (table, false),
-            ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", false),
-            ("application/yaml", false),
-            ("application/vnd.kubernetes.protobuf", false),
-            ("text/html", false),
-            ("nonsense", false),
-        ] {
-            assert_eq!(check(accept).is_ok(), acceptable, "{accept}");
-        }
-    }
-
-    #[test]
-    fn a_refusal_names_what_there_is() {
-        let status = check("text/html").expect_err("no JSON");
-        assert_eq!((status.code, status.reason.to_string().as_str()), (406, "NotAcceptable"));
-        assert_eq!(status.message, "only the following media types are accepted: application/json");
-    }
-
-    #[test]
-    fn people_get_indented_json() {
-        for (agent, accept, query, expected) in [
-            ("curl/8.5.0", "", "", true),
-            ("Wget/1.21", "", "", true),
-            ("Mozilla/5.0 (X11)", "", "", true),
-            ("kubectl/v1.32.4", "", "", false),
-            ("kubectl/v1.32.4", "application/json;pretty=1", "", true),
-            ("kubectl/v1.32.4", "application/json;as=Table;pretty=1,application/json", "", false),
-            ("kubectl/v1.32.4", "application/json;pretty=1", "pretty=0", true),
-            ("curl/8", "", "pretty=0", false),
-            ("curl/8", "", "pretty=false", false),
-            ("curl/8", "", "pretty=yes", false),
-            ("curl/8", "", "pretty=", true),
-            ("probe/1.0", "", "pretty=true", true),
-            ("probe/1.0", "", "pretty=T", true),
-            ("", "", "", false),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
-            headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-            let query = Query::parse(Some(query));
-            assert_eq!(is_for_people(&headers, &query), expected, "{agent} {accept} {query:?}");
-        }
-    }
-}
+mod tests;

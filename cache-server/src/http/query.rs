@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use informer_core::wire::{go, options::ListOptions, status::Status};
+use informer_core::{
+    selector::field,
+    wire::{options::ListOptions, status::Status},
+};
 use watch_cache::{Filter, UnknownField};
 
 use super::route::Target;
@@ -15,22 +18,31 @@ use super::route::Target;
 /// 400 for a field that objects of this type cannot be selected by, in the dialect of the type.
 pub(crate) fn filter(options: &ListOptions, target: &Target) -> Result<Arc<Filter>, Status> {
     let ty = &target.ty;
-    let refuse = |label: &str| {
-        Status::bad_request(if ty.other_fields {
-            format!("field label not supported: {label}")
-        } else {
-            let quoted = go::quote(label);
-            format!("{quoted} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
-        })
+    let refuse = |label: &str| Status::bad_request(ty.refuse_field(label));
+    // The schema is that of all versions of a type; this one may have fewer fields.
+    let is_known = |field: &str| match field {
+        NAME => true,
+        NAMESPACE => ty.selects_namespace(),
+        field => ty.field_labels.iter().any(|label| label == field),
     };
-    // Cluster-scoped types with a field list of their own do not list the namespace; the others take it from all.
-    let has_namespace = ty.namespaced || !ty.other_fields;
-    if let Some(term) = options.fields.terms().iter().find(|term| !has_namespace && term.field == NAMESPACE) {
+    if let Some(term) = options.fields.terms().iter().find(|term| !is_known(&term.field)) {
         return Err(refuse(&term.field));
     }
-    Filter::new(&ty.schema, ty.namespaced, target.namespace.as_deref(), options.labels.clone(), &options.fields)
-        .map_err(|UnknownField { label }| refuse(&label))
+    let filter = |fields: &field::Selector| {
+        Filter::new(&ty.schema, ty.namespaced, target.namespace.as_deref(), options.labels.clone(), fields)
+            .map_err(|UnknownField { label }| refuse(&label))
+    };
+    let wanted = filter(&options.fields)?;
+    // The path of a watch of one object says the same as a selector.
+    match &target.name {
+        None => Ok(wanted),
+        Some(name) if options.fields.is_empty() => filter(&field::Selector::one(NAME, name)),
+        Some(name) if options.fields.exact(NAME) == Some(name) => Ok(wanted),
+        Some(_) => Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name")),
+    }
 }
+
+const NAME: &str = "metadata.name";
 
 const NAMESPACE: &str = "metadata.namespace";
 

@@ -22,6 +22,8 @@ pub(crate) struct Target {
     pub(crate) name: Option<String>,
     /// What stands behind the name: `status`.
     pub(crate) subresource: Option<String>,
+    /// Whether the path itself asks for a watch: `…/watch/…`, deprecated.
+    pub(crate) watched: bool,
 }
 
 /// Where a path leads.
@@ -37,7 +39,9 @@ pub(crate) enum Route {
     Version,
     /// `/metrics`.
     Metrics,
-    /// Nothing, but inside a group and version that are served: a Status.
+    /// What stands behind the name of a custom resource, and its type does not have: a Status about the object.
+    Missing(Target),
+    /// Nothing, but inside a group and version of built-in types: a Status.
     NotFound,
     /// Nothing at all: plain text.
     Unknown,
@@ -52,6 +56,7 @@ pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
     };
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match *segments {
+        [""] => Route::Discovery(DiscoveryPath::Root),
         ["api"] => Route::Discovery(DiscoveryPath::Core),
         ["apis"] => Route::Discovery(DiscoveryPath::Groups),
         ["apis", group] => Route::Discovery(DiscoveryPath::Group(group.to_owned())),
@@ -73,8 +78,7 @@ fn health(endpoint: &str, check: &[&str]) -> Route {
     };
     match *check {
         [] => Route::Health(endpoint, None),
-        [check] => Route::Health(endpoint, Some(check.to_owned())),
-        _ => Route::Unknown,
+        _ => Route::Health(endpoint, Some(check.join("/"))),
     }
 }
 
@@ -83,10 +87,19 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
         let (group, version) = (group.to_owned(), version.to_owned());
         return Route::Discovery(DiscoveryPath::GroupVersion { group, version });
     }
-    if !registry.serves(group, version) {
-        return Route::Unknown;
+    let (watched, rest) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+        rest => (false, rest),
+    };
+    match in_resources(|plural| registry.find(group, version, plural), rest) {
+        Route::Resource(target) if watched && target.subresource.is_some() => Route::NotFound,
+        Route::Resource(target) => Route::Resource(Target { watched, ..target }),
+        Route::NotFound if !registry.serves(group, version) => Route::Unknown,
+        other => other,
     }
-    let find = |plural: &str| registry.find(group, version, plural);
+}
+
+fn in_resources(find: impl Fn(&str) -> Option<Arc<ResourceType>>, rest: &[&str]) -> Route {
     match *rest {
         // `namespaces` is also the prefix of everything inside one; these two are about the namespace itself.
         ["namespaces", name, subresource @ ("status" | "finalize")] => {
@@ -124,11 +137,18 @@ fn resource(
         Some(_) => false,
     };
     let named = [namespace, name, subresource].into_iter().flatten().all(|segment| !segment.is_empty());
-    if !(scope_fits && subresource_exists && named) {
+    if !(scope_fits && named && (subresource_exists || ty.custom.is_some())) {
         return Route::NotFound;
     }
     let owned = |text: Option<&str>| text.map(str::to_owned);
-    Route::Resource(Target { ty, namespace: owned(namespace), name: owned(name), subresource: owned(subresource) })
+    let target = Target {
+        ty,
+        namespace: owned(namespace),
+        name: owned(name),
+        subresource: owned(subresource),
+        watched: false,
+    };
+    if subresource_exists { Route::Resource(target) } else { Route::Missing(target) }
 }
 
 #[cfg(test)]
@@ -138,14 +158,16 @@ mod tests {
     /// A route in one line.
     fn lead(path: &str) -> String {
         match parse(&Registry::builtin(), path) {
-            Route::Resource(Target { ty, namespace, name, subresource }) => {
+            Route::Resource(Target { ty, namespace, name, subresource, watched }) => {
                 let text = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
-                format!("{} {} {} {}", ty.id(), text(namespace), text(name), text(subresource))
+                let watched = if watched { " watched" } else { "" };
+                format!("{} {} {} {}{watched}", ty.id(), text(namespace), text(name), text(subresource))
             }
             Route::Discovery(path) => format!("{path:?}"),
             Route::Health(endpoint, check) => format!("{endpoint:?} {check:?}"),
             Route::Version => "version".to_owned(),
             Route::Metrics => "metrics".to_owned(),
+            Route::Missing(target) => format!("no {:?} of {}", target.subresource, target.ty.id()),
             Route::NotFound => "Status".to_owned(),
             Route::Unknown => "text".to_owned(),
         }
@@ -168,6 +190,13 @@ mod tests {
             ("/api/v1/namespaces/a/status", "namespaces - a status"),
             ("/apis/apps/v1/deployments", "deployments.apps - - -"),
             ("/apis/apps/v1/namespaces/a/deployments/b", "deployments.apps a b -"),
+            ("/api/v1/watch/pods", "pods - - - watched"),
+            ("/api/v1/watch/namespaces/a/pods", "pods a - - watched"),
+            ("/api/v1/watch/namespaces/a/pods/b", "pods a b - watched"),
+            ("/api/v1/watch/namespaces", "namespaces - - - watched"),
+            ("/api/v1/watch/namespaces/a", "namespaces - a - watched"),
+            ("/api/v1/watch/nodes/n", "nodes - n - watched"),
+            ("/apis/apps/v1/watch/deployments", "deployments.apps - - - watched"),
         ] {
             assert_eq!(lead(path), expected, "{path}");
         }
@@ -185,15 +214,15 @@ mod tests {
             ("/api/v1/namespaces/a/configmaps/b/status", "Status"),
             ("/api/v1/namespaces/a/pods/b/status/c", "Status"),
             ("/api/v1/namespaces//pods", "Status"),
-            ("/api/v1/watch/pods", "Status"),
+            ("/api/v1/watch", "Status"),
+            ("/api/v1/watch/pods/a", "Status"),
+            ("/api/v1/watch/namespaces/a/pods/b/status", "Status"),
+            ("/api/v1/watch/watch/pods", "Status"),
             ("/api/v2/pods", "text"),
             ("/apis/none/v1/foos", "text"),
             ("/apis//v1/pods", "text"),
-            ("/", "text"),
-            ("", "text"),
             ("/pods", "text"),
             ("/api/v1/%zz", "text"),
-            ("/healthz/a/b", "text"),
         ] {
             assert_eq!(lead(path), expected, "{path}");
         }
@@ -202,6 +231,8 @@ mod tests {
     #[test]
     fn documents_have_their_paths() {
         for (path, expected) in [
+            ("/", "Root"),
+            ("", "Root"),
             ("/api", "Core"),
             ("/apis/", "Groups"),
             ("/apis/apps", "Group(\"apps\")"),
@@ -212,6 +243,7 @@ mod tests {
             ("/healthz", "Healthz None"),
             ("/livez/", "Livez None"),
             ("/readyz/ping", "Readyz Some(\"ping\")"),
+            ("/readyz/poststarthook/a", "Readyz Some(\"poststarthook/a\")"),
         ] {
             assert_eq!(lead(path), expected, "{path}");
         }

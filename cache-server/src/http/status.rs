@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode, header};
-use informer_core::wire::status::{Reason, Status};
+use http::{HeaderValue, Method, StatusCode, header};
+use informer_core::wire::status::{Details, Reason, Status};
 
 use super::{
     Response,
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     cacher::{NotReady, Unfresh},
+    registry::ResourceType,
     storage::{StorageError, WriteError},
 };
 
@@ -38,6 +39,42 @@ pub(crate) fn page_not_found() -> Response {
 /// A request body longer than `limit` bytes.
 pub(crate) fn body_too_large(limit: usize) -> Status {
     Status::request_entity_too_large(&format!("limit is {limit}"))
+}
+
+/// Nothing of what a client accepts is known here. `available` are media types.
+pub(crate) fn no_representation(available: &[&str]) -> Status {
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+    Status { message, details: Some(Details::default()), ..Status::not_acceptable(&[]) }
+}
+
+/// The metadata of one object where there is a list, or the other way round. `go_type` is what there is.
+pub(crate) fn not_that_form(form: &str, what_it_is: &str, go_type: &str) -> Status {
+    let message = format!("you requested {form}, but the requested object {what_it_is} ({go_type})");
+    Status { message, ..Status::not_acceptable(&[]) }
+}
+
+/// The time that a request gave itself is over. kube-apiserver answers it from a place that knows no media types.
+pub(crate) fn out_of_time() -> Response {
+    const BODY: &str = r#"{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}"#;
+    body::text(StatusCode::GATEWAY_TIMEOUT, Body::from(BODY.to_owned()))
+}
+
+/// Nothing is created that is about to be deleted.
+pub(crate) fn terminating(ty: &ResourceType) -> Status {
+    let message = "create not allowed while custom resource definition is terminating".into();
+    Status { message, ..Status::method_not_supported(&ty.group, &ty.plural, "create") }
+}
+
+/// What custom resources say to a method that does nothing at this path.
+pub(crate) fn method_not_supported(ty: &ResourceType, method: &Method) -> Status {
+    let verb = match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
+    };
+    Status::method_not_supported(&ty.group, &ty.plural, verb)
 }
 
 /// A request for another host.

@@ -24,6 +24,8 @@ use watch_cache::{Cursor, Reader, Slices, Start, Step};
 use super::{
     Response,
     body::{self, BATCH, Body},
+    list::unix_now,
+    negotiate::{Answer, Of},
     query,
     route::Target,
 };
@@ -57,18 +59,28 @@ const STEPS_MAX: usize = 4;
 ///
 /// # Errors
 /// The Status to answer with instead of a stream.
-pub(super) async fn watch(app: &App, target: &Target, options: &ListOptions) -> Result<Response, Status> {
+pub(super) async fn watch(
+    app: &App,
+    target: &Target,
+    options: &ListOptions,
+    answer: &Answer,
+) -> Result<Response, Status> {
     let arrived = Instant::now();
     let deadline = arrived + lifetime(options.timeout_seconds);
     let filter = query::filter(options, target)?;
+    if !target.ty.verbs.contains(&"watch") {
+        return Err(Status::method_not_supported(&target.ty.group, &target.ty.plural, "watch"));
+    }
     let from = WatchStart::of(options)?;
+    let form = answer.form(&target.ty, Of::Events)?;
+    answer.check_stream()?;
     let (reader, start) = match start(from, app, &target.ty).await {
         Ok(found) => found,
         Err(Unfresh::NotReady(error)) => return Err(error.into()),
         Err(error @ (Unfresh::TooLarge { .. } | Unfresh::Storage(_))) => return Ok(refused(&error.into())),
     };
     let cursor = match reader.cursor(start, filter) {
-        Ok(cursor) => cursor,
+        Ok(cursor) => cursor.shown_as(form),
         Err(expired) => return Ok(refused(&Status::expired_watch(expired.asked, expired.oldest))),
     };
     let bookmarks = options.allow_bookmarks.then(|| Bookmarks {
@@ -79,7 +91,7 @@ pub(super) async fn watch(app: &App, target: &Target, options: &ListOptions) -> 
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
     let watching = app.metrics.watch(target.ty.id());
-    let watch = Watch::new(Arc::clone(&target.ty), cursor, bookmarks, end_bookmark, deadline, watching);
+    let watch = Watch::new(cursor, bookmarks, end_bookmark, deadline, watching);
     Ok(stream(Body::watch(watch)))
 }
 
@@ -157,7 +169,6 @@ impl Bookmarks {
 
 /// The body of a watch.
 pub(super) struct Watch {
-    ty: Arc<ResourceType>,
     /// `None` once the stream is over.
     cursor: Option<Cursor>,
     bookmarks: Option<Bookmarks>,
@@ -184,7 +195,6 @@ enum Turn {
 
 impl Watch {
     fn new(
-        ty: Arc<ResourceType>,
         cursor: Cursor,
         bookmarks: Option<Bookmarks>,
         end_bookmark: bool,
@@ -193,7 +203,7 @@ impl Watch {
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        Self { ty, cursor: Some(cursor), bookmarks, end_bookmark, deadline, ending: false, timer, watching }
+        Self { cursor: Some(cursor), bookmarks, end_bookmark, deadline, ending: false, timer, watching }
     }
 
     /// Whether everything was said.
@@ -224,6 +234,7 @@ impl Watch {
     /// Takes what the cursor has, up to a batch.
     fn read(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
         let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
+        cursor.set_now(unix_now());
         let mut turn = Turn::More;
         let mut bookmarks = 0;
         for _ in 0..STEPS_MAX {
@@ -231,7 +242,8 @@ impl Watch {
                 Step::Sent => {}
                 Step::InitialDone(at) => {
                     if std::mem::take(&mut self.end_bookmark) {
-                        self.push_bookmark(at, true, out);
+                        cursor.push_bookmark(at, true, out);
+                        self.told();
                         bookmarks += 1;
                     }
                 }
@@ -262,9 +274,11 @@ impl Watch {
     fn on_timer(&mut self, out: &mut Slices, cx: &mut Context<'_>) {
         let now = Instant::now();
         if self.bookmarks.as_ref().is_some_and(|bookmarks| bookmarks.is_due(now))
-            && let Some(at) = self.cursor.as_mut().and_then(Cursor::bookmark)
+            && let Some(cursor) = &mut self.cursor
+            && let Some(at) = cursor.bookmark()
         {
-            self.push_bookmark(at, false, out);
+            cursor.push_bookmark(at, false, out);
+            self.told();
         }
         let next = self.bookmarks.as_ref().map_or(self.deadline, |bookmarks| bookmarks.next(now));
         self.timer.as_mut().reset(next.min(self.deadline));
@@ -273,8 +287,8 @@ impl Watch {
         }
     }
 
-    fn push_bookmark(&mut self, at: u64, initial_events_end: bool, out: &mut Slices) {
-        out.push(watch_event::bookmark(&self.ty.kind, self.ty.api_version(), at, initial_events_end).into());
+    /// A bookmark was written.
+    fn told(&mut self) {
         if let Some(bookmarks) = &mut self.bookmarks {
             bookmarks.tell(Instant::now());
         }

@@ -220,3 +220,28 @@ fn cells_are_made_once_for_an_object_version() {
     }
     assert_eq!(one.0.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
+
+/// Goal: what a write answers has the same forms as what is stored. Method: compare with those of the stored object.
+#[test]
+fn what_is_not_stored_has_the_same_forms() {
+    let entry = entry(true, OBJECT);
+    let object = entry.object();
+    for form in [
+        Form::whole().at_version("Pod", "v2"),
+        without_managed_fields(Form::whole()),
+        Form::metadata(Meta::V1),
+        without_managed_fields(Form::metadata(Meta::V1Beta1)),
+        row(RowObject::Metadata),
+        row(RowObject::Whole),
+        without_managed_fields(row(RowObject::Whole)),
+        row(RowObject::None),
+    ] {
+        let expected = text(|out| entry.object_as(&form, 1_060, out)) + "\n";
+        let came = form.text(&object, 1_060).expect("another form");
+        assert_eq!(String::from_utf8(came).expect("UTF-8"), expected, "{form:?}");
+    }
+    assert_eq!(Form::whole().text(&object, 0), None, "nothing changes");
+    let status = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+    assert_eq!(Form::metadata(Meta::V1).text(status, 0), None, "a Status has one form");
+    assert_eq!(Form::metadata(Meta::V1).text(b"[]", 0), None);
+}

@@ -60,6 +60,12 @@ impl Selector {
         Ok(Self { terms })
     }
 
+    /// `field=value`, whatever the value.
+    #[must_use]
+    pub fn one(field: &str, value: &str) -> Self {
+        Self { terms: vec![Term { field: field.to_owned(), op: Op::Eq, value: value.to_owned() }] }
+    }
+
     /// The comparisons, all of which must hold.
     #[must_use]
     pub fn terms(&self) -> &[Term] {

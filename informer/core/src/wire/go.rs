@@ -77,6 +77,49 @@ pub fn parse_int(text: &str) -> Result<i64, String> {
     parsed.ok_or_else(|| format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
 }
 
+/// `time.ParseDuration`, such as `1h15m30.5s`, in nanoseconds.
+///
+/// # Errors
+/// Go's text: `time: invalid duration "abc"`, `time: missing unit in duration "10"`,
+/// `time: unknown unit "x" in duration "1x"`.
+pub fn parse_duration(text: &str) -> Result<i64, String> {
+    let invalid = || format!("time: invalid duration {}", quote(text));
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if rest == "0" {
+        return Ok(0);
+    }
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    let mut sum = 0.0_f64;
+    while !rest.is_empty() {
+        let number_len = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(number_len);
+        let number: f64 = number.parse().map_err(|_| invalid())?;
+        let unit_len = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(unit_len);
+        let nanoseconds = match unit {
+            "" => return Err(format!("time: missing unit in duration {}", quote(text))),
+            "ns" => 1.0,
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "m" => 60e9,
+            "h" => 3_600e9,
+            _ => return Err(format!("time: unknown unit {} in duration {}", quote(unit), quote(text))),
+        };
+        sum += number * nanoseconds;
+        rest = behind;
+    }
+    // Some 292 years.
+    if sum > 9.223_372_036_854_775_e18 {
+        return Err(invalid());
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "below the largest i64, and fractions of nanoseconds do not count")]
+    let nanoseconds = sum as i64;
+    Ok(if text.starts_with('-') { -nanoseconds } else { nanoseconds })
+}
+
 /// What `encoding/json` says about bytes that are no JSON document; `None` when they are one.
 ///
 /// Cost: one pass. Only the first offending byte is ever shown.
@@ -291,6 +334,28 @@ mod tests {
             ("\u{e0001}", r#""\U000e0001""#),
         ] {
             assert_eq!(quote(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn durations_are_gos() {
+        for (text, expected) in [
+            ("0", Ok(0)),
+            ("-0", Ok(0)),
+            ("10s", Ok(10_000_000_000)),
+            ("1h15m30.5s", Ok(4_530_500_000_000)),
+            ("-2ms", Ok(-2_000_000)),
+            ("+.5m", Ok(30_000_000_000)),
+            ("1us2\u{b5}s3\u{3bc}s4ns", Ok(6_004)),
+            ("", Err("time: invalid duration \"\"")),
+            ("-", Err("time: invalid duration \"-\"")),
+            ("abc", Err("time: invalid duration \"abc\"")),
+            (".s", Err("time: invalid duration \".s\"")),
+            ("10", Err("time: missing unit in duration \"10\"")),
+            ("10x", Err("time: unknown unit \"x\" in duration \"10x\"")),
+            ("999999999h", Err("time: invalid duration \"999999999h\"")),
+        ] {
+            assert_eq!(parse_duration(text), expected.map_err(str::to_owned), "{text}");
         }
     }
 

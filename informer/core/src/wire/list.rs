@@ -20,6 +20,20 @@ pub fn head(
     continue_token: Option<&str>,
     remaining: Option<u64>,
 ) -> Vec<u8> {
+    let mut out = opening(kind, api_version, resource_version, continue_token, remaining);
+    out.extend_from_slice(br#","items":["#);
+    out
+}
+
+/// Any list that has its metadata in front, up to the end of the metadata.
+#[must_use]
+pub fn opening(
+    kind: &str,
+    api_version: &str,
+    resource_version: u64,
+    continue_token: Option<&str>,
+    remaining: Option<u64>,
+) -> Vec<u8> {
     let mut out = format!(
         r#"{{"kind":{},"apiVersion":{},"metadata":{{"resourceVersion":"{resource_version}""#,
         text(kind),
@@ -31,7 +45,7 @@ pub fn head(
     if let Some(remaining) = remaining {
         out.push_str(&format!(r#","remainingItemCount":{remaining}"#));
     }
-    out.push_str(r#"},"items":["#);
+    out.push('}');
     out.into_bytes()
 }
 

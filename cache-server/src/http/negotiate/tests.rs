@@ -1,0 +1,195 @@
+//! Accept headers and what they come to.
+
+use http::HeaderValue;
+use watch_cache::Content;
+
+use super::*;
+use crate::registry::Registry;
+
+fn headers(agent: &'static str, accept: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+    headers.insert(header::ACCEPT, HeaderValue::from_str(accept).expect("a header"));
+    headers
+}
+
+/// What comes of an Accept header, in short.
+fn wanted(accept: &str) -> String {
+    match Answer::read(&headers("probe/1.0", accept), &Query::parse(None)) {
+        Err(status) => format!("{} {}", status.code, status.message.split(':').next().unwrap_or_default()),
+        Ok(answer) => {
+            let shape = match answer.shape {
+                Shape::Whole => "whole".to_owned(),
+                Shape::Metadata { list, meta } => format!("{}{}", if list { "list " } else { "" }, meta.api_version()),
+                Shape::Table(meta) => format!("table {}", meta.api_version()),
+            };
+            let indent = if answer.indent { " indented" } else { "" };
+            let without = if answer.without_managed_fields { " short" } else { "" };
+            format!("{shape}{without}{indent}")
+        }
+    }
+}
+
+#[test]
+fn the_first_clause_that_can_be_served_wins() {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    const OLD_TABLE: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+    let refused = "406 only the following media types are accepted";
+    for (accept, expected) in [
+        ("", "whole"),
+        ("*/*", "whole"),
+        ("application/*", "whole"),
+        ("application/json", "whole"),
+        ("Application/JSON; charset=utf-8", "whole"),
+        ("application/json;stream=watch", "whole"),
+        ("application/json;pretty=1", "whole indented"),
+        ("application/json;sv=v1", "whole"),
+        ("application/json;sv=v2", refused),
+        (TABLE, "table meta.k8s.io/v1"),
+        (OLD_TABLE, "table meta.k8s.io/v1beta1"),
+        (&format!("{TABLE},{OLD_TABLE},application/json"), "table meta.k8s.io/v1"),
+        (&format!("application/json,{TABLE}"), "whole"),
+        (&format!("application/json;q=0.5,{TABLE}"), "table meta.k8s.io/v1"),
+        (&format!("*/*,{TABLE}"), "table meta.k8s.io/v1"),
+        (&format!("{TABLE};q=0.1,application/json"), "whole"),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", "whole"),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io", refused),
+        ("application/json;as=Table;v=v1;g=meta.io", refused),
+        ("application/json;as=Table", refused),
+        ("application/json;v=v1;g=meta.k8s.io", refused),
+        ("application/json;as=", refused),
+        ("application/json;as=Pod;v=v1;g=meta.k8s.io", refused),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "meta.k8s.io/v1"),
+        ("application/json;as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io", "meta.k8s.io/v1beta1"),
+        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io;pretty=1", "list meta.k8s.io/v1 indented"),
+        (
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+             application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+            "list meta.k8s.io/v1",
+        ),
+        ("application/vnd.kubernetes.protobuf,application/json", "whole"),
+        ("application/vnd.kubernetes.protobuf;stream=watch,application/json;q=0.5", "whole"),
+        ("application/json;drop=metadata.managedFields", "whole short"),
+        ("application/json;drop=spec", "whole"),
+        (
+            "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io;drop=metadata.managedFields",
+            "meta.k8s.io/v1 short",
+        ),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", "whole"),
+        ("application/json;stream=foo", refused),
+        ("application/vnd.kubernetes.protobuf", refused),
+        ("application/json;q=0", "406 406"),
+        ("text/html", "406 406"),
+        ("nonsense", "406 406"),
+    ] {
+        assert_eq!(wanted(accept), expected, "{accept}");
+    }
+}
+
+#[test]
+fn a_form_fits_what_it_is_of() {
+    let registry = Registry::builtin();
+    let pods = registry.by_id("pods").expect("pods");
+    let deployments = registry.by_id("deployments.apps").expect("deployments");
+    let form = |accept: &str, ty: &ResourceType, of: Of, query: &str| {
+        let accept = format!("application/json;v=v1;g=meta.k8s.io;as={accept}");
+        let answer = Answer::read(&headers("", &accept), &Query::parse(Some(query))).expect("a form");
+        answer.form(ty, of).map_err(|status| format!("{} {}", status.code, status.message))
+    };
+    let (object, list) = ("PartialObjectMetadata", "PartialObjectMetadataList");
+    for (accept, ty, of, expected) in [
+        (object, &pods, Of::Object, None),
+        (object, &pods, Of::Events, None),
+        (
+            object,
+            &pods,
+            Of::List,
+            Some("406 you requested PartialObjectMetadata, but the requested object is a list (*core.PodList)"),
+        ),
+        (list, &pods, Of::List, None),
+        (list, &pods, Of::Events, None),
+        (
+            list,
+            &deployments,
+            Of::Object,
+            Some(
+                "406 you requested PartialObjectMetadataList, but the requested object is not a list (*apps.Deployment)",
+            ),
+        ),
+        ("Table", &pods, Of::Object, None),
+        ("Table", &pods, Of::List, None),
+    ] {
+        let came = form(accept, ty, of, "").err();
+        assert_eq!(came.as_deref(), expected, "{accept} {of:?}");
+    }
+    for (query, expected) in [
+        ("", Ok(RowObject::Metadata)),
+        ("includeObject=", Ok(RowObject::Metadata)),
+        ("includeObject=Metadata", Ok(RowObject::Metadata)),
+        ("includeObject=Object", Ok(RowObject::Whole)),
+        ("includeObject=None", Ok(RowObject::None)),
+        (
+            "includeObject=X",
+            Err("400 Unable to convert to Table as requested: includeObject: Invalid value: \"X\": must be \
+                 'Metadata', 'Object', 'None', or empty"
+                .to_owned()),
+        ),
+    ] {
+        let came = form("Table", &pods, Of::List, query).map(|form| match form.content {
+            Content::Row(row) => row.object,
+            Content::Whole | Content::Metadata(_) => panic!("no table"),
+        });
+        assert_eq!(came, expected, "{query}");
+    }
+}
+
+#[test]
+fn refusals_name_what_there_is() {
+    let refused = |accept| Answer::read(&headers("", accept), &Query::parse(None)).expect_err("nothing to serve");
+    let status = refused("application/json;stream=foo");
+    assert_eq!((status.code, status.reason.to_string().as_str()), (406, "NotAcceptable"));
+    assert!(status.message.starts_with("only the following media types are accepted: application/json"));
+    let status = refused("text/html");
+    assert!(status.message.starts_with("406: Not Acceptable\n\nAvailable representations: application/json"));
+    assert!(status.message.ends_with(", application/json;stream=watch"), "{}", status.message);
+    assert!(status.details.is_some());
+}
+
+#[test]
+fn people_get_indented_json() {
+    for (agent, accept, query, expected) in [
+        ("curl/8.5.0", "", "", true),
+        ("Wget/1.21", "", "", true),
+        ("Mozilla/5.0 (X11)", "", "", true),
+        ("kubectl/v1.32.4", "", "", false),
+        ("kubectl/v1.32.4", "application/json;pretty=1", "", true),
+        ("kubectl/v1.32.4", "application/json;as=Table;pretty=1,application/json", "", false),
+        ("kubectl/v1.32.4", "application/json;pretty=1", "pretty=0", true),
+        ("curl/8", "", "pretty=0", false),
+        ("curl/8", "", "pretty=false", false),
+        ("curl/8", "", "pretty=yes", false),
+        ("curl/8", "", "pretty=", true),
+        ("probe/1.0", "", "pretty=true", true),
+        ("probe/1.0", "", "pretty=T", true),
+        ("", "", "", false),
+    ] {
+        let (headers, query) = (headers(agent, accept), Query::parse(Some(query)));
+        assert_eq!(is_for_people(&headers, &query), expected, "{agent} {accept} {query:?}");
+        assert_eq!(Answer::read(&headers, &query).expect("JSON").indent, expected, "{agent} {accept} {query:?}");
+        assert_eq!(is_error_for_people(&headers, &query), expected, "{agent} {accept} {query:?}");
+    }
+}
+
+#[test]
+fn errors_are_indented_for_those_who_take_no_plain_json() {
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (accept, expected) in [
+        (table.to_owned(), true),
+        (format!("{table},application/json"), false),
+        (format!("{table},*/*;q=0.1"), false),
+        ("text/html".to_owned(), true),
+        (String::new(), false),
+    ] {
+        assert_eq!(is_error_for_people(&headers("", &accept), &Query::parse(None)), expected, "{accept}");
+    }
+}

@@ -1,0 +1,207 @@
+//! Objects in other forms than whole: metadata alone, tables, without managedFields; watches by path; a time of one's own.
+
+use serde_json::Value;
+
+use super::*;
+
+const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const SHORT: &str = "application/json;drop=metadata.managedFields";
+
+/// A server with two objects, and what the first one's metadata is.
+async fn two() -> (Server, Value) {
+    let server = Server::new();
+    for name in ["a", "b"] {
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v"},
+            "metadata": {"name": name, "managedFields": [{"manager": "m"}], "labels": {"l": "1"}}});
+        let answer = server.send(with_body("POST", "/api/v1/namespaces/ns/configmaps", object.to_string())).await;
+        assert_eq!(answer.code, 201, "{}", answer.body);
+    }
+    let metadata = server.get("/api/v1/namespaces/ns/configmaps/a").await.json()["metadata"].clone();
+    (server, metadata)
+}
+
+async fn accepting(server: &Server, accept: &'static str, path: &str) -> Answer {
+    server.send(with_header(path, header::ACCEPT, accept)).await
+}
+
+fn partial(metadata: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+fn without_managed_fields(mut metadata: Value) -> Value {
+    metadata.as_object_mut().expect("an object").remove("managedFields").expect("there were some");
+    metadata
+}
+
+#[tokio::test]
+async fn metadata_alone_is_a_form_of_objects_and_lists() {
+    let (server, metadata) = two().await;
+    let object = accepting(&server, METADATA, "/api/v1/namespaces/ns/configmaps/a").await;
+    assert_eq!(object.json(), partial(&metadata));
+    assert_eq!(object.headers["content-type"], "application/json");
+    let list = accepting(&server, METADATA_LIST, "/api/v1/configmaps?limit=1").await;
+    let head = r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"#;
+    assert!(list.body.starts_with(head) && list.body.ends_with("}]}\n"), "{}", list.body);
+    assert_eq!(list.json()["items"], json!([partial(&metadata)]));
+    assert_eq!(list.json()["metadata"]["remainingItemCount"], 1);
+    let empty = accepting(&server, METADATA_LIST, "/api/v1/namespaces/none/configmaps").await;
+    assert!(empty.body.ends_with(",\"items\":null}\n"), "{}", empty.body);
+}
+
+#[tokio::test]
+async fn a_form_of_something_else_is_not_acceptable() {
+    let (server, _) = two().await;
+    for (accept, path, expected) in [
+        (
+            METADATA,
+            "/api/v1/configmaps",
+            "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
+        ),
+        (
+            METADATA_LIST,
+            "/api/v1/namespaces/ns/configmaps/a",
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*core.ConfigMap)",
+        ),
+    ] {
+        let answer = accepting(&server, accept, path).await;
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (406, Some(expected)));
+        assert!(answer.body.starts_with("{\n") && answer.body.ends_with('}'), "it is read by people: {}", answer.body);
+    }
+    let missing = accepting(&server, METADATA_LIST, "/api/v1/namespaces/ns/configmaps/none").await;
+    assert_eq!(missing.code, 404, "what is not there has no form");
+    let bad = accepting(&server, TABLE, "/api/v1/configmaps?includeObject=X").await;
+    assert_eq!((bad.code, bad.body.starts_with("{\n")), (400, true), "{}", bad.body);
+}
+
+#[tokio::test]
+async fn tables_show_lists_and_objects() {
+    let (server, metadata) = two().await;
+    let object = accepting(&server, TABLE, "/api/v1/namespaces/ns/configmaps/a").await.json();
+    assert_eq!((&object["kind"], &object["apiVersion"]), (&"Table".into(), &"meta.k8s.io/v1".into()));
+    assert_eq!(object["metadata"], json!({"resourceVersion": metadata["resourceVersion"]}));
+    assert_eq!(object["columnDefinitions"][0]["name"], "Name");
+    assert_eq!((&object["rows"][0]["cells"][0], &object["rows"][0]["object"]), (&"a".into(), &partial(&metadata)));
+    let list = accepting(&server, TABLE, "/api/v1/configmaps?includeObject=None").await.json();
+    let names: Vec<_> = list["rows"].as_array().expect("rows").iter().map(|row| row["cells"][0].clone()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(list["rows"][0]["object"].is_null());
+    let whole = accepting(&server, TABLE, "/api/v1/configmaps?includeObject=Object").await.json();
+    assert_eq!(whole["rows"][1]["object"]["data"], json!({"k": "v"}));
+    assert_eq!(whole["rows"][1]["object"]["kind"], "ConfigMap");
+    let empty = accepting(&server, TABLE, "/api/v1/namespaces/none/configmaps").await;
+    assert!(empty.body.ends_with(",\"rows\":[]}\n"), "{}", empty.body);
+    let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+    let old = accepting(&server, old, "/api/v1/configmaps").await.json();
+    assert_eq!((&old["apiVersion"], &old["rows"][0]["object"]["apiVersion"]), (&OLD.into(), &OLD.into()));
+}
+
+const OLD: &str = "meta.k8s.io/v1beta1";
+
+#[tokio::test]
+async fn managed_fields_stay_away_on_request() {
+    let (server, metadata) = two().await;
+    let expected = without_managed_fields(metadata);
+    let object = accepting(&server, SHORT, "/api/v1/namespaces/ns/configmaps/a").await.json();
+    assert_eq!((&object["metadata"], &object["data"]), (&expected, &json!({"k": "v"})));
+    let list = accepting(&server, SHORT, "/api/v1/configmaps").await.json();
+    assert_eq!((&list["kind"], &list["items"][0]["metadata"]), (&"ConfigMapList".into(), &expected));
+    let both = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io;drop=metadata.managedFields";
+    let list = accepting(&server, both, "/api/v1/configmaps").await.json();
+    assert_eq!(list["items"][0], partial(&expected));
+}
+
+#[tokio::test]
+async fn what_a_write_answers_has_the_form_too() {
+    let (server, _) = two().await;
+    let path = "/api/v1/namespaces/ns/configmaps/a";
+    let mut patch = with_body("PATCH", path, r#"{"data":{"k":"w"}}"#.to_owned());
+    patch.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/merge-patch+json"));
+    let mut delete = with_body("DELETE", path, String::new());
+    for (request, expected) in [(&mut patch, "PartialObjectMetadata"), (&mut delete, "Status")] {
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(METADATA));
+        let answer = server.send(request.clone()).await;
+        assert_eq!((answer.code, answer.json()["kind"].as_str()), (200, Some(expected)), "{}", answer.body);
+        assert!(answer.json().get("data").is_none());
+    }
+}
+
+/// Lines of a watch that ends soon.
+async fn lines(server: &Server, accept: &'static str, path: &str) -> Vec<Value> {
+    let answer = accepting(server, accept, path).await;
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    answer.body.lines().map(|line| serde_json::from_str(line).expect("a line is a document")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_come_in_every_form() {
+    let (server, metadata) = two().await;
+    let watch = "/api/v1/configmaps?watch=1&allowWatchBookmarks=1&timeoutSeconds=1";
+    let came = lines(&server, METADATA, watch).await;
+    assert_eq!(came[0], json!({"type": "ADDED", "object": partial(&metadata)}));
+    let end = &came[2]["object"];
+    assert_eq!(
+        (&end["kind"], &end["metadata"]["annotations"]),
+        (&"PartialObjectMetadata".into(), &json!({"k8s.io/initial-events-end": "true"}))
+    );
+    let came = lines(&server, TABLE, &format!("{watch}&includeObject=None")).await;
+    assert_eq!(came.len(), 3);
+    assert!(came[0]["object"]["columnDefinitions"].is_array());
+    assert!(came[1..].iter().all(|line| line["object"]["columnDefinitions"].is_null()), "columns are told once");
+    assert_eq!(came[1]["object"]["rows"][0]["object"], Value::Null);
+    assert_eq!(came[2]["type"], "BOOKMARK");
+    let end = &came[2]["object"]["rows"][0]["object"]["metadata"]["annotations"];
+    assert_eq!(end, &json!({"k8s.io/initial-events-end": "true"}), "even who wants no objects is told");
+    let came = lines(&server, SHORT, watch).await;
+    assert_eq!(came[0]["object"]["metadata"], without_managed_fields(metadata));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_can_ask_for_a_watch() {
+    let (server, _) = two().await;
+    let names = |lines: &[Value]| -> Vec<String> {
+        let text = |line: &Value| line["object"]["metadata"]["name"].as_str().unwrap_or("-").to_owned();
+        lines.iter().map(text).collect()
+    };
+    for (path, expected) in [
+        ("/api/v1/watch/configmaps?timeoutSeconds=1", &["a", "b"][..]),
+        ("/api/v1/watch/namespaces/ns/configmaps?timeoutSeconds=1&allowWatchBookmarks=1", &["a", "b"]),
+        ("/api/v1/watch/namespaces/ns/configmaps/b?timeoutSeconds=1", &["b"]),
+        ("/api/v1/watch/namespaces/ns/configmaps/b?timeoutSeconds=1&fieldSelector=metadata.name%3Db", &["b"]),
+        ("/api/v1/watch/namespaces/ns/configmaps?watch=1&timeoutSeconds=1&allowWatchBookmarks=1", &["a", "b", "-"]),
+        ("/api/v1/watch/namespaces/other/configmaps?timeoutSeconds=1", &[]),
+    ] {
+        assert_eq!(names(&lines(&server, "", path).await), expected, "{path}");
+    }
+    let path = "/api/v1/watch/namespaces/ns/configmaps/b?fieldSelector=metadata.name%3Da";
+    let answer = server.get(path).await;
+    let expected = "fieldSelector metadata.name doesn't match requested name";
+    assert_eq!((answer.code, answer.json()["message"].as_str()), (400, Some(expected)));
+    let answer = server.get("/api/v1/watch/configmaps?sendInitialEvents=true").await;
+    assert_eq!(answer.code, 422, "its options are those of a list");
+    assert_eq!(server.send(with_body("POST", "/api/v1/watch/configmaps", String::new())).await.code, 405);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_can_have_a_time_of_its_own() {
+    let (server, _) = two().await;
+    let late = "resourceVersion=99999999&resourceVersionMatch=NotOlderThan";
+    let began = tokio::time::Instant::now();
+    let answer = server.get(&format!("/api/v1/configmaps?timeout=1s&{late}")).await;
+    assert_eq!((answer.code, began.elapsed()), (504, Duration::from_secs(1)));
+    assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8");
+    let expected = r#"{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}"#;
+    assert_eq!(answer.body, expected);
+    let unasked = server.get(&format!("/api/v1/configmaps?timeout=0s&{late}")).await;
+    assert!(unasked.body.contains("Too large resource version"), "{}", unasked.body);
+    for path in
+        ["/api/v1/configmaps?timeout=abc", "/api/v1/namespaces/ns/configmaps/a?timeout=abc", "/apis?timeout=abc"]
+    {
+        let answer = server.get(path).await;
+        let expected = "invalid timeout specified in the request URL - time: invalid duration \"abc\"";
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (400, Some(expected)), "{path}");
+    }
+    let watch = server.get("/api/v1/configmaps?watch=1&timeout=abc&timeoutSeconds=1").await;
+    assert_eq!(watch.code, 200, "a watch has timeoutSeconds");
+}
