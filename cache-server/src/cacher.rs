@@ -153,6 +153,12 @@ impl Caches {
         running.into_iter().map(|(id, running)| (id, running.reader.stats())).collect()
     }
 
+    /// Whether [`Self::shut_down`] was called.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.all.lock().stopped
+    }
+
     /// Ends all watches cleanly and all tasks. Reads of what is there still work.
     pub fn shut_down(&self) {
         let all = &mut *self.all.lock();
@@ -212,7 +218,7 @@ impl Caches {
     }
 
     fn stopped(&self, ty: &Arc<ResourceType>) -> NotReady {
-        NotReady { resource: ty.id().to_owned(), since: Duration::ZERO, stopped: self.all.lock().stopped }
+        NotReady { resource: ty.id().to_owned(), since: Duration::ZERO, stopped: self.is_stopped() }
     }
 }
 

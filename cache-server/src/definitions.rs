@@ -56,6 +56,11 @@ impl Definitions {
             tracing::warn!("definitions are not in effect yet");
         }
     }
+
+    /// Whether what is stored was looked at. Before the task was started there is nothing that anybody waits for.
+    pub(crate) fn are_known(&self) -> bool {
+        self.started.get().is_none() || self.registry.is_settled()
+    }
 }
 
 fn definitions(registry: &Live) -> Option<Arc<ResourceType>> {

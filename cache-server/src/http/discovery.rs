@@ -1,7 +1,7 @@
 //! Says what is served: `/api`, `/apis`, their group versions, `/version` and, in `health`, whether all is well.
 //!
-//! INVARIANT: everything is computed from the registry, so what is announced is what is served. `/api` and `/apis` are
-//! both aggregated or both legacy for one Accept header, as clients demand.
+//! INVARIANT: everything is computed from the registry, so what is announced is what is served, at any time. `/api` and
+//! `/apis` are both aggregated or both legacy for one Accept header, as clients demand.
 //!
 //! Source: apiserver `endpoints/discovery` and `endpoints/discovery/aggregated`.
 
@@ -13,17 +13,20 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::registry::{GroupVersion, Registry, ResourceType, VERBS};
+use crate::registry::{GroupVersion, Registry, ResourceType};
 
 use self::documents::{
     ApiGroup, ApiGroupList, ApiResource, ApiResourceList, ApiVersions, GroupDiscovery, GroupDiscoveryList, Named,
-    ResourceDiscovery, ResponseKind, ServerAddress, SubresourceDiscovery, VersionDiscovery, VersionInfo, VersionName,
+    ResourceDiscovery, ResponseKind, RootPaths, ServerAddress, SubresourceDiscovery, VersionDiscovery, VersionInfo,
+    VersionName,
 };
 pub(super) use self::health::{Check, Health, health};
 
 /// A path of discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DiscoveryPath {
+    /// `/`.
+    Root,
     /// `/api`.
     Core,
     /// `/apis`.
@@ -50,7 +53,27 @@ pub(super) struct Document {
     pub(super) body: Bytes,
 }
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// A version of the aggregated form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Aggregated {
+    parameter: &'static str,
+    api_version: &'static str,
+    content_type: &'static str,
+}
+
+/// The two that clients ask for. They differ in their names alone.
+const AGGREGATED: [Aggregated; 2] = [
+    Aggregated {
+        parameter: "v=v2",
+        api_version: "apidiscovery.k8s.io/v2",
+        content_type: "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+    },
+    Aggregated {
+        parameter: "v=v2beta1",
+        api_version: "apidiscovery.k8s.io/v2beta1",
+        content_type: "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    },
+];
 
 /// The document at `path`, in the form that `accept` asks for; `None` when nothing is served there. `address` is where
 /// the client found the server.
@@ -60,27 +83,29 @@ pub(super) fn document(
     accept: Option<&str>,
     address: &str,
 ) -> Option<Document> {
-    match path {
-        DiscoveryPath::Core if wants_aggregated(accept) => Some(aggregated(registry, true)),
-        DiscoveryPath::Groups if wants_aggregated(accept) => Some(aggregated(registry, false)),
-        DiscoveryPath::Core => {
+    match (path, aggregated(accept)) {
+        (DiscoveryPath::Root, _) => Some(root(registry)),
+        (DiscoveryPath::Core, Some(form)) => Some(everything(registry, true, form)),
+        (DiscoveryPath::Groups, Some(form)) => Some(everything(registry, false, form)),
+        (DiscoveryPath::Core, None) => {
             let here = ServerAddress { client_cidr: "0.0.0.0/0", server_address: address };
             Some(json(&ApiVersions { kind: "APIVersions", versions: ["v1"], server_address_by_client_cidrs: [here] }))
         }
-        DiscoveryPath::Groups => {
+        (DiscoveryPath::Groups, None) => {
             let groups = group_names(registry).into_iter().filter_map(|name| api_group(registry, name)).collect();
             Some(json(&ApiGroupList { kind: "APIGroupList", api_version: "v1", groups }))
         }
-        DiscoveryPath::Group(name) => api_group(registry, name)
+        (DiscoveryPath::Group(name), _) => api_group(registry, name)
             .map(|group| json(&ApiGroup { kind: Some("APIGroup"), api_version: Some("v1"), ..group })),
-        DiscoveryPath::GroupVersion { group, version } => {
+        (DiscoveryPath::GroupVersion { group, version }, _) => {
             registry.groups().iter().find(|served| served.group == *group && served.version == *version).map(resources)
         }
     }
 }
 
-/// Whether the first clause of Accept that is understood asks for the aggregated form.
-fn wants_aggregated(accept: Option<&str>) -> bool {
+/// The aggregated form that the first clause of Accept asks for which is understood; `None` when it asks for the legacy
+/// one.
+fn aggregated(accept: Option<&str>) -> Option<Aggregated> {
     for clause in accept.unwrap_or_default().split(',') {
         let mut parts = clause.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
@@ -89,13 +114,29 @@ fn wants_aggregated(accept: Option<&str>) -> bool {
         }
         let parameters: BTreeSet<&str> = parts.filter(|parameter| !parameter.starts_with("q=")).collect();
         if parameters.is_empty() {
-            return false;
+            return None;
         }
-        if ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"].iter().all(|part| parameters.contains(part)) {
-            return true;
+        let asked = ["g=apidiscovery.k8s.io", "as=APIGroupDiscoveryList"].iter().all(|part| parameters.contains(part));
+        let form = AGGREGATED.into_iter().find(|form| asked && parameters.contains(form.parameter));
+        if form.is_some() {
+            return form;
         }
     }
-    false
+    None
+}
+
+/// Paths that are there whatever types are.
+const PATHS: [&str; 8] = ["/api", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/readyz", "/version"];
+
+/// All paths below which something is served, in order; indented for everybody.
+fn root(registry: &Registry) -> Document {
+    let groups = registry.groups().iter().flat_map(|group| match &*group.group {
+        "" => vec![format!("/api/{}", group.version)],
+        name => vec![format!("/apis/{name}"), format!("/apis/{name}/{}", group.version)],
+    });
+    let paths: BTreeSet<String> = groups.chain(PATHS.map(str::to_owned)).collect();
+    let body = serde_json::to_vec_pretty(&RootPaths { paths }).expect("a document of texts has a JSON form");
+    Document { content_type: "application/json", etag: None, body: body.into() }
 }
 
 fn json(document: &impl Serialize) -> Document {
@@ -137,22 +178,24 @@ fn resources(group: &GroupVersion) -> Document {
             name: ty.plural.clone(),
             singular_name: &ty.singular,
             namespaced: ty.namespaced,
+            group: "",
+            version: "",
             kind: &ty.kind,
-            verbs: &VERBS,
+            verbs: ty.verbs,
             short_names: &ty.short_names,
             categories: &ty.categories,
         });
-        if ty.has_status {
-            resources.push(ApiResource {
-                name: format!("{}/status", ty.plural),
-                singular_name: "",
-                namespaced: ty.namespaced,
-                kind: &ty.kind,
-                verbs: &STATUS_VERBS,
-                short_names: &[],
-                categories: &[],
-            });
-        }
+        resources.extend(subresources(ty).into_iter().map(|subresource| ApiResource {
+            name: format!("{}/{}", ty.plural, subresource.name),
+            singular_name: "",
+            namespaced: ty.namespaced,
+            group: subresource.group,
+            version: subresource.version,
+            kind: subresource.kind,
+            verbs: &SUBRESOURCE_VERBS,
+            short_names: &[],
+            categories: &[],
+        }));
     }
     // kube-apiserver leaves the version out for the core group alone.
     let version = (!group.group.is_empty()).then_some("v1");
@@ -164,9 +207,26 @@ fn resources(group: &GroupVersion) -> Document {
     })
 }
 
-const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
+const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-fn aggregated(registry: &Registry, core: bool) -> Document {
+/// What stands behind the name of an object. Group and version are empty when they are those of the object.
+struct Subresource<'a> {
+    name: &'static str,
+    group: &'static str,
+    version: &'static str,
+    kind: &'a str,
+}
+
+fn subresources(ty: &ResourceType) -> Vec<Subresource<'_>> {
+    let status = ty.has_status.then_some(Subresource { name: "status", group: "", version: "", kind: &ty.kind });
+    let scale = ty.scale.as_ref();
+    let scale = scale.map(|_| Subresource { name: "scale", group: "autoscaling", version: "v1", kind: "Scale" });
+    // The order of those who announce them: by name, or as written down.
+    let ordered = if ty.custom.is_some() { [status, scale] } else { [scale, status] };
+    ordered.into_iter().flatten().collect()
+}
+
+fn everything(registry: &Registry, core: bool, form: Aggregated) -> Document {
     let names = if core { vec![""] } else { group_names(registry) };
     let items = names
         .into_iter()
@@ -177,13 +237,13 @@ fn aggregated(registry: &Registry, core: bool) -> Document {
         .collect();
     let list = GroupDiscoveryList {
         kind: "APIGroupDiscoveryList",
-        api_version: "apidiscovery.k8s.io/v2",
+        api_version: form.api_version,
         metadata: Named { name: "" },
         items,
     };
     let document = json(&list);
     let etag = Some(format!("\"{:016X}\"", fingerprint(&document.body)));
-    Document { content_type: AGGREGATED, etag, ..document }
+    Document { content_type: form.content_type, etag, ..document }
 }
 
 fn version_discovery(group: &GroupVersion) -> VersionDiscovery<'_> {
@@ -195,17 +255,23 @@ fn version_discovery(group: &GroupVersion) -> VersionDiscovery<'_> {
 }
 
 fn resource_discovery(ty: &ResourceType) -> ResourceDiscovery<'_> {
-    let response_kind = ResponseKind { group: "", version: "", kind: &ty.kind };
-    let status = SubresourceDiscovery { subresource: "status", response_kind, verbs: &STATUS_VERBS };
+    // Custom types say again what the group and version around them are.
+    let (group, version) = if ty.custom.is_some() { (&*ty.group, &*ty.version) } else { ("", "") };
+    let own = ResponseKind { group, version, kind: &ty.kind };
+    let subresource = |Subresource { name, group, version, kind }| SubresourceDiscovery {
+        subresource: name,
+        response_kind: if group.is_empty() { own } else { ResponseKind { group, version, kind } },
+        verbs: &SUBRESOURCE_VERBS,
+    };
     ResourceDiscovery {
         resource: &ty.plural,
-        response_kind,
+        response_kind: own,
         scope: if ty.namespaced { "Namespaced" } else { "Cluster" },
         singular_resource: &ty.singular,
-        verbs: &VERBS,
+        verbs: ty.verbs,
         short_names: &ty.short_names,
         categories: &ty.categories,
-        subresources: if ty.has_status { vec![status] } else { Vec::new() },
+        subresources: subresources(ty).into_iter().map(subresource).collect(),
     }
 }
 
@@ -270,7 +336,7 @@ mod tests {
         let groups = text(DiscoveryPath::Groups, None);
         assert!(
             groups.starts_with(
-                "{\"kind\":\"APIGroupList\",\"apiVersion\":\"v1\",\"groups\":[{\"name\":\"apps\",\"versions\":["
+                "{\"kind\":\"APIGroupList\",\"apiVersion\":\"v1\",\"groups\":[{\"name\":\"apiregistration.k8s.io\",\"versions\":["
             ),
             "{groups}"
         );
@@ -317,20 +383,34 @@ mod tests {
     #[test]
     fn accept_decides_the_form_of_both_ends_alike() {
         let table = [
-            (None, false),
-            (Some("application/json"), false),
-            (Some("*/*"), false),
-            (Some(CLIENT_GO), true),
-            (Some("application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io"), true),
-            (Some("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"), false),
-            (Some("application/json, application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"), false),
-            (Some("text/html,application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"), true),
+            (None, None),
+            (Some("application/json"), None),
+            (Some("*/*"), None),
+            (Some(CLIENT_GO), Some("v2")),
+            (Some("application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io"), Some("v2")),
+            (
+                Some("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"),
+                Some("v2beta1"),
+            ),
+            (Some("application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json"), None),
+            (Some("application/json, application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"), None),
+            (Some("text/html,application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"), Some("v2")),
         ];
         let registry = Registry::builtin();
-        for (accept, aggregated) in table {
+        for (accept, version) in table {
+            let aggregated = version.is_some();
             for path in [DiscoveryPath::Core, DiscoveryPath::Groups] {
                 let document = document(&registry, &path, accept, "").expect("is served");
-                assert_eq!(document.content_type == AGGREGATED, aggregated, "{accept:?}");
+                let expected = match version {
+                    Some(version) => {
+                        format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList")
+                    }
+                    None => "application/json".to_owned(),
+                };
+                assert_eq!(document.content_type, expected, "{accept:?}");
+                let body = String::from_utf8_lossy(&document.body);
+                let named = version.is_none_or(|version| body.contains(&format!("\"apidiscovery.k8s.io/{version}\"")));
+                assert!(named, "{accept:?}");
                 assert_eq!(document.etag.is_some(), aggregated, "{accept:?}");
             }
         }

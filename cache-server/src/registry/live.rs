@@ -39,6 +39,11 @@ impl Live {
         self.settled.send_replace(position);
     }
 
+    /// Whether the definitions were looked at.
+    pub(crate) fn is_settled(&self) -> bool {
+        *self.settled.borrow() > 0
+    }
+
     /// Waits until everything that was defined up to `position` is served. Cancel safe.
     pub(crate) async fn settled(&self, position: u64) {
         let mut settled = self.settled.subscribe();

@@ -2,7 +2,14 @@
 //!
 //! Source: apimachinery `pkg/apis/meta/v1`, `k8s.io/api/apidiscovery/v2`, `pkg/version`.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
+
+#[derive(Serialize)]
+pub(super) struct RootPaths {
+    pub(super) paths: BTreeSet<String>,
+}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -65,6 +72,11 @@ pub(super) struct ApiResource<'a> {
     pub(super) name: String,
     pub(super) singular_name: &'a str,
     pub(super) namespaced: bool,
+    // Only where they differ from the list's.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) group: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) version: &'static str,
     pub(super) kind: &'a str,
     pub(super) verbs: &'a [&'static str],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -117,11 +129,11 @@ pub(super) struct ResourceDiscovery<'a> {
     pub(super) subresources: Vec<SubresourceDiscovery<'a>>,
 }
 
-/// Group and version are empty when they are those around it.
+/// Group and version are empty when they are those around a built-in type.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct ResponseKind<'a> {
-    pub(super) group: &'static str,
-    pub(super) version: &'static str,
+    pub(super) group: &'a str,
+    pub(super) version: &'a str,
     pub(super) kind: &'a str,
 }
 
