@@ -102,4 +102,13 @@ pub const TRIM_BYTES: u64 = 4 << 20;
 /// Pause between two looks at the process's size. The cost is one read of `/proc/self/statm`.
 pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 
+/// What is wrong with the fields of one object, as many times as it is said. Memory: some 100 bytes each.
+pub const STRICT_ERRORS_MAX: usize = 100;
+
+/// Characters of one warning about an object. Headers of an answer are a few KiB in most clients.
+pub const WARNING_CHARS_MAX: usize = 256;
+
+/// Characters of all warnings of an answer.
+pub const WARNINGS_CHARS_MAX: usize = 4096;
+
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");

@@ -5,16 +5,22 @@
 //! gets no new version and makes no event.
 //!
 //! What is left out, knowingly: admission (an object may name a namespace that does not exist), defaulting, validation
-//! beyond metadata, managedFields of its own making (what clients send is kept), server-side apply, strategic merge
-//! patches, graceful deletion of pods (they go at once), and the garbage collector's finalizers.
+//! beyond metadata and the JSON types of fields, managedFields of anything but applies (what clients send is kept),
+//! graceful deletion of pods (they go at once), and the garbage collector's finalizers.
 
+mod apply;
 mod body;
 mod create;
+mod definition;
 mod delete;
+mod managed;
 mod metadata;
 mod options;
 mod patch;
+mod protobuf;
+mod strategic;
 mod update;
+mod validation;
 
 use std::sync::Arc;
 
@@ -26,7 +32,13 @@ use watch_cache::{Draft, Entry, EntryError, Filter, Page};
 
 use crate::{app::App, registry::ResourceType};
 
-use self::{body::Object, metadata::Part, options::Options, update::Change};
+use self::{
+    body::Object,
+    metadata::Part,
+    options::{Options, PatchOptions},
+    patch::{Patch, PatchType},
+    update::Change,
+};
 
 /// One write, as the router understood it.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +66,8 @@ pub(super) struct Answer {
     pub(super) code: StatusCode,
     /// JSON with a newline at the end.
     pub(super) json: Bytes,
+    /// What there is to say about the fields that were sent.
+    warnings: Vec<String>,
 }
 
 /// `POST …/{plural}`.
@@ -86,10 +100,13 @@ pub(crate) async fn create_from_manifest(
 pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
     let place = request.place()?;
     let options = Options::read("UpdateOptions", request.query)?;
-    let mut object = body::read_object(&app.registry.now(), request.ty, request.content_type, request.body)?;
-    metadata::match_namespace(request.ty, place.namespace, &mut object)?;
+    let (registry, mut warnings) = (app.registry.now(), Vec::new());
+    let Request { ty, content_type, body, .. } = *request;
+    let mut object = body::read_valid(&registry, ty, content_type, body, options.validation, &mut warnings)?;
+    metadata::match_namespace(ty, place.namespace, &mut object)?;
     place.match_name(&object)?;
-    update::update(app, &place, &Change::Replace(object), options).await
+    let answer = update::update(app, &place, &Change::Replace(object), options, &mut warnings).await?;
+    Ok(Answer { warnings, ..answer })
 }
 
 /// `PATCH …/{plural}/{name}`, and the same of its status.
@@ -98,9 +115,16 @@ pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, S
 /// The Status to answer with.
 pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
     let place = request.place()?;
-    let options = Options::read("PatchOptions", request.query)?;
-    let patch = patch::Patch::read(request.content_type, request.body)?;
-    update::update(app, &place, &Change::Patch(patch), options).await
+    let patch_type = PatchType::of(request.ty, request.content_type)?;
+    let asked = PatchOptions::read(request.query, patch_type == PatchType::Apply)?;
+    let mut warnings = Vec::new();
+    if patch_type == PatchType::Apply {
+        let answer = apply::apply(app, &place, request.body, asked, &mut warnings).await?;
+        return Ok(Answer { warnings, ..answer });
+    }
+    let patch = Patch::read(patch_type, request.body, asked.options.validation)?;
+    let answer = update::update(app, &place, &Change::Patch(patch), asked.options, &mut warnings).await?;
+    Ok(Answer { warnings, ..answer })
 }
 
 /// `DELETE …/{plural}/{name}`.
@@ -174,7 +198,12 @@ impl Place<'_> {
     async fn read(&self, app: &App) -> Result<Current, Status> {
         let reader = app.caches.fresh(self.ty).await?;
         let entry = reader.get(&self.key()).ok_or_else(|| self.not_found())?;
-        Current::decode(entry)
+        let mut current = Current::decode(entry)?;
+        if self.ty.is_swapped() {
+            // Nothing is converted: the object is the same at every version of its type.
+            current.object.insert("apiVersion".to_owned(), self.ty.api_version().into());
+        }
+        Ok(current)
     }
 
     /// The object names itself as the path does.
@@ -212,22 +241,27 @@ impl Current {
 }
 
 impl Answer {
+    /// Values of `Warning` headers.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        validation::headers(&self.warnings)
+    }
+
     /// A stored object.
     fn stored(code: StatusCode, entry: &Entry) -> Self {
         let object = entry.object();
         let mut json = BytesMut::with_capacity(object.len() + 1);
         json.put(object);
         json.put_u8(b'\n');
-        Self { code, json: json.freeze() }
+        Self { code, json: json.freeze(), warnings: Vec::new() }
     }
 
     /// An object that is not stored like this: of a dry run, or the last one of a deletion.
     fn unstored(code: StatusCode, ty: &ResourceType, object: Object) -> Self {
-        Self { code, json: ordered(ty, object).into() }
+        Self { code, json: ordered(ty, object).into(), warnings: Vec::new() }
     }
 
     fn status(status: &Status) -> Self {
-        Self { code: StatusCode::OK, json: status.to_json().into() }
+        Self { code: StatusCode::OK, json: status.to_json().into(), warnings: Vec::new() }
     }
 }
 

@@ -5,33 +5,42 @@
 //! Source: apiserver `endpoints/handlers/{create,rest}.go`, transformDecodeError.
 
 use informer_core::wire::{go, status::Status};
+use serde::de::DeserializeSeed as _;
 use serde_json::{Map, Value};
 
+use super::{
+    options::FieldValidation,
+    protobuf::{self, Unreadable},
+    validation::{self, Noting},
+};
 use crate::registry::{Registry, ResourceType};
 
 /// One object while it is being written. Members are sorted; the cache puts kind and apiVersion first.
 pub(crate) type Object = Map<String, Value>;
 
-/// The media types a body may have.
-pub(super) const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+/// The media types a body may have. The last one is for built-in types alone.
+const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// How the bytes of a body are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Json,
     Yaml,
+    Protobuf,
 }
 
 impl Encoding {
-    /// By the Content-Type header; none is JSON.
+    /// By the Content-Type header of a body for objects of `ty`; none is JSON.
     ///
     /// # Errors
-    /// 415 for anything else, protobuf among it.
-    pub(super) fn of(content_type: Option<&str>) -> Result<Self, Status> {
+    /// 415 for anything else.
+    pub(super) fn of(ty: &ResourceType, content_type: Option<&str>) -> Result<Self, Status> {
+        let accepted = if cfg!(feature = "openapi") && ty.schema.builtin { &ACCEPTED[..] } else { &ACCEPTED[..2] };
         match media_type(content_type).as_deref() {
             None | Some("application/json") => Ok(Self::Json),
             Some("application/yaml") => Ok(Self::Yaml),
-            Some(_) => Err(Status::unsupported_media_type(&ACCEPTED)),
+            Some(protobuf::MEDIA_TYPE) if accepted.contains(&protobuf::MEDIA_TYPE) => Ok(Self::Protobuf),
+            Some(_) => Err(Status::unsupported_media_type(accepted)),
         }
     }
 
@@ -40,23 +49,66 @@ impl Encoding {
     /// # Errors
     /// What is wrong and where, without a word of the body.
     pub(super) fn decode(self, body: &[u8]) -> Result<Value, String> {
+        self.decode_noting(body, &mut false)
+    }
+
+    /// Reads one document, and sets `duplicates` when some object in it has a member twice; the last one counts.
+    ///
+    /// # Errors
+    /// What is wrong and where, without a word of the body.
+    pub(super) fn decode_noting(self, body: &[u8], duplicates: &mut bool) -> Result<Value, String> {
         match self {
-            Self::Json => serde_json::from_slice(body).map_err(|error| {
+            Self::Json => json(body, Noting(duplicates)).map_err(|error| {
                 // What only this decoder refuses, such as lone surrogates, has only its words.
                 let text = go::json_error(body).unwrap_or_else(|| error.to_string());
                 format!("json parse error: {text}")
             }),
-            Self::Yaml => {
-                // Manifests write file modes as 0644, as YAML 1.1 reads them, but `y` and `no` are mostly names.
-                let options =
-                    serde_saphyr::options! { legacy_octal_numbers: true, strict_booleans: true, with_snippet: false };
-                serde_saphyr::from_slice_with_options(body, options).map_err(|error| match error.location() {
-                    Some(at) => format!("yaml parse error at line {} column {}", at.line(), at.column()),
-                    None => "yaml parse error".to_owned(),
-                })
-            }
+            Self::Yaml => yaml(body, |document| Noting(duplicates).deserialize(document)),
+            // Objects have come another way: see `read_noting`.
+            Self::Protobuf => protobuf::read_options(body),
         }
     }
+
+    /// Reads a document once more, for what there is to say about its fields.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub(super) fn walk(self, body: &[u8], order: &validation::Order<'_>) -> Result<(), String> {
+        match self {
+            Self::Json => {
+                order.read(&mut serde_json::Deserializer::from_slice(body)).map_err(|error| error.to_string())
+            }
+            Self::Yaml => yaml(body, |document| order.read(document)),
+            // It has no names, so none that are unknown.
+            Self::Protobuf => Ok(()),
+        }
+    }
+}
+
+fn json(body: &[u8], seed: Noting<'_>) -> Result<Value, serde_json::Error> {
+    let mut document = serde_json::Deserializer::from_slice(body);
+    let value = seed.deserialize(&mut document)?;
+    document.end()?;
+    Ok(value)
+}
+
+/// Manifests write file modes as 0644, as YAML 1.1 reads them, but `y` and `no` are mostly names.
+fn yaml<T>(
+    body: &[u8],
+    read: impl for<'e> FnOnce(serde_saphyr::Deserializer<'_, 'e>) -> Result<T, serde_saphyr::Error>,
+) -> Result<T, String> {
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        strict_booleans: true,
+        with_snippet: false,
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    serde_saphyr::with_deserializer_from_slice_with_options(body, options, read).map_err(|error| {
+        match error.location() {
+            Some(at) => format!("yaml parse error at line {} column {}", at.line(), at.column()),
+            None => "yaml parse error".to_owned(),
+        }
+    })
 }
 
 /// The media type of a header without its parameters, in lower case; `None` when there is none.
@@ -65,7 +117,8 @@ pub(super) fn media_type(header: Option<&str>) -> Option<String> {
     (!essence.is_empty()).then_some(essence)
 }
 
-/// Reads an object of type `ty`. Its kind and apiVersion may be left out and are there afterwards.
+/// Reads an object of type `ty`. Its kind and apiVersion may be left out and are there afterwards; its fields are as
+/// they were sent.
 ///
 /// # Errors
 /// 415 for an unknown media type; 400 for what is not an object, or an object of another type.
@@ -75,21 +128,69 @@ pub(super) fn read_object(
     content_type: Option<&str>,
     body: &[u8],
 ) -> Result<Object, Status> {
-    let value = Encoding::of(content_type)?
-        .decode(body)
-        .map_err(|error| unrecognized(ty, &format!("couldn't get version/kind; {error}")))?;
-    let Value::Object(mut object) = value else {
-        let found = go::json_type(&value);
-        return Err(unrecognized(
-            ty,
-            &format!("couldn't get version/kind; json parse error: json: cannot unmarshal {found} into an object"),
-        ));
+    read_noting(registry, ty, Encoding::of(ty, content_type)?, body, &mut false)
+}
+
+/// Reads an object of type `ty`, without the fields that its type does not have. What there is to say about them is
+/// added to `warnings`, unless it is asked for otherwise.
+///
+/// # Errors
+/// As [`read_object`]; 400 for values of another JSON type, and, when strictly validated, for fields that are unknown or
+/// stand there twice.
+pub(super) fn read_valid(
+    registry: &Registry,
+    ty: &ResourceType,
+    content_type: Option<&str>,
+    body: &[u8],
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+) -> Result<Object, Status> {
+    let encoding = Encoding::of(ty, content_type)?;
+    let mut duplicates = false;
+    let mut object = read_noting(registry, ty, encoding, body, &mut duplicates)?;
+    let found = validation::check(ty, &mut object);
+    let refuse = |error: &str| cannot_be_handled(ty, &ty.kind, &ty.version, error);
+    if let Some(error) = found.mistyped {
+        return Err(refuse(&error));
+    }
+    if validation != FieldValidation::Ignore && (duplicates || !found.unknown.is_empty()) {
+        let complaints = validation::complaints(encoding, body, &found.unknown, duplicates);
+        validation::judge(validation, complaints, warnings).map_err(|error| refuse(&error))?;
+    }
+    Ok(object)
+}
+
+fn read_noting(
+    registry: &Registry,
+    ty: &ResourceType,
+    encoding: Encoding,
+    body: &[u8],
+    duplicates: &mut bool,
+) -> Result<Object, Status> {
+    let mut object = match encoding {
+        Encoding::Json | Encoding::Yaml => document(ty, encoding, body, duplicates)?,
+        Encoding::Protobuf => protobuf::read(body, ty.api_version(), &ty.kind).map_err(|error| match error {
+            Unreadable::Unrecognized(error) => unrecognized(ty, &error),
+            Unreadable::Broken { version, kind, error } => cannot_be_handled(ty, &kind, &version, &error),
+        })?,
     };
     check_type(registry, ty, &object)?;
     object.insert("kind".to_owned(), Value::String(ty.kind.clone()));
     object.insert("apiVersion".to_owned(), Value::String(ty.api_version().to_owned()));
     super::metadata::check_shape(&object).map_err(|error| cannot_be_handled(ty, &ty.kind, &ty.version, &error))?;
     Ok(object)
+}
+
+/// A text as an object.
+fn document(ty: &ResourceType, encoding: Encoding, body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
+    let refuse = |error: String| unrecognized(ty, &format!("couldn't get version/kind; {error}"));
+    match encoding.decode_noting(body, duplicates).map_err(refuse)? {
+        Value::Object(object) => Ok(object),
+        other => {
+            let found = go::json_type(&other);
+            Err(refuse(format!("json parse error: json: cannot unmarshal {found} into an object")))
+        }
+    }
 }
 
 /// Checks that `object` says it is of type `ty`, or does not say.
@@ -223,12 +324,11 @@ mod tests {
 
     #[test]
     fn other_media_types_are_refused() {
-        for content_type in ["application/vnd.kubernetes.protobuf", "text/plain", "application/cbor"] {
-            assert_eq!(
-                read(CONFIG_MAPS, Some(content_type), "{}").expect_err(content_type),
-                "415 the body of the request was in an unknown format - accepted media types include: \
-                 application/json, application/yaml"
-            );
+        for content_type in ["text/plain", "application/cbor"] {
+            let refused = read(CONFIG_MAPS, Some(content_type), "{}").expect_err(content_type);
+            let start = "415 the body of the request was in an unknown format - accepted media types include: \
+                 application/json, application/yaml";
+            assert!(refused.starts_with(start), "{refused}");
         }
         for content_type in ["application/json", "Application/JSON; charset=utf-8", ""] {
             assert!(read(CONFIG_MAPS, Some(content_type), "{}").is_ok(), "{content_type}");

@@ -2,19 +2,24 @@
 //!
 //! Source: apiserver `registry/rest/create.go`, `storage/names/generate.go`.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use informer_core::wire::status::Status;
 
 use super::{
     Answer, Request,
-    body::{Object, read_object},
+    body::{Object, read_object, read_valid},
     draft,
     metadata::{self, Birth},
     now,
     options::Options,
+    patch::undecodable,
+    validation,
 };
 use crate::{
     app::App,
+    registry::ResourceType,
     storage::{Expect, Txn, WriteError},
 };
 
@@ -32,7 +37,9 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
         return Err(Status::generic_method_not_allowed());
     }
     let options = Options::read("CreateOptions", request.query)?;
-    let mut sent = read_object(&app.registry.now(), ty, request.content_type, request.body)?;
+    let mut warnings = Vec::new();
+    let registry = app.registry.now();
+    let mut sent = read_valid(&registry, ty, request.content_type, request.body, options.validation, &mut warnings)?;
     metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut sent)?;
     let base = metadata::text(&sent, "generateName").to_owned();
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
@@ -42,8 +49,8 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
         let birth = Birth { uid: &uid(), now: &now(), generated_name: &generate_name(&base) };
         metadata::prepare_create(ty, &mut object, birth)?;
         names_left -= 1;
-        match store(app, request, &object, options).await? {
-            Stored::As(answer) => return Ok(answer),
+        match store(app, ty, &object, options).await? {
+            Stored::As(answer) => return Ok(Answer { warnings, ..answer }),
             Stored::Taken if names_left > 0 => {}
             Stored::Taken => return Err(taken(app, request, &object, generates).await),
         }
@@ -67,9 +74,27 @@ pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Re
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &now, generated_name: &generated })?;
     object.extend(status.map(|status| ("status".to_owned(), status)));
     metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
-    match store(app, request, &object, Options::default()).await? {
+    match store(app, ty, &object, Options::default()).await? {
         Stored::As(_) => Ok(()),
         Stored::Taken => Err(taken(app, request, &object, false).await),
+    }
+}
+
+/// Creates the object that an apply starts with; `None` when it is there already.
+pub(super) async fn create_applied(
+    app: &App,
+    ty: &Arc<ResourceType>,
+    object: &Object,
+    options: Options,
+) -> Result<Option<Answer>, Status> {
+    let mut object = object.clone();
+    if let Some(error) = validation::check(ty, &mut object).mistyped {
+        return Err(undecodable(&error));
+    }
+    metadata::prepare_create(ty, &mut object, Birth { uid: &uid(), now: &now(), generated_name: "" })?;
+    match store(app, ty, &object, options).await? {
+        Stored::As(answer) => Ok(Some(answer)),
+        Stored::Taken => Ok(None),
     }
 }
 
@@ -79,8 +104,7 @@ enum Stored {
     Taken,
 }
 
-async fn store(app: &App, request: &Request<'_>, object: &Object, options: Options) -> Result<Stored, Status> {
-    let ty = request.ty;
+async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Options) -> Result<Stored, Status> {
     let put = draft(ty, object)?;
     if options.dry_run {
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();

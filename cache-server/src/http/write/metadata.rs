@@ -10,8 +10,8 @@ use informer_core::wire::{
 };
 use serde_json::{Value, json};
 
-use super::body::Object;
-use crate::registry::{CreatedStatus, ResourceType, refuse_namespace};
+use super::{body::Object, definition, managed};
+use crate::registry::{Change, CreatedStatus, ResourceType, refuse_namespace};
 
 /// Members that hold one text.
 const TEXTS: [&str; 7] =
@@ -140,7 +140,7 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
         return Err(Status::invalid(&ty.group, &ty.kind, text(object, "name"), causes));
     }
     let metadata = metadata_mut(object);
-    metadata.retain(|_, value| !value.is_null());
+    tidy(metadata);
     for wiped in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         metadata.remove(wiped);
     }
@@ -158,7 +158,7 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
             object.insert("status".to_owned(), json!({ "phase": phase }));
         }
     }
-    Ok(())
+    definition::prepare(ty, object, Change::Create)
 }
 
 fn check_names(ty: &ResourceType, object: &Object) -> Vec<Cause> {
@@ -208,6 +208,7 @@ pub(super) fn prepare_update(
             carry(&mut object, &mut next, "status");
             if let Some(managed) = metadata_mut(&mut object).remove("managedFields") {
                 metadata_mut(&mut next).insert("managedFields".to_owned(), managed);
+                tidy(metadata_mut(&mut next));
             }
             return Ok(next);
         }
@@ -216,15 +217,26 @@ pub(super) fn prepare_update(
     if ty.has_status {
         carry(&mut stored.clone(), &mut next, "status");
     }
-    metadata_mut(&mut next).retain(|_, value| !value.is_null());
     keep_unset(stored, &mut next);
+    tidy(metadata_mut(&mut next));
     let causes = check_immutable(stored, &next);
     if !causes.is_empty() {
         return Err(Status::invalid(&ty.group, &ty.kind, text(stored, "name"), causes));
     }
+    definition::prepare(ty, &mut next, Change::Update(stored))?;
     set_generation(ty, stored, &mut next);
     put(metadata_mut(&mut next), "resourceVersion", text(stored, "resourceVersion"));
     Ok(next)
+}
+
+/// Takes out what says nothing: nulls, empty maps and lists, and the one entry that asks for no entries.
+fn tidy(metadata: &mut Object) {
+    metadata.retain(|name, value| match value {
+        Value::Null => false,
+        Value::Object(members) => !members.is_empty(),
+        Value::Array(items) => !items.is_empty() && !(name == "managedFields" && managed::is_reset(value)),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    });
 }
 
 /// Moves a member over, or takes it away where the source has none.
@@ -240,12 +252,17 @@ fn keep_unset(stored: &Object, next: &mut Object) {
     let Some(before) = stored.get("metadata").and_then(Value::as_object) else { return };
     let metadata = metadata_mut(next);
     for member in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
-        let unset = metadata.get(member).is_none_or(|value| value.as_str() == Some(""));
+        let unset = metadata.get(member).is_none_or(is_unset);
         if let (true, Some(value)) = (unset, before.get(member)) {
             metadata.insert(member.to_owned(), value.clone());
         }
     }
     metadata.remove("selfLink");
+}
+
+/// Null, an empty text and an empty list.
+fn is_unset(value: &Value) -> bool {
+    value.is_null() || value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty)
 }
 
 fn check_immutable(stored: &Object, next: &Object) -> Vec<Cause> {
@@ -273,11 +290,16 @@ fn check_immutable(stored: &Object, next: &Object) -> Vec<Cause> {
     causes
 }
 
-/// The generation grows when the desired state changes: anything but metadata and status.
+/// The generation grows when the desired state changes: anything but metadata and status, and the status of a custom
+/// resource too when it has no subresource.
 fn set_generation(ty: &ResourceType, stored: &Object, next: &mut Object) {
     let before = generation(stored);
     let desired = |object: &Object| -> Vec<(String, Value)> {
-        let state = object.iter().filter(|(member, _)| !matches!(member.as_str(), "metadata" | "status"));
+        let state = object.iter().filter(|(member, _)| match member.as_str() {
+            "metadata" => false,
+            "status" => ty.custom.is_some() && !ty.has_status,
+            _ => true,
+        });
         state.map(|(member, value)| (member.clone(), value.clone())).collect()
     };
     let changed = ty.tracks_generation && desired(stored) != desired(next);

@@ -10,11 +10,35 @@ use serde_json::Value;
 
 use super::{Request, body::Encoding};
 
-/// What every write may ask for. Field managers and field validation are read by nobody.
+/// What a create, an update or a patch may ask for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Options {
     /// Do everything but store it.
     pub(super) dry_run: bool,
+    /// What to do about fields that the type does not have, and about fields that stand there twice.
+    pub(super) validation: FieldValidation,
+}
+
+/// What to do about fields that the type does not have, and about fields that stand there twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum FieldValidation {
+    /// Drop them.
+    Ignore,
+    /// Drop them, and say so in a header.
+    #[default]
+    Warn,
+    /// Refuse the write.
+    Strict,
+}
+
+/// What a patch may ask for besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PatchOptions {
+    pub(super) options: Options,
+    /// Who writes. Never empty when a configuration is applied.
+    pub(super) manager: String,
+    /// Take over what others own. Only when a configuration is applied.
+    pub(super) force: bool,
 }
 
 /// What a delete may ask for.
@@ -28,16 +52,85 @@ pub(super) struct DeleteOptions {
     pub(super) dry_run: bool,
 }
 
+/// The values of `fieldValidation`, as messages list them.
+const VALIDATIONS: [&str; 4] = ["", "Ignore", "Strict", "Warn"];
+/// Bytes of the name of a field manager.
+const MANAGER_BYTES_MAX: usize = 128;
+
 impl Options {
     /// Reads the query. `kind` is what messages call these options.
     ///
     /// # Errors
-    /// 422 for a dry run of something else than everything.
+    /// 422 for values that no option has.
     pub(super) fn read(kind: &str, query: &[(String, String)]) -> Result<Self, Status> {
-        let asked: Vec<&str> =
-            query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value.as_str()).collect();
-        let dry_run = read_dry_run(&asked).map_err(|cause| Status::invalid_options(kind, vec![cause]))?;
-        Ok(Self { dry_run })
+        let mut causes = Vec::new();
+        let options = Self::collect(query, &mut causes);
+        if causes.is_empty() { Ok(options) } else { Err(Status::invalid_options(kind, causes)) }
+    }
+
+    fn collect(query: &[(String, String)], causes: &mut Vec<Cause>) -> Self {
+        check_manager(first(query, "fieldManager").unwrap_or_default(), causes);
+        let dry_run = read_dry_run(&all(query, "dryRun")).unwrap_or_else(|cause| {
+            causes.push(cause);
+            false
+        });
+        let asked = first(query, "fieldValidation").unwrap_or_default();
+        let validation = match asked {
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            "" | "Warn" => FieldValidation::Warn,
+            _ => {
+                causes.push(Cause::not_supported("fieldValidation", asked, &VALIDATIONS));
+                FieldValidation::Warn
+            }
+        };
+        Self { dry_run, validation }
+    }
+}
+
+impl PatchOptions {
+    /// Reads the query of a patch; `applies` is whether it applies a configuration.
+    ///
+    /// # Errors
+    /// 422 for values that no option has, for an unnamed manager of an applied configuration, and for `force` of any
+    /// other patch.
+    pub(super) fn read(query: &[(String, String)], applies: bool) -> Result<Self, Status> {
+        let mut causes = Vec::new();
+        let (manager, force) = (first(query, "fieldManager").unwrap_or_default(), first(query, "force"));
+        if applies && manager.is_empty() {
+            causes.push(Cause::required("fieldManager", "is required for apply patch"));
+        }
+        if !applies && force.is_some() {
+            causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+        }
+        let options = Options::collect(query, &mut causes);
+        if !causes.is_empty() {
+            return Err(Status::invalid_options("PatchOptions", causes));
+        }
+        let force = force.is_some_and(|said| said != "0" && !said.eq_ignore_ascii_case("false"));
+        Ok(Self { options, manager: manager.to_owned(), force })
+    }
+}
+
+fn first<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+fn all<'a>(query: &'a [(String, String)], name: &str) -> Vec<&'a str> {
+    query.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect()
+}
+
+fn check_manager(manager: &str, causes: &mut Vec<Cause>) {
+    const FIELD: &str = "fieldManager";
+    if manager.len() > MANAGER_BYTES_MAX {
+        let text = format!("Too long: may not be more than {MANAGER_BYTES_MAX} bytes");
+        causes.push(Cause::new(CauseReason::FieldValueTooLong, FIELD, &text));
+    }
+    let printable =
+        |letter: char| matches!(letter, '"' | '\\') || !quote(letter.encode_utf8(&mut [0; 4])).contains('\\');
+    if let Some((at, letter)) = manager.char_indices().find(|&(_, letter)| !printable(letter)) {
+        let why = format!("invalid character U+{:04X} (at position {at})", u32::from(letter));
+        causes.push(Cause::invalid(FIELD, &quote(manager), &why));
     }
 }
 
@@ -62,13 +155,15 @@ impl DeleteOptions {
         if request.body.is_empty() {
             let query = |name: &str| request.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
             check_policy(query("propagationPolicy").unwrap_or_default())?;
-            let Options { dry_run } = Options::read("DeleteOptions", request.query)?;
+            let dry_run = read_dry_run(&all(request.query, "dryRun"))
+                .map_err(|cause| Status::invalid_options("DeleteOptions", vec![cause]))?;
             return Ok(Self { uid: None, resource_version: None, dry_run });
         }
         let unreadable = |error: &str| {
             Status::bad_request(format!("the object provided is unrecognized (must be of type DeleteOptions): {error}"))
         };
-        let body = Encoding::of(request.content_type)?.decode(request.body).map_err(|error| unreadable(&error))?;
+        let encoding = Encoding::of(request.ty, request.content_type)?;
+        let body = encoding.decode(request.body).map_err(|error| unreadable(&error))?;
         let Some(body) = body.as_object() else { return Err(unreadable("not an object")) };
         if body.get("kind").is_some_and(|kind| kind != "DeleteOptions") {
             return Err(unreadable("another kind"));
@@ -118,6 +213,57 @@ mod tests {
             body: body.as_bytes(),
         })
         .map_err(|status| (status.code, status.message))
+    }
+
+    fn patch(query: Pairs<'_>, applies: bool) -> Result<PatchOptions, String> {
+        let query: Vec<(String, String)> = query.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+        PatchOptions::read(&query, applies).map_err(|status| format!("{} {}", status.code, status.message))
+    }
+
+    #[test]
+    fn who_applies_says_who_it_is() {
+        let read =
+            patch(&[("fieldManager", "m"), ("force", ""), ("fieldValidation", "Strict")], true).expect("is fine");
+        assert_eq!((read.manager.as_str(), read.force), ("m", true));
+        assert_eq!(read.options.validation, FieldValidation::Strict);
+        assert!(!patch(&[("fieldManager", "m"), ("force", "False")], true).expect("is fine").force);
+        assert_eq!(patch(&[], false), Ok(PatchOptions::default()));
+    }
+
+    /// Goal: every option is checked, and all that is wrong is said. Method: a table of query and message.
+    #[test]
+    fn options_of_patches_are_checked_together() {
+        let long = "m".repeat(129);
+        let table: &[(Pairs<'_>, bool, &str)] = &[
+            (&[], true, "fieldManager: Required value: is required for apply patch"),
+            (
+                &[("force", "false"), ("fieldManager", "m")],
+                false,
+                "force: Forbidden: may not be specified for non-apply patch",
+            ),
+            (
+                &[("fieldValidation", "x")],
+                false,
+                "fieldValidation: Unsupported value: \"x\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
+            ),
+            (&[("fieldManager", &long)], true, "fieldManager: Too long: may not be more than 128 bytes"),
+            (
+                &[("fieldManager", "a\nb")],
+                true,
+                "fieldManager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)",
+            ),
+            (
+                &[("dryRun", "x"), ("fieldValidation", "strict")],
+                true,
+                "[fieldManager: Required value: is required for apply patch, dryRun: Unsupported value: [\"x\"]: \
+                 supported values: \"All\", fieldValidation: Unsupported value: \"strict\": supported values: \"\", \
+                 \"Ignore\", \"Strict\", \"Warn\"]",
+            ),
+        ];
+        for (query, applies, causes) in table {
+            let message = format!("422 PatchOptions.meta.k8s.io \"\" is invalid: {causes}");
+            assert_eq!(patch(query, *applies), Err(message));
+        }
     }
 
     #[test]

@@ -1,21 +1,27 @@
-//! Merge patches (RFC 7386) and JSON patches (RFC 6902).
-//!
-//! Strategic merge patches and server-side apply are refused with the list of what is accepted.
+//! Patches: merge patches (RFC 7386), JSON patches (RFC 6902) and strategic merge patches.
 //!
 //! Source: apiserver `endpoints/handlers/patch.go`.
 
 use informer_core::wire::{
-    go::quote,
+    go::{self, quote},
     status::{Cause, Status},
 };
 use json_patch::PatchOperation;
 use serde_json::Value;
 
 use super::{
-    body::{Object, media_type},
+    apply,
+    body::{Encoding, Object, media_type},
     metadata::check_shape,
+    options::FieldValidation,
+    strategic::{self, Refusal},
+    validation,
 };
-use crate::{limits::REQUEST_BODY_BYTES_MAX, registry::ResourceType};
+use crate::{
+    limits::{REQUEST_BODY_BYTES_MAX, STRICT_ERRORS_MAX},
+    registry::ResourceType,
+    schemas,
+};
 
 /// Operations of one JSON patch.
 const OPERATIONS_MAX: usize = 10_000;
@@ -25,46 +31,111 @@ const DEPTH_MAX: usize = 127;
 
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";
-const ACCEPTED: [&str; 2] = [JSON, MERGE];
-/// Known to Kubernetes, not to this server.
-const REFUSED: [&str; 3] =
-    ["application/strategic-merge-patch+json", "application/apply-patch+yaml", "application/apply-patch+cbor"];
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+/// Members of an operation.
+const OPERATION: [&str; 4] = ["op", "path", "from", "value"];
+
+/// How the body of a PATCH is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PatchType {
+    Merge,
+    Json,
+    Strategic,
+    /// A configuration, applied.
+    Apply,
+}
+
+impl PatchType {
+    /// By the Content-Type header. Strategic merge patches are for types whose schema is known.
+    ///
+    /// # Errors
+    /// 415, with the list of what the type takes where Kubernetes has a handler for it.
+    pub(super) fn of(ty: &ResourceType, content_type: Option<&str>) -> Result<Self, Status> {
+        match media_type(content_type).as_deref() {
+            Some(MERGE) => Ok(Self::Merge),
+            Some(JSON) => Ok(Self::Json),
+            Some(STRATEGIC) if ty.schema.builtin && schemas::of(ty).is_some() => Ok(Self::Strategic),
+            Some(STRATEGIC) => Err(Status::unsupported_media_type(&[JSON, MERGE, apply::MEDIA_TYPE])),
+            Some(apply::MEDIA_TYPE) => Ok(Self::Apply),
+            Some(_) | None => Err(Status::generic_unsupported_media_type()),
+        }
+    }
+}
 
 /// A change of one object, still to be applied.
 #[derive(Debug)]
-pub(super) enum Patch {
+pub(super) struct Patch {
+    how: How,
+    /// What strict validation has to say about the patch itself.
+    complaints: Vec<String>,
+}
+
+#[derive(Debug)]
+enum How {
     /// Members to replace; null takes one away.
     Merge(Value),
     /// Operations, in order.
     Json(json_patch::Patch),
+    /// Members to merge as the schema has it.
+    Strategic(Object),
 }
 
 impl Patch {
-    /// Reads the body of a PATCH by its Content-Type.
+    /// Reads the body of a PATCH.
     ///
     /// # Errors
-    /// 415 for other types, 400 for what is no patch, 413 for too many operations.
-    pub(super) fn read(content_type: Option<&str>, body: &[u8]) -> Result<Self, Status> {
-        match media_type(content_type).as_deref() {
-            Some(MERGE) => match serde_json::from_slice(body) {
-                Ok(value @ Value::Object(_)) => Ok(Self::Merge(value)),
-                Ok(_) | Err(_) => Err(Status::bad_request("Invalid JSON Patch")),
-            },
-            Some(JSON) => read_operations(body),
-            Some(known) if REFUSED.contains(&known) => Err(Status::unsupported_media_type(&ACCEPTED)),
-            Some(_) | None => Err(Status::generic_unsupported_media_type()),
+    /// 400 for what is no patch, 413 for too many operations.
+    pub(super) fn read(patch_type: PatchType, body: &[u8], validation: FieldValidation) -> Result<Self, Status> {
+        let mut duplicates = false;
+        let value = Encoding::Json.decode_noting(body, &mut duplicates).map_err(|_| {
+            let text = go::json_error(body).unwrap_or_else(|| "invalid JSON document".to_owned());
+            malformed(patch_type, validation, &text)
+        })?;
+        let mistyped = |value: &Value, wanted: &str| {
+            let found = go::json_type(value);
+            let text = format!("json: cannot unmarshal {found} into Go value of type {wanted}");
+            malformed(patch_type, validation, &text)
+        };
+        let mut complaints =
+            if duplicates { validation::complaints(Encoding::Json, body, &[], true) } else { Vec::new() };
+        let how = match (patch_type, value) {
+            (PatchType::Json, Value::Array(operations)) => {
+                complaints.extend(unknown_members(&operations));
+                How::Json(read_operations(operations)?)
+            }
+            (PatchType::Json, other) => return Err(mistyped(&other, "[]handlers.jsonPatchOp")),
+            (PatchType::Strategic, Value::Object(patch)) => How::Strategic(patch),
+            (PatchType::Merge | PatchType::Apply, patch @ Value::Object(_)) => How::Merge(patch),
+            (PatchType::Merge | PatchType::Strategic | PatchType::Apply, other) => {
+                return Err(mistyped(&other, "map[string]interface {}"));
+            }
+        };
+        if patch_type == PatchType::Json {
+            complaints.iter_mut().for_each(|text| text.insert_str(0, "json patch "));
         }
+        Ok(Self { how, complaints })
+    }
+
+    /// What strict validation has to say about the patch itself.
+    pub(super) fn complaints(&self) -> &[String] {
+        &self.complaints
     }
 
     /// The object after the patch, of the same type.
     ///
     /// # Errors
-    /// 422 when an operation does not apply, or when the result is no such object.
+    /// 422 when an operation does not apply, or when the result is no such object; 400 for malformed directives.
     pub(super) fn apply(&self, ty: &ResourceType, object: &Object) -> Result<Object, Status> {
         let mut value = Value::Object(object.clone());
-        match self {
-            Self::Merge(patch) => json_patch::merge(&mut value, patch),
-            Self::Json(operations) => run(&mut value, operations)?,
+        match &self.how {
+            How::Merge(patch) => json_patch::merge(&mut value, patch),
+            How::Json(operations) => run(&mut value, operations)?,
+            How::Strategic(patch) => {
+                let Some(shape) = schemas::of(ty) else { return Err(Status::generic_unsupported_media_type()) };
+                let merged = strategic::merge(object.clone(), patch.clone(), &shape);
+                value = Value::Object(merged.map_err(refused)?);
+            }
         }
         let Value::Object(object) = value else {
             return Err(undecodable("json: cannot unmarshal the result into an object"));
@@ -75,6 +146,34 @@ impl Patch {
         }
         check_shape(&object).map_err(|error| undecodable(&error))?;
         Ok(object)
+    }
+
+    /// A merge patch.
+    #[cfg(test)]
+    pub(super) fn merge(patch: Value) -> Self {
+        Self { how: How::Merge(patch), complaints: Vec::new() }
+    }
+}
+
+/// The words for a body that is no patch, which depend on who reads it first.
+fn malformed(patch_type: PatchType, validation: FieldValidation, text: &str) -> Status {
+    match (patch_type, validation) {
+        (PatchType::Strategic, _) => Status::bad_request(text),
+        (PatchType::Merge | PatchType::Apply, FieldValidation::Ignore) => Status::bad_request("Invalid JSON Patch"),
+        (PatchType::Json, FieldValidation::Ignore) => Status::bad_request(text),
+        (PatchType::Merge | PatchType::Json | PatchType::Apply, FieldValidation::Warn | FieldValidation::Strict) => {
+            Status::bad_request(format!("error decoding patch: {text}"))
+        }
+    }
+}
+
+/// What a strategic merge patch is refused with. Where Kubernetes prints a part of the patch, or answers with a 500,
+/// this server says what is wrong.
+fn refused(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Malformed(text) => Status::bad_request(text),
+        Refusal::ListOfLists => Status::generic_invalid(),
+        Refusal::Unfit(text) => undecodable(&text),
     }
 }
 
@@ -113,9 +212,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-fn read_operations(body: &[u8]) -> Result<Patch, Status> {
-    let operations: Vec<Value> =
-        serde_json::from_slice(body).map_err(|error| Status::bad_request(format!("json patch: {error}")))?;
+fn read_operations(operations: Vec<Value>) -> Result<json_patch::Patch, Status> {
     if operations.len() > OPERATIONS_MAX {
         return Err(Status::request_entity_too_large(&format!(
             "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
@@ -124,13 +221,22 @@ fn read_operations(body: &[u8]) -> Result<Patch, Status> {
     }
     // The reason may repeat a part of the body, so it stays behind.
     serde_json::from_value(Value::Array(operations))
-        .map(Patch::Json)
         .map_err(|_| Status::bad_request("json patch: an operation is incomplete or unknown"))
+}
+
+/// `unknown field "[0].x"` for members that no operation has.
+fn unknown_members(operations: &[Value]) -> Vec<String> {
+    let members = operations.iter().enumerate().flat_map(|(at, operation)| {
+        let members = operation.as_object().into_iter().flat_map(Object::keys);
+        let unknown = members.filter(|member| !OPERATION.contains(&member.as_str()));
+        unknown.map(move |member| validation::unknown_field(&format!("[{at}].{member}")))
+    });
+    members.take(STRICT_ERRORS_MAX).collect()
 }
 
 /// The words for a result that is no object of the type. Kubernetes prints the object here; this server keeps it to
 /// itself.
-fn undecodable(error: &str) -> Status {
+pub(super) fn undecodable(error: &str) -> Status {
     Status::invalid("", "", "", vec![Cause::invalid("patch", &quote("{...}"), error)])
 }
 
@@ -145,7 +251,8 @@ mod tests {
         let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");
         let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}});
         let object = object.as_object().expect("an object").clone();
-        Patch::read(Some(content_type), patch.as_bytes())
+        PatchType::of(&ty, Some(content_type))
+            .and_then(|patch_type| Patch::read(patch_type, patch.as_bytes(), FieldValidation::Warn))
             .and_then(|patch| patch.apply(&ty, &object))
             .map(Value::Object)
             .map_err(|status| (status.code, status.message))
@@ -193,11 +300,21 @@ mod tests {
     #[test]
     fn bad_patches_are_refused() {
         let many = format!("[{}]", vec![r#"{"op":"remove","path":"/x"}"#; OPERATIONS_MAX + 1].join(","));
-        let unknown = "the body of the request was in an unknown format - accepted media types include: \
-                       application/json-patch+json, application/merge-patch+json";
         let table: &[(&str, &str, u16, &str)] = &[
-            (MERGE, "[]", 400, "Invalid JSON Patch"),
-            (MERGE, "{", 400, "Invalid JSON Patch"),
+            (
+                MERGE,
+                "[]",
+                400,
+                "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
+            ),
+            (MERGE, "{", 400, "error decoding patch: unexpected end of JSON input"),
+            (
+                JSON,
+                "{}",
+                400,
+                "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+            ),
+            (STRATEGIC, "{bad", 400, "invalid character 'b' looking for beginning of object key string"),
             (
                 MERGE,
                 r#"{"metadata":{"annotations":{"foo":["bar"]}}}"#,
@@ -230,8 +347,7 @@ mod tests {
                 413,
                 "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001",
             ),
-            ("application/strategic-merge-patch+json", "{}", 415, unknown),
-            ("application/apply-patch+yaml", "{}", 415, unknown),
+            ("application/apply-patch+cbor", "{}", 415, "415: Unsupported Media Type"),
             ("application/json", "{}", 415, "415: Unsupported Media Type"),
         ];
         for (content_type, patch, code, text) in table {

@@ -9,7 +9,15 @@ use informer_core::wire::{
 };
 use serde_json::Value;
 
-use super::{Answer, Place, body::Object, draft, metadata, options::Options, patch::Patch};
+use super::{
+    Answer, Current, Place,
+    apply::Applied,
+    body::Object,
+    draft, metadata, now,
+    options::Options,
+    patch::{Patch, undecodable},
+    validation,
+};
 use crate::{
     app::App,
     registry::ResourceType,
@@ -26,6 +34,8 @@ pub(super) enum Change {
     Replace(Object),
     /// The same with this done to it.
     Patch(Patch),
+    /// The same with what a manager wants of it.
+    Apply(Applied),
 }
 
 /// What a change comes to.
@@ -41,35 +51,61 @@ enum Plan {
 
 /// Makes the change and answers the object. When another write comes first, the change is made again to what that
 /// left; one that names a version then no longer fits.
-pub(super) async fn update(app: &App, place: &Place<'_>, change: &Change, options: Options) -> Result<Answer, Status> {
+pub(super) async fn update(
+    app: &App,
+    place: &Place<'_>,
+    change: &Change,
+    options: Options,
+    warnings: &mut Vec<String>,
+) -> Result<Answer, Status> {
     for _ in 0..ATTEMPTS_MAX {
         let current = place.read(app).await?;
-        let plan = plan(place, &current.object, change)?;
-        let put = match &plan {
-            Plan::Keep => return Ok(Answer::stored(StatusCode::OK, &current.entry)),
-            Plan::Put(next) | Plan::Delete(next) if options.dry_run => {
-                return Ok(Answer::unstored(StatusCode::OK, place.ty, next.clone()));
-            }
-            Plan::Put(next) => Some(draft(place.ty, next)?),
-            Plan::Delete(_) => None,
-        };
-        let expect = Expect::At(current.entry.resource_version());
-        match app.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
-            Ok(written) => {
-                return Ok(match plan {
-                    Plan::Keep | Plan::Put(_) => Answer::stored(StatusCode::OK, &written.entry),
-                    Plan::Delete(last) => Answer::unstored(StatusCode::OK, place.ty, last),
-                });
-            }
-            Err(WriteError::Conflict { .. } | WriteError::Exists) => {}
-            Err(WriteError::NotFound) => return Err(place.not_found()),
-            Err(error @ WriteError::Storage(_)) => return Err(error.into()),
+        let mut said = Vec::new();
+        if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {
+            warnings.append(&mut said);
+            return Ok(answer);
         }
     }
     Err(place.modified())
 }
 
-fn plan(place: &Place<'_>, stored: &Object, change: &Change) -> Result<Plan, Status> {
+/// Makes the change to the object as it was read; `None` when another write came first.
+pub(super) async fn attempt(
+    app: &App,
+    place: &Place<'_>,
+    current: &Current,
+    change: &Change,
+    options: Options,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Answer>, Status> {
+    let plan = plan(place, &current.object, change, options, warnings)?;
+    let put = match &plan {
+        Plan::Keep => return Ok(Some(Answer::stored(StatusCode::OK, &current.entry))),
+        Plan::Put(next) | Plan::Delete(next) if options.dry_run => {
+            return Ok(Some(Answer::unstored(StatusCode::OK, place.ty, next.clone())));
+        }
+        Plan::Put(next) => Some(draft(place.ty, next)?),
+        Plan::Delete(_) => None,
+    };
+    let expect = Expect::At(current.entry.resource_version());
+    match app.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
+        Ok(written) => Ok(Some(match plan {
+            Plan::Keep | Plan::Put(_) => Answer::stored(StatusCode::OK, &written.entry),
+            Plan::Delete(last) => Answer::unstored(StatusCode::OK, place.ty, last),
+        })),
+        Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(None),
+        Err(WriteError::NotFound) => Err(place.not_found()),
+        Err(error @ WriteError::Storage(_)) => Err(error.into()),
+    }
+}
+
+fn plan(
+    place: &Place<'_>,
+    stored: &Object,
+    change: &Change,
+    options: Options,
+    warnings: &mut Vec<String>,
+) -> Result<Plan, Status> {
     let sent = match change {
         Change::Replace(object) => {
             check_uid(place, stored, object)?;
@@ -77,9 +113,21 @@ fn plan(place: &Place<'_>, stored: &Object, change: &Change) -> Result<Plan, Sta
         }
         Change::Patch(patch) => {
             let mut object = patch.apply(place.ty, stored)?;
-            check_patched(place, &object)?;
-            metadata::match_namespace(place.ty, place.namespace, &mut object)?;
-            object
+            let found = validation::check(place.ty, &mut object);
+            if let Some(error) = found.mistyped {
+                return Err(undecodable(&error));
+            }
+            let unknown = found.unknown.iter().map(|path| validation::unknown_field(path));
+            let complaints = patch.complaints().iter().cloned().chain(unknown).collect();
+            validation::judge(options.validation, complaints, warnings).map_err(|error| undecodable(&error))?;
+            stay(place, object)?
+        }
+        Change::Apply(applied) => {
+            let mut object = applied.onto(place.ty, stored, &now())?;
+            if let Some(error) = validation::check(place.ty, &mut object).mistyped {
+                return Err(undecodable(&error));
+            }
+            stay(place, object)?
         }
     };
     check_version(place, stored, &sent)?;
@@ -88,6 +136,13 @@ fn plan(place: &Place<'_>, stored: &Object, change: &Change) -> Result<Plan, Sta
         return Ok(Plan::Delete(next));
     }
     Ok(if next == *stored { Plan::Keep } else { Plan::Put(next) })
+}
+
+/// A patch cannot move an object.
+fn stay(place: &Place<'_>, mut object: Object) -> Result<Object, Status> {
+    metadata::match_namespace(place.ty, place.namespace, &mut object)?;
+    place.match_name(&object)?;
+    Ok(object)
 }
 
 fn grace_seconds(object: &Object) -> u64 {
@@ -108,19 +163,6 @@ fn check_uid(place: &Place<'_>, stored: &Object, object: &Object) -> Result<(), 
         place.key()
     );
     Err(Status::conflict(group, plural, place.name, &text))
-}
-
-/// A patch cannot move an object.
-fn check_patched(place: &Place<'_>, object: &Object) -> Result<(), Status> {
-    place.match_name(object)?;
-    let said = metadata::text(object, "namespace");
-    if place.ty.namespaced && !said.is_empty() && said != place.namespace {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({said}) does not match the namespace on the request ({})",
-            place.namespace
-        )));
-    }
-    Ok(())
 }
 
 /// The version that the change is meant for, if it says one.
@@ -165,7 +207,8 @@ mod tests {
 
         fn plan(&self, change: &Change) -> Result<Plan, (u16, String)> {
             let place = Place { ty: &self.ty, namespace: "ns", name: "a", part: self.part };
-            plan(&place, &object(self.stored.clone()), change).map_err(|status| (status.code, status.message))
+            plan(&place, &object(self.stored.clone()), change, Options::default(), &mut Vec::new())
+                .map_err(|status| (status.code, status.message))
         }
 
         fn replace(&self, sent: Value) -> Result<Plan, (u16, String)> {
@@ -173,7 +216,7 @@ mod tests {
         }
 
         fn merge(&self, patch: Value) -> Result<Plan, (u16, String)> {
-            self.plan(&Change::Patch(Patch::Merge(patch)))
+            self.plan(&Change::Patch(Patch::merge(patch)))
         }
     }
 
@@ -263,7 +306,7 @@ mod tests {
             (json!({"metadata": {"name": "b"}}), "the name of the object (b) does not match the name on the URL (a)"),
             (
                 json!({"metadata": {"namespace": "other"}}),
-                "the namespace of the object (other) does not match the namespace on the request (ns)",
+                "the namespace of the provided object does not match the namespace sent on the request",
             ),
         ];
         for (patch, text) in moved {

@@ -1,0 +1,275 @@
+//! Server-side apply: a manager says which fields it wants, and the object gets them beside what others want.
+//!
+//! The configuration is merged into the object as the schema has it. Fields that the manager applied before and leaves
+//! out now go, unless another entry of `managedFields` has them. The manager's entry then says what it applied.
+//!
+//! What is simplified is in `docs/adr/0013-patches-work-on-json-beside-schemas.md`: only applies make entries, so only
+//! what was applied, or what a client sent as an entry, can conflict.
+//!
+//! INVARIANT: the same configuration twice changes nothing: no new version, no event, the same entry.
+//!
+//! Source: apimachinery `pkg/util/managedfields/internal/structuredmerge.go`, structured-merge-diff `merge/update.go`;
+//! apiserver `endpoints/handlers/patch.go` (applyPatcher).
+
+mod merge;
+mod typed;
+
+use std::sync::LazyLock;
+
+use informer_core::wire::{
+    go,
+    status::{Reason, Status},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Place,
+    body::{Encoding, Object},
+    create,
+    managed::{Fields, Owner, Ownership},
+    metadata::{self, Part},
+    now,
+    options::{FieldValidation, PatchOptions},
+    update::{self, Change},
+    validation,
+};
+use crate::{
+    app::App,
+    registry::ResourceType,
+    schemas::{self, Shape},
+};
+
+/// The media type of an applied configuration, which may as well be JSON.
+pub(super) const MEDIA_TYPE: &str = "application/apply-patch+yaml";
+
+/// How often an apply is tried when other writes come first.
+const ATTEMPTS_MAX: usize = 5;
+
+/// Members of metadata that nobody owns.
+const UNOWNED: [&str; 9] = [
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "clusterName",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+];
+
+/// What a manager wants of an object.
+#[derive(Debug)]
+pub(super) struct Applied {
+    manager: String,
+    force: bool,
+    /// As it was sent, without nulls and without the part of the object that the request may not change.
+    config: Object,
+    /// What it names.
+    fields: Fields,
+    /// The entry's `subresource`.
+    subresource: &'static str,
+}
+
+/// Applies a configuration: makes the object as it is wanted, or the object itself.
+pub(super) async fn apply(
+    app: &App,
+    place: &Place<'_>,
+    body: &[u8],
+    asked: PatchOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Answer, Status> {
+    let options = asked.options;
+    let change = Change::Apply(Applied::read(place, body, asked, warnings)?);
+    for _ in 0..ATTEMPTS_MAX {
+        let current = match place.read(app).await {
+            Ok(current) => current,
+            // A subresource has an object already.
+            Err(status) if status.reason == Reason::NotFound && place.part == Part::Main => {
+                let Change::Apply(applied) = &change else { break };
+                match create::create_applied(app, place.ty, &applied.first(place)?, options).await? {
+                    Some(answer) => return Ok(answer),
+                    None => continue,
+                }
+            }
+            Err(status) => return Err(status),
+        };
+        if let Some(answer) = update::attempt(app, place, &current, &change, options, &mut Vec::new()).await? {
+            return Ok(answer);
+        }
+    }
+    Err(place.modified())
+}
+
+impl Applied {
+    /// Reads the body of an apply.
+    ///
+    /// # Errors
+    /// 400 for what is no object of this type, and for one that brings managedFields. 500, as Kubernetes has it, when
+    /// it does not fit the schema.
+    fn read(place: &Place<'_>, body: &[u8], asked: PatchOptions, warnings: &mut Vec<String>) -> Result<Self, Status> {
+        let mut duplicates = false;
+        let mut config = decode(body, &mut duplicates)?;
+        check_type(place.ty, &config)?;
+        without_nulls(&mut config);
+        metadata::check_shape(&config).map_err(|error| unfit(place, &config, &error))?;
+        if config.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some()) {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
+        }
+        let mut fields = typed::fields(&config, &shape(place.ty)).map_err(|error| unfit(place, &config, &error))?;
+        if duplicates {
+            let complaints = validation::complaints(encoding(body), body, &[], true);
+            match asked.options.validation {
+                FieldValidation::Ignore => {}
+                FieldValidation::Warn => warnings.extend(complaints),
+                FieldValidation::Strict => {
+                    return Err(Status::bad_request(format!("error strict decoding YAML: {}", complaints.join(", "))));
+                }
+            }
+        }
+        let subresource = restrict(place, &mut config, &mut fields);
+        Ok(Self { manager: asked.manager, force: asked.force, config, fields, subresource })
+    }
+
+    fn owner<'a>(&'a self, ty: &'a ResourceType) -> Owner<'a> {
+        Owner { manager: &self.manager, api_version: ty.api_version(), subresource: self.subresource }
+    }
+
+    /// The object when there is none yet.
+    fn first(&self, place: &Place<'_>) -> Result<Object, Status> {
+        let uid = metadata::text(&self.config, "uid");
+        if !uid.is_empty() {
+            let ResourceType { group, plural, .. } = &**place.ty;
+            let text =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(Status::conflict(group, plural, place.name, &text));
+        }
+        if !metadata::text(&self.config, "resourceVersion").is_empty() {
+            return Err(place.modified());
+        }
+        let mut object = self.config.clone();
+        metadata::match_namespace(place.ty, place.namespace, &mut object)?;
+        place.match_name(&object)?;
+        let entries = Ownership::of(&object, self.owner(place.ty)).with(&self.fields, &now());
+        put_entries(&mut object, entries);
+        Ok(object)
+    }
+
+    /// The object after the apply. Its metadata is still to be checked.
+    ///
+    /// # Errors
+    /// 409 when others own fields with other values.
+    pub(super) fn onto(&self, ty: &ResourceType, stored: &Object, now: &str) -> Result<Object, Status> {
+        let shape = shape(ty);
+        let mut owned = Ownership::of(stored, self.owner(ty));
+        let mut merged = merge::merge(stored.clone(), &self.config, &shape);
+        owned.take_over(&merge::changed(stored, &merged, &shape, &self.fields), self.force)?;
+        let mut kept = owned.others();
+        kept.add(&self.fields);
+        merge::remove(&mut merged, &shape, &owned.last(), &kept);
+        let unchanged = owned.says(&self.fields) && merged == *stored;
+        if !unchanged {
+            put_entries(&mut merged, owned.with(&self.fields, now));
+        }
+        Ok(merged)
+    }
+}
+
+fn put_entries(object: &mut Object, entries: Vec<Value>) {
+    // An empty list says nothing, and the entries that were there would stay.
+    let entries = if entries.is_empty() { json!([{}]) } else { Value::Array(entries) };
+    metadata::metadata_mut(object).insert("managedFields".to_owned(), entries);
+}
+
+/// The shape of a type, or of any object when nothing is known about it: maps merge, and lists are replaced.
+fn shape(ty: &ResourceType) -> Shape {
+    static ANY: LazyLock<Shape> =
+        LazyLock::new(|| Shape::from_openapi(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})));
+    schemas::of(ty).unwrap_or_else(|| ANY.clone())
+}
+
+/// Most clients send JSON, which its own decoder reads faster and with better words.
+fn encoding(body: &[u8]) -> Encoding {
+    let is_json = body.trim_ascii_start().first() == Some(&b'{') && go::json_error(body).is_none();
+    if is_json { Encoding::Json } else { Encoding::Yaml }
+}
+
+fn decode(body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
+    let refuse = |error: &str| Status::bad_request(format!("error decoding YAML: {error}"));
+    match encoding(body).decode_noting(body, duplicates).map_err(|error| refuse(&error))? {
+        Value::Object(object) => Ok(object),
+        other => Err(refuse(&format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type \
+             map[string]interface {{}}",
+            go::json_type(&other)
+        ))),
+    }
+}
+
+fn check_type(ty: &ResourceType, config: &Object) -> Result<(), Status> {
+    let said = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
+    let refuse = |what: &str, shown: &str, said: &str, wanted: &str| {
+        Err(Status::bad_request(format!(
+            "Incorrect {what} specified in apply patch. Specified patch {shown}: {said}, expected: {wanted}"
+        )))
+    };
+    if said("apiVersion") != ty.api_version() {
+        return refuse("version", "version", said("apiVersion"), ty.api_version());
+    }
+    if said("kind") != ty.kind {
+        return refuse("kind", "kind", said("kind"), &ty.kind);
+    }
+    Ok(())
+}
+
+/// What Kubernetes says, with a 500, of a configuration that does not fit the schema.
+fn unfit(place: &Place<'_>, config: &Object, error: &str) -> Status {
+    let ty = place.ty;
+    let (namespace, name) = (metadata::text(config, "namespace"), metadata::text(config, "name"));
+    let (api_version, kind) = (ty.api_version(), &ty.kind);
+    Status::unmapped(format!(
+        "failed to create typed patch object ({namespace}/{name}; {api_version}, Kind={kind}): {error}"
+    ))
+}
+
+/// Null is nothing: members that are null go.
+fn without_nulls(object: &mut Object) {
+    object.retain(|_, value| !value.is_null());
+    for value in object.values_mut() {
+        match value {
+            Value::Object(inner) => without_nulls(inner),
+            Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(without_nulls),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// Leaves of a configuration, and of what it owns, the part that the request may change. Answers the subresource.
+fn restrict(place: &Place<'_>, config: &mut Object, fields: &mut Fields) -> &'static str {
+    if let Some(metadata) = fields.inside.get_mut("f:metadata") {
+        metadata.inside.retain(|step, _| !UNOWNED.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
+        metadata.own = false;
+    }
+    for step in ["f:apiVersion", "f:kind"] {
+        fields.inside.remove(step);
+    }
+    let subresource = match place.part {
+        Part::Main => {
+            if place.ty.has_status {
+                fields.inside.remove("f:status");
+                config.remove("status");
+            }
+            ""
+        }
+        Part::Status => {
+            fields.inside.retain(|step, _| step == "f:status");
+            config.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+            "status"
+        }
+    };
+    fields.inside.retain(|_, below| !below.is_empty());
+    subresource
+}
+
+#[cfg(all(test, feature = "openapi"))]
+mod tests;

@@ -1,0 +1,266 @@
+//! Holds an object of a built-in type against its schema: fields that the type does not have go, and are told about or
+//! refused; values of another JSON type are refused.
+//!
+//! What is left out, knowingly: rules about values (ranges, formats, names in specs), and everything about the fields
+//! of custom resources, which are kept as they are sent.
+//!
+//! INVARIANT: one walk over an object, with a look-up for each of its members; texts are made only of what is wrong.
+//!
+//! Source: apimachinery `pkg/runtime/serializer/json` (strict decoding), `sigs.k8s.io/json`; what Go's decoder says of
+//! a value of another type.
+
+mod document;
+
+use std::fmt::Write as _;
+
+use informer_core::wire::go::{json_type, quote};
+use serde_json::Value;
+
+use super::{
+    body::{Encoding, Object},
+    options::FieldValidation,
+};
+use crate::{
+    limits::{STRICT_ERRORS_MAX, WARNING_CHARS_MAX, WARNINGS_CHARS_MAX},
+    registry::ResourceType,
+    schemas::{self, JsonKind, Member, Shape},
+};
+
+pub(super) use document::{Noting, Order};
+
+/// What a walk found.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Findings {
+    /// Paths of fields that the type does not have, [`STRICT_ERRORS_MAX`] of them at most. They are gone.
+    pub(super) unknown: Vec<String>,
+    /// The words of Go's decoder for the first value of another type.
+    pub(super) mistyped: Option<String>,
+}
+
+/// Holds `object` against the schema of its type, and takes out of it what the type does not have: unknown fields, and
+/// known ones that are null. Objects of custom resources stay as they are.
+pub(super) fn check(ty: &ResourceType, object: &mut Object) -> Findings {
+    let mut found = Findings::default();
+    if !ty.schema.builtin {
+        return found;
+    }
+    if let Some(shape) = schemas::of(ty) {
+        members(object, &shape, &Path::Root, &mut found);
+    }
+    found
+}
+
+/// What there is to say about the fields of a body: unknown ones, as [`check`] found them, and `duplicates` when it has
+/// any. In the order in which they stand in the body.
+pub(super) fn complaints(encoding: Encoding, body: &[u8], unknown: &[String], duplicates: bool) -> Vec<String> {
+    if !duplicates && unknown.len() < 2 {
+        return unknown.iter().map(|path| unknown_field(path)).collect();
+    }
+    let order = Order::of(unknown);
+    // What can be read once can be read twice; if not, the order is the one of the walk.
+    match encoding.walk(body, &order) {
+        Ok(()) => order.texts(),
+        Err(_) => unknown.iter().map(|path| unknown_field(path)).collect(),
+    }
+}
+
+/// `unknown field "a.b"`.
+pub(super) fn unknown_field(path: &str) -> String {
+    format!("unknown field {}", quote(path))
+}
+
+/// Says complaints as asked: nothing, warnings, or the text of a refusal.
+///
+/// # Errors
+/// `strict decoding error: …`.
+pub(super) fn judge(
+    validation: FieldValidation,
+    complaints: Vec<String>,
+    warnings: &mut Vec<String>,
+) -> Result<(), String> {
+    match validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => warnings.extend(complaints),
+        FieldValidation::Strict if complaints.is_empty() => {}
+        FieldValidation::Strict => return Err(format!("strict decoding error: {}", complaints.join(", "))),
+    }
+    Ok(())
+}
+
+/// Values of `Warning` headers, for as many warnings as an answer has room for, each said once.
+pub(super) fn headers(warnings: &[String]) -> Vec<String> {
+    let mut said: Vec<&String> = Vec::new();
+    let mut headers = Vec::new();
+    let mut left = WARNINGS_CHARS_MAX;
+    for warning in warnings {
+        let text: String = warning.chars().filter(|letter| !letter.is_control()).take(WARNING_CHARS_MAX).collect();
+        let chars = text.chars().count();
+        if said.contains(&warning) {
+            continue;
+        }
+        if chars > left {
+            break;
+        }
+        left -= chars;
+        said.push(warning);
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        headers.push(format!("299 - \"{text}\""));
+    }
+    headers
+}
+
+/// The way from the object to a value, on the stack.
+enum Path<'a> {
+    Root,
+    /// A field of the type that is called so in Go.
+    Field(&'a Path<'a>, &'a str, &'a str),
+    /// A key of a map.
+    Key(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    /// `spec.containers[0].name`.
+    fn text(&self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Field(parent, name, _) | Self::Key(parent, name) => {
+                let mut text = parent.text();
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(name);
+                text
+            }
+            Self::Item(parent, at) => {
+                let mut text = parent.text();
+                // Writing to a String cannot fail.
+                let _ = write!(text, "[{at}]");
+                text
+            }
+        }
+    }
+
+    /// `Container.spec.containers.name`: Go's type of what has the innermost field, and the fields on the way to it.
+    fn field(&self) -> String {
+        let (mut at, mut fields, mut owner) = (self, Vec::new(), None);
+        loop {
+            at = match at {
+                Path::Root => break,
+                Path::Field(parent, name, ty) => {
+                    owner.get_or_insert(*ty);
+                    fields.push(*name);
+                    parent
+                }
+                Path::Key(parent, _) | Path::Item(parent, _) => parent,
+            };
+        }
+        fields.reverse();
+        format!("{}.{}", owner.unwrap_or_default(), fields.join("."))
+    }
+}
+
+fn members(object: &mut Object, shape: &Shape, path: &Path<'_>, found: &mut Findings) {
+    let mut gone: Vec<String> = Vec::new();
+    for (name, value) in object.iter_mut() {
+        match shape.member(name) {
+            Member::Known(_) if value.is_null() => gone.push(name.clone()),
+            Member::Known(inner) => walk(value, &inner, &Path::Field(path, name, shape.type_name()), found),
+            Member::Free(Some(inner)) => walk(value, &inner, &Path::Key(path, name), found),
+            Member::Free(None) => {}
+            Member::Unknown => {
+                if found.unknown.len() < STRICT_ERRORS_MAX {
+                    found.unknown.push(Path::Key(path, name).text());
+                }
+                gone.push(name.clone());
+            }
+        }
+    }
+    for name in gone {
+        object.remove(&name);
+    }
+}
+
+fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings) {
+    match (shape.kind(), value) {
+        // Go leaves what it has when it reads null.
+        (_, Value::Null) | (JsonKind::Any, _) => {}
+        (JsonKind::Object, Value::Object(object)) => members(object, shape, path, found),
+        (JsonKind::Array, Value::Array(items)) => {
+            let Some(inner) = shape.item() else { return };
+            for (at, item) in items.iter_mut().enumerate() {
+                walk(item, &inner, &Path::Item(path, at), found);
+            }
+        }
+        (_, value) if fits(shape, value) => {}
+        (_, value) => {
+            found.mistyped.get_or_insert_with(|| {
+                let (said, field, wanted) = (json_type(value), path.field(), go_type(shape));
+                format!("json: cannot unmarshal {said} into Go struct field {field} of type {wanted}")
+            });
+        }
+    }
+}
+
+/// Whether a scalar is of the kind; integers must have the width that their format says.
+pub(super) fn fits(shape: &Shape, value: &Value) -> bool {
+    match (shape.kind(), value) {
+        (JsonKind::Any, _)
+        | (JsonKind::Object, Value::Object(_))
+        | (JsonKind::Array, Value::Array(_))
+        | (JsonKind::String | JsonKind::IntOrString | JsonKind::Quantity, Value::String(_))
+        | (JsonKind::Number | JsonKind::Quantity, Value::Number(_))
+        | (JsonKind::Boolean, Value::Bool(_)) => true,
+        (JsonKind::IntOrString, Value::Number(number)) => is_int32(number),
+        (JsonKind::Integer, Value::Number(number)) => {
+            if shape.format() == "int32" {
+                is_int32(number)
+            } else {
+                number.is_i64()
+            }
+        }
+        (
+            JsonKind::Object
+            | JsonKind::Array
+            | JsonKind::String
+            | JsonKind::Integer
+            | JsonKind::Number
+            | JsonKind::Boolean
+            | JsonKind::IntOrString
+            | JsonKind::Quantity,
+            _,
+        ) => false,
+    }
+}
+
+fn is_int32(number: &serde_json::Number) -> bool {
+    number.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
+}
+
+/// What Go calls the type of a value, as far as its schema tells.
+fn go_type(shape: &Shape) -> String {
+    match (shape.kind(), shape.format()) {
+        (JsonKind::String, "byte") => "[]uint8".to_owned(),
+        (JsonKind::String, "date-time") => "v1.Time".to_owned(),
+        (JsonKind::String, _) => "string".to_owned(),
+        (JsonKind::Integer, "int32") => "int32".to_owned(),
+        (JsonKind::Integer, _) => "int64".to_owned(),
+        (JsonKind::Number, _) => "float64".to_owned(),
+        (JsonKind::Boolean, _) => "bool".to_owned(),
+        (JsonKind::IntOrString, _) => "intstr.IntOrString".to_owned(),
+        (JsonKind::Quantity, _) => "resource.Quantity".to_owned(),
+        (JsonKind::Any, _) => "interface {}".to_owned(),
+        (JsonKind::Array, _) => format!("[]{}", shape.item().map_or_else(String::new, |item| go_type(&item))),
+        (JsonKind::Object, _) if !shape.type_name().is_empty() => format!("v1.{}", shape.type_name()),
+        (JsonKind::Object, _) => {
+            let values = match shape.member("") {
+                Member::Known(values) | Member::Free(Some(values)) => go_type(&values),
+                Member::Free(None) | Member::Unknown => "interface {}".to_owned(),
+            };
+            format!("map[string]{values}")
+        }
+    }
+}
+
+#[cfg(all(test, feature = "openapi"))]
+mod tests;

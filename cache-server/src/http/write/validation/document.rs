@@ -1,0 +1,224 @@
+//! Reads a JSON or YAML document into a value and notices members that stand there twice; reads it again, in the order
+//! in which it was written, when there is something to say about it.
+//!
+//! INVARIANT: of members of the same name the last one counts, as in Go.
+//!
+//! Source: `sigs.k8s.io/json` UnmarshalStrict: `duplicate field "a.b"`, `unknown field "a.b[0].c"`, in order of appearance.
+
+use std::{cell::RefCell, collections::HashSet, fmt};
+
+use informer_core::wire::go::quote;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::limits::STRICT_ERRORS_MAX;
+
+/// Reads a value; sets the flag when some object in it has a member twice. Cost: as reading a [`Value`].
+pub(in super::super) struct Noting<'a>(pub(in super::super) &'a mut bool);
+
+impl<'de> DeserializeSeed<'de> for Noting<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Noting<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Noting(self.0))? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            let value = members.next_value_seed(Noting(self.0))?;
+            *self.0 |= object.insert(name, value).is_some();
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// What is wrong with a document, in the order in which it stands there.
+pub(in super::super) struct Order<'a> {
+    unknown: HashSet<&'a str>,
+    told: RefCell<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    texts: Vec<String>,
+    seen: HashSet<String>,
+    path: String,
+}
+
+impl<'a> Order<'a> {
+    /// `unknown` are the paths of fields that the type does not have.
+    pub(super) fn of(unknown: &'a [String]) -> Self {
+        Self { unknown: unknown.iter().map(String::as_str).collect(), told: RefCell::default() }
+    }
+
+    /// Reads the document once more.
+    pub(in super::super) fn read<'de, D: Deserializer<'de>>(&self, deserializer: D) -> Result<(), D::Error> {
+        Walk(self).deserialize(deserializer)
+    }
+
+    /// What there is to say; the same thing once.
+    pub(super) fn texts(self) -> Vec<String> {
+        self.told.into_inner().texts
+    }
+
+    fn say(&self, what: &str, path: &str) {
+        let mut told = self.told.borrow_mut();
+        let text = format!("{what} field {}", quote(path));
+        if told.texts.len() < STRICT_ERRORS_MAX && told.seen.insert(text.clone()) {
+            told.texts.push(text);
+        }
+    }
+
+    /// Goes one step down, does `inside` there, and comes back.
+    fn step<T>(&self, name: fmt::Arguments<'_>, inside: impl FnOnce() -> T) -> T {
+        let before = {
+            let path = &mut self.told.borrow_mut().path;
+            let before = path.len();
+            // Writing to a String cannot fail.
+            let _ = fmt::Write::write_fmt(path, name);
+            before
+        };
+        let value = inside();
+        self.told.borrow_mut().path.truncate(before);
+        value
+    }
+
+    fn path(&self) -> String {
+        let told = self.told.borrow();
+        told.path.strip_prefix('.').unwrap_or(&told.path).to_owned()
+    }
+}
+
+struct Walk<'a, 'b>(&'a Order<'b>);
+
+impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let mut at = 0;
+        while self.0.step(format_args!("[{at}]"), || items.next_element_seed(Walk(self.0)))?.is_some() {
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(name) = members.next_key::<String>()? {
+            self.0.step(format_args!(".{name}"), || {
+                let path = self.0.path();
+                let unknown = self.0.unknown.contains(path.as_str());
+                if unknown {
+                    self.0.say("unknown", &path);
+                }
+                if !seen.insert(name.clone()) && !unknown {
+                    self.0.say("duplicate", &path);
+                }
+                // What stands below an unknown field is not known either.
+                if unknown {
+                    members.next_value::<IgnoredAny>().map(drop)
+                } else {
+                    members.next_value_seed(Walk(self.0))
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
