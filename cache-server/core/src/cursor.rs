@@ -226,7 +226,8 @@ impl Cursor {
         let (read, _dropped_outside) = {
             let state = self.shared.state.read();
             let log = match state.log(&self.scope) {
-                Some(log) if !self.epoch.ended() => log,
+                // A history that was replaced is not there any more; one that was closed is read to its end.
+                Some(log) if Arc::ptr_eq(&state.epoch, &self.epoch) => log,
                 Some(_) | None => return Read::Over(Step::EpochEnded),
             };
             if self.position < log.lost() {
@@ -241,6 +242,8 @@ impl Cursor {
             }
             if 0 < count {
                 (Read::Events, None)
+            } else if self.epoch.ended() {
+                (Read::Over(Step::EpochEnded), None)
             } else {
                 // Nothing unread in the bucket: what happened elsewhere up to here is no concern of this watcher.
                 self.position = self.position.max(state.applied);

@@ -176,7 +176,9 @@ fn a_closed_cache_ends_watches_and_still_reads() {
     let waker = Arc::clone(&counting).into();
     let mut cx = Context::from_waker(&waker);
     assert_eq!(watcher.step(PLENTY, &mut Slices::new(), Some(&mut cx)), Step::Wait);
+    let mut late = open(&reader, Start::After(100), &Filter::all());
     drop(writer);
+    assert_eq!(drain(&mut late), (vec!["ADDED a/p@101".to_owned()], Step::EpochEnded), "told before the end");
     assert!(waking.poll_touched(&mut cx).is_ready());
     assert_eq!((waking.wake(), counting.count()), (1, 1));
     assert_eq!(waking.poll_touched(&mut cx), std::task::Poll::Ready(Err(watch_cache::Closed)));
