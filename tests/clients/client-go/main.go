@@ -1,0 +1,54 @@
+// Keeps a copy of the ConfigMaps that match a selector, prints one line of JSON for everything that client-go tells it,
+// and the copy once an object named "sentinel" is in it.
+//
+//	client-go typed|dynamic|metadata|retry-watcher SERVER SELECTOR
+//
+// The first three are shared informers. How they get their initial state is client-go's own switch:
+// KUBE_FEATURE_WatchListClient=true streams it, false lists it.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
+func main() {
+	if len(os.Args) != 4 {
+		fail(fmt.Errorf("usage: %s typed|dynamic|metadata|retry-watcher SERVER SELECTOR", os.Args[0]))
+	}
+	mode, selector := os.Args[1], os.Args[3]
+	config := &rest.Config{Host: os.Args[2], QPS: -1}
+	if mode == "retry-watcher" {
+		watchAgain(config, selector)
+	} else {
+		inform(mode, config, selector)
+	}
+}
+
+// One line of output.
+type line struct {
+	Event string            `json:"event,omitempty"`
+	Key   string            `json:"key,omitempty"`
+	RV    string            `json:"rv,omitempty"`
+	Items map[string]string `json:"items,omitempty"`
+	Cache map[string]string `json:"cache,omitempty"`
+}
+
+func (l line) print() {
+	text, err := json.Marshal(l)
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println(string(text))
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}

@@ -1,0 +1,74 @@
+"""Keeps a copy of the ConfigMaps that match a selector, prints one line of JSON for everything that is told of them, and
+the copy once an object named "sentinel" is in it.
+
+    follow.py LIMIT SERVER SELECTOR
+
+It lists, in pages of LIMIT unless that is 0, and watches from there. The library's Watch goes on by itself when a watch
+ends. When its connection breaks, the caller goes on from Watch.resource_version; after a 410, the caller lists again.
+"""
+
+import json
+import sys
+
+import urllib3
+from kubernetes import client, watch
+
+
+def main(limit, server, selector):
+    maps = client.CoreV1Api(client.ApiClient(client.Configuration(host=server)))
+    held, version = {}, None
+    while "sentinel" not in {key.split("/")[1] for key in held}:
+        if version is None:
+            held, version = relist(maps, selector, limit)
+        watching = watch.Watch()
+        try:
+            follow(watching, maps, selector, held, version)
+        except client.ApiException as error:
+            if error.status != 410:
+                raise
+            version = None
+        except urllib3.exceptions.HTTPError:
+            version = watching.resource_version
+    say(cache=held)
+
+
+def relist(maps, selector, limit):
+    """The whole state, and its position."""
+    pages = {"limit": limit} if limit else {}
+    held = {}
+    while True:
+        page = maps.list_config_map_for_all_namespaces(label_selector=selector, **pages)
+        held.update((key_of(item), item.metadata.resource_version) for item in page.items)
+        pages["_continue"] = page.metadata._continue
+        if not page.metadata._continue:
+            say(event="RELIST", rv=page.metadata.resource_version, items=held)
+            return held, page.metadata.resource_version
+
+
+def follow(watching, maps, selector, held, version):
+    """Applies changes until the sentinel comes."""
+    every = maps.list_config_map_for_all_namespaces
+    for event in watching.stream(every, label_selector=selector, resource_version=version, allow_watch_bookmarks=True):
+        if event["type"] == "BOOKMARK":
+            continue
+        item = event["object"]
+        key, now = key_of(item), item.metadata.resource_version
+        say(event=event["type"], key=key, rv=now)
+        if event["type"] == "DELETED":
+            held.pop(key, None)
+        else:
+            held[key] = now
+        if item.metadata.name == "sentinel":
+            watching.stop()
+
+
+def key_of(item):
+    return f"{item.metadata.namespace}/{item.metadata.name}"
+
+
+def say(**line):
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])

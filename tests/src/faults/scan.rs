@@ -1,0 +1,190 @@
+//! Reads along in an answer: where its initial state ends and at which position, and where it is to be cut.
+
+use informer_core::wire::watch_event::INITIAL_EVENTS_ANNOTATION;
+
+use super::asked::Read;
+
+/// Bytes of a line that are kept to be looked at.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// What a piece of an answer told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// How much of the piece is passed on.
+    pub(super) pass: usize,
+    /// The position of the initial state, when it ended here.
+    pub(super) position: Option<u64>,
+    /// Whether the connection is cut after that.
+    pub(super) cut: bool,
+}
+
+/// An answer, read as it passes.
+pub(super) struct Scan {
+    body: Body,
+    read: Read,
+    line: Vec<u8>,
+    /// The initial state went by, or there is none.
+    is_live: bool,
+    /// Bytes until the cut, counted from the first whole live event on.
+    cut_after: Option<usize>,
+    counting: bool,
+}
+
+impl Scan {
+    pub(super) const fn new(read: Read, cut_after: Option<usize>) -> Self {
+        let is_live = matches!(read, Read::Watch);
+        Self { body: Body::new(), read, line: Vec::new(), is_live, cut_after, counting: false }
+    }
+
+    pub(super) fn feed(&mut self, piece: &[u8]) -> Found {
+        let mut found = Found { pass: piece.len(), position: None, cut: false };
+        if self.read == Read::Other || self.read == Read::Page {
+            return found;
+        }
+        for (at, &byte) in piece.iter().enumerate() {
+            if self.counting {
+                match &mut self.cut_after {
+                    Some(0) => return Found { pass: at, cut: true, ..found },
+                    Some(left) => *left -= 1,
+                    None => return found,
+                }
+                continue;
+            }
+            if self.body.is_content(byte) {
+                if self.line.len() < LINE_BYTES_MAX {
+                    self.line.push(byte);
+                }
+                if let Some(position) = self.content(byte) {
+                    found.position = Some(position);
+                }
+            }
+        }
+        found
+    }
+
+    /// A byte of the body; the position of the initial state, when it ends here.
+    fn content(&mut self, byte: u8) -> Option<u64> {
+        if self.read == Read::List {
+            // The first one is the list's own: it stands in front of the items.
+            let position = (!self.is_live && byte == b'}').then(|| version_in(&self.line)).flatten();
+            self.is_live |= position.is_some();
+            return position;
+        }
+        if byte != b'\n' {
+            return None;
+        }
+        let line = std::mem::take(&mut self.line);
+        if self.is_live {
+            self.counting = true;
+            return None;
+        }
+        let ends = line.windows(INITIAL_EVENTS_ANNOTATION.len()).any(|part| part == INITIAL_EVENTS_ANNOTATION.as_bytes());
+        self.is_live = ends;
+        ends.then(|| version_in(&line)).flatten()
+    }
+}
+
+fn version_in(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (_, after) = text.split_once("\"resourceVersion\":\"")?;
+    after.split_once('"')?.0.parse().ok()
+}
+
+/// Tells the body's content from everything around it: head, sizes of chunks, line ends.
+enum Body {
+    /// In the head; its last four bytes, and what is known of the body.
+    Head { text: Vec<u8> },
+    /// Content up to the end of the connection.
+    Plain,
+    /// In the size of a chunk.
+    Size(usize),
+    /// In a chunk, so many bytes before its end.
+    Chunk(usize),
+    /// Behind a chunk, so many bytes before the next size.
+    Gap(usize),
+}
+
+impl Body {
+    const fn new() -> Self {
+        Self::Head { text: Vec::new() }
+    }
+
+    fn is_content(&mut self, byte: u8) -> bool {
+        match self {
+            Self::Head { text } => {
+                text.push(byte.to_ascii_lowercase());
+                if text.ends_with(b"\r\n\r\n") {
+                    let chunked = b"transfer-encoding: chunked";
+                    let is_chunked = text.windows(chunked.len()).any(|part| part == chunked);
+                    *self = if is_chunked { Self::Size(0) } else { Self::Plain };
+                }
+                false
+            }
+            Self::Plain => true,
+            Self::Size(size) => {
+                match char::from(byte).to_digit(16) {
+                    Some(digit) => *size = *size * 16 + digit as usize,
+                    None if byte == b'\n' && *size > 0 => *self = Self::Chunk(*size),
+                    None => {}
+                }
+                false
+            }
+            Self::Chunk(left) => {
+                *left -= 1;
+                if *left == 0 {
+                    *self = Self::Gap(2);
+                }
+                true
+            }
+            Self::Gap(left) => {
+                *left -= 1;
+                if *left == 0 {
+                    *self = Self::Size(0);
+                }
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+    fn chunks(lines: &[&str]) -> String {
+        let chunks = lines.iter().map(|line| format!("{:x}\r\n{line}\r\n", line.len()));
+        HEAD.to_owned() + &chunks.collect::<String>()
+    }
+
+    #[test]
+    fn a_cut_is_so_many_bytes_after_the_first_whole_event() {
+        let answer = chunks(&["{\"type\":\"ADDED\"}\n", "{\"type\":\"ADDED\"}\n"]);
+        let first = answer.find("}\n").unwrap() + 2;
+        for after in [0, 1, 3, 9] {
+            let found = Scan::new(Read::Watch, Some(after)).feed(answer.as_bytes());
+            assert_eq!(found, Found { pass: first + after, position: None, cut: true });
+        }
+    }
+
+    #[test]
+    fn the_position_of_a_state_is_read_however_it_is_cut_into_pieces() {
+        let list = "{\"kind\":\"L\",\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[{\"metadata\":{\"resourceVersion\":\"5\"}}]}";
+        let end = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\",\"annotations\":\
+                   {\"k8s.io/initial-events-end\":\"true\"}}}}\n";
+        let item = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVersion\":\"5\"}}}\n";
+        let (before, after) = end.split_at(30);
+        for (read, answer) in [
+            (Read::List, chunks(&[list])),
+            (Read::List, format!("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{list}")),
+            (Read::InitialWatch, chunks(&[item, before, after])),
+        ] {
+            let mut scan = Scan::new(read, None);
+            let found: Vec<u64> = answer.bytes().filter_map(|byte| scan.feed(&[byte]).position).collect();
+            assert_eq!(found, [7], "{answer}");
+            let found = Scan::new(read, None).feed(answer.as_bytes());
+            assert_eq!((found.position, found.cut), (Some(7), false));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What a client printed, held against the history.
+//!
+//! INVARIANT: nothing is forgiven for a broken connection. What a library may do otherwise than tell each change once and
+//! in order is a [`Rule`], and only about reads of initial state that the proxy saw.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Deserialize;
+
+use super::history::{History, Kind, State, Told};
+
+/// How a library tells its reader that it read the whole state again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// By a line with all objects, its own or the program's: raw watches.
+    States,
+    /// As the difference between what it held and what it read, in any order; what did not change is not told. So do
+    /// client-go's informers (`tools/cache/shared_informer.go`: without a resync period, replaced objects of the same
+    /// version reach no handler) and JavaScript's (`cache.ts`: `isSameVersion`).
+    Differences,
+}
+
+/// One line of output.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Line {
+    /// `ADDED`, `MODIFIED`, `DELETED`; `APPLIED` for either of the first two; `RELIST` with `items`.
+    #[serde(default)]
+    pub(crate) event: String,
+    #[serde(default)]
+    pub(crate) key: String,
+    #[serde(default)]
+    pub(crate) rv: String,
+    #[serde(default)]
+    pub(crate) items: BTreeMap<String, String>,
+    /// The copy, at the end.
+    pub(crate) cache: Option<BTreeMap<String, String>>,
+}
+
+/// Objects as a program printed them.
+pub(crate) fn state(printed: &BTreeMap<String, String>) -> State {
+    printed.iter().map(|(key, version)| (key.clone(), version.parse().unwrap())).collect()
+}
+
+/// Every matching change came once and in order, but for the states at `positions`, in order: from one of those on,
+/// what follows it.
+///
+/// # Errors
+/// The first line that does not fit, and what was due.
+pub(crate) fn check(rule: Rule, lines: &[Line], history: &History, positions: &[u64]) -> Result<(), String> {
+    let mut reader = Reader { history, next: 0, held: State::new(), positions: positions.iter().copied().collect() };
+    let mut lines = lines.iter().filter(|line| !line.event.is_empty());
+    while let Some(line) = lines.next() {
+        if line.event == "RELIST" {
+            reader.relist(state(&line.items)).map_err(|error| format!("a relist: {error}"))?;
+        } else if !reader.is_next(line) {
+            match rule {
+                Rule::States => return Err(format!("{line:?}, but due was {:?}", reader.due())),
+                Rule::Differences => reader.difference(line, &mut lines)?,
+            }
+        }
+    }
+    reader.end()
+}
+
+/// Where a client is in the history.
+struct Reader<'a> {
+    history: &'a History,
+    /// The next event that is due.
+    next: usize,
+    held: State,
+    /// States that were read and not yet told.
+    positions: VecDeque<u64>,
+}
+
+impl Reader<'_> {
+    fn due(&self) -> Option<&Told> {
+        self.history.told().get(self.next)
+    }
+
+    /// Takes a line that is the event that is due.
+    fn is_next(&mut self, line: &Line) -> bool {
+        let fits = |told: &&Told| line.key == told.key && line.rv == told.version.to_string() && says(line, told.kind);
+        let Some(told) = self.due().filter(fits).cloned() else { return false };
+        match told.kind {
+            Kind::Added | Kind::Modified => self.held.insert(told.key, told.version),
+            Kind::Deleted => self.held.remove(&told.key),
+        };
+        self.next += 1;
+        true
+    }
+
+    /// The position of the next state that leads on.
+    fn position(&mut self) -> Result<u64, String> {
+        let reached = self.next.checked_sub(1).map_or(0, |last| self.history.told()[last].version);
+        while let Some(position) = self.positions.pop_front() {
+            if position >= reached {
+                return Ok(position);
+            }
+        }
+        Err(format!("nothing was read again, and due was {:?}", self.due()))
+    }
+
+    fn go_to(&mut self, position: u64) {
+        self.held = self.history.state_at(position);
+        self.next = self.history.told().partition_point(|told| told.version <= position);
+    }
+
+    fn relist(&mut self, items: State) -> Result<(), String> {
+        let position = self.position()?;
+        self.go_to(position);
+        if self.held == items { Ok(()) } else { Err(format!("{items:?} at {position}, not {:?}", self.held)) }
+    }
+
+    /// Takes the difference that a relist makes, of which this is the first line.
+    fn difference<'l>(&mut self, first: &'l Line, rest: &mut impl Iterator<Item = &'l Line>) -> Result<(), String> {
+        let before = self.held.clone();
+        let position = self.position().map_err(|error| format!("{first:?}: {error}"))?;
+        self.go_to(position);
+        let mut due = difference(&before, &self.held);
+        let mut line = first;
+        loop {
+            let fits = due.remove(&line.key).is_some_and(|(kind, version)| {
+                says(line, kind) && (kind == Kind::Deleted || line.rv == version.to_string())
+            });
+            if !fits {
+                return Err(format!("{line:?} is no difference to the state at {position}; left were {due:?}"));
+            }
+            if due.is_empty() {
+                return Ok(());
+            }
+            line = rest.next().ok_or_else(|| format!("not told of the state at {position}: {due:?}"))?;
+        }
+    }
+
+    /// Nothing is left to be told.
+    fn end(mut self) -> Result<(), String> {
+        let last = self.history.told().last().map_or(0, |told| told.version);
+        while self.due().is_some() && self.position().is_ok_and(|position| position >= last) {}
+        self.due().map_or(Ok(()), |told| Err(format!("not told: {told:?}")))
+    }
+}
+
+fn says(line: &Line, kind: Kind) -> bool {
+    match kind {
+        Kind::Added => ["ADDED", "APPLIED"].contains(&line.event.as_str()),
+        Kind::Modified => ["MODIFIED", "APPLIED"].contains(&line.event.as_str()),
+        Kind::Deleted => line.event == "DELETED",
+    }
+}
+
+fn difference(before: &State, now: &State) -> BTreeMap<String, (Kind, u64)> {
+    let mut found = BTreeMap::new();
+    for (key, version) in now {
+        match before.get(key) {
+            Some(held) if held == version => {}
+            Some(_) => drop(found.insert(key.clone(), (Kind::Modified, *version))),
+            None => drop(found.insert(key.clone(), (Kind::Added, *version))),
+        }
+    }
+    for (key, version) in before.iter().filter(|(key, _)| !now.contains_key(*key)) {
+        found.insert(key.clone(), (Kind::Deleted, *version));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history() -> History {
+        let mut history = History::default();
+        for (key, matches, version) in [
+            ("a", Some(true), 1),
+            ("b", Some(false), 2),
+            ("a", Some(true), 3),
+            ("b", Some(true), 4),
+            ("a", Some(false), 5),
+            ("c", Some(true), 6),
+            ("b", None, 7),
+        ] {
+            history.wrote(key, matches, version);
+        }
+        history
+    }
+
+    /// `+a1 ~a3 -a5`, and `=` with items for a relist.
+    fn lines(text: &str) -> Vec<Line> {
+        let parse = |word: &str| {
+            let (sign, rest) = word.split_at(1);
+            let pairs = rest.split(',').filter(|pair| !pair.is_empty()).map(|pair| pair.split_at(1));
+            let pairs = pairs.map(|(key, version)| (key.to_owned(), version.to_owned()));
+            let event = match sign {
+                "+" => "ADDED",
+                "~" => "MODIFIED",
+                "-" => "DELETED",
+                _ => return Line { event: "RELIST".to_owned(), items: pairs.collect(), ..Line::default() },
+            };
+            let (key, rv) = rest.split_at(1);
+            Line { event: event.to_owned(), key: key.to_owned(), rv: rv.to_owned(), ..Line::default() }
+        };
+        text.split(' ').map(parse).collect()
+    }
+
+    #[test]
+    fn what_was_seen_once_and_in_order_passes() {
+        for (rule, text, positions) in [
+            (Rule::States, "= +a1 ~a3 +b4 -a5 +c6 -b7", vec![0]),
+            (Rule::States, "=a3 +b4 -a5 +c6 -b7", vec![3]),
+            (Rule::States, "=a1 ~a3 =b4 +c6 -b7", vec![1, 5]),
+            (Rule::Differences, "+a3 +b4 -a5 +c6 -b7", vec![3]),
+            (Rule::Differences, "+a1 +b4 -a1 +c6 -b7", vec![1, 5]),
+            (Rule::Differences, "+a1 ~a3 +b4 -a5 +c6 -b7", vec![1, 1, 4]),
+            (Rule::Differences, "+a1 +c6 -a1", vec![1, 7]),
+        ] {
+            assert_eq!(check(rule, &lines(text), &history(), &positions), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_doubled_or_turned_around_is_found() {
+        for (rule, text, positions) in [
+            (Rule::States, "= +a1 +b4 -a5 +c6 -b7", vec![0]),
+            (Rule::States, "= +a1 +a1 ~a3 +b4 -a5 +c6 -b7", vec![0]),
+            (Rule::States, "= +a1 ~a3 +b4 +c6 -a5 -b7", vec![0]),
+            (Rule::States, "=a1 ~a3 =b4 +c6 -b7", vec![1]),
+            (Rule::States, "=a1 +b4 -a5 +c6 -b7", vec![3]),
+            (Rule::States, "= +a1 ~a3 +b4 -a5 +c6", vec![0]),
+            (Rule::Differences, "+a1 +b4 -a1 +c6 -b7", vec![1]),
+            (Rule::Differences, "+a1 +b4 +c6 -b7", vec![1, 5]),
+            (Rule::Differences, "+a1 +b4 -a1", vec![1, 5]),
+        ] {
+            assert!(check(rule, &lines(text), &history(), &positions).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! One client, followed through writes and broken connections to the end.
+
+use std::{
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use fastrand::Rng;
+use tests::{
+    faults::{Fault, Plan, Proxy},
+    http::{Client as Http, key, resource_version, with_query},
+    process::Server,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{
+    SERVER,
+    check::{Line, Rule, check, state},
+    history::{History, SELECTOR, State},
+    programs::Program,
+};
+
+/// Writes to the server, in so many bursts: the faults are spread over them.
+const WRITES: usize = 2_000;
+const BURSTS: usize = 20;
+/// Longer than a client takes for anything here on a busy machine, its delays before relists included.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A client and what happens to it.
+pub(crate) struct Client {
+    /// It is given the server's URL and the selector as last arguments.
+    pub(crate) program: Program,
+    pub(crate) rule: Rule,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) seed: u64,
+}
+
+/// What the server's side saw of it.
+pub(crate) struct Summary {
+    /// Requests for the whole state.
+    pub(crate) initial_reads: Vec<String>,
+    /// Further pages.
+    pub(crate) pages: usize,
+}
+
+/// What a client prints, as it comes.
+pub(crate) type Printed = Arc<Mutex<Vec<Line>>>;
+
+/// Runs the client to its end and checks everything.
+pub(crate) async fn follow(client: Client) -> Summary {
+    let scene = Scene::set(&client.faults).await;
+    let mut command = client.program.process();
+    command.args([scene.url(), SELECTOR.to_owned()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it was made ready");
+    let printed = Printed::default();
+    let lines = read_lines(child.stdout.take().expect("is piped"), Arc::clone(&printed));
+    let complaints = read_all(child.stderr.take().expect("is piped"));
+    let ended = async {
+        let status = child.wait().await.unwrap();
+        lines.await.unwrap();
+        status.success()
+    };
+    let tell = async || format!("it complained:\n{}", complaints.await.unwrap_or_default());
+    match scene.play(client.seed, ended).await {
+        (history, Some(true)) => scene.check(client.rule, &printed.lock().unwrap().clone(), &history).await,
+        (_, Some(false)) => panic!("the client failed; {}", tell().await),
+        (_, None) => {
+            child.kill().await.unwrap();
+            panic!("the client hangs after {:?}; {}", scene.proxy.take(), tell().await)
+        }
+    }
+}
+
+/// A server, and the proxy in front of it.
+pub(crate) struct Scene {
+    server: Server,
+    proxy: Proxy,
+    faults: usize,
+}
+
+impl Scene {
+    /// Starts both.
+    pub(crate) async fn set(faults: &[Fault]) -> Self {
+        let server = Server::start(SERVER, &[]).await;
+        let plan = Plan { collection: "configmaps".to_owned(), faults: faults.to_vec(), ..Plan::default() };
+        let proxy = Proxy::start(server.address(), plan).await;
+        Self { server, proxy, faults: faults.len() }
+    }
+
+    /// Where the client connects.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.proxy.address())
+    }
+
+    /// A client of the server itself.
+    pub(crate) const fn client(&self) -> Http {
+        self.server.client()
+    }
+
+    /// Writes until everything happened and `ended` comes, which is `None` when it does not.
+    pub(crate) async fn play<T>(&self, seed: u64, ended: impl Future<Output = T>) -> (History, Option<T>) {
+        let mut history = History::default();
+        let both = async {
+            let mut ended = std::pin::pin!(ended);
+            tokio::select! {
+                // Too early: nothing more will happen.
+                early = &mut ended => return early,
+                () = self.write(seed, &mut history) => {}
+            }
+            ended.await
+        };
+        let ended = timeout(PATIENCE, both).await.ok();
+        (history, ended)
+    }
+
+    async fn write(&self, seed: u64, history: &mut History) {
+        let (client, mut random) = (self.client(), Rng::with_seed(seed));
+        // Something to begin with.
+        history.write(client, &mut random, WRITES / BURSTS).await;
+        self.proxy.synced(1).await;
+        for burst in 1..BURSTS {
+            history.write(client, &mut random, WRITES / BURSTS).await;
+            self.proxy.broke(self.faults * burst / (BURSTS - 1)).await;
+        }
+        history.finish(client).await;
+    }
+
+    /// Holds what the client printed against what happened.
+    pub(crate) async fn check(&self, rule: Rule, lines: &[Line], history: &History) -> Summary {
+        let end = lines.iter().find_map(|line| line.cache.as_ref()).expect("it printed its copy");
+        let served = self.served().await;
+        assert_eq!(served, history.state_at(u64::MAX), "the server holds what was written");
+        assert_eq!(state(end), served, "the client holds what the server holds");
+        if let Err(error) = check(rule, lines, history, &self.proxy.positions()) {
+            panic!("{error}\nafter {:#?}", self.proxy.take());
+        }
+        self.relists()
+    }
+
+    /// As many relists as 410s, at most.
+    pub(crate) fn relists(&self) -> Summary {
+        let (requests, initial_reads) = (self.proxy.take(), self.proxy.initial_reads());
+        let relists = initial_reads.len() - 1;
+        assert!(relists <= self.proxy.expired(), "{relists} relists after {} 410s: {requests:#?}", self.proxy.expired());
+        let pages = requests.iter().filter(|request| request.contains("continue=")).count();
+        Summary { initial_reads, pages }
+    }
+
+    /// The matching objects of the server.
+    pub(crate) async fn served(&self) -> State {
+        let path = with_query("/api/v1/configmaps", &[("labelSelector", SELECTOR)]);
+        let list = self.client().get(&path).await.with_code(200).json();
+        let items = list["items"].as_array().expect("a list has items");
+        items.iter().map(|item| (key(item), resource_version(item))).collect()
+    }
+}
+
+fn read_lines(stream: impl AsyncRead + Unpin + Send + 'static, printed: Printed) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(stream).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let line = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"));
+            printed.lock().unwrap().push(line);
+        }
+    })
+}
+
+fn read_all(mut stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<String> {
+    tokio::spawn(async move {
+        let mut text = Vec::new();
+        // A stream that breaks has said what it had to say.
+        let _ = stream.read_to_end(&mut text).await;
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}

@@ -1,0 +1,161 @@
+//! kube's own runtime: `watcher` with both ways of reading initial state, and a `Controller`.
+//!
+//! They run in the test's own process, and say what programs print.
+
+use std::{
+    collections::BTreeMap,
+    future::ready,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, ResourceExt as _,
+    runtime::{Controller, WatchStreamExt as _, controller::Action, utils::Backoff, watcher},
+};
+use tests::objects::configmap;
+use tokio::{sync::watch, time::timeout};
+
+use super::{
+    check::{Line, Rule},
+    every_fault,
+    follow::{Printed, Scene},
+    history::{SELECTOR, SENTINEL, State},
+};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn maps(scene: &Scene) -> Api<ConfigMap> {
+    Api::all(Client::try_from(kube::Config::new(scene.url().parse().unwrap())).unwrap())
+}
+
+fn described(object: &ConfigMap) -> (String, String) {
+    let key = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+    (key, object.resource_version().unwrap_or_default())
+}
+
+/// kube waits 0.8 s after a first error and up to 30 s later on; tests have less time.
+struct Soon;
+
+impl Iterator for Soon {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(20))
+    }
+}
+
+impl Backoff for Soon {
+    fn reset(&mut self) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubes_watcher_that_lists_in_pages() {
+    follow_watcher(watcher::Config::default().page_size(7), 11).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubes_watcher_that_streams_its_state() {
+    follow_watcher(watcher::Config::default().streaming_lists(), 12).await;
+}
+
+async fn follow_watcher(config: watcher::Config, seed: u64) {
+    let scene = Scene::set(&every_fault(seed, 3)).await;
+    let printed = Printed::default();
+    let (history, ended) = scene.play(seed, keep_copy(maps(&scene), config.labels(SELECTOR), &printed)).await;
+    let lines = printed.lock().unwrap().clone();
+    assert!(ended.is_some(), "the watcher hangs after {:#?}", lines.last());
+    scene.check(Rule::States, &lines, &history).await;
+}
+
+/// The program: a copy kept as its documentation asks for, until the sentinel is in it.
+async fn keep_copy(api: Api<ConfigMap>, config: watcher::Config, printed: &Printed) {
+    let say = |line| printed.lock().unwrap().push(line);
+    let (mut held, mut stage) = (BTreeMap::new(), BTreeMap::new());
+    let mut events = watcher(api, config).backoff(Soon).boxed();
+    while !held.contains_key(&format!("team-0/{SENTINEL}")) {
+        // Errors are told as well, and it goes on after them.
+        let Some(Ok(event)) = events.next().await else { continue };
+        match event {
+            watcher::Event::Init => stage.clear(),
+            watcher::Event::InitApply(object) => {
+                stage.extend([described(&object)]);
+            }
+            watcher::Event::InitDone => {
+                held.clone_from(&stage);
+                say(Line { event: "RELIST".to_owned(), items: held.clone(), ..Line::default() });
+            }
+            watcher::Event::Apply(object) => {
+                let (key, rv) = described(&object);
+                held.insert(key.clone(), rv.clone());
+                say(Line { event: "APPLIED".to_owned(), key, rv, ..Line::default() });
+            }
+            watcher::Event::Delete(object) => {
+                let (key, rv) = described(&object);
+                held.remove(&key);
+                say(Line { event: "DELETED".to_owned(), key, rv, ..Line::default() });
+            }
+        }
+    }
+    say(Line { cache: Some(held), ..Line::default() });
+}
+
+/// Each object and the version of it that was reconciled, in order.
+type Reconciled = watch::Sender<Vec<(String, u64)>>;
+
+/// A controller joins changes of one object that come while it is busy, and is not asked about what is gone: both by
+/// design (`kube_runtime::scheduler`, "deduplication"). So what holds is that no object goes back, that nothing comes
+/// that never was, that everything ends at its newest version, and that a change which comes alone is reconciled.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubes_controller() {
+    let scene = Scene::set(&every_fault(13, 3)).await;
+    let reconciled = Arc::new(Reconciled::default());
+    let config = watcher::Config::default().labels(SELECTOR);
+    let controller = Controller::new(maps(&scene), config).trigger_backoff(Soon);
+    let store = controller.store();
+    let running = controller.run(
+        |object: Arc<ConfigMap>, reconciled: Arc<Reconciled>| {
+            let (key, version) = described(&object);
+            reconciled.send_modify(|all| all.push((key, version.parse().unwrap())));
+            ready(Ok::<_, std::io::Error>(Action::await_change()))
+        },
+        |_, _, _| Action::await_change(),
+        Arc::clone(&reconciled),
+    );
+    tokio::spawn(running.for_each(|_| ready(())));
+    let last_of = |all: &[(String, u64)], key: &str| all.iter().rev().find(|(of, _)| of == key).map(|(_, version)| *version);
+    let sentinel = format!("team-0/{SENTINEL}");
+    let mut seen = reconciled.subscribe();
+    let came = async { seen.wait_for(|all| last_of(all, &sentinel).is_some()).await.is_ok() };
+    let (history, ended) = scene.play(13, came).await;
+    assert_eq!(ended, Some(true), "the controller hangs");
+
+    let served = scene.served().await;
+    assert_eq!(served, history.state_at(u64::MAX));
+    let mut seen = reconciled.subscribe();
+    let newest = |all: &Vec<(String, u64)>| served.iter().all(|(key, version)| last_of(all, key) == Some(*version));
+    let settled = timeout(PATIENCE, seen.wait_for(newest)).await;
+    assert!(settled.is_ok(), "not everything was reconciled at its newest version");
+    let held: State = store.state().iter().map(|object| described(object)).map(|(key, rv)| (key, rv.parse().unwrap())).collect();
+    assert_eq!(held, served, "its store is the server's state");
+    let all = reconciled.borrow().clone();
+    let mut newest = State::new();
+    for (key, version) in all {
+        let was = history.told().iter().any(|told| told.key == key && told.version == version);
+        assert!(was, "{key} never was at {version}");
+        let before = newest.insert(key.clone(), version);
+        assert!(before <= Some(version), "{key} went from {before:?} back to {version}");
+    }
+    scene.relists();
+
+    for round in 0..10 {
+        let object = configmap(SENTINEL).namespace("team-0").label("followed", "yes").data(&format!("round {round}"));
+        let version = scene.client().update(&object).await;
+        let mut seen = reconciled.subscribe();
+        let came = timeout(PATIENCE, seen.wait_for(|all| last_of(all, &sentinel) == Some(version))).await;
+        assert!(came.is_ok(), "round {round} was not reconciled");
+    }
+}

@@ -1,0 +1,119 @@
+//! Clients that nobody here wrote, each in its own language, against the built server.
+//!
+//! Goal: they cannot tell it from kube-apiserver. Method: `tests/clients/` holds a small program for each library. It keeps
+//! a copy of what matches a selector and prints what its library tells it. Between it and the server stands a proxy that
+//! breaks its connections; beside it, 2,000 seeded writes go to the server. The test holds what was printed against the
+//! history that it wrote: the copy is the server's state, and between relists every matching change came once and in
+//! order. Relists are counted at the server's side: a client makes one for a 410, and none for a broken connection.
+//!
+//! A program that cannot be built or installed here is skipped with one line, except under `CI`.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod check;
+mod follow;
+mod history;
+mod kube_rs;
+mod kubectl;
+mod programs;
+
+use fastrand::Rng;
+use tests::faults::Fault;
+
+use check::Rule;
+use follow::{Client, follow};
+use programs::Program;
+
+const SERVER: &str = env!("CARGO_BIN_EXE_tests-cache-server");
+
+/// Connections break in every way: cut at any byte, ended, refused, told 410; in seeded order.
+fn every_fault(seed: u64, expired: usize) -> Vec<Fault> {
+    faults(seed, &[Fault::End, Fault::Refuse], &vec![vec![Fault::Expire]; expired])
+}
+
+/// As [`every_fault`], without refused connections: client-go's reflector takes a watch that ends within a second and
+/// without an event for an error, and lists again. (`tools/cache/reflector.go`, "very short watch".)
+fn all_but_refusals(seed: u64, expired: usize) -> Vec<Fault> {
+    faults(seed, &[Fault::End], &vec![vec![Fault::Expire]; expired])
+}
+
+/// Cuts and others. The first is a cut, and so is what follows a 410: a stream that begins with the state can be nothing
+/// but cut.
+fn faults(seed: u64, others: &[Fault], expiring: &[Vec<Fault>]) -> Vec<Fault> {
+    let mut random = Rng::with_seed(seed);
+    let mut units: Vec<Vec<Fault>> = (0..6).map(|_| vec![Fault::cut(&mut random)]).collect();
+    units.extend(others.iter().map(|fault| vec![*fault]));
+    units.extend(expiring.iter().map(|unit| [unit.as_slice(), &[Fault::cut(&mut random)]].concat()));
+    random.shuffle(&mut units);
+    units.insert(0, vec![Fault::cut(&mut random)]);
+    units.concat()
+}
+
+async fn client_go(mode: &str, streams: &str, seed: u64) {
+    let Some(program) = Program::ready("client-go") else { return };
+    let program = program.argument(mode).environment("KUBE_FEATURE_WatchListClient", streams);
+    // Each relist is delayed, twice as long each time: two of them take six seconds at most.
+    let client = Client { program, rule: Rule::Differences, faults: all_but_refusals(seed, 2), seed };
+    let summary = follow(client).await;
+    let asks = |word: &str| summary.initial_reads.iter().filter(|line| line.contains(word)).count();
+    let expected = if streams == "true" { summary.initial_reads.len() } else { 0 };
+    assert_eq!(asks("sendInitialEvents=true"), expected, "{:?}", summary.initial_reads);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_informer_of_client_go_that_lists_and_watches() {
+    client_go("typed", "false", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_informer_of_client_go_that_streams_its_state() {
+    client_go("typed", "true", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_gos_dynamic_client_that_streams_its_state() {
+    client_go("dynamic", "true", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_gos_metadata_client_that_lists_and_watches() {
+    client_go("metadata", "false", 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_gos_metadata_client_that_streams_its_state() {
+    client_go("metadata", "true", 5).await;
+}
+
+/// It waits a second before each new watch, and gives up at a 410: the program lists then, and makes another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_watcher_of_client_go() {
+    let Some(program) = Program::ready("client-go") else { return };
+    let program = program.argument("retry-watcher");
+    follow(Client { program, rule: Rule::States, faults: every_fault(6, 2), seed: 6 }).await;
+}
+
+/// A first 410 makes its `Watch` ask once more from the same position, so here come two in a row.
+fn twice_expired(seed: u64) -> Vec<Fault> {
+    faults(seed, &[Fault::End, Fault::Refuse], &vec![vec![Fault::Expire; 2]; 2])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pythons_list_and_watch() {
+    let Some(program) = Program::ready("python") else { return };
+    follow(Client { program: program.argument("0"), rule: Rule::States, faults: twice_expired(7), seed: 7 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pythons_paged_list_and_watch() {
+    let Some(program) = Program::ready("python") else { return };
+    let client = Client { program: program.argument("7"), rule: Rule::States, faults: twice_expired(8), seed: 8 };
+    let summary = follow(client).await;
+    assert!(summary.pages > 2, "{} further pages", summary.pages);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn javascripts_informer() {
+    let Some(program) = Program::ready("javascript") else { return };
+    follow(Client { program, rule: Rule::Differences, faults: every_fault(9, 3), seed: 9 }).await;
+}

@@ -1,0 +1,82 @@
+//! The programs of `tests/clients/`: made ready once, then run as processes of their own.
+//!
+//! INVARIANT: whatever is built or installed for them lies below `target/clients`.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::{Command as Plain, Stdio},
+    sync::{Mutex, OnceLock},
+};
+
+use tokio::process::Command;
+
+/// What `tests/clients/prepare` ends with when a toolchain, or what it would install, cannot be had.
+const NOT_HERE: i32 = 3;
+
+/// A program, and what it is given.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    command: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Program {
+    /// Makes it ready. `None` when that cannot be done here, and need not.
+    pub(crate) fn ready(name: &str) -> Option<Self> {
+        static DONE: OnceLock<Mutex<BTreeMap<String, Option<Vec<String>>>>> = OnceLock::new();
+        let mut done = DONE.get_or_init(Mutex::default).lock().unwrap();
+        let command = done.entry(name.to_owned()).or_insert_with(|| prepared(name)).clone()?;
+        Some(Self { command, environment: Vec::new() })
+    }
+
+    /// One that is installed. `None` when it is not.
+    pub(crate) fn found(name: &str) -> Option<Self> {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())?;
+        Some(Self { command: vec![found.to_str()?.to_owned()], environment: Vec::new() })
+    }
+
+    /// With one more argument.
+    #[must_use]
+    pub(crate) fn argument(mut self, argument: &str) -> Self {
+        self.command.push(argument.to_owned());
+        self
+    }
+
+    /// With one more environment variable.
+    #[must_use]
+    pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The process to start.
+    pub(crate) fn process(&self) -> Command {
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+}
+
+/// Builds or installs it, and how it is called then: what the script prints.
+fn prepared(name: &str) -> Option<Vec<String>> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/prepare");
+    let output = Plain::new(&script).arg(name).env("CLIENTS", folder()).output().expect("bash runs");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.code() == Some(NOT_HERE) {
+        assert!(std::env::var_os("CI").is_none(), "CI needs {name}: {stderr}");
+        eprintln!("{}: skipped", stderr.lines().last().unwrap_or(name));
+        return None;
+    }
+    assert!(output.status.success(), "{name} is not ready: {stdout}{stderr}");
+    let command: Vec<String> = stdout.lines().map(str::to_owned).collect();
+    assert!(!command.is_empty(), "{name}: the script names no program");
+    Some(command)
+}
+
+/// Beside the folder that cargo gives to tests.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in target/").join("clients")
+}
