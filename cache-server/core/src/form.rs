@@ -48,7 +48,7 @@ pub enum Content {
     /// Its metadata, as a PartialObjectMetadata.
     Metadata(Meta),
     /// A row of a Table.
-    Row(Row),
+    Row(Arc<Row>),
 }
 
 /// The version of the `meta.k8s.io` types around an object's parts.
@@ -110,7 +110,7 @@ impl Form {
     /// A row of a table.
     #[must_use]
     pub fn row(row: Row) -> Self {
-        Self { content: Content::Row(row), ..Self::default() }
+        Self { content: Content::Row(Arc::new(row)), ..Self::default() }
     }
 
     /// The same, of a custom resource that is read at another version than the stored one. Nothing is converted.
