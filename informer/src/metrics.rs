@@ -22,6 +22,7 @@
 //! | `informer_requests_total` | `kind` | requests: `initial` state, further `page`s, `watch`es, `proof`s |
 //! | `informer_relists_total` | `cause` | times initial state was asked for; `start` is the first |
 //! | `informer_reconnects_total` | | watches opened from a known position, which costs a server little |
+//! | `informer_initial_resumes_total` | | streams of initial state that went on where an earlier one broke |
 //! | `informer_syncs_total` | | times initial state was complete |
 //! | `informer_fallbacks_total` | `cause` | times streams were given up for pages |
 //! | `informer_failures_total` | `class` | answers that failed |
@@ -182,7 +183,7 @@ impl Collector for Collected {
     }
 }
 
-fn counters() -> [Family<u64>; 17] {
+fn counters() -> [Family<u64>; 18] {
     let bytes = Family::new("informer_received", "Body bytes of accepted answers.", |of| one(of.counts.bytes_received));
     [
         Family::new("informer_requests", "Requests sent, or about to be.", |of| requests(reflector(of))).by("kind"),
@@ -191,6 +192,9 @@ fn counters() -> [Family<u64>; 17] {
         })
         .by("cause"),
         Family::new("informer_reconnects", "Watches opened from a known position.", |of| one(reflector(of).resumes)),
+        Family::new("informer_initial_resumes", "Streams of initial state that went on where one broke.", |of| {
+            one(reflector(of).initial_resumes)
+        }),
         Family::new("informer_syncs", "Times initial state was complete.", |of| one(reflector(of).syncs)),
         Family::new("informer_fallbacks", "Times streams were given up for pages.", |of| {
             FallBack::ALL.map(|cause| (fall_back_text(cause), reflector(of).fallbacks(cause))).into()

@@ -107,6 +107,8 @@ pub struct Api {
     pub expires_pages: f64,
     /// A mark that is its own is worth nothing.
     pub forgets_marks: f64,
+    /// A stream without marks, as from a server behind the same address that knows none.
+    pub knows_no_marks: f64,
     /// The header about marks is lost on its way.
     pub loses_headers: f64,
     /// A state older than asked for, where an error was due.
@@ -128,6 +130,7 @@ impl Api {
             lies: rate(0.02),
             expires_pages: rate(0.3),
             forgets_marks: rate(0.3),
+            knows_no_marks: rate(0.3),
             loses_headers: rate(0.2),
             forgets_what_was_asked: rate(0.5),
             ..Self::default()
@@ -376,7 +379,9 @@ impl Answer {
             {
                 Ok(Phase::Marked(marked))
             }
-            Read::Stream { semantic, marks: Marks::New | Marks::After(_), .. } if api.marks => {
+            Read::Stream { semantic, marks: Marks::New | Marks::After(_), .. }
+                if api.marks && !api.errs(api.knows_no_marks, rng) =>
+            {
                 let version = api.version_for(semantic, behind, model, rng)?;
                 let items = model.state_at(version).into_values().collect();
                 Ok(Phase::Marked(Marked { items, version, echo: None, last: None }))

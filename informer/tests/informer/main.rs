@@ -20,6 +20,7 @@ mod proofs;
 mod raw;
 mod reading;
 mod representations;
+mod resuming;
 mod runtime;
 mod runtime_corners;
 mod runtime_delays;

@@ -208,7 +208,8 @@ async fn only_metadata_is_asked_for_and_kept() {
         let requests = server.received_requests().await.unwrap();
         assert_eq!(
             requests[0].headers["accept"],
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
+             application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
         );
     }
     assert!(kept[0].starts_with(partial) && kept[0] == kept[1], "{kept:?}");

@@ -1,0 +1,170 @@
+//! Initial streams that go on where they broke: against a server that can, one that forgets, and one that cannot.
+
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use informer::{Cluster, Event, InitialList, raw, testing::FakeApiServer};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, core::ApiResource, runtime::watcher};
+use serde_json::json;
+
+use crate::fixture::{SOON, Step, added, end_bookmark, in_memory, is_stream, ok, until};
+
+const OBJECTS: usize = 100;
+/// Longer than the delays of all breaks of a test.
+const LONG: Duration = Duration::from_mins(30);
+
+fn server() -> FakeApiServer {
+    let server = FakeApiServer::new();
+    for number in 0..OBJECTS {
+        server.put(configmap(number));
+    }
+    server
+}
+
+fn configmap(number: usize) -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number:03}"), "namespace": "a"}})
+}
+
+/// Goal: a state that comes in pieces is complete, is the server's, and costs little more than once. Method: each
+/// answer breaks behind 35 objects, marked every ten; what readers see is looked at whenever it changes.
+#[tokio::test(start_paused = true)]
+async fn a_state_that_comes_in_pieces_is_complete_and_was_never_seen_in_part() {
+    let server = server().mark_initial_events(10).break_streams_after(35);
+    let maps = Cluster::new(server.client()).informer::<ConfigMap>().start().unwrap();
+    let mut changes = maps.subscribe();
+    maps.ready(LONG).await.unwrap();
+    let stats = maps.stats().reflector;
+    assert_eq!((stats.initial_resumes, stats.syncs), (3, 1));
+    assert_eq!(stats.initial_objects, OBJECTS as u64 + 3 * 5, "behind each break, what came after the last mark");
+    assert_eq!(maps.store().snapshot().len(), OBJECTS);
+    server.put(configmap(OBJECTS));
+    let mut seen = 0;
+    while seen <= OBJECTS {
+        match tokio::time::timeout(SOON, changes.next()).await.unwrap().unwrap() {
+            Event::Added(_) => seen += 1,
+            // What was complete first was all there was.
+            Event::Synced(_) => assert!(seen >= OBJECTS, "{seen}"),
+            event => panic!("{event:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_meanwhile_come_behind_the_state_that_was_begun() {
+    let server = server().mark_initial_events(10).break_streams_after(60);
+    let at = server.resource_version();
+    let mut events = Cluster::new(server.client()).raw(&ApiResource::erase::<ConfigMap>(&())).start().unwrap();
+    let mut told = Vec::new();
+    while told.last().is_none_or(|last: &String| !last.starts_with('-')) {
+        let event = tokio::time::timeout(LONG, events.next()).await.unwrap().unwrap();
+        if event.is_err() {
+            // The connection broke: what was sent and what was not changes before it is asked for again.
+            server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map-000", "namespace": "a"}, "data": {"k": "v"}}));
+            server.delete(configmap(99));
+        }
+        told.push(match event {
+            Ok(raw::Event::Init) => "init".to_owned(),
+            Ok(raw::Event::InitApply(object)) => format!("({}@{})", object.key(), object.resource_version()),
+            Ok(raw::Event::InitDone(version)) => format!("={version}"),
+            Ok(raw::Event::Apply(object)) => object.key().to_owned(),
+            Ok(raw::Event::Delete(object)) => format!("-{}", object.key()),
+            Ok(raw::Event::InitAbandoned | raw::Event::Bookmark(_)) => "unexpected".to_owned(),
+            Err(_) => "broke".to_owned(),
+        });
+    }
+    assert_eq!(told[61], "broke");
+    assert_eq!(told.iter().filter(|told| *told == "init").count(), 1, "the same initial state goes on: {told:?}");
+    assert_eq!(told.iter().filter(|told| told.starts_with("(a/map-000@")).count(), 1);
+    assert_eq!(told[told.len() - 3..], [format!("={at}"), "a/map-000".to_owned(), "-a/map-099".to_owned()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_forgot_its_marks_begins_anew_and_the_stage_goes() {
+    let server = server().mark_initial_events(10).break_streams_after(60);
+    let mut events = Cluster::new(server.client()).raw(&ApiResource::erase::<ConfigMap>(&())).start().unwrap();
+    let mut told = String::new();
+    let mut objects = 0;
+    while !told.ends_with("done ") {
+        let event = tokio::time::timeout(LONG, events.next()).await.unwrap().unwrap();
+        match event {
+            Ok(raw::Event::Init) => told.push_str("init "),
+            Ok(raw::Event::InitApply(_)) => objects += 1,
+            Ok(raw::Event::InitAbandoned) => told.push_str("abandoned "),
+            Ok(raw::Event::InitDone(_)) => told.push_str("done "),
+            Err(_) => {
+                told.push_str("broke ");
+                server.delete(configmap(0)).forget_marks().break_streams_after(usize::MAX);
+            }
+            Ok(event) => panic!("{event:?}"),
+        }
+    }
+    assert_eq!((told.as_str(), objects), ("init broke abandoned init done ", 60 + OBJECTS - 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kubes_watcher_goes_on_within_one_init() {
+    let server = server().mark_initial_events(10).break_streams_after(60);
+    let api: Api<ConfigMap> = Api::all(server.client());
+    let events =
+        informer::watcher(api, watcher::Config::default().streaming_lists()).filter_map(|event| async { event.ok() });
+    let mut events = Box::pin(events.map(Ok::<_, ()>));
+    let (mut inits, mut names) = (0, std::collections::BTreeSet::new());
+    loop {
+        match tokio::time::timeout(LONG, events.try_next()).await.unwrap().unwrap().unwrap() {
+            watcher::Event::Init => inits += 1,
+            watcher::Event::InitApply(map) => drop(names.insert(map.metadata.name)),
+            watcher::Event::InitDone => break,
+            event => panic!("{event:?}"),
+        }
+    }
+    assert_eq!((inits, names.len()), (1, OBJECTS));
+}
+
+/// Goal: what it is good for, and that it can be switched off. Method: a server whose every answer breaks, asked by
+/// those who want nothing of marks, and one that marks nothing.
+#[tokio::test(start_paused = true)]
+async fn without_marks_a_server_that_breaks_every_stream_is_left_for_pages() {
+    for (server, resumes) in [(server().mark_initial_events(10), false), (server(), true)] {
+        let server = server.break_streams_after(35);
+        let maps = Cluster::new(server.client()).informer::<ConfigMap>().resume_initial(resumes).start().unwrap();
+        maps.ready(LONG).await.unwrap();
+        let stats = maps.stats().reflector;
+        assert_eq!((stats.initial_resumes, stats.fallbacks(informer::FallBack::Failures)), (0, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_alone_get_through_a_server_that_breaks_every_one() {
+    let server = server().mark_initial_events(1).break_streams_after(3);
+    let declared = Cluster::new(server.client()).informer::<ConfigMap>().initial_list(InitialList::Stream);
+    let maps = declared.start().unwrap();
+    maps.ready(2 * LONG).await.unwrap();
+    assert_eq!(maps.stats().reflector.initial_objects, OBJECTS as u64, "each object was marked, so none came twice");
+}
+
+/// Goal: half a state is not taken for a whole one behind a proxy that drops headers. Method: an answer with marks,
+/// broken; then the rest without the header that says so.
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_state_without_its_header_is_not_taken() {
+    let mark = |token: &str| {
+        format!(
+            "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{{\"annotations\":{{\"resume-initial-events\":\"{token}\"}}}}}}}}\n"
+        )
+    };
+    let (cluster, log) = in_memory(move |number, uri| {
+        assert!(is_stream(uri), "{uri}");
+        match number {
+            1 => {
+                ok([Step::Send(added("a/a", 3) + &mark("t1")), Step::Abort]).header("resume-initial-events", "accepted")
+            }
+            2 => ok([Step::Send(mark("t1") + &end_bookmark(9)), Step::Hang]),
+            _ => ok([Step::Send(added("a/a", 3) + &end_bookmark(9)), Step::Hang]),
+        }
+    });
+    let pods = cluster.informer::<k8s_openapi::api::core::v1::Pod>().start().unwrap();
+    until("the second answer was given up", || log.uris().len() == 3).await;
+    pods.ready(SOON).await.unwrap();
+    assert_eq!(crate::fixture::contents(&pods), "a/a@3");
+    assert_eq!(pods.stats().reflector.syncs, 1);
+}
