@@ -19,7 +19,6 @@ mod pretty;
 mod query;
 mod route;
 mod status;
-#[allow(dead_code, reason = "answers in tables come with the forms of answers")]
 pub(crate) mod table;
 mod watch;
 mod write;
