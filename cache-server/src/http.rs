@@ -17,6 +17,7 @@ mod list;
 mod negotiate;
 mod pretty;
 mod query;
+mod resuming;
 mod route;
 mod status;
 pub(crate) mod table;
@@ -199,7 +200,7 @@ impl<'a> Call<'a> {
         }
         let options = ListOptions::read(&self.query)?;
         if options.watch || target.watched {
-            watch::watch(app, target, &options, &answer).await
+            watch::watch(app, target, &options, &answer, self.headers).await
         } else {
             list::list(app, target, &options, &answer).await
         }

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use informer_core::wire::{options::ListOptions, reads::WatchStart, status::Status, watch_event};
 use tokio::time::{Instant, Sleep, sleep_until};
 use watch_cache::{Cursor, Reader, Slices, Start, Step};
@@ -27,6 +27,7 @@ use super::{
     list::unix_now,
     negotiate::{Answer, Of},
     query,
+    resuming::{self, Asked, Marks},
     route::Target,
 };
 use crate::{app::App, cacher::Unfresh, metrics::Watching, registry::ResourceType};
@@ -64,6 +65,7 @@ pub(super) async fn watch(
     target: &Target,
     options: &ListOptions,
     answer: &Answer,
+    headers: &HeaderMap,
 ) -> Result<Response, Status> {
     let arrived = Instant::now();
     let deadline = arrived + lifetime(options.timeout_seconds);
@@ -74,11 +76,21 @@ pub(super) async fn watch(
     let from = WatchStart::of(options)?;
     let form = answer.form(&target.ty, Of::Events)?;
     answer.check_stream()?;
-    let (reader, start) = match start(from, app, &target.ty).await {
+    let asked = Asked::read(headers, target, options, &form);
+    let rest = match &asked {
+        Some(asked) => asked.rest(app, from).await,
+        None => None,
+    };
+    let found = match rest {
+        Some(found) => Ok(found),
+        None => start(from, app, &target.ty).await,
+    };
+    let (reader, start) = match found {
         Ok(found) => found,
         Err(Unfresh::NotReady(error)) => return Err(error.into()),
         Err(error @ (Unfresh::TooLarge { .. } | Unfresh::Storage(_))) => return Ok(refused(&error.into())),
     };
+    let (marks, answered) = asked.and_then(|asked| asked.marks(app, &reader, &start)).unzip();
     let cursor = match reader.cursor(start, filter) {
         Ok(cursor) => cursor.shown_as(form),
         Err(expired) => return Ok(refused(&Status::expired_watch(expired.asked, expired.oldest))),
@@ -91,8 +103,12 @@ pub(super) async fn watch(
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
     let watching = app.metrics.watch(target.ty.id());
-    let watch = Watch::new(cursor, bookmarks, end_bookmark, deadline, watching);
-    Ok(stream(Body::watch(watch)))
+    let watch = Watch::new(cursor, bookmarks, marks, end_bookmark, deadline, watching);
+    let mut response = stream(Body::watch(watch));
+    if let Some(answered) = answered {
+        resuming::say(answered, &mut response);
+    }
+    Ok(response)
 }
 
 /// An accepted stream that only says why it is over.
@@ -169,6 +185,9 @@ impl Bookmarks {
 
 /// The body of a watch.
 pub(super) struct Watch {
+    /// While the initial state is sent, for a client that asked for them. Goes before the cursor, so that the position is
+    /// held without a gap.
+    marks: Option<Marks>,
     /// `None` once the stream is over.
     cursor: Option<Cursor>,
     bookmarks: Option<Bookmarks>,
@@ -197,13 +216,14 @@ impl Watch {
     fn new(
         cursor: Cursor,
         bookmarks: Option<Bookmarks>,
+        marks: Option<Marks>,
         end_bookmark: bool,
         deadline: Instant,
         watching: Watching,
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        Self { cursor: Some(cursor), bookmarks, end_bookmark, deadline, ending: false, timer, watching }
+        Self { marks, cursor: Some(cursor), bookmarks, end_bookmark, deadline, ending: false, timer, watching }
     }
 
     /// Whether everything was said.
@@ -217,7 +237,7 @@ impl Watch {
         let rang = self.timer.as_mut().poll(cx).is_ready();
         let turn = if Instant::now() >= self.deadline { Turn::Over } else { self.read(&mut out, cx) };
         match turn {
-            Turn::Over => self.cursor = None,
+            Turn::Over => (self.marks, self.cursor) = (None, None),
             // Others first: nothing was found in a while.
             Turn::More if out.is_empty() => cx.waker().wake_by_ref(),
             // Not before the cursor waits: until then a bookmark has nothing to say, and the timer stays rung.
@@ -236,11 +256,17 @@ impl Watch {
         let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
         cursor.set_now(unix_now());
         let mut turn = Turn::More;
-        let mut bookmarks = 0;
+        let mut bookmarks = self.marks.as_mut().map_or(0, |marks| marks.open(out));
         for _ in 0..STEPS_MAX {
+            let before = out.bytes();
             match cursor.step(BATCH, out, Some(cx)) {
-                Step::Sent => {}
+                Step::Sent => {
+                    if let Some(marks) = &mut self.marks {
+                        bookmarks += marks.step(out.bytes() - before, &cursor, out);
+                    }
+                }
                 Step::InitialDone(at) => {
+                    self.marks = None;
                     if std::mem::take(&mut self.end_bookmark) {
                         cursor.push_bookmark(at, true, out);
                         self.told();

@@ -1,0 +1,201 @@
+//! Initial streams that go on where they broke, for clients that ask for it by a header: `docs/resuming.md`.
+//!
+//! INVARIANT: a client that does not ask sees nothing of it. INVARIANT: what goes on behind a mark is the state that the
+//! mark is of, of this very history and for this very question; everything else begins anew, and says so before its first
+//! object. INVARIANT: a token is never an error.
+
+use std::{
+    hash::{BuildHasher as _, Hash, RandomState},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use informer_core::{
+    Time,
+    wire::{
+        continue_token::{ContinueToken, Position},
+        marks::{self, Answered},
+        options::ListOptions,
+        reads::WatchStart,
+    },
+};
+use tokio::time::Instant;
+use watch_cache::{Content, Cursor, Form, Reader, Slices, Snapshot, Start};
+
+use super::{Response, route::Target};
+use crate::{app::App, registry::ResourceType};
+
+/// Bytes of events between two marks: what a break costs at most, beside what the network held.
+const MARK_BYTES: usize = 128 << 10;
+
+/// How long the position of a stream that was marked stays readable after it has ended, within the window's bounds. As
+/// for the next page of a list, and longer than the delays of our own clients.
+const MARKED_WAIT: Duration = Duration::from_secs(75);
+
+const HEADER: HeaderName = HeaderName::from_static(marks::HEADER);
+
+/// What tells this process's tokens from all others. Two keys make a hash of 128 bits.
+static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+
+/// A keyed hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Check([u64; 2]);
+
+impl Check {
+    fn of(what: impl Hash) -> Self {
+        Self([KEYS[0].hash_one(&what), KEYS[1].hash_one(&what)])
+    }
+
+    fn text(self) -> String {
+        let Self([high, low]) = self;
+        format!("{high:016x}{low:016x}")
+    }
+}
+
+/// A watch whose client asks for marks.
+pub(super) struct Asked {
+    ty: Arc<ResourceType>,
+    /// Of the metadata form; `None` for whole objects.
+    partial: Option<&'static str>,
+    /// Of everything that decides which objects are sent, and in which form.
+    question: Check,
+    token: String,
+}
+
+impl Asked {
+    /// `None` when the client does not ask, or asks for what has no marks.
+    pub(super) fn read(headers: &HeaderMap, target: &Target, options: &ListOptions, form: &Form) -> Option<Self> {
+        let header = headers.get(HEADER)?;
+        let has_end = options.send_initial_events == Some(true) && options.allow_bookmarks;
+        let partial = match &form.content {
+            Content::Whole => None,
+            Content::Metadata(meta) => Some(meta.api_version()),
+            Content::Row(_) => return None,
+        };
+        let ty = Arc::clone(&target.ty);
+        let place = (ty.id(), ty.api_version(), &target.namespace);
+        let selectors = (options.labels.to_string(), options.fields.to_string());
+        let question = Check::of((place, selectors, partial, form.without_managed_fields));
+        let said = header.to_str().unwrap_or_default();
+        // What is no token is as good as one of another server, and not kept.
+        let token = if said == marks::NEW || marks::is_token(said) { said.to_owned() } else { String::new() };
+        has_end.then_some(Self { ty, partial, question, token })
+    }
+
+    /// Where to go on, if that can be, for a watch that would start as `from` says.
+    pub(super) async fn rest(&self, app: &App, from: WatchStart) -> Option<(Reader, Start)> {
+        let WatchStart::State(least) = from else { return None };
+        let (text, check) = self.token.rsplit_once('.')?;
+        let ContinueToken { resource_version, start } = ContinueToken::decode(text).ok()?;
+        let Position::At(position) = resource_version else { return None };
+        let reader = app.caches.reader(&self.ty).await.ok()?;
+        let is_ours = |snapshot: &Snapshot| self.check(snapshot.history_id(), text).text() == check;
+        if position < least.unwrap_or(0) || !is_ours(&reader.snapshot()) {
+            return None;
+        }
+        // Checked again: the history may have ended in between.
+        let snapshot = reader.at(position).ok().filter(is_ours)?;
+        (snapshot.resource_version == position).then_some((reader, Start::Rest(snapshot, start)))
+    }
+
+    /// The marks of a stream that begins as `start` says. What its header says.
+    pub(super) fn marks(self, app: &App, reader: &Reader, start: &Start) -> Option<(Marks, Answered)> {
+        let (snapshot, answered) = match start {
+            Start::Initial(snapshot) if self.token == marks::NEW => (snapshot, Answered::Accepted),
+            Start::Initial(snapshot) => (snapshot, Answered::Restarted),
+            Start::Rest(snapshot, _) => (snapshot, Answered::Resumed),
+            Start::After(_) => return None,
+        };
+        let marks = Marks {
+            reader: reader.clone(),
+            history: snapshot.history_id(),
+            position: snapshot.resource_version,
+            opened: (app.caches.now(), Instant::now()),
+            bytes: 0,
+            echoes: answered == Answered::Resumed,
+            told: answered == Answered::Resumed,
+            asked: self,
+        };
+        Some((marks, answered))
+    }
+
+    fn check(&self, history: u64, text: &str) -> Check {
+        Check::of((self.question, history, text))
+    }
+
+    fn push(&self, token: &str, out: &mut Slices) {
+        let line = match self.partial {
+            None => marks::mark(&self.ty.kind, self.ty.api_version(), token),
+            Some(api_version) => marks::mark("PartialObjectMetadata", api_version, token),
+        };
+        out.push(line.into());
+    }
+}
+
+/// Says what became of the question.
+pub(super) fn say(answered: Answered, response: &mut Response) {
+    response.headers_mut().insert(HEADER, HeaderValue::from_static(answered.as_str()));
+}
+
+/// Marks of one stream while its initial state is sent. Once told, its position is held for a while after it has ended.
+pub(super) struct Marks {
+    asked: Asked,
+    reader: Reader,
+    history: u64,
+    position: u64,
+    /// When, on the clock of all caches and on ours.
+    opened: (Time, Instant),
+    /// Since the last mark.
+    bytes: usize,
+    /// Whether the mark asked with is still to be told again.
+    echoes: bool,
+    /// Whether anybody knows the position.
+    told: bool,
+}
+
+impl Marks {
+    /// Pushes the mark that opens a stream that goes on. How many that are.
+    pub(super) fn open(&mut self, out: &mut Slices) -> u64 {
+        if !std::mem::take(&mut self.echoes) {
+            return 0;
+        }
+        self.asked.push(&self.asked.token, out);
+        1
+    }
+
+    /// `bytes` more were pushed. Pushes a mark behind them if one is due; how many that are.
+    pub(super) fn step(&mut self, bytes: usize, cursor: &Cursor, out: &mut Slices) -> u64 {
+        self.bytes += bytes;
+        if self.bytes < MARK_BYTES {
+            return 0;
+        }
+        let Some(start) = cursor.behind() else { return 0 };
+        let text = ContinueToken { resource_version: Position::At(self.position), start }.encode();
+        let token = format!("{text}.{}", self.asked.check(self.history, &text).text());
+        self.bytes = 0;
+        if !marks::is_token(&token) {
+            return 0;
+        }
+        self.told = true;
+        self.hold();
+        self.asked.push(&token, out);
+        1
+    }
+
+    fn hold(&self) {
+        let is_there = self.reader.oldest() <= self.position && self.reader.snapshot().history_id() == self.history;
+        if is_there {
+            let (time, instant) = self.opened;
+            self.reader.hold(self.position, time + instant.elapsed() + MARKED_WAIT);
+        }
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        if self.told {
+            self.hold();
+        }
+    }
+}
