@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
+mod crds;
+mod discovery;
 mod golden;
 mod lists;
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use watch_cache::{Filter, Page};
 
 use super::{
-    Answer, Current, Place, draft,
+    Answer, Current, Place, definition, draft,
     metadata::{self, Part},
     now,
     options::DeleteOptions,
@@ -29,6 +29,7 @@ pub(super) async fn delete(app: &App, place: &Place<'_>, options: &DeleteOptions
     for _ in 0..ATTEMPTS_MAX {
         let mut current = place.read(app).await?;
         check_preconditions(place, &current, options)?;
+        definition::hold(place.ty, &mut current.object, &now());
         let held = !metadata::finalizers(&current.object).is_empty();
         if held && metadata::is_terminating(&current.object) {
             return Ok(Answer::stored(StatusCode::OK, &current.entry));
