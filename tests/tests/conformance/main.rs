@@ -8,8 +8,13 @@
 
 mod crds;
 mod discovery;
+mod events;
+mod forms;
+mod framing;
 mod golden;
 mod lists;
+mod selectors;
+mod watches;
 
 use tests::process::Server;
 

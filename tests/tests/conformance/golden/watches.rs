@@ -36,7 +36,7 @@ pub(super) const SESSION: &str = r#"
 < 200
 < {"type":"ADDED","object":{"kind":"ConfigMap","…":0}}
 < {"type":"ADDED","object":{"kind":"ConfigMap","…":0}}
-< {"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"{C}","annotations":{"k8s.io/initial-events-end":"true"}}}}
+< {"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"$rv","annotations":{"k8s.io/initial-events-end":"true"}}}}
 < END
 
 == SIE unset: the mark has the position of the whole storage

@@ -1,0 +1,316 @@
+//! The bytes between client and server: heads, chunks, and connections that are used again.
+//!
+//! INVARIANT: what is read here is read from the socket, byte by byte, with nobody's HTTP between.
+
+use std::time::{Duration, Instant};
+
+use tests::{
+    http::{LINE_WAIT, watch_list},
+    objects::configmap,
+    process::Server,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::server;
+
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+
+/// A connection, and what came on it.
+struct Wire {
+    socket: TcpStream,
+    bytes: Vec<u8>,
+}
+
+/// One answer, taken apart.
+#[derive(Debug)]
+struct Raw {
+    head: String,
+    /// Chunks as they were framed; one for a body with a length.
+    chunks: Vec<Vec<u8>>,
+}
+
+impl Raw {
+    fn body(&self) -> Vec<u8> {
+        self.chunks.concat()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+impl Wire {
+    async fn to(server: &Server) -> Self {
+        Self { socket: TcpStream::connect(server.address()).await.unwrap(), bytes: Vec::new() }
+    }
+
+    async fn send(&mut self, text: &str) {
+        self.socket.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    async fn get(&mut self, path: &str) {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")).await;
+    }
+
+    /// Reads until `end` has come, and takes everything up to it, without it.
+    async fn until(&mut self, end: &[u8]) -> Vec<u8> {
+        loop {
+            if let Some(at) = self.bytes.windows(end.len()).position(|window| window == end) {
+                let taken = self.bytes.drain(..at + end.len()).collect::<Vec<u8>>();
+                return taken[..at].to_vec();
+            }
+            self.more().await;
+        }
+    }
+
+    async fn exactly(&mut self, count: usize) -> Vec<u8> {
+        while self.bytes.len() < count {
+            self.more().await;
+        }
+        self.bytes.drain(..count).collect()
+    }
+
+    async fn more(&mut self) {
+        let read = timeout(LINE_WAIT, self.socket.read_buf(&mut self.bytes)).await;
+        let read = read.unwrap_or_else(|_| panic!("silent after {:?}", String::from_utf8_lossy(&self.bytes)));
+        assert!(read.unwrap() > 0, "closed after {:?}", String::from_utf8_lossy(&self.bytes));
+    }
+
+    async fn head(&mut self) -> String {
+        String::from_utf8(self.until(b"\r\n\r\n").await).unwrap()
+    }
+
+    async fn chunk(&mut self) -> Vec<u8> {
+        let size = String::from_utf8(self.until(b"\r\n").await).unwrap();
+        let size = usize::from_str_radix(&size, 16).unwrap_or_else(|_| panic!("{size:?} is no size"));
+        let chunk = self.exactly(size).await;
+        assert_eq!(self.exactly(2).await, b"\r\n");
+        chunk
+    }
+
+    async fn answer(&mut self) -> Raw {
+        let mut raw = Raw { head: self.head().await, chunks: Vec::new() };
+        if let Some(length) = raw.header("content-length") {
+            let length = length.parse().unwrap();
+            raw.chunks.push(self.exactly(length).await);
+            return raw;
+        }
+        assert_eq!(raw.header("transfer-encoding"), Some("chunked"), "{}", raw.head);
+        loop {
+            let chunk = self.chunk().await;
+            if chunk.is_empty() {
+                return raw;
+            }
+            raw.chunks.push(chunk);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_head_of_a_watch_comes_before_its_first_event() {
+    let server = server(&[]).await;
+    server.client().create(&configmap("elsewhere").namespace("other")).await;
+    let begun = Instant::now();
+    let mut wire = Wire::to(&server).await;
+    let at = server.client().get(CONFIGMAPS).await.resource_version();
+    wire.get(&format!("/api/v1/namespaces/quiet/configmaps?watch=1&resourceVersion={at}")).await;
+    let head = wire.head().await;
+    assert!(begun.elapsed() < Duration::from_secs(2), "a client waits for it");
+    let head = Raw { head, chunks: Vec::new() };
+    assert!(head.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", head.head);
+    for (name, value) in
+        [("content-type", "application/json"), ("transfer-encoding", "chunked"), ("cache-control", "no-cache, private")]
+    {
+        assert_eq!(head.header(name), Some(value), "{}", head.head);
+    }
+    assert!(head.header("date").is_some() && head.header("audit-id").is_some_and(|id| id.len() == 36), "{}", head.head);
+    assert!(head.header("content-length").is_none());
+}
+
+#[tokio::test]
+async fn a_stream_is_chunks_of_lines_and_an_empty_chunk_at_the_end() {
+    let server = server(&[]).await;
+    let client = server.client();
+    for index in 0..10 {
+        client.create(&configmap(&format!("c{index}"))).await;
+    }
+    for index in 0..8 {
+        client.create(&configmap(&format!("big{index}")).data(&"x".repeat(30_000))).await;
+    }
+    let mut wire = Wire::to(&server).await;
+    wire.get(&format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1")).await;
+    let raw = wire.answer().await;
+    let body = raw.body();
+    let lines: Vec<&[u8]> = body.split_inclusive(|&byte| byte == b'\n').collect();
+    assert_eq!(lines.len(), 18);
+    assert!(lines.iter().all(|line| line.starts_with(b"{\"type\":\"ADDED\",\"object\":{") && line.ends_with(b"}}\n")));
+    assert!(raw.chunks.len() < lines.len() * 4, "{} chunks for {} lines", raw.chunks.len(), lines.len());
+}
+
+/// Goal: a connection survives a watch that ended, and what was sent into it meanwhile is answered. Method: the next
+/// request before the end of the stream, and one behind it.
+#[tokio::test]
+async fn a_connection_is_used_again_after_its_watch() {
+    let server = server(&[]).await;
+    server.client().create(&configmap("a")).await;
+    let mut wire = Wire::to(&server).await;
+    wire.get(&format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1")).await;
+    wire.get("/livez").await;
+    let watched = wire.answer().await;
+    assert_eq!(watched.body().iter().filter(|&&byte| byte == b'\n').count(), 1);
+    assert_eq!(wire.answer().await.body(), b"ok");
+    wire.get(CONFIGMAPS).await;
+    assert!(String::from_utf8(wire.answer().await.body()).unwrap().contains("\"name\":\"a\""));
+}
+
+#[tokio::test]
+async fn requests_in_a_row_are_answered_in_their_order() {
+    let server = server(&[]).await;
+    server.client().create(&configmap("a")).await;
+    let mut wire = Wire::to(&server).await;
+    for path in ["/livez", CONFIGMAPS, "/api/v1/foos", "/version", "/nothing"] {
+        wire.get(path).await;
+    }
+    let mut starts = Vec::new();
+    for _ in 0..5 {
+        let raw = wire.answer().await;
+        starts.push((
+            raw.head[9..12].to_owned(),
+            String::from_utf8_lossy(&raw.body()).chars().take(12).collect::<String>(),
+        ));
+    }
+    let expected = [
+        ("200", "ok"),
+        ("200", "{\"kind\":\"Con"),
+        ("404", "{\"kind\":\"Sta"),
+        ("200", "{\n  \"major\":"),
+        ("404", "404 page not"),
+    ];
+    assert_eq!(starts, expected.map(|(code, start)| (code.to_owned(), start.to_owned())));
+}
+
+#[tokio::test]
+async fn whoever_wants_the_connection_closed_gets_that() {
+    let server = server(&[]).await;
+    server.client().create(&configmap("a")).await;
+    for path in [CONFIGMAPS.to_owned(), format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1")] {
+        let mut wire = Wire::to(&server).await;
+        wire.send(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")).await;
+        let raw = wire.answer().await;
+        assert!(raw.head.starts_with("HTTP/1.1 200 OK"), "{path}");
+        let read = timeout(LINE_WAIT, wire.socket.read_buf(&mut wire.bytes)).await.expect("an end").unwrap();
+        assert_eq!(read, 0, "{path}");
+    }
+}
+
+/// Goal: bodies arrive however they are sent. Method: in chunks, and after a word that they are welcome.
+#[tokio::test]
+async fn bodies_may_come_in_chunks_or_after_a_word() {
+    let server = server(&[]).await;
+    let mut wire = Wire::to(&server).await;
+    let post =
+        "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n";
+    wire.send(&format!("{post}Transfer-Encoding: chunked\r\n\r\n")).await;
+    for part in ["{\"metadata\":", "{\"name\":\"in-", "chunks\"}}"] {
+        wire.send(&format!("{:x}\r\n{part}\r\n", part.len())).await;
+    }
+    wire.send("0\r\n\r\n").await;
+    assert!(wire.answer().await.head.starts_with("HTTP/1.1 201 Created"));
+    let body = "{\"metadata\":{\"name\":\"after-a-word\"}}";
+    wire.send(&format!("{post}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n", body.len())).await;
+    let word = wire.head().await;
+    assert!(word.starts_with("HTTP/1.1 100 Continue"), "{word}");
+    wire.send(body).await;
+    assert!(wire.answer().await.head.starts_with("HTTP/1.1 201 Created"));
+    assert_eq!(server.client().get(CONFIGMAPS).await.keys(), ["default/after-a-word", "default/in-chunks"]);
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused_and_harms_nobody() {
+    let server = server(&[]).await;
+    for garbage in ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "HELLO / WORLD\r\n\r\n", "GET / HTTP/9.9\r\n\r\n"] {
+        let mut wire = Wire::to(&server).await;
+        wire.send(garbage).await;
+        let mut all = Vec::new();
+        let _ = timeout(LINE_WAIT, wire.socket.read_to_end(&mut all)).await.expect("an end");
+        let text = String::from_utf8_lossy(&all);
+        assert!(
+            text.is_empty() || text.starts_with("HTTP/1.1 4") || text.starts_with("HTTP/1.1 505"),
+            "{garbage:?}: {text}"
+        );
+    }
+    server.client().get("/livez").await.with_code(200);
+}
+
+/// Goal: events go out when they happen, not when a buffer is full. Method: one small event at a time.
+#[tokio::test]
+async fn every_event_is_sent_at_once() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let at = client.create(&configmap("a").data("0")).await;
+    let mut wire = Wire::to(&server).await;
+    wire.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={at}")).await;
+    wire.head().await;
+    for round in 1..=10 {
+        client.update(&configmap("a").data(&round.to_string())).await;
+        let chunk = wire.chunk().await;
+        assert!(chunk.ends_with(b"}}\n"), "a whole line");
+        let line: serde_json::Value = serde_json::from_slice(&chunk).expect("one document");
+        assert_eq!(line["object"]["data"]["k"], round.to_string());
+    }
+}
+
+/// Goal: a list's bytes are its length's or chunks, and the same on every connection. Method: a short list and a long one.
+#[tokio::test]
+async fn short_answers_say_their_length_and_long_ones_come_in_chunks() {
+    let server = server(&[]).await;
+    let client = server.client();
+    for path in ["/api/v1/nodes", "/api/v1/foos", "/apis"] {
+        let mut wire = Wire::to(&server).await;
+        wire.get(path).await;
+        let raw = wire.answer().await;
+        assert_eq!(raw.body(), client.get(path).await.body, "{path}");
+    }
+    for index in 0..100 {
+        client.create(&configmap(&format!("c{index}")).data(&"x".repeat(3_000))).await;
+    }
+    let mut wire = Wire::to(&server).await;
+    wire.get(CONFIGMAPS).await;
+    let raw = wire.answer().await;
+    assert_eq!(raw.body(), client.get(CONFIGMAPS).await.body);
+}
+
+/// Goal: what asks by HTTP/2 without TLS gets the same. Method: hyper's client with prior knowledge; a list and two
+/// streams on one connection.
+#[tokio::test]
+async fn http_2_carries_lists_and_streams_beside_each_other() {
+    use http_body_util::{BodyExt as _, Empty};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+
+    let server = server(&[]).await;
+    let client = server.client();
+    client.create(&configmap("a")).await;
+    let socket = TcpStream::connect(server.address()).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    let ask = async |path: String| {
+        let uri = format!("http://{}{path}", server.address());
+        let request = http::Request::get(uri).body(Empty::<bytes::Bytes>::new()).unwrap();
+        sender.clone().send_request(request).await.unwrap()
+    };
+    let mut streams = [ask(watch_list(CONFIGMAPS)).await, ask(format!("{CONFIGMAPS}?watch=1")).await];
+    let list = ask(CONFIGMAPS.to_owned()).await;
+    assert_eq!(list.headers()["content-type"], "application/json");
+    assert_eq!(list.into_body().collect().await.unwrap().to_bytes(), client.get(CONFIGMAPS).await.body);
+    for stream in &mut streams {
+        assert!(stream.headers().get("transfer-encoding").is_none(), "HTTP/2 has frames");
+        let frame = timeout(LINE_WAIT, stream.body_mut().frame()).await.expect("a frame").unwrap().unwrap();
+        assert!(frame.into_data().unwrap().starts_with(b"{\"type\":\"ADDED\""));
+    }
+}
