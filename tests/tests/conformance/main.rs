@@ -7,14 +7,17 @@
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
 mod crds;
+mod deletes;
 mod discovery;
 mod events;
 mod forms;
 mod framing;
 mod golden;
 mod lists;
+mod patches;
 mod selectors;
 mod watches;
+mod writes;
 
 use tests::process::Server;
 

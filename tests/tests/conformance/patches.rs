@@ -1,506 +1,406 @@
-//! Patches of three kinds, and the fields that writes may bring: what they change, what they refuse, and in which words.
+//! Patches of every kind: JSON, merge, strategic merge and apply.
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use tests::{
     http::{Answer, Client, MERGE_PATCH},
-    objects::{configmap, pod},
-    process::Server,
+    objects::configmap,
 };
 
 use crate::server;
 
-pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
-pub(crate) const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const JSON_PATCH: &str = "application/json-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-const REJECTED: &str = "the server rejected our request due to an error in our request";
+const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
 
-pub(crate) async fn send(client: &Client, method: Method, path: &str, content_type: &str, body: &str) -> Answer {
-    let headers = [("content-type", content_type)];
-    client.send(Client::request(method, path, &headers, Bytes::copy_from_slice(body.as_bytes()))).await
+/// A Deployment with two containers.
+fn web() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "finalizers": ["example.com/a", "example.com/b"]}, "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "web"}},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+            "containers": [
+                {"name": "main", "image": "main:1", "args": ["a", "b"], "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+                    "ports": [{"containerPort": 80, "protocol": "TCP"}]},
+                {"name": "side", "image": "side:1"},
+            ],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        }},
+    }})
 }
 
-/// A server with the config map `cm`, data `k: v` and a label, and where it is.
-async fn with_config_map() -> (Server, String) {
-    let server = server(&[]).await;
-    let object = configmap("cm").data("v").label("a", "b");
-    server.client().create(&object).await;
-    (server, object.path())
+async fn created(client: &Client) {
+    client.post(DEPLOYMENTS, &web()).await.with_code(201);
 }
 
-/// A server with the deployment `web`, and where it is.
-async fn with_deployment() -> (Server, String) {
-    let server = server(&[]).await;
-    let body = json!({"apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "web", "finalizers": ["x/a", "x/b"]},
-        "spec": {
-            "replicas": 1, "selector": {"matchLabels": {"app": "web"}},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "25%"}},
-            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
-                "volumes": [{"name": "v", "emptyDir": {}}],
-                "tolerations": [{"key": "one"}],
-                "containers": [
-                    {"name": "main", "image": "i:1", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
-                        "ports": [{"containerPort": 80}, {"containerPort": 81}]},
-                    {"name": "side", "image": "s:1"}]}}}});
-    server.client().post(DEPLOYMENTS, &body).await.with_code(201);
-    (server, format!("{DEPLOYMENTS}/web"))
+async fn strategic(client: &Client, patch: Value) -> Value {
+    client.patch(WEB, STRATEGIC, &patch).await.with_code(200).json()
 }
 
-fn pod_spec(patch: Value) -> Value {
-    json!({"spec": {"template": {"spec": patch}}})
+/// The names of the containers, in order.
+fn containers(object: &Value) -> Vec<&str> {
+    let containers = object["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    containers.iter().map(|container| container["name"].as_str().unwrap()).collect()
 }
 
-fn names(list: &Value, member: &str) -> Vec<String> {
-    let items = list.as_array().expect("a list").iter();
-    items.map(|item| item[member].to_string().trim_matches('"').to_owned()).collect()
+/// A patch of the pod's spec.
+fn of_pod(spec: Value) -> Value {
+    json!({"spec": {"template": {"spec": spec}}})
 }
 
+async fn apply(client: &Client, path: &str, body: &str) -> Answer {
+    let headers = [("content-type", APPLY)];
+    client.send(Client::request(Method::PATCH, path, &headers, Bytes::copy_from_slice(body.as_bytes()))).await
+}
+
+/// Goal: the operations of RFC 6902. Method: each on one object, with what comes of it.
 #[tokio::test]
-async fn each_kind_of_patch_changes_what_it_names() {
-    let (server, path) = with_config_map().await;
-    let client = server.client();
-    let table = [
-        (MERGE_PATCH, json!({"data": {"m": "1", "k": null}})),
-        (STRATEGIC_PATCH, json!({"data": {"s": "2"}, "metadata": {"labels": {"a": null}}})),
-        (JSON_PATCH, json!([{"op": "add", "path": "/data/j", "value": "3"}])),
-    ];
-    for (content_type, patch) in table {
-        client.patch(&path, content_type, &patch).await.with_code(200);
-    }
-    let object = client.get(&path).await.with_code(200).json();
-    assert_eq!(object["data"], json!({"m": "1", "s": "2", "j": "3"}));
-    assert_eq!(object["metadata"].get("labels"), None, "an empty map is not stored");
-}
-
-#[tokio::test]
-async fn a_patch_that_changes_nothing_is_no_event() {
-    let (server, path) = with_config_map().await;
-    let client = server.client();
-    let before = client.get(&path).await.with_code(200);
-    let table = [
-        (MERGE_PATCH, json!({"data": {"k": "v"}, "metadata": {"labels": {"z": null}}})),
-        (MERGE_PATCH, json!({})),
-        (
-            STRATEGIC_PATCH,
-            json!({"data": {"k": "v", "z": null}, "metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}}),
-        ),
-        (STRATEGIC_PATCH, json!({})),
-        (JSON_PATCH, json!([{"op": "test", "path": "/data/k", "value": "v"}])),
-        (JSON_PATCH, json!([])),
-    ];
-    for (content_type, patch) in table {
-        let answer = client.patch(&path, content_type, &patch).await.with_code(200);
-        assert_eq!(answer.body, before.body, "{content_type} {patch}");
-    }
-    let list = client.get(CONFIG_MAPS).await.with_code(200);
-    assert_eq!(list.resource_version(), before.resource_version(), "nothing was written at all");
-}
-
-#[tokio::test]
-async fn containers_variables_and_ports_merge_by_their_keys() {
-    let (server, path) = with_deployment().await;
-    let client = server.client();
-    let patch = pod_spec(json!({
-        "$setElementOrder/containers": [{"name": "new"}, {"name": "main"}],
-        "containers": [
-            {"name": "new", "image": "n:1"},
-            {"name": "main", "image": "i:2", "$setElementOrder/env": [{"name": "C"}, {"name": "A"}],
-                "env": [{"name": "C", "value": "3"}, {"name": "B", "$patch": "delete"}],
-                "$setElementOrder/ports": [{"containerPort": 82}, {"containerPort": 81}],
-                "ports": [{"containerPort": 82}, {"containerPort": 80, "$patch": "delete"}]},
-            {"name": "side", "$patch": "delete"}]
-    }));
-    let spec = client.patch(&path, STRATEGIC_PATCH, &patch).await.with_code(200).json();
-    let spec = &spec["spec"]["template"]["spec"];
-    assert_eq!(names(&spec["containers"], "name"), ["new", "main"]);
-    let main = &spec["containers"][1];
-    assert_eq!(main["image"], "i:2");
-    assert_eq!(names(&main["env"], "name"), ["C", "A"]);
-    assert_eq!(names(&main["ports"], "containerPort"), ["82", "81"]);
-    assert_eq!(names(&spec["tolerations"], "key"), ["one"], "what is not named stays");
-}
-
-#[tokio::test]
-async fn lists_without_a_key_are_replaced() {
-    let (server, path) = with_deployment().await;
-    let patch = pod_spec(json!({"tolerations": [{"key": "two"}, {"key": "three"}]}));
-    let object = server.client().patch(&path, STRATEGIC_PATCH, &patch).await.with_code(200).json();
-    assert_eq!(names(&object["spec"]["template"]["spec"]["tolerations"], "key"), ["two", "three"]);
-}
-
-#[tokio::test]
-async fn a_merge_patch_replaces_every_list() {
-    let (server, path) = with_deployment().await;
-    let patch = pod_spec(json!({"containers": [{"name": "only", "image": "i"}]}));
-    let object = server.client().patch(&path, MERGE_PATCH, &patch).await.with_code(200).json();
-    assert_eq!(names(&object["spec"]["template"]["spec"]["containers"], "name"), ["only"]);
-}
-
-#[tokio::test]
-async fn members_that_are_not_retained_go() {
-    let (server, path) = with_deployment().await;
-    let client = server.client();
-    let patch = json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}});
-    let object = client.patch(&path, STRATEGIC_PATCH, &patch).await.with_code(200).json();
-    assert_eq!(object["spec"]["strategy"], json!({"type": "Recreate"}));
-    let patch =
-        pod_spec(json!({"volumes": [{"name": "v", "$retainKeys": ["configMap", "name"], "configMap": {"name": "c"}}]}));
-    let object = client.patch(&path, STRATEGIC_PATCH, &patch).await.with_code(200).json();
-    assert_eq!(object["spec"]["template"]["spec"]["volumes"], json!([{"name": "v", "configMap": {"name": "c"}}]));
-}
-
-#[tokio::test]
-async fn finalizers_merge_as_a_set() {
-    let (server, path) = with_deployment().await;
-    let client = server.client();
-    let finalizers = async |patch: Value| {
-        let object = client.patch(&path, STRATEGIC_PATCH, &json!({ "metadata": patch })).await.with_code(200).json();
-        object["metadata"].get("finalizers").cloned()
-    };
-    assert_eq!(finalizers(json!({"finalizers": ["x/c", "x/a"]})).await, Some(json!(["x/c", "x/a", "x/b"])));
-    let patch = json!({"$deleteFromPrimitiveList/finalizers": ["x/a"], "$setElementOrder/finalizers": ["x/b", "x/c"]});
-    assert_eq!(finalizers(patch).await, Some(json!(["x/b", "x/c"])));
-    assert_eq!(finalizers(json!({"$deleteFromPrimitiveList/finalizers": ["x/b", "x/c"]})).await, None);
-}
-
-#[tokio::test]
-async fn no_directive_is_stored() {
-    let (server, path) = with_deployment().await;
-    let client = server.client();
-    let patch = json!({
-        "metadata": {"labels": {"$patch": "replace", "a": "b"}, "annotations": {"$patch": "delete"}},
-        "spec": {"strategy": {"$patch": "replace", "type": "Recreate"}, "template": {"spec": {
-            "securityContext": {"$retainKeys": ["fsGroup"], "fsGroup": 1},
-            "initContainers": [{"name": "gone", "$patch": "delete"}, {"name": "kept", "$patch": "merge"}],
-            "containers": [{"$patch": "replace"}, {"name": "a", "env": [{"name": "E", "$patch": "delete"}]}]}}},
-    });
-    let stored = client.patch(&path, STRATEGIC_PATCH, &patch).await.with_code(200);
-    assert!(!stored.text().contains("\"$"), "{}", stored.text());
-    assert!(!client.get(&path).await.text().contains("\"$"));
-    let spec = &stored.json()["spec"]["template"]["spec"];
-    assert_eq!(
-        (names(&spec["containers"], "name"), names(&spec["initContainers"], "name")),
-        (vec!["a".into()], vec!["kept".into()])
-    );
-    assert_eq!(stored.json()["metadata"]["labels"], json!({"a": "b"}));
-}
-
-/// Goal: what cannot be applied. Method: a table of media type, patch, code and message.
-#[tokio::test]
-async fn patches_that_cannot_be_applied_are_refused() {
-    let (server, path) = with_deployment().await;
-    let client = server.client();
-    let annotations = r#"{"metadata":{"annotations":{"foo":["bar"]}}}"#;
-    let foo_bar = " \"\" is invalid: patch: Invalid value: \"{...}\": json: cannot unmarshal array into Go struct field \
-                   ObjectMeta.metadata.annotations of type string";
-    let replicas = " \"\" is invalid: patch: Invalid value: \"{...}\": json: cannot unmarshal string into Go struct field \
-                    DeploymentSpec.spec.replicas of type int32";
-    let table = [
-        (MERGE_PATCH, annotations, 422, foo_bar),
-        (STRATEGIC_PATCH, annotations, 422, foo_bar),
-        (MERGE_PATCH, r#"{"spec":{"replicas":"x"}}"#, 422, replicas),
-        (STRATEGIC_PATCH, r#"{"spec":{"replicas":"x"}}"#, 422, replicas),
-        (JSON_PATCH, r#"[{"op":"replace","path":"/spec/replicas","value":"x"}]"#, 422, replicas),
-        (JSON_PATCH, r#"[{"op":"test","path":"/spec/replicas","value":7}]"#, 422, REJECTED),
-        (JSON_PATCH, r#"[{"op":"remove","path":"/spec/none"}]"#, 422, REJECTED),
-        (JSON_PATCH, r#"[{"op":"replace","path":"/spec/none","value":1}]"#, 422, REJECTED),
-        (JSON_PATCH, r#"[{"op":"add","path":"/spec/no/where","value":1}]"#, 422, REJECTED),
-        (JSON_PATCH, r#"[{"op":"move","from":"/none","path":"/spec/x"}]"#, 422, REJECTED),
-        (JSON_PATCH, "[", 400, "error decoding patch: unexpected end of JSON input"),
-        (
-            MERGE_PATCH,
-            "[]",
-            400,
-            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
-        ),
-        (STRATEGIC_PATCH, r#"{"spec":{"$retainKeys":["a"],"b":1}}"#, 400, "invalid patch format of retainKeys"),
-        (
-            STRATEGIC_PATCH,
-            r#"{"metadata":{"$deleteFromPrimitiveList/finalizers":"x"}}"#,
-            400,
-            "invalid patch format of primitive list",
-        ),
-        (
-            STRATEGIC_PATCH,
-            r#"{"metadata":{"$setElementOrder":["x"]}}"#,
-            400,
-            "invalid patch format of setElementOrder list",
-        ),
-        (STRATEGIC_PATCH, r#"{"metadata":{"finalizers":[["x"]]}}"#, 422, REJECTED),
-        (
-            STRATEGIC_PATCH,
-            r#"{"spec":{"template":{"spec":{"containers":[{"image":"i"}]}}}}"#,
-            422,
-            " \"\" is invalid: patch: Invalid value: \"{...}\": map: map[...] does not contain declared merge key: name",
-        ),
-        (
-            MERGE_PATCH,
-            r#"{"metadata":{"name":"b"}}"#,
-            400,
-            "the name of the object (b) does not match the name on the URL (web)",
-        ),
-        (
-            STRATEGIC_PATCH,
-            r#"{"metadata":{"namespace":"other"}}"#,
-            400,
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ),
-        ("application/json", "{}", 415, "415: Unsupported Media Type"),
-        ("application/apply-patch+cbor", "{}", 415, "415: Unsupported Media Type"),
-        ("text/plain", "{}", 415, "415: Unsupported Media Type"),
-    ];
-    for (content_type, patch, code, message) in table {
-        let answer = send(&client, Method::PATCH, &path, content_type, patch).await;
-        assert_eq!((answer.code.as_u16(), answer.message().as_str()), (code, message), "{content_type} {patch}");
-    }
-}
-
-#[tokio::test]
-async fn a_patch_of_what_is_not_there_is_not_found() {
-    let server = server(&[]).await;
-    for (content_type, patch) in [(MERGE_PATCH, json!({})), (STRATEGIC_PATCH, json!({})), (JSON_PATCH, json!([]))] {
-        let answer = server.client().patch(&format!("{CONFIG_MAPS}/none"), content_type, &patch).await.with_code(404);
-        assert_eq!(answer.message(), "configmaps \"none\" not found");
-    }
-}
-
-#[tokio::test]
-async fn a_patch_at_another_version_is_a_conflict() {
-    let (server, path) = with_config_map().await;
-    let client = server.client();
-    let stale = client.get(&path).await.json()["metadata"]["resourceVersion"].clone();
-    client.patch(&path, MERGE_PATCH, &json!({"data": {"k": "w"}})).await.with_code(200);
-    let patches = [
-        (MERGE_PATCH, json!({"metadata": {"resourceVersion": stale}, "data": {"k": "x"}})),
-        (STRATEGIC_PATCH, json!({"metadata": {"resourceVersion": stale}, "data": {"k": "x"}})),
-        (JSON_PATCH, json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": stale}])),
-    ];
-    for (content_type, patch) in patches {
-        let answer = client.patch(&path, content_type, &patch).await.with_code(409);
-        assert_eq!(
-            answer.message(),
-            "Operation cannot be fulfilled on configmaps \"cm\": the object has been modified; please apply your changes \
-             to the latest version and try again"
-        );
-    }
-    assert_eq!(client.get(&path).await.json()["data"]["k"], "w");
-}
-
-#[tokio::test]
-async fn patches_at_the_same_time_all_count() {
-    let (server, path) = with_config_map().await;
-    let client = server.client();
-    let patches = (0..16).map(|n| {
-        let path = &path;
-        async move {
-            for round in 0..4 {
-                let key = format!("k{n}-{round}");
-                let kind = [MERGE_PATCH, STRATEGIC_PATCH][round % 2];
-                client.patch(path, kind, &json!({"data": { key: "v" }})).await.with_code(200);
-            }
-        }
-    });
-    futures::future::join_all(patches).await;
-    let data = client.get(&path).await.json()["data"].clone();
-    assert_eq!(data.as_object().map(serde_json::Map::len), Some(1 + 16 * 4));
-}
-
-#[tokio::test]
-async fn a_dry_patch_is_answered_and_not_stored() {
-    let (server, path) = with_deployment().await;
-    let client = server.client();
-    let before = client.get(&path).await;
-    let patch = pod_spec(json!({"containers": [{"name": "side", "$patch": "delete"}]}));
-    let dry = client.patch(&format!("{path}?dryRun=All"), STRATEGIC_PATCH, &patch).await.with_code(200).json();
-    assert_eq!(names(&dry["spec"]["template"]["spec"]["containers"], "name"), ["main"]);
-    assert_eq!(dry["metadata"]["resourceVersion"], before.json()["metadata"]["resourceVersion"]);
-    assert_eq!(client.get(&path).await.body, before.body);
-}
-
-#[tokio::test]
-async fn strategic_patches_are_for_types_with_a_schema() {
+async fn json_patches_carry_out_their_operations() {
     let server = server(&[]).await;
     let client = server.client();
-    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "foos.cr.bar.com"}, "spec": {"group": "cr.bar.com", "scope": "Namespaced",
-            "names": {"plural": "foos", "kind": "Foo"}, "versions": [{"name": "v1", "served": true, "storage": true, "schema":
-                {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
-    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
-    let foos = "/apis/cr.bar.com/v1/namespaces/default/foos";
-    client.post(foos, &json!({"metadata": {"name": "f"}, "spec": {"a": [1]}})).await.with_code(201);
-    let answer = client.patch(&format!("{foos}/f"), STRATEGIC_PATCH, &json!({"spec": {"a": [2]}})).await.with_code(415);
-    assert_eq!(
-        answer.message(),
-        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, \
-         application/merge-patch+json, application/apply-patch+yaml"
-    );
-    let patch = json!({"spec": {"$patch": "x", "b": 1}});
-    let merged = client.patch(&format!("{foos}/f"), MERGE_PATCH, &patch).await.with_code(200).json();
-    assert_eq!(merged["spec"], json!({"a": [1], "$patch": "x", "b": 1}), "it means nothing there");
-}
-
-fn warnings(answer: &Answer) -> Vec<String> {
-    answer.headers.get_all("warning").iter().map(|value| value.to_str().expect("is text").to_owned()).collect()
-}
-
-#[tokio::test]
-async fn unknown_fields_are_dropped_and_warned_about() {
-    let server = server(&[]).await;
-    let client = server.client();
-    let body = json!({"metadata": {"name": "a", "who": "x"}, "foo": 1, "data": {"k": "v"}});
-    let created = client.post(CONFIG_MAPS, &body).await.with_code(201);
-    assert_eq!(
-        warnings(&created),
-        [r#"299 - "unknown field \"foo\"""#, r#"299 - "unknown field \"metadata.who\"""#],
-        "one for each, in the order of the body"
-    );
-    let object = created.json();
-    assert_eq!((object.get("foo"), object["metadata"].get("who")), (None, None));
-    let path = format!("{CONFIG_MAPS}/a");
-    let put = client.put(&path, &body).await.with_code(200);
-    assert_eq!((warnings(&put).len(), put.resource_version()), (2, created.resource_version()));
-    for (content_type, patch) in [
-        (MERGE_PATCH, json!({"foo": 1})),
-        (STRATEGIC_PATCH, json!({"foo": 1})),
-        (JSON_PATCH, json!([{"op": "add", "path": "/foo", "value": 1}])),
+    let mut body = configmap("a").data("v").label("app", "x").body().clone();
+    body["data"]["path/with~both"] = json!("odd");
+    client.post("/api/v1/namespaces/default/configmaps", &body).await.with_code(201);
+    let path = configmap("a").path();
+    for (operations, pointer, value) in [
+        (json!([{"op": "add", "path": "/data/n", "value": "new"}]), "/data/n", json!("new")),
+        (json!([{"op": "replace", "path": "/data/k", "value": "w"}]), "/data/k", json!("w")),
+        (json!([{"op": "copy", "from": "/data/k", "path": "/data/c"}]), "/data/c", json!("w")),
+        (json!([{"op": "move", "from": "/data/c", "path": "/data/m"}]), "/data/m", json!("w")),
+        (json!([{"op": "remove", "path": "/data/path~1with~0both"}]), "/data", json!({"k": "w", "m": "w", "n": "new"})),
+        (json!([{"op": "test", "path": "/data/k", "value": "w"}]), "/data/k", json!("w")),
+        (
+            json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/x"]}]),
+            "/metadata/finalizers/0",
+            json!("example.com/x"),
+        ),
+        (
+            json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/y"}]),
+            "/metadata/finalizers/1",
+            json!("example.com/y"),
+        ),
+        (json!([]), "/data/k", json!("w")),
     ] {
-        let patched = client.patch(&path, content_type, &patch).await.with_code(200);
-        assert_eq!(warnings(&patched), [r#"299 - "unknown field \"foo\"""#], "{content_type}");
-        assert_eq!(patched.resource_version(), created.resource_version(), "{content_type}");
-        let ignored =
-            client.patch(&format!("{path}?fieldValidation=Ignore"), content_type, &patch).await.with_code(200);
-        assert_eq!(warnings(&ignored), [""; 0]);
+        let patched = client.patch(&path, JSON_PATCH, &operations).await.with_code(200).json();
+        assert_eq!(patched.pointer(pointer), Some(&value), "{operations}");
     }
+    let before = client.get(&path).await.json();
+    for (operations, code) in [
+        (json!([{"op": "remove", "path": "/data/none"}]), 422),
+        (json!([{"op": "replace", "path": "/none/deep", "value": 1}]), 422),
+        (json!([{"op": "test", "path": "/data/k", "value": "other"}]), 422),
+        (
+            json!([{"op": "add", "path": "/data/l", "value": "1"}, {"op": "test", "path": "/data/k", "value": "other"}]),
+            422,
+        ),
+        (json!([{"op": "replace", "path": "/metadata/name", "value": "b"}]), 400),
+        (json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}]), 409),
+    ] {
+        let refused = client.patch(&path, JSON_PATCH, &operations).await.with_code(code);
+        assert_eq!(refused.json()["kind"], "Status");
+    }
+    for garbage in ["{}", "[7]", "{bad", "[{\"op\":\"fly\",\"path\":\"/a\"}]", ""] {
+        let headers = [("content-type", JSON_PATCH)];
+        let refused =
+            client.send(Client::request(Method::PATCH, &path, &headers, Bytes::from_static(garbage.as_bytes()))).await;
+        assert!([400, 422].contains(&refused.code.as_u16()), "{garbage}: {}", refused.text());
+    }
+    assert_eq!(client.get(&path).await.json(), before, "all or nothing");
 }
 
-/// Goal: strict validation. Method: a table of method, media type, body, code and message.
 #[tokio::test]
-async fn strict_validation_refuses_what_others_drop() {
-    let (server, path) = with_config_map().await;
+async fn a_json_patch_has_at_most_ten_thousand_operations() {
+    let server = server(&[]).await;
     let client = server.client();
-    let decoding = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: ";
-    let patching = " \"\" is invalid: patch: Invalid value: \"{...}\": strict decoding error: ";
-    let yaml = "kind: ConfigMap\nmetadata: {name: cm}\ndata:\n  k: a\n  k: b\nfoo: 1\n";
-    let table = [
+    client.create(&configmap("a").data("v")).await;
+    let operations = vec![json!({"op": "test", "path": "/data/k", "value": "v"}); 10_001];
+    let refused = client.patch(&configmap("a").path(), JSON_PATCH, &json!(operations)).await.with_code(413);
+    assert_eq!(
+        refused.message(),
+        "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
+    );
+    client.patch(&configmap("a").path(), JSON_PATCH, &json!(operations[..10_000])).await.with_code(200);
+}
+
+/// Goal: RFC 7386. Method: nulls, lists and texts in the place of objects.
+#[tokio::test]
+async fn merge_patches_replace_lists_and_drop_nulls() {
+    let server = server(&[]).await;
+    let client = server.client();
+    created(&client).await;
+    let one = of_pod(json!({"containers": [{"name": "only", "image": "o"}], "volumes": null}));
+    let patched = client.patch(WEB, MERGE_PATCH, &one).await.with_code(200).json();
+    assert_eq!(containers(&patched), ["only"]);
+    assert!(patched["spec"]["template"]["spec"].get("volumes").is_none());
+    let same = client.patch(WEB, MERGE_PATCH, &json!({})).await.with_code(200);
+    assert_eq!(same.json(), patched, "an empty patch changes nothing");
+    let refused =
+        client.patch(WEB, MERGE_PATCH, &json!({"metadata": {"annotations": {"foo": ["bar"]}}})).await.with_code(422);
+    assert_eq!(refused.json()["reason"], "Invalid");
+    for garbage in [json!([]), json!("text"), json!(7)] {
+        let refused = client.patch(WEB, MERGE_PATCH, &garbage).await;
+        assert!([400, 422].contains(&refused.code.as_u16()), "{garbage}: {}", refused.text());
+    }
+    client.patch(&WEB.replace("web", "none"), MERGE_PATCH, &json!({})).await.with_code(404);
+}
+
+#[tokio::test]
+async fn strategic_patches_merge_lists_by_their_keys() {
+    let server = server(&[]).await;
+    let client = server.client();
+    created(&client).await;
+    let merged = strategic(
+        &client,
+        of_pod(json!({"containers": [
+            {"name": "main", "image": "main:2", "env": [{"name": "B", "value": "3"}, {"name": "C", "value": "4"}]},
+            {"name": "more", "image": "more:1"},
+        ]})),
+    )
+    .await;
+    let main = &merged["spec"]["template"]["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["name"] == "main")
+        .unwrap()
+        .clone();
+    assert_eq!((&main["image"], &main["args"]), (&json!("main:2"), &json!(["a", "b"])), "what is not named stays");
+    let env: Vec<_> = main["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| format!("{}={}", e["name"].as_str().unwrap(), e["value"].as_str().unwrap()))
+        .collect();
+    assert_eq!(env.len(), 3);
+    assert!(["A=1", "B=3", "C=4"].iter().all(|one| env.iter().any(|found| found == one)), "{env:?}");
+    let mut names = containers(&merged);
+    names.sort_unstable();
+    assert_eq!(names, ["main", "more", "side"]);
+    // Lists without keys are replaced, and so are those of texts.
+    let merged = strategic(&client, of_pod(json!({"containers": [{"name": "main", "args": ["c"]}]}))).await;
+    let main = merged["spec"]["template"]["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["name"] == "main")
+        .unwrap();
+    assert_eq!(main["args"], json!(["c"]));
+    // Ports are merged by their number.
+    let merged = strategic(&client, of_pod(json!({"containers": [{"name": "main", "ports": [{"containerPort": 80, "name": "http"}, {"containerPort": 81}]}]}))).await;
+    let main = merged["spec"]["template"]["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["name"] == "main")
+        .unwrap();
+    assert_eq!(main["ports"].as_array().map(Vec::len), Some(2), "{}", main["ports"]);
+    assert!(
+        main["ports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|port| port["containerPort"] == 80 && port["name"] == "http" && port["protocol"] == "TCP")
+    );
+}
+
+/// Goal: every directive is carried out and none is stored. Method: each on a fresh object.
+#[tokio::test]
+async fn directives_of_strategic_patches_are_carried_out_and_never_stored() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let side = |object: &Value| containers(object).contains(&"side");
+    for (what, patch, holds) in [
         (
-            Method::POST,
-            "application/json",
-            r#"{"metadata":{"name":"x"},"foo":1}"#,
-            400,
-            format!("{decoding}unknown field \"foo\""),
+            "an item is deleted",
+            of_pod(json!({"containers": [{"name": "side", "$patch": "delete"}]})),
+            (&|object: &Value| !side(object) && containers(object) == ["main"]) as &dyn Fn(&Value) -> bool,
         ),
         (
-            Method::PUT,
-            "application/json",
-            r#"{"z":1,"metadata":{"name":"cm","a":1},"data":{"k":"1","k":"2"},"b":{"c":1}}"#,
-            400,
-            format!(
-                "{decoding}unknown field \"z\", unknown field \"metadata.a\", duplicate field \"data.k\", unknown field \"b\""
+            "a list is replaced",
+            of_pod(json!({"containers": [{"name": "new", "image": "n"}, {"$patch": "replace"}]})),
+            &|object: &Value| containers(object) == ["new"],
+        ),
+        (
+            "an object is replaced",
+            json!({"spec": {"strategy": {"$patch": "replace", "type": "Recreate"}}}),
+            &|object: &Value| object["spec"]["strategy"] == json!({"type": "Recreate"}),
+        ),
+        (
+            "only some keys are kept",
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+            &|object: &Value| object["spec"]["strategy"] == json!({"type": "Recreate"}),
+        ),
+        (
+            "items are put in order",
+            of_pod(
+                json!({"$setElementOrder/containers": [{"name": "side"}, {"name": "main"}], "containers": [{"name": "main", "image": "main:2"}]}),
             ),
+            &|object: &Value| containers(object) == ["side", "main"],
         ),
         (
-            Method::PUT,
-            "application/yaml",
-            yaml,
-            400,
-            format!("{decoding}duplicate field \"data.k\", unknown field \"foo\""),
+            "texts are taken out of a list",
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/a"]}}),
+            &|object: &Value| object["metadata"]["finalizers"] == json!(["example.com/b"]),
         ),
         (
-            Method::PATCH,
-            MERGE_PATCH,
-            r#"{"foo":1,"data":{"a":"1","a":"2"}}"#,
-            422,
-            format!("{patching}duplicate field \"data.a\", unknown field \"foo\""),
-        ),
-        (Method::PATCH, STRATEGIC_PATCH, r#"{"foo":1}"#, 422, format!("{patching}unknown field \"foo\"")),
-        (
-            Method::PATCH,
-            JSON_PATCH,
-            r#"[{"op":"add","path":"/foo","value":1}]"#,
-            422,
-            format!("{patching}unknown field \"foo\""),
+            "texts are added to a list that is a set",
+            json!({"metadata": {"finalizers": ["example.com/c"]}}),
+            &|object: &Value| object["metadata"]["finalizers"].as_array().map(Vec::len) == Some(3),
         ),
         (
-            Method::PATCH,
-            JSON_PATCH,
-            r#"[{"op":"test","path":"/data/k","value":"v","why":1}]"#,
-            422,
-            format!("{patching}json patch unknown field \"[0].why\""),
+            "an environment variable is deleted",
+            of_pod(
+                json!({"containers": [{"name": "main", "$setElementOrder/env": [{"name": "B"}], "env": [{"name": "A", "$patch": "delete"}]}]}),
+            ),
+            &|object: &Value| {
+                object["spec"]["template"]["spec"]["containers"][0]["env"] == json!([{"name": "B", "value": "2"}])
+            },
         ),
-    ];
-    for (method, content_type, body, code, message) in table {
-        let place = if method == Method::POST { CONFIG_MAPS } else { &path };
-        let answer = send(&client, method, &format!("{place}?fieldValidation=Strict"), content_type, body).await;
-        assert_eq!((answer.code.as_u16(), answer.message()), (code, message), "{content_type} {body}");
-        assert_eq!(warnings(&answer), [""; 0]);
-    }
-    for method in [Method::POST, Method::PUT, Method::PATCH] {
-        let place = if method == Method::POST { CONFIG_MAPS } else { &path };
-        let kind = match method.as_str() {
-            "POST" => "CreateOptions",
-            "PUT" => "UpdateOptions",
-            _ => "PatchOptions",
-        };
-        let content_type = if method == Method::PATCH { MERGE_PATCH } else { "application/json" };
-        let answer = send(&client, method, &format!("{place}?fieldValidation=strict"), content_type, "{}").await;
-        assert_eq!(
-            answer.message(),
-            format!(
-                "{kind}.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \"strict\": supported values: \"\", \
-                 \"Ignore\", \"Strict\", \"Warn\""
-            )
-        );
-    }
-}
-
-#[tokio::test]
-async fn values_of_another_type_are_refused_however_lenient() {
-    let server = server(&[]).await;
-    let client = server.client();
-    let table = [
-        (
-            DEPLOYMENTS,
-            json!({"metadata": {"name": "a"}, "spec": {"replicas": "x"}}),
-            "Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal string into Go struct \
-             field DeploymentSpec.spec.replicas of type int32",
-        ),
-        (
-            CONFIG_MAPS,
-            json!({"metadata": {"name": "a"}, "data": {"k": 1}, "foo": 1}),
-            "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct \
-             field ConfigMap.data of type string",
-        ),
-    ];
-    for (path, body, message) in table {
-        for validation in ["Ignore", "Warn", "Strict"] {
-            let answer = client.post(&format!("{path}?fieldValidation={validation}"), &body).await.with_code(400);
-            assert_eq!(answer.message(), message);
+        ("a null takes a member away", json!({"spec": {"replicas": null}}), &|object: &Value| {
+            object["spec"].get("replicas").is_none_or(|r| *r == json!(1))
+        }),
+    ] {
+        created(&client).await;
+        let answer = client.patch(WEB, STRATEGIC, &patch).await.with_code(200);
+        assert!(holds(&answer.json()), "{what}: {patch} gives {}", answer.text());
+        for directive in ["$patch", "$setElementOrder", "$retainKeys", "$deleteFromPrimitiveList"] {
+            assert!(!answer.text().contains(directive), "{what}: {directive} is stored: {}", answer.text());
         }
+        client.patch(WEB, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
+        client.delete(WEB).await.with_code(200);
     }
 }
 
 #[tokio::test]
-async fn quantities_and_ports_are_read_as_numbers_and_as_texts() {
+async fn a_strategic_patch_of_plain_maps_is_a_merge_patch() {
     let server = server(&[]).await;
     let client = server.client();
-    let spec = json!({"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
-        "livenessProbe": {"httpGet": {"port": "web"}}, "readinessProbe": {"tcpSocket": {"port": 80}}}]});
-    let created = client.post(&pod("p").collection(), pod("p").with("spec", spec.clone()).body()).await.with_code(201);
-    assert_eq!(warnings(&created), [""; 0]);
-    assert_eq!(created.json()["spec"], spec);
+    client.create(&configmap("a").data("v").label("app", "x")).await;
+    let path = configmap("a").path();
+    let patch = json!({"metadata": {"labels": {"app": null, "tier": "front"}}, "data": {"l": "w"}});
+    let patched = client.patch(&path, STRATEGIC, &patch).await.with_code(200).json();
+    assert_eq!(
+        (&patched["data"], &patched["metadata"]["labels"]),
+        (&json!({"k": "v", "l": "w"}), &json!({"tier": "front"}))
+    );
+    let owners = |uid: &str| json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}]}});
+    client.patch(&path, STRATEGIC, &owners("u1")).await.with_code(200);
+    let both = client.patch(&path, STRATEGIC, &owners("u2")).await.with_code(200).json();
+    assert_eq!(both["metadata"]["ownerReferences"].as_array().map(Vec::len), Some(2), "merged by uid");
+    let same = client.patch(&path, STRATEGIC, &json!({"data": {"k": "v"}})).await.with_code(200);
+    assert_eq!(same.resource_version(), both["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap());
+}
+
+/// Goal: `kubectl apply` twice and once more with things taken away. Method: the patches that kubectl computes.
+#[tokio::test]
+async fn what_kubectl_apply_sends_has_its_effect() {
+    let server = server(&[]).await;
+    let client = server.client();
+    created(&client).await;
+    let first = client.get(WEB).await.resource_version();
+    let again = strategic(&client, json!({"metadata": {"annotations": {}}})).await;
+    assert_eq!(again["metadata"]["resourceVersion"], first.to_string(), "an apply of the same is no write");
+    let removed = strategic(
+        &client,
+        json!({"spec": {"template": {"spec": {
+            "$setElementOrder/containers": [{"name": "main"}],
+            "containers": [
+                {"$setElementOrder/env": [{"name": "B"}], "env": [{"$patch": "delete", "name": "A"}], "name": "main"},
+                {"$patch": "delete", "name": "side"},
+            ],
+        }}}}),
+    )
+    .await;
+    assert_eq!(containers(&removed), ["main"]);
+    assert_eq!(removed["spec"]["template"]["spec"]["containers"][0]["env"], json!([{"name": "B", "value": "2"}]));
+    assert_eq!(removed["metadata"]["generation"], 2);
 }
 
 #[tokio::test]
-async fn many_complaints_fit_into_an_answer() {
+async fn applying_creates_and_then_merges() {
     let server = server(&[]).await;
-    let mut body = json!({"metadata": {"name": "a"}});
-    for n in 0..5000 {
-        body[format!("x{n}")] = json!(n);
+    let client = server.client();
+    let path = format!("{}?fieldManager=one", configmap("a").path());
+    let created = apply(&client, &path, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n")
+        .await
+        .with_code(201)
+        .json();
+    assert_eq!(created["data"], json!({"k": "v"}));
+    let other = path.replace("one", "two");
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"l": "2"}}, "data": {"m": "w"}});
+    let merged = apply(&client, &other, &body.to_string()).await.with_code(200).json();
+    assert_eq!((&merged["data"], &merged["metadata"]["labels"]), (&json!({"k": "v", "m": "w"}), &json!({"l": "2"})));
+    let managers = merged["metadata"]["managedFields"].as_array().expect("who applied what");
+    let mut names: Vec<_> = managers
+        .iter()
+        .map(|entry| (entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap()))
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, [("one", "Apply"), ("two", "Apply")]);
+    // A manager that no longer says something takes it away, and nothing of others.
+    let less = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"m": "w"}});
+    let taken = apply(&client, &other, &less.to_string()).await.with_code(200).json();
+    assert_eq!((&taken["data"], taken["metadata"]["labels"].get("l")), (&json!({"k": "v", "m": "w"}), None));
+}
+
+/// Goal: what an apply has to say. Method: a table of query, body, code and text.
+#[tokio::test]
+async fn an_apply_that_does_not_say_enough_is_refused() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let whole = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n";
+    for (query, body, code) in [
+        ("", whole, 422),
+        ("?fieldManager=", whole, 422),
+        ("?fieldManager=m", "kind: ConfigMap\nmetadata:\n  name: a\n", 400),
+        ("?fieldManager=m", "apiVersion: v1\nmetadata:\n  name: a\n", 400),
+        ("?fieldManager=m", "apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\n", 400),
+        ("?fieldManager=m", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\n", 400),
+        (
+            "?fieldManager=m",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  managedFields: [{manager: x}]\n",
+            400,
+        ),
+        ("?fieldManager=m", "{bad", 400),
+        ("?fieldManager=m", ": : :", 400),
+    ] {
+        let refused = apply(&client, &format!("{}{query}", configmap("a").path()), body).await.with_code(code);
+        assert_eq!(refused.json()["kind"], "Status", "{query} {body}");
     }
-    let answer = server.client().post(CONFIG_MAPS, &body).await.with_code(201);
-    assert!((1..=100).contains(&warnings(&answer).len()), "{}", warnings(&answer).len());
-    assert_eq!(answer.json().as_object().map(serde_json::Map::len), Some(3));
+    client.get(&configmap("a").path()).await.with_code(404);
+    let long = format!("{}?fieldManager={}", configmap("a").path(), "m".repeat(129));
+    apply(&client, &long, whole).await.with_code(422);
+    client.create(&configmap("a")).await;
+    let forced =
+        client.patch(&format!("{}?force=true", configmap("a").path()), MERGE_PATCH, &json!({})).await.with_code(422);
+    assert!(
+        forced.message().contains("force: Forbidden: may not be specified for non-apply patch"),
+        "{}",
+        forced.message()
+    );
+}
+
+#[tokio::test]
+async fn patches_of_every_kind_can_be_tried_dry() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let version = client.create(&configmap("a").data("v")).await;
+    let path = format!("{}?dryRun=All&fieldManager=m", configmap("a").path());
+    let merge = json!({"data": {"k": "w"}});
+    let whole = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "w"}});
+    for (content_type, patch) in [
+        (MERGE_PATCH, merge.clone()),
+        (STRATEGIC, merge),
+        (JSON_PATCH, json!([{"op": "replace", "path": "/data/k", "value": "w"}])),
+        (APPLY, whole),
+    ] {
+        let path = if content_type == APPLY { format!("{path}&force=true") } else { path.clone() };
+        let answer = client.patch(&path, content_type, &patch).await.with_code(200);
+        assert_eq!((&answer.json()["data"]["k"], answer.resource_version()), (&json!("w"), version), "{content_type}");
+    }
+    assert_eq!(client.get(&configmap("a").path()).await.json()["data"]["k"], "v");
 }
