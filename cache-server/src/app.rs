@@ -7,6 +7,7 @@ use crate::{
     cacher::Caches,
     config::Config,
     definitions::Definitions,
+    http::openapi::Documents,
     metrics::Metrics,
     registry::{Live, Registry},
     storage::{Storage, embedded::Embedded},
@@ -24,6 +25,8 @@ pub struct App {
     pub storage: Arc<dyn Storage>,
     /// The watch caches in front of it.
     pub caches: Arc<Caches>,
+    /// What clients learn of types, as far as they asked.
+    pub(crate) openapi: Documents,
     /// What operators see.
     pub metrics: Metrics,
 }
@@ -37,7 +40,7 @@ impl App {
         let caches = Arc::new(Caches::new(Arc::clone(&storage), config.limits.clone()));
         let registry = Arc::new(Live::new(Registry::builtin()));
         let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
-        Self { config, registry, definitions, storage, caches, metrics: Metrics::new() }
+        Self { config, registry, definitions, storage, caches, openapi: Documents::default(), metrics: Metrics::new() }
     }
 
     /// Reads the definitions that are stored, and follows them from now on. To be called before anything is served.

@@ -15,6 +15,7 @@ mod discovery;
 mod encode;
 mod list;
 mod negotiate;
+pub(crate) mod openapi;
 mod pretty;
 mod query;
 mod resuming;
@@ -59,10 +60,14 @@ where
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let (verb, resource) = match &route {
         Route::Resource(target) => (call.verb(target), target.ty.id().to_owned()),
-        Route::Discovery(_) | Route::Health(..) | Route::Version | Route::Metrics if call.method == Method::GET => {
+        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics
+            if call.method == Method::GET =>
+        {
             ("GET", String::new())
         }
-        Route::Discovery(_) | Route::Health(..) | Route::Version | Route::Metrics => ("OTHER", String::new()),
+        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
+            ("OTHER", String::new())
+        }
         Route::Missing(_) | Route::NotFound | Route::Unknown => ("OTHER", String::new()),
     };
     let answer = match call.time(verb) {
@@ -141,7 +146,12 @@ impl<'a> Call<'a> {
     {
         match route {
             Route::Resource(target) => self.resource(app, target, body).await,
-            Route::Discovery(_) | Route::Health(..) | Route::Version | Route::Metrics => self.document(app, route),
+            Route::OpenApi(path) if self.method == Method::GET => {
+                openapi::answer(app, path, self.headers, &self.accept, &self.query).await
+            }
+            Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
+                self.document(app, route)
+            }
             Route::Missing(Target { ty, name, .. }) => {
                 Err(Status::not_found(&ty.group, &ty.plural, name.as_deref().unwrap_or_default()))
             }
@@ -259,7 +269,9 @@ impl<'a> Call<'a> {
                 let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
                 Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(app).into()))
             }
-            Route::Resource(_) | Route::Missing(_) | Route::NotFound => Err(Status::generic_not_found()),
+            Route::Resource(_) | Route::Missing(_) | Route::OpenApi(_) | Route::NotFound => {
+                Err(Status::generic_not_found())
+            }
             Route::Unknown => Ok(status::page_not_found()),
         }
     }

@@ -11,12 +11,22 @@
 
 #[cfg(feature = "openapi")]
 mod builtin;
+#[cfg(feature = "openapi")]
+mod published;
 mod read;
 mod shape;
 
 pub(crate) use shape::{JsonKind, Member, Merge, Shape};
 
+#[cfg(feature = "openapi")]
+pub(crate) use published::definitions;
+
 use crate::registry::ResourceType;
+
+/// Where definitions stand in an OpenAPI document.
+pub(crate) const PREFIX: &str = "#/components/schemas/";
+/// The definition of `metadata`.
+pub(crate) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// What is known about objects of `ty`. `None` when nothing is: built-in types without the feature `openapi`.
 ///
@@ -38,6 +48,14 @@ fn of_builtin(_: &str, _: &str) -> Option<Shape> {
     None
 }
 
+/// The definitions of these kinds, of which nothing is known.
+#[cfg(not(feature = "openapi"))]
+pub(crate) fn definitions<'a>(
+    _: impl Iterator<Item = (&'a str, &'a str)>,
+) -> std::collections::BTreeMap<String, serde_json::Value> {
+    std::collections::BTreeMap::new()
+}
+
 /// The name of the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.
 #[cfg(feature = "openapi")]
 pub(crate) fn definition(api_version: &str, kind: &str) -> Option<String> {
@@ -52,7 +70,7 @@ pub(crate) fn definition(_: &str, _: &str) -> Option<String> {
 /// The shape of `metadata`.
 #[cfg(feature = "openapi")]
 fn object_meta() -> Option<Shape> {
-    builtin::named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+    builtin::named(OBJECT_META)
 }
 
 #[cfg(not(feature = "openapi"))]

@@ -276,13 +276,18 @@ fn resource_discovery(ty: &ResourceType) -> ResourceDiscovery<'_> {
 }
 
 /// FNV-1a: enough to see that a document changed.
-fn fingerprint(bytes: &[u8]) -> u64 {
+pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The Kubernetes version whose behaviour this server follows.
 const MAJOR: &str = "1";
 const MINOR: &str = "36";
+
+/// The version that clients are told.
+pub(super) fn git_version() -> String {
+    format!("v{MAJOR}.{MINOR}.0")
+}
 
 /// The body of `/version`: two spaces of indentation, no newline at the end.
 pub(super) fn version() -> Bytes {
@@ -294,7 +299,7 @@ pub(super) fn version() -> Bytes {
     let info = VersionInfo {
         major: MAJOR,
         minor: MINOR,
-        git_version: format!("v{MAJOR}.{MINOR}.0"),
+        git_version: git_version(),
         git_commit: "",
         git_tree_state: "clean",
         build_date: "1970-01-01T00:00:00Z",

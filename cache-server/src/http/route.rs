@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use informer_core::wire::query::unescape;
 
-use super::discovery::{DiscoveryPath, Health};
+use super::{
+    discovery::{DiscoveryPath, Health},
+    openapi::OpenApiPath,
+};
 use crate::registry::{Registry, ResourceType};
 
 /// What a path is about.
@@ -33,6 +36,8 @@ pub(crate) enum Route {
     Resource(Target),
     /// A document that says what is served.
     Discovery(DiscoveryPath),
+    /// A document that says what types look like.
+    OpenApi(OpenApiPath),
     /// A health endpoint, perhaps one check of it.
     Health(Health, Option<String>),
     /// `/version`.
@@ -62,6 +67,7 @@ pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
         ["apis", group] => Route::Discovery(DiscoveryPath::Group(group.to_owned())),
         ["api", version, ref rest @ ..] => in_version(registry, "", version, rest),
         ["apis", group, version, ref rest @ ..] if !group.is_empty() => in_version(registry, group, version, rest),
+        ["openapi", ref rest @ ..] => OpenApiPath::parse(rest).map_or(Route::Unknown, Route::OpenApi),
         ["version"] => Route::Version,
         ["metrics"] => Route::Metrics,
         [endpoint, ref check @ ..] => health(endpoint, check),
@@ -164,6 +170,7 @@ mod tests {
                 format!("{} {} {} {}{watched}", ty.id(), text(namespace), text(name), text(subresource))
             }
             Route::Discovery(path) => format!("{path:?}"),
+            Route::OpenApi(path) => format!("{path:?}"),
             Route::Health(endpoint, check) => format!("{endpoint:?} {check:?}"),
             Route::Version => "version".to_owned(),
             Route::Metrics => "metrics".to_owned(),
@@ -238,6 +245,9 @@ mod tests {
             ("/apis/apps", "Group(\"apps\")"),
             ("/api/v1", "GroupVersion { group: \"\", version: \"v1\" }"),
             ("/apis/apps/v1", "GroupVersion { group: \"apps\", version: \"v1\" }"),
+            ("/openapi/v3", "Index"),
+            ("/openapi/v3/apis/apps/v1", "Document(\"apis/apps/v1\")"),
+            ("/openapi/v2", "text"),
             ("/version", "version"),
             ("/metrics", "metrics"),
             ("/healthz", "Healthz None"),

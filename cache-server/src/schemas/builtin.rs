@@ -171,7 +171,7 @@ fn read(reader: &mut Reader, name: &str, schema: &Value) {
 }
 
 /// `merge_keys.txt`, a line each: type and perhaps member, strategic merge patch, apply, and whether it retains keys.
-fn strategies() -> HashMap<&'static str, Strategies> {
+pub(super) fn strategies() -> HashMap<&'static str, Strategies> {
     let lines = include_str!("merge_keys.txt").lines().filter(|line| !line.starts_with('#'));
     let read = |line: &'static str| {
         let mut words = line.split_whitespace();

@@ -112,7 +112,7 @@ impl Shape {
 
     fn strategy(&self, which: impl Fn(&Strategies) -> &Strategy) -> Merge<'_> {
         // What stands at the place of the value wins over what its type says.
-        let told = self.node().strategies.as_deref().or(self.target().1.strategies.as_deref());
+        let told = self.node().strategies.as_deref().or_else(|| self.target().1.strategies.as_deref());
         match told.map(which) {
             None if self.kind() == JsonKind::Object => Merge::Granular,
             None | Some(Strategy::Atomic) => Merge::Atomic,

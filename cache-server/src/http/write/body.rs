@@ -184,13 +184,12 @@ fn read_noting(
 /// A text as an object.
 fn document(ty: &ResourceType, encoding: Encoding, body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
     let refuse = |error: String| unrecognized(ty, &format!("couldn't get version/kind; {error}"));
-    match encoding.decode_noting(body, duplicates).map_err(refuse)? {
-        Value::Object(object) => Ok(object),
-        other => {
-            let found = go::json_type(&other);
-            Err(refuse(format!("json parse error: json: cannot unmarshal {found} into an object")))
-        }
-    }
+    let value = encoding.decode_noting(body, duplicates).map_err(refuse)?;
+    let found = go::json_type(&value);
+    let Value::Object(object) = value else {
+        return Err(refuse(format!("json parse error: json: cannot unmarshal {found} into an object")));
+    };
+    Ok(object)
 }
 
 /// Checks that `object` says it is of type `ty`, or does not say.

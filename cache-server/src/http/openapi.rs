@@ -1,0 +1,231 @@
+//! `/openapi/v3`: what types look like and what can be asked of them, for clients that validate, apply and explain.
+//!
+//! The index names a document for each group version, with a hash in its address: who asks with it may keep the answer
+//! forever. A document is made when it is first asked for, away from the tasks that answer requests, and kept until its
+//! types change. Made of schemas with descriptions, `api/v1` has about 700 KiB and takes some 20 ms; all of them
+//! together have about 3 MiB. Nothing is kept before.
+//!
+//! INVARIANT: what a document says is computed from the registry, so what is announced is what is served.
+//!
+//! What is left out, knowingly: `/openapi/v2`, one document of everything, which clients of the last years ask for only
+//! when there is no v3; the protobuf form of documents.
+//!
+//! Source: kube-openapi `pkg/handler3`, apiserver `endpoints/installer.go`.
+
+mod document;
+mod operations;
+mod schemas;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, OnceLock, Weak},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use informer_core::wire::{query::Query, status::Status};
+use parking_lot::Mutex;
+
+use super::{Response, body, status};
+use crate::{
+    app::App,
+    registry::{GroupVersion, Registry},
+};
+
+/// A path below `/openapi/v3`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OpenApiPath {
+    /// The index.
+    Index,
+    /// A document, by what the index calls it: `api/v1`, `apis/apps/v1`.
+    Document(String),
+}
+
+impl OpenApiPath {
+    /// Reads what stands behind `/openapi/`.
+    pub(super) fn parse(segments: &[&str]) -> Option<Self> {
+        match *segments {
+            ["v3"] => Some(Self::Index),
+            ["v3", "api", _] | ["v3", "apis", _, _] => Some(Self::Document(segments[1..].join("/"))),
+            _ => None,
+        }
+    }
+}
+
+/// The documents that were asked for. Memory: those, until their types change.
+#[derive(Debug, Default)]
+pub(crate) struct Documents(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the rest was computed from.
+    registry: Weak<Registry>,
+    index: Bytes,
+    documents: HashMap<String, Arc<Document>>,
+}
+
+/// One document, made or not.
+#[derive(Debug)]
+struct Document {
+    hash: String,
+    text: OnceLock<Bytes>,
+}
+
+impl Documents {
+    /// The index and the documents for these types.
+    fn of<T>(&self, registry: &Arc<Registry>, then: impl FnOnce(&State) -> T) -> T {
+        let mut state = self.0.lock();
+        if !Weak::ptr_eq(&state.registry, &Arc::downgrade(registry)) {
+            let mut known = std::mem::take(&mut state.documents);
+            for group in registry.groups() {
+                let (name, hash) = (name(group), document::hash(group));
+                let document = match known.remove(&name).filter(|document| document.hash == hash) {
+                    Some(document) => document,
+                    None => Arc::new(Document { hash, text: OnceLock::new() }),
+                };
+                state.documents.insert(name, document);
+            }
+            state.index = index(&state.documents);
+            state.registry = Arc::downgrade(registry);
+        }
+        then(&state)
+    }
+}
+
+/// What the index calls a group version.
+fn name(group: &GroupVersion) -> String {
+    if group.group.is_empty() {
+        format!("api/{}", group.version)
+    } else {
+        format!("apis/{}/{}", group.group, group.version)
+    }
+}
+
+fn address(name: &str, hash: &str) -> String {
+    format!("/openapi/v3/{name}?hash={hash}")
+}
+
+fn index(documents: &HashMap<String, Arc<Document>>) -> Bytes {
+    let paths: BTreeMap<&str, serde_json::Value> = documents
+        .iter()
+        .map(|(name, document)| (&**name, serde_json::json!({ "serverRelativeURL": address(name, &document.hash) })))
+        .collect();
+    serde_json::json!({ "paths": paths }).to_string().into()
+}
+
+/// Answers `GET /openapi/v3…`.
+///
+/// # Errors
+/// 500 when a document cannot be made.
+pub(super) async fn answer(
+    app: &App,
+    path: &OpenApiPath,
+    headers: &HeaderMap,
+    accept: &str,
+    query: &Query,
+) -> Result<Response, Status> {
+    let registry = app.registry.now();
+    let name = match path {
+        OpenApiPath::Index => {
+            let index = app.openapi.of(&registry, |state| state.index.clone());
+            let etag = document::fingerprint(&index);
+            return Ok(unless_known(headers, &etag, index));
+        }
+        OpenApiPath::Document(name) => name,
+    };
+    let Some(document) = app.openapi.of(&registry, |state| state.documents.get(name).cloned()) else {
+        return Ok(status::page_not_found());
+    };
+    if !accepts_json(accept) {
+        return Ok(body::typed(StatusCode::NOT_ACCEPTABLE, JSON, Bytes::new().into()));
+    }
+    let asked = query.get("hash").filter(|hash| !hash.is_empty());
+    if asked.is_some_and(|hash| *hash != *document.hash) {
+        return Ok(moved(&address(name, &document.hash)));
+    }
+    let text = match document.text.get() {
+        Some(text) => text.clone(),
+        None => {
+            let (document, name) = (Arc::clone(&document), name.clone());
+            let make = move || document.text.get_or_init(|| make(&registry, &name)).clone();
+            tokio::task::spawn_blocking(make).await.map_err(|_| Status::internal("the document cannot be made"))?
+        }
+    };
+    let mut response = unless_known(headers, &document.hash, text);
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    if asked.is_some() {
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    }
+    Ok(response)
+}
+
+fn make(registry: &Registry, wanted: &str) -> Bytes {
+    let group = registry.groups().iter().find(|group| name(group) == wanted);
+    group.map(document::text).unwrap_or_default()
+}
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The text, unless the client has it.
+fn unless_known(headers: &HeaderMap, hash: &str, text: Bytes) -> Response {
+    let etag = format!("\"{hash}\"");
+    let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes());
+    let (code, text) = if known { (StatusCode::NOT_MODIFIED, Bytes::new()) } else { (StatusCode::OK, text) };
+    let mut response = body::typed(code, JSON, text.into());
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    response
+}
+
+/// Where the document is now.
+fn moved(address: &str) -> Response {
+    let mut response = body::typed(StatusCode::MOVED_PERMANENTLY, JSON, Bytes::new().into());
+    if let Ok(address) = HeaderValue::from_str(address) {
+        response.headers_mut().insert(header::LOCATION, address);
+    }
+    response
+}
+
+/// Whether any clause takes JSON. Their parameters do not matter here, nor do their weights: there is nothing else.
+fn accepts_json(accept: &str) -> bool {
+    let taken = |clause: &str| {
+        let media_type = clause.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        matches!(&*media_type, "application/json" | "application/*" | "*/*")
+    };
+    accept.trim().is_empty() || accept.split(',').any(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_the_index_and_documents() {
+        let document = |name: &str| Some(OpenApiPath::Document(name.to_owned()));
+        assert_eq!(OpenApiPath::parse(&["v3"]), Some(OpenApiPath::Index));
+        assert_eq!(OpenApiPath::parse(&["v3", "api", "v1"]), document("api/v1"));
+        assert_eq!(OpenApiPath::parse(&["v3", "apis", "apps", "v1"]), document("apis/apps/v1"));
+        for path in [&["v2"][..], &[], &["v3", "apis", "apps"], &["v3", "version"]] {
+            assert_eq!(OpenApiPath::parse(path), None, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn json_is_all_there_is() {
+        for accept in ["", "application/json", "text/html, */*;q=0.1", "application/json, application/x"] {
+            assert!(accepts_json(accept), "{accept}");
+        }
+        assert!(!accepts_json("application/com.github.proto-openapi.spec.v3.v1.0+protobuf"));
+    }
+
+    /// Goal: a change of one group leaves the others' documents alone. Method: two states of the registry.
+    #[test]
+    fn documents_are_kept_until_their_types_change() {
+        let documents = Documents::default();
+        let document = |registry: &Arc<Registry>| documents.of(registry, |state| state.documents["api/v1"].clone());
+        let first = document(&Arc::new(Registry::builtin()));
+        let second = document(&Arc::new(Registry::builtin()));
+        assert!(Arc::ptr_eq(&first, &second));
+    }
+}

@@ -1,0 +1,85 @@
+//! One document: the paths of a group version and the schemas that they refer to.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::{operations, schemas::Schemas};
+use crate::{
+    http::discovery,
+    registry::{GroupVersion, ResourceType},
+};
+
+/// The document of a group version.
+pub(super) fn text(group: &GroupVersion) -> Bytes {
+    let mut schemas = Schemas::of(group);
+    let mut paths = Map::new();
+    for ty in &group.types {
+        operations::paths(ty, &mut schemas, &mut paths);
+    }
+    let document = json!({
+        "openapi": "3.0.0",
+        "info": { "title": "Kubernetes", "version": discovery::git_version() },
+        "paths": paths,
+        "components": { "schemas": schemas.into_value() },
+    });
+    document.to_string().into()
+}
+
+/// What changes when the document of a group version does.
+///
+/// Cost: the schemas of custom types are written out; built-in ones change with the program alone.
+pub(super) fn hash(group: &GroupVersion) -> String {
+    let mut seed = format!("{} {}\n", env!("CARGO_PKG_VERSION"), discovery::git_version());
+    for ty in &group.types {
+        let ResourceType { group, version, plural, kind, namespaced, verbs, custom, scale, .. } = &**ty;
+        seed.push_str(&format!("{group} {version} {plural} {kind} {namespaced} {verbs:?} {}\n", ty.list_kind()));
+        seed.push_str(&format!("{} {}\n", ty.has_status, scale.is_some()));
+        if let Some(custom) = custom {
+            seed.push_str(&format!("{} {}\n", custom.preserve_unknown_fields, custom.schema));
+        }
+    }
+    fingerprint(seed.as_bytes())
+}
+
+/// A hash as addresses carry it.
+pub(super) fn fingerprint(bytes: &[u8]) -> String {
+    format!("{:016X}", discovery::fingerprint(bytes))
+}
+
+/// The schema at a name.
+pub(super) fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("{}{name}", crate::schemas::PREFIX) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+
+    /// Goal: every reference of a document leads to a schema of it. Method: all built-in group versions, their sizes.
+    #[test]
+    fn documents_are_whole() {
+        fn check(value: &Value, schemas: &Value, name: &str) {
+            match value {
+                Value::Object(members) => {
+                    if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
+                        let found = reference.strip_prefix("#/components/schemas/").and_then(|name| schemas.get(name));
+                        assert!(found.is_some(), "{name}: {reference}");
+                    }
+                    members.values().for_each(|value| check(value, schemas, name));
+                }
+                Value::Array(items) => items.iter().for_each(|value| check(value, schemas, name)),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        let mut sizes = Vec::new();
+        for group in Registry::builtin().groups() {
+            let begun = std::time::Instant::now();
+            let text = text(group);
+            sizes.push((super::super::name(group), text.len(), begun.elapsed()));
+            let document: Value = serde_json::from_slice(&text).expect("is JSON");
+            check(&document, &document["components"]["schemas"], &group.group);
+        }
+        eprintln!("{sizes:#?}");
+    }
+}

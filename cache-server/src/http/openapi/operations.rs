@@ -1,0 +1,241 @@
+//! The paths of a type, and what can be asked at each of them.
+//!
+//! Source: apiserver `endpoints/installer.go`.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    document::reference,
+    schemas::{self, Schemas},
+};
+use crate::registry::ResourceType;
+
+/// A query parameter: name, type, and what it does.
+type Parameter = (&'static str, &'static str, &'static str);
+
+const DRY_RUN: Parameter = ("dryRun", "string", "`All`: do everything but store it.");
+const FIELD_MANAGER: Parameter = ("fieldManager", "string", "Who makes the change, in at most 128 characters.");
+const FIELD_VALIDATION: Parameter =
+    ("fieldValidation", "string", "`Ignore`, `Warn` or `Strict`: what becomes of unknown and duplicate fields.");
+const FORCE: Parameter = ("force", "boolean", "Whether an apply takes fields over that others manage.");
+const PRETTY: Parameter = ("pretty", "string", "Whether the answer is indented.");
+
+const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
+const PATCH: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE];
+const DELETE: &[Parameter] = &[
+    DRY_RUN,
+    ("gracePeriodSeconds", "integer", "Seconds until the object goes."),
+    ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+    ("propagationPolicy", "string", "`Orphan`, `Background` or `Foreground`: what becomes of dependents."),
+];
+const LIST: &[Parameter] = &[
+    ("allowWatchBookmarks", "boolean", "Whether a watch tells positions without changes."),
+    ("continue", "string", "Where the page before ended."),
+    ("fieldSelector", "string", "Which objects, by their fields."),
+    ("labelSelector", "string", "Which objects, by their labels."),
+    ("limit", "integer", "Objects of one page at most."),
+    ("resourceVersion", "string", "Which state is asked for."),
+    ("resourceVersionMatch", "string", "How that state is meant."),
+    ("sendInitialEvents", "boolean", "Whether a watch begins with all objects."),
+    ("timeoutSeconds", "integer", "How long the answer may take."),
+    ("watch", "boolean", "Whether changes are asked for."),
+];
+
+/// What is asked of a path.
+#[derive(Clone, Copy)]
+struct Operation {
+    /// The verb of discovery that allows it.
+    verb: &'static str,
+    method: &'static str,
+    /// `x-kubernetes-action`.
+    action: &'static str,
+    /// How its id begins.
+    id: &'static str,
+    parameters: &'static [Parameter],
+    codes: &'static [&'static str],
+}
+
+const fn operation(
+    verb: &'static str,
+    method: &'static str,
+    action: &'static str,
+    id: &'static str,
+    parameters: &'static [Parameter],
+    codes: &'static [&'static str],
+) -> Operation {
+    Operation { verb, method, action, id, parameters, codes }
+}
+
+const COLLECTION: &[Operation] = &[
+    operation("list", "get", "list", "list", LIST, &["200"]),
+    operation("create", "post", "post", "create", WRITE, &["200", "201", "202"]),
+    operation("deletecollection", "delete", "deletecollection", "deleteCollection", LIST, &["200"]),
+];
+const EVERYWHERE: &[Operation] = &[operation("list", "get", "list", "list", LIST, &["200"])];
+const OBJECT: &[Operation] = &[
+    operation("get", "get", "get", "read", &[], &["200"]),
+    operation("update", "put", "put", "replace", WRITE, &["200", "201"]),
+    operation("patch", "patch", "patch", "patch", PATCH, &["200", "201"]),
+    operation("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
+];
+const PART: &[Operation] = OBJECT.split_at(3).0;
+
+/// Where a path stands.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    ty: &'a ResourceType,
+    /// Of all namespaces.
+    everywhere: bool,
+    /// Behind the name.
+    subresource: &'a str,
+    /// The name of the schema of what is there.
+    schema: &'a str,
+    /// apiVersion and kind of what is there.
+    kind: (&'a str, &'a str),
+}
+
+/// Adds the paths of `ty`.
+pub(super) fn paths(ty: &ResourceType, _: &mut Schemas, paths: &mut Map<String, Value>) {
+    let root = if ty.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", ty.group) };
+    let root = format!("{root}/{}", ty.version);
+    let scope = if ty.namespaced { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("{root}{scope}/{}", ty.plural);
+    let schema = schemas::name(ty, &ty.kind);
+    let place = Place { ty, everywhere: false, subresource: "", schema: &schema, kind: (ty.api_version(), &ty.kind) };
+    let mut add = |path: String, place: &Place<'_>, operations: &[Operation]| {
+        paths.insert(path.clone(), item(place, &path, operations));
+    };
+    add(collection.clone(), &place, COLLECTION);
+    if ty.namespaced {
+        add(format!("{root}/{}", ty.plural), &Place { everywhere: true, ..place }, EVERYWHERE);
+    }
+    let object = format!("{collection}/{{name}}");
+    add(object.clone(), &place, OBJECT);
+    if ty.has_status {
+        add(format!("{object}/status"), &Place { subresource: "status", ..place }, PART);
+    }
+    if ty.scale.is_some() {
+        let (schema, kind) = (schemas::scale_name(), ("autoscaling/v1", "Scale"));
+        add(format!("{object}/scale"), &Place { subresource: "scale", schema: &schema, kind, ..place }, PART);
+    }
+}
+
+/// What can be asked at one path.
+fn item(place: &Place<'_>, path: &str, operations: &[Operation]) -> Value {
+    let mut item = Map::new();
+    let mut parameters = vec![query(PRETTY)];
+    for (name, what) in [("namespace", "Namespace of the object."), ("name", "Name of the object.")] {
+        if path.contains(&format!("{{{name}}}")) {
+            let schema = json!({ "type": "string", "uniqueItems": true });
+            parameters
+                .push(json!({ "name": name, "in": "path", "required": true, "description": what, "schema": schema }));
+        }
+    }
+    item.insert("parameters".to_owned(), parameters.into());
+    for operation in operations.iter().filter(|operation| place.ty.verbs.contains(&operation.verb)) {
+        item.insert(operation.method.to_owned(), describe(place, *operation));
+    }
+    Value::Object(item)
+}
+
+fn describe(place: &Place<'_>, operation: Operation) -> Value {
+    let ty = place.ty;
+    let what =
+        if place.subresource.is_empty() { ty.kind.clone() } else { format!("{} of {}", place.subresource, ty.kind) };
+    let mut description = json!({
+        "description": format!("{} {what}", operation.id),
+        "operationId": id(place, operation),
+        "tags": [tag(ty)],
+        "parameters": operation.parameters.iter().map(|parameter| query(*parameter)).collect::<Vec<_>>(),
+        "responses": responses(place, operation),
+        "x-kubernetes-action": operation.action,
+        "x-kubernetes-group-version-kind": kind(place),
+    });
+    let body = match operation.method {
+        "post" | "put" => Some(content(place.schema, &["*/*"])),
+        "patch" => Some(content(&schemas::patch(), patch_types(ty))),
+        "delete" => Some(content(&schemas::options(), &["*/*"])),
+        _ => None,
+    };
+    if let (Some(body), Value::Object(members)) = (body, &mut description) {
+        members.insert("requestBody".to_owned(), json!({ "content": body, "required": operation.method != "delete" }));
+    }
+    description
+}
+
+fn kind(place: &Place<'_>) -> Value {
+    let (api_version, kind) = place.kind;
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    json!({ "group": group, "version": version, "kind": kind })
+}
+
+fn patch_types(ty: &ResourceType) -> &'static [&'static str] {
+    const ALL: [&str; 4] = [
+        "application/apply-patch+yaml",
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+    ];
+    if ty.custom.is_some() { &ALL[..3] } else { &ALL }
+}
+
+fn responses(place: &Place<'_>, operation: Operation) -> Value {
+    let schema = match operation.action {
+        "list" => schemas::name(place.ty, &place.ty.list_kind()),
+        "delete" | "deletecollection" => schemas::status(),
+        _ => place.schema.to_owned(),
+    };
+    let response = |code: &str| {
+        let description = match code {
+            "201" => "Created",
+            "202" => "Accepted",
+            _ => "OK",
+        };
+        json!({ "description": description, "content": content(&schema, &["application/json", "application/yaml"]) })
+    };
+    operation.codes.iter().map(|code| ((*code).to_owned(), response(code))).collect::<Map<_, _>>().into()
+}
+
+fn content(schema: &str, types: &[&str]) -> Value {
+    types.iter().map(|ty| ((*ty).to_owned(), json!({ "schema": reference(schema) }))).collect::<Map<_, _>>().into()
+}
+
+fn query((name, ty, description): Parameter) -> Value {
+    let schema = json!({ "type": ty, "uniqueItems": true });
+    json!({ "name": name, "in": "query", "description": description, "schema": schema })
+}
+
+/// `createCoreV1NamespacedPod`, `listCoreV1PodForAllNamespaces`, `patchAppsV1NamespacedDeploymentStatus`.
+fn id(place: &Place<'_>, operation: Operation) -> String {
+    let ty = place.ty;
+    let scope = if ty.namespaced && !place.everywhere { "Namespaced" } else { "" };
+    let behind = if place.everywhere { "ForAllNamespaces".to_owned() } else { capital(place.subresource) };
+    // The collection stands behind the group version.
+    let (verb, collection) = match operation.action {
+        "deletecollection" => ("delete", "Collection"),
+        _ => (operation.id, ""),
+    };
+    format!("{verb}{}{}{collection}{scope}{}{behind}", group(ty), capital(&ty.version), ty.kind)
+}
+
+fn tag(ty: &ResourceType) -> String {
+    let group = group(ty);
+    let (first, rest) = group.split_at(1);
+    format!("{}{rest}_{}", first.to_ascii_lowercase(), ty.version)
+}
+
+/// `Core`, `Apps`, `RbacAuthorization`.
+fn group(ty: &ResourceType) -> String {
+    if ty.group.is_empty() {
+        return "Core".to_owned();
+    }
+    ty.group.trim_end_matches(".k8s.io").split('.').map(capital).collect()
+}
+
+fn capital(word: &str) -> String {
+    let mut word = word.to_owned();
+    if let Some(first) = word.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    word
+}

@@ -1,0 +1,147 @@
+//! The schemas of a document: definitions of built-in types, and those that CustomResourceDefinitions bring.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::document::reference;
+use crate::{
+    registry::{Custom, GroupVersion, ResourceType},
+    schemas::{self, OBJECT_META},
+};
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+/// What every document has, and what stands for it without the schemas of built-in types.
+const COMMON: [&str; 4] = ["ObjectMeta", "ListMeta", "Status", "DeleteOptions"];
+
+/// The schemas by name.
+pub(super) struct Schemas(BTreeMap<String, Value>);
+
+impl Schemas {
+    /// The schemas of all types of a group version and of their lists.
+    pub(super) fn of(group: &GroupVersion) -> Self {
+        let builtin = group.types.iter().filter(|ty| ty.custom.is_none());
+        let scale = group.types.iter().any(|ty| ty.scale.is_some()).then_some(SCALE);
+        let kinds = builtin.map(|ty| (ty.api_version(), &*ty.kind)).chain(scale);
+        let mut all = Self(schemas::definitions(kinds));
+        for name in COMMON {
+            let unknown = || json!({ "type": "object" });
+            all.0.entry(format!("{META}.{name}")).or_insert_with(unknown);
+        }
+        let patch = json!({ "type": "object", "description": "What a patch holds depends on its content type." });
+        all.0.insert(format!("{META}.Patch"), patch);
+        for ty in &group.types {
+            all.add(ty);
+        }
+        if scale.is_some() {
+            all.0.entry(scale_name()).or_insert_with(|| json!({ "type": "object" }));
+            all.tell_kind(&scale_name(), SCALE.0, SCALE.1);
+        }
+        all.tell_options(group);
+        all
+    }
+
+    pub(super) fn into_value(self) -> Value {
+        Value::Object(self.0.into_iter().collect())
+    }
+
+    fn add(&mut self, ty: &ResourceType) {
+        let name = name(ty, &ty.kind);
+        match &ty.custom {
+            Some(custom) => drop(self.0.insert(name.clone(), custom_schema(custom))),
+            None => drop(self.0.entry(name.clone()).or_insert_with(|| json!({ "type": "object" }))),
+        }
+        self.tell_kind(&name, ty.api_version(), &ty.kind);
+        let list = self::name(ty, &ty.list_kind());
+        self.0.insert(list.clone(), list_schema(ty, &name));
+        self.tell_kind(&list, ty.api_version(), &ty.list_kind());
+    }
+
+    /// Says which kind a schema is of.
+    fn tell_kind(&mut self, name: &str, api_version: &str, kind: &str) {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        if let Some(Value::Object(members)) = self.0.get_mut(name) {
+            let kinds = members.entry("x-kubernetes-group-version-kind").or_insert_with(|| json!([]));
+            if let Value::Array(kinds) = kinds {
+                kinds.push(json!({ "group": group, "version": version, "kind": kind }));
+            }
+        }
+    }
+
+    /// Options of deletes belong to every group version.
+    fn tell_options(&mut self, group: &GroupVersion) {
+        let name = options();
+        self.tell_kind(&name, "v1", "DeleteOptions");
+        if !group.group.is_empty() {
+            self.tell_kind(&name, &format!("{}/{}", group.group, group.version), "DeleteOptions");
+        }
+        self.tell_kind(&status(), "v1", "Status");
+    }
+}
+
+const SCALE: (&str, &str) = ("autoscaling/v1", "Scale");
+
+pub(super) fn scale_name() -> String {
+    "io.k8s.api.autoscaling.v1.Scale".to_owned()
+}
+
+pub(super) fn options() -> String {
+    format!("{META}.DeleteOptions")
+}
+
+pub(super) fn status() -> String {
+    format!("{META}.Status")
+}
+
+pub(super) fn patch() -> String {
+    format!("{META}.Patch")
+}
+
+/// What a document calls a kind of the group version of `ty`: for custom types the group backwards, version and kind.
+pub(super) fn name(ty: &ResourceType, kind: &str) -> String {
+    if ty.custom.is_none()
+        && let Some(name) = schemas::definition(ty.api_version(), &ty.kind)
+        && let Some(package) = name.strip_suffix(&*ty.kind)
+    {
+        return format!("{package}{kind}");
+    }
+    let group: Vec<&str> = ty.group.rsplit('.').filter(|part| !part.is_empty()).collect();
+    [group.join("."), ty.version.clone(), kind.to_owned()].join(".")
+}
+
+fn list_schema(ty: &ResourceType, item: &str) -> Value {
+    let kind = &ty.kind;
+    json!({
+        "description": format!("{} is a list of {kind}.", ty.list_kind()),
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": { "type": "string", "description": API_VERSION },
+            "kind": { "type": "string", "description": KIND },
+            "metadata": { "allOf": [reference(&format!("{META}.ListMeta"))], "description": "Position and paging." },
+            "items": { "type": "array", "items": reference(item), "description": format!("The {kind} objects.") },
+        },
+    })
+}
+
+const API_VERSION: &str = "The version of the schema that the object is written in, such as apps/v1.";
+const KIND: &str = "The name of the type, in CamelCase. It cannot be changed.";
+
+/// The schema of a custom type, with what every object has.
+fn custom_schema(custom: &Custom) -> Value {
+    let known = custom.schema.as_object().filter(|_| !custom.preserve_unknown_fields);
+    let mut schema = known.cloned().unwrap_or_else(|| {
+        let mut anything = Map::new();
+        anything.insert("type".to_owned(), "object".into());
+        anything.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        anything
+    });
+    let members = schema.entry("properties").or_insert_with(|| json!({}));
+    if let Value::Object(members) = members {
+        members.insert("apiVersion".to_owned(), json!({ "type": "string", "description": API_VERSION }));
+        members.insert("kind".to_owned(), json!({ "type": "string", "description": KIND }));
+        let metadata = json!({ "allOf": [reference(OBJECT_META)], "description": "Name, labels and the like." });
+        members.insert("metadata".to_owned(), metadata);
+    }
+    Value::Object(schema)
+}
