@@ -8,7 +8,7 @@ use tests::{
     process::Server,
 };
 
-use crate::{patches::send, server};
+use crate::{merges::send, server};
 
 const APPLY: &str = "application/apply-patch+yaml";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -81,8 +81,8 @@ async fn the_same_apply_changes_nothing() {
     }
     let changed = containers(json!([{"name": "a", "image": "j", "ports": [{"containerPort": 80}]}]));
     let changed = apply(&client, &deployment_path(), "m", &changed).await.with_code(200);
-    let event = watch.next().await.expect("an event");
-    assert_eq!(event["object"]["metadata"]["resourceVersion"], changed.json()["metadata"]["resourceVersion"]);
+    let event = watch.event().await;
+    assert_eq!(event.resource_version(), changed.resource_version(), "nothing in between");
     assert_eq!(changed.json()["metadata"]["generation"], 2);
 }
 
@@ -239,11 +239,9 @@ async fn a_version_in_the_configuration_is_a_precondition() {
     let mut config = config_map(json!({"k": "2"}));
     config["metadata"]["resourceVersion"] = created["metadata"]["resourceVersion"].clone();
     apply(&client, &path, "m", &config).await.with_code(200);
-    let stale = apply(&client, &path, "m", &{
-        config["data"]["k"] = json!("3");
-        config
-    });
-    assert!(stale.await.with_code(409).message().contains("the object has been modified"));
+    config["data"]["k"] = json!("3");
+    let stale = apply(&client, &path, "m", &config).await.with_code(409);
+    assert!(stale.message().contains("the object has been modified"));
     assert_eq!(client.get(&path).await.json()["data"]["k"], "2");
 }
 
@@ -258,7 +256,7 @@ async fn yaml_is_applied_and_dry_runs_are_not_stored() {
     client.get(&path).await.with_code(404);
     let created = send(&client, Method::PATCH, &format!("{path}?fieldManager=m"), APPLY, yaml).await.with_code(201);
     assert_eq!(created.json()["data"]["k"], "1");
-    let changed = yaml.replace('1', "2");
+    let changed = yaml.replace("\"1\"", "\"2\"");
     let dry = send(&client, Method::PATCH, &format!("{path}?fieldManager=m&dryRun=All"), APPLY, &changed)
         .await
         .with_code(200);

@@ -7,109 +7,15 @@ use std::time::{Duration, Instant};
 use tests::{
     http::{LINE_WAIT, watch_list},
     objects::configmap,
-    process::Server,
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 
-use crate::server;
+use crate::{
+    server,
+    wire::{Raw, Wire},
+};
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
-
-/// A connection, and what came on it.
-struct Wire {
-    socket: TcpStream,
-    bytes: Vec<u8>,
-}
-
-/// One answer, taken apart.
-#[derive(Debug)]
-struct Raw {
-    head: String,
-    /// Chunks as they were framed; one for a body with a length.
-    chunks: Vec<Vec<u8>>,
-}
-
-impl Raw {
-    fn body(&self) -> Vec<u8> {
-        self.chunks.concat()
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-    }
-}
-
-impl Wire {
-    async fn to(server: &Server) -> Self {
-        Self { socket: TcpStream::connect(server.address()).await.unwrap(), bytes: Vec::new() }
-    }
-
-    async fn send(&mut self, text: &str) {
-        self.socket.write_all(text.as_bytes()).await.unwrap();
-    }
-
-    async fn get(&mut self, path: &str) {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")).await;
-    }
-
-    /// Reads until `end` has come, and takes everything up to it, without it.
-    async fn until(&mut self, end: &[u8]) -> Vec<u8> {
-        loop {
-            if let Some(at) = self.bytes.windows(end.len()).position(|window| window == end) {
-                let taken = self.bytes.drain(..at + end.len()).collect::<Vec<u8>>();
-                return taken[..at].to_vec();
-            }
-            self.more().await;
-        }
-    }
-
-    async fn exactly(&mut self, count: usize) -> Vec<u8> {
-        while self.bytes.len() < count {
-            self.more().await;
-        }
-        self.bytes.drain(..count).collect()
-    }
-
-    async fn more(&mut self) {
-        let read = timeout(LINE_WAIT, self.socket.read_buf(&mut self.bytes)).await;
-        let read = read.unwrap_or_else(|_| panic!("silent after {:?}", String::from_utf8_lossy(&self.bytes)));
-        assert!(read.unwrap() > 0, "closed after {:?}", String::from_utf8_lossy(&self.bytes));
-    }
-
-    async fn head(&mut self) -> String {
-        String::from_utf8(self.until(b"\r\n\r\n").await).unwrap()
-    }
-
-    async fn chunk(&mut self) -> Vec<u8> {
-        let size = String::from_utf8(self.until(b"\r\n").await).unwrap();
-        let size = usize::from_str_radix(&size, 16).unwrap_or_else(|_| panic!("{size:?} is no size"));
-        let chunk = self.exactly(size).await;
-        assert_eq!(self.exactly(2).await, b"\r\n");
-        chunk
-    }
-
-    async fn answer(&mut self) -> Raw {
-        let mut raw = Raw { head: self.head().await, chunks: Vec::new() };
-        if let Some(length) = raw.header("content-length") {
-            let length = length.parse().unwrap();
-            raw.chunks.push(self.exactly(length).await);
-            return raw;
-        }
-        assert_eq!(raw.header("transfer-encoding"), Some("chunked"), "{}", raw.head);
-        loop {
-            let chunk = self.chunk().await;
-            if chunk.is_empty() {
-                return raw;
-            }
-            raw.chunks.push(chunk);
-        }
-    }
-}
 
 #[tokio::test]
 async fn the_head_of_a_watch_comes_before_its_first_event() {

@@ -6,17 +6,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
+mod apply;
 mod crds;
 mod deletes;
 mod discovery;
 mod events;
+mod fields;
 mod forms;
 mod framing;
 mod golden;
 mod lists;
+mod merges;
 mod patches;
+mod properties;
 mod selectors;
 mod watches;
+mod wire;
 mod writes;
 
 use tests::process::Server;

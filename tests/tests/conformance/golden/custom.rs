@@ -34,7 +34,7 @@ pub(super) const SESSION: &str = r#"
 > GET /apis/cr.bar.com/v1/namespaces/default/foos
 > accept: application/json;as=Table;v=v1;g=meta.k8s.io
 < 200
-< {"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{F}"},"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace…","priority":0},{"name":"Age","type":"date","format":"","description":"CreationTimestamp is a timestamp…","priority":0}],"rows":[{"cells":["f1","…s"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"f1","namespace":"default","uid":"$uid","resourceVersion":"{F}","generation":1,"creationTimestamp":"$time"}}}]}
+< {"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{F}"},"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"…","priority":0},{"name":"Age","type":"date","format":"","description":"…","priority":0}],"rows":[{"cells":["f1","…s"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"f1","namespace":"default","uid":"$uid","resourceVersion":"{F}","generation":1,"creationTimestamp":"$time"}}}]}
 
 == CR PUT norv: a custom resource is updated at a position
 > PUT /apis/cr.bar.com/v1/namespaces/default/foos/f1

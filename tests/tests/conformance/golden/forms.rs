@@ -29,7 +29,7 @@ pub(super) const SESSION: &str = r#"
 > GET /api/v1/namespaces/default/configmaps
 > accept: application/json;as=Table;v=v1;g=meta.k8s.io
 < 200
-< {"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{G}"},"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace. Is required when creating resources…","priority":0},{"name":"Data","type":"string","format":"","description":"…","priority":0},{"name":"Age","type":"string","format":"","description":"CreationTimestamp is a timestamp…","priority":0}],"rows":[{"cells":["a",1,"…s"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","namespace":"default","uid":"$uid","resourceVersion":"{A}","creationTimestamp":"$time","labels":{"app":"x"}}}},{"cells":["gn-…",0,"…s"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"gn-…","generateName":"gn-","…":0}}}]}
+< {"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{G}"},"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"…","priority":0},{"name":"Data","type":"string","format":"","description":"…","priority":0},{"name":"Age","type":"string","format":"","description":"…","priority":0}],"rows":[{"cells":["a",1,"…s"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","namespace":"default","uid":"$uid","resourceVersion":"{A}","creationTimestamp":"$time","labels":{"app":"x"}}}},{"cells":["gn-…",0,"…s"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"gn-…","generateName":"gn-","…":0}}}]}
 
 == a table of nothing
 > GET /api/v1/namespaces/empty/configmaps

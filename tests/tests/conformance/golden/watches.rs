@@ -96,7 +96,7 @@ pub(super) const SESSION: &str = r#"
 > WATCH /api/v1/namespaces/default/configmaps?watch=1&allowWatchBookmarks=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1&includeObject=None
 > accept: application/json;as=Table;v=v1;g=meta.k8s.io
 < 200
-< {"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{A}"},"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace…","priority":0},{"name":"Data","type":"string","format":"","description":"…","priority":0},{"name":"Age","type":"string","format":"","description":"CreationTimestamp is a timestamp…","priority":0}],"rows":[{"cells":["a",1,"…s"],"object":null}]}}
+< {"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{A}"},"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"…","priority":0},{"name":"Data","type":"string","format":"","description":"…","priority":0},{"name":"Age","type":"string","format":"","description":"…","priority":0}],"rows":[{"cells":["a",1,"…s"],"object":null}]}}
 < {"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{B}"},"columnDefinitions":null,"rows":[{"cells":["b",1,"…s"],"object":null}]}}
 < {"type":"BOOKMARK","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{C}"},"columnDefinitions":null,"rows":[{"cells":["",0,"<unknown>"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"{C}","annotations":{"k8s.io/initial-events-end":"true"}}}}]}}
 < END
