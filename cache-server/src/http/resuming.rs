@@ -199,3 +199,6 @@ impl Drop for Marks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -275,7 +275,7 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
             let cursor = reader.cursor(Start::After(5), watch_cache::Filter::all()).expect("the head");
             let deadline = begun + Duration::from_secs(3_600);
             let watching = app.metrics.watch(ty.id());
-            Body::watch(Watch::new(cursor, None, false, deadline, watching))
+            Body::watch(Watch::new(cursor, None, None, false, deadline, watching))
         });
         let watches: Vec<_> = watches.collect();
         if closed {

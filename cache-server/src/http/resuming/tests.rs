@@ -1,0 +1,162 @@
+//! Goal: what bounds a position that is held for a client that may come back. Method: streams of large objects that are
+//! left in the middle, small windows, paused time. What is said on the wire is in `tests/tests/resuming.rs`.
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+use watch_cache::Limits;
+
+use super::*;
+use crate::{
+    config::Config,
+    http::{
+        body::Body,
+        tests::{Server, get, with_body},
+    },
+};
+
+const OBJECTS: usize = 60;
+/// So that about every thirty objects are followed by a mark.
+const OBJECT_BYTES: usize = 5_000;
+
+async fn server(limits: Limits) -> Server {
+    let server = Server::with(Config { limits, ..Config::default() });
+    for number in 0..OBJECTS {
+        write(&server, &format!("map-{number:02}")).await;
+    }
+    server
+}
+
+async fn write(server: &Server, name: &str) {
+    let data = "v".repeat(OBJECT_BYTES);
+    let object =
+        format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"k":"{data}"}}}}"#);
+    let answer = server.send(with_body("POST", "/api/v1/namespaces/ns/configmaps", object)).await;
+    assert_eq!(answer.code, 201, "{}", answer.body);
+}
+
+/// Writes so much that no ordinary window reaches back.
+async fn write_much(server: &Server) {
+    for round in 0..20 {
+        let patch = format!(r#"{{"data":{{"k":"{}"}}}}"#, format!("{round}").repeat(OBJECT_BYTES));
+        server.patch("ns", "map-59", &patch).await;
+    }
+}
+
+fn request(marks: &str) -> Request<Full<Bytes>> {
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut request = get(&format!("/api/v1/configmaps?{query}"));
+    request.headers_mut().insert(HEADER, HeaderValue::from_str(marks).expect("a header"));
+    request
+}
+
+async fn open(server: &Server, marks: &str) -> (String, Lines) {
+    let response = server.open(request(marks)).await;
+    let said = response.headers()[HEADER].to_str().expect("text").to_owned();
+    (said, Lines { body: response.into_body(), text: String::new() })
+}
+
+struct Lines {
+    body: Body,
+    text: String,
+}
+
+impl Lines {
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.text.find('\n') {
+                let line: String = self.text.drain(..=end).collect();
+                return Some(serde_json::from_str(&line).expect("a line is a document"));
+            }
+            let batch = self.body.frame().await?.expect("not reset").into_data().expect("data");
+            assert!(batch.len() <= crate::limits::SLICES_MAX, "{} slices", batch.len());
+            for slice in batch.iter() {
+                self.text.push_str(std::str::from_utf8(slice).expect("text"));
+            }
+        }
+    }
+
+    /// Reads up to the next mark; `None` when the stream ends before.
+    async fn mark(&mut self) -> Option<String> {
+        loop {
+            let event = self.next().await?;
+            if let Some(token) = event["object"]["metadata"]["annotations"][marks::ANNOTATION].as_str() {
+                return Some(token.to_owned());
+            }
+        }
+    }
+
+    /// Objects up to the end of the initial state; `None` when the stream ends before.
+    async fn objects(&mut self) -> Option<usize> {
+        let mut count = 0;
+        loop {
+            let event = self.next().await?;
+            if event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true" {
+                return Some(count);
+            }
+            count += usize::from(event["type"] == "ADDED");
+        }
+    }
+}
+
+/// A window of a few objects, and room for those who need more.
+fn tight(snapshot_bytes_max: usize) -> Limits {
+    Limits { window_bytes_max: 32 << 10, snapshot_bytes_max, ..Limits::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_is_held_for_a_while_after_its_stream_was_left() {
+    let server = server(tight(1 << 20)).await;
+    let (_, mut first) = open(&server, "new").await;
+    let mark = first.mark().await.expect("a mark");
+    // However long the client read nothing: its stream is open.
+    tokio::time::advance(MARKED_WAIT * 3).await;
+    write_much(&server).await;
+    drop(first);
+    tokio::time::advance(MARKED_WAIT - Duration::from_secs(1)).await;
+    write_much(&server).await;
+    let (said, mut rest) = open(&server, &mark).await;
+    assert_eq!(said, "resumed");
+    let objects = rest.objects().await.expect("an end");
+    assert!(0 < objects && objects < OBJECTS, "{objects}");
+    drop(rest);
+    tokio::time::advance(MARKED_WAIT + Duration::from_secs(1)).await;
+    write_much(&server).await;
+    let (said, mut whole) = open(&server, &mark).await;
+    assert_eq!((said.as_str(), whole.objects().await), ("restarted", Some(OBJECTS)));
+}
+
+/// Goal: bounded memory comes first, and no end is told that cannot be resumed from.
+#[tokio::test(start_paused = true)]
+async fn a_position_that_costs_too_much_is_given_up() {
+    let server = server(tight(48 << 10)).await;
+    let (_, mut first) = open(&server, "new").await;
+    let mark = first.mark().await.expect("a mark");
+    write_much(&server).await;
+    assert_eq!(first.objects().await, None, "cut, without an end");
+    let (said, mut again) = open(&server, &mark).await;
+    assert_eq!((said.as_str(), again.objects().await), ("restarted", Some(OBJECTS)));
+    let (_, mut left) = open(&server, "new").await;
+    let mark = left.mark().await.expect("a mark");
+    drop(left);
+    write_much(&server).await;
+    assert_eq!(open(&server, &mark).await.0, "restarted");
+}
+
+/// Goal: who read no mark holds nothing, and who asked for none neither.
+#[tokio::test(start_paused = true)]
+async fn a_stream_left_before_its_first_mark_holds_nothing() {
+    let server = server(tight(1 << 20)).await;
+    let (_, mut first) = open(&server, "new").await;
+    assert!(first.next().await.is_some());
+    let reader = {
+        let registry = server.app.registry.now();
+        let ty = registry.find("", "v1", "configmaps").expect("built in");
+        server.app.caches.reader(&ty).await.expect("listed")
+    };
+    let position = reader.applied();
+    drop(first);
+    write_much(&server).await;
+    assert!(reader.at(position).is_err());
+}
