@@ -27,7 +27,7 @@ mod workloads;
 mod custom;
 mod path;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use watch_cache::{Cells, Rows};
@@ -91,6 +91,12 @@ impl Columns {
         definitions.push(']');
         let printed = columns.iter().map(PrinterColumn::printed).collect();
         Self { definitions: definitions.into(), print: Print::Custom(printed) }
+    }
+
+    /// The columns of `…/{name}/scale`, whatever is scaled.
+    pub(crate) fn scale() -> Arc<Self> {
+        static SCALE: LazyLock<Arc<Columns>> = LazyLock::new(|| Arc::new(Columns::built_in(&workloads::SCALE)));
+        Arc::clone(&SCALE)
     }
 
     /// The `columnDefinitions` of a table, as JSON.

@@ -139,6 +139,16 @@ pub(super) const KINDS: &[Kind] = &[
     },
 ];
 
+/// What `…/{name}/scale` answers; no type of its own.
+pub(super) const SCALE: Kind = Kind {
+    id: "",
+    columns: &[NAME, integer("Desired", "Pods that are wanted."), integer("Available", "Pods that exist."), AGE],
+    print: |object, row| {
+        row.text(name(object)).integer(object.at("spec.replicas").integer());
+        row.integer(object.at("status.replicas").integer()).age(created(object));
+    },
+};
+
 const READY: super::Column = text("Ready", "Pods that are ready, of those wanted.");
 
 const REPLICAS: &[super::Column] = &[

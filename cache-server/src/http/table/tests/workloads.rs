@@ -54,6 +54,14 @@ fn controllers_count_their_pods() {
 }
 
 #[test]
+fn a_scale_says_how_many_there_are() {
+    let scale = object(json!({"spec": {"replicas": 3}, "status": {"replicas": 2}}));
+    let columns = Columns::scale();
+    assert_eq!(row(&columns, scale.to_string().as_bytes()), json!({"cells": ["a", 3, 2, "5m"]}));
+    assert_eq!(definitions(&columns).len(), 4);
+}
+
+#[test]
 fn templates_and_revisions_say_whose_they_are() {
     let template = json!({"template": {"metadata": {"labels": {"x": "y"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}});
     check("podtemplates", template, &["a", "c", "i", "x=y"]);
