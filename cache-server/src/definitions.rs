@@ -66,3 +66,6 @@ impl Definitions {
 fn definitions(registry: &Live) -> Option<Arc<ResourceType>> {
     registry.now().by_id(DEFINITIONS)
 }
+
+#[cfg(test)]
+mod tests;

@@ -198,7 +198,14 @@ impl ResourceType {
         let api_version =
             if group.name.is_empty() { group.version.to_owned() } else { format!("{}/{}", group.name, group.version) };
         let id = if group.name.is_empty() { row.plural.to_owned() } else { format!("{}.{}", row.plural, group.name) };
-        let fields: Vec<Field> = row.fields.own.iter().map(field).collect();
+        let mut fields: Vec<Field> = row.fields.own.iter().map(field).collect();
+        if let Some((empty, other)) = row.fields.or {
+            let place = |label: &str| fields.iter().position(|field| field.label == label);
+            let (empty, other) = (place(empty), place(other));
+            if let Some(field) = empty.and_then(|empty| fields.get_mut(empty)) {
+                field.or = other;
+            }
+        }
         let field_labels = fields.iter().map(|field| field.label.clone()).collect();
         let schema = Schema {
             kind: row.kind.to_owned(),
@@ -242,7 +249,7 @@ impl ResourceType {
 }
 
 fn field(&(label, path, absent): &(&str, &str, &str)) -> Field {
-    Field { label: label.to_owned(), path: path.to_owned(), absent: absent.to_owned() }
+    Field { label: label.to_owned(), path: path.to_owned(), absent: absent.to_owned(), or: None }
 }
 
 /// One group version and its types, in the order of discovery.
@@ -440,6 +447,79 @@ mod tests {
             let has_node = ["pods", "resourceslices.resource.k8s.io"].contains(&ty.id());
             assert_eq!(by_node, has_node.then_some("spec.nodeName"), "{}", ty.id());
         }
+    }
+
+    /// Goal: what objects can be selected by. Method: every type with fields of its own, as kube-apiserver has them.
+    #[test]
+    fn fields_are_those_of_kube_apiserver() {
+        let registry = Registry::builtin();
+        let of = |id: &str| registry.by_id(id).expect(id).field_labels.join(" ");
+        let table = [
+            (
+                "pods",
+                "spec.nodeName spec.host spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork \
+                 status.phase status.podIP status.podIPs status.nominatedNodeName",
+            ),
+            ("nodes", "spec.unschedulable"),
+            ("namespaces", "status.phase"),
+            ("secrets", "type"),
+            ("services", "spec.clusterIP spec.type"),
+            ("replicationcontrollers", "status.replicas"),
+            (
+                "events",
+                "involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid \
+                 involvedObject.apiVersion involvedObject.resourceVersion involvedObject.fieldPath reason \
+                 reportingComponent source type",
+            ),
+            ("jobs.batch", "status.successful"),
+            ("certificatesigningrequests.certificates.k8s.io", "spec.signerName"),
+            ("resourceslices.resource.k8s.io", "spec.nodeName spec.driver"),
+        ];
+        for (id, labels) in table {
+            assert_eq!(of(id), labels, "{id}");
+        }
+        let others = registry.iter().filter(|ty| !table.iter().any(|(id, _)| *id == ty.id()));
+        for ty in others {
+            assert!(ty.field_labels.is_empty() && ty.unknown_field == UnknownField::Default, "{}", ty.id());
+        }
+        let events = registry.by_id("events").expect("events");
+        let source = events.schema.fields.iter().find(|field| field.label == "source").expect("source");
+        let other = source.or.map(|place| &*events.schema.fields[place].label);
+        assert_eq!(other, Some("reportingComponent"), "who reports is the source unless it says another");
+    }
+
+    /// Goal: custom types beside built-in ones. Method: their order, and that the built-in ones are the same.
+    #[test]
+    fn custom_types_come_and_go_around_the_built_in_ones() {
+        let builtin = Registry::builtin();
+        let definition = |name: &str, versions: &[&str]| {
+            let (plural, group) = name.split_once('.').expect("plural.group");
+            let versions: Vec<_> = versions
+                .iter()
+                .map(|version| serde_json::json!({"name": version, "served": true, "storage": *version == "v1"}))
+                .collect();
+            let names = serde_json::json!({"plural": plural, "kind": plural.to_uppercase()});
+            let object = serde_json::json!({"metadata": {"name": name}, "spec": {"group": group, "versions": versions},
+                "status": {"acceptedNames": names}});
+            let definition = Definition::read(object.as_object().expect("an object")).expect("a definition");
+            definition.types(&Arc::new(definition.schema()), 1)
+        };
+        let types =
+            [definition("b.z.io", &["v1beta1", "v1"]), definition("a.z.io", &["v1"]), definition("c.a.io", &["v2"])];
+        let registry = builtin.with(types.iter().flatten());
+        let added: Vec<_> = registry.groups()[builtin.groups().len()..]
+            .iter()
+            .map(|group| (&*group.group, &*group.version, group.types.len(), group.builtin))
+            .collect();
+        assert_eq!(added, [("a.io", "v2", 1, false), ("z.io", "v1", 2, false), ("z.io", "v1beta1", 1, false)]);
+        let pods = |registry: &Registry| registry.by_id("pods").expect("pods");
+        assert!(Arc::ptr_eq(&pods(&builtin), &pods(&registry)));
+        assert_eq!(registry.by_id("b.z.io").expect("it is served").version, "v1", "the stored version stands for it");
+        assert!(registry.serves("apps", "v1") && !registry.serves("z.io", "v1"));
+        let beta = registry.find("z.io", "v1beta1", "b").expect("it is served");
+        assert!(beta.is_swapped() && Arc::ptr_eq(&beta.schema, &registry.by_id("b.z.io").expect("same").schema));
+        let again = registry.with([]);
+        assert_eq!((again.groups().len(), again.iter().count()), (builtin.groups().len(), builtin.iter().count()));
     }
 
     /// Goal: each dialect of refusing a field. Method: a type of each.

@@ -48,6 +48,8 @@ pub struct Field {
     pub path: String,
     /// The value of objects that do not have the field: `""`, or what Kubernetes fills in, such as `false`.
     pub absent: String,
+    /// The place in [`Schema::fields`] of the field that stands in for this one where it is empty.
+    pub or: Option<usize>,
 }
 
 /// One object at one resourceVersion. Never changes; shared by everything that knows the object.
@@ -318,6 +320,7 @@ mod tests {
             label: label.into(),
             path: path.into(),
             absent: absent.into(),
+            or: None,
         };
         Schema {
             kind: "Pod".into(),
@@ -425,6 +428,19 @@ mod tests {
         );
         assert_eq!((bare.field(0), bare.field(2), bare.field(3), bare.uid()), ("", "true", "", ""));
         assert_eq!((bare.key(), bare.namespace(), bare.name(), bare.label("a")), ("p", "", "p", None));
+    }
+
+    /// Goal: an event's source is who reported it, if it says no other. Method: a field that falls back on another.
+    #[test]
+    fn an_empty_field_is_what_stands_in_for_it() {
+        let field = |path: &str, or| Field { label: path.into(), path: path.into(), absent: String::new(), or };
+        let fields = vec![field("source.component", Some(1)), field("reporter", None)];
+        let schema = Schema { fields, node_field: None, ..schema(true) };
+        for (source, value) in [(r#"{"component":"a"}"#, "a"), (r#"{"component":""}"#, "b"), ("{}", "b"), ("null", "b")] {
+            let object = format!(r#"{{"metadata":{{"name":"x"}},"source":{source},"reporter":"b"}}"#);
+            let entry = Draft::new(&schema, object.as_bytes()).expect("an object").commit(7);
+            assert_eq!((entry.field(0), entry.field(1)), (value, "b"), "{source}");
+        }
     }
 
     #[test]

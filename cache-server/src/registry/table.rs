@@ -65,11 +65,21 @@ pub(super) struct Fields {
     /// As (label, path, value when absent).
     pub(super) own: &'static [(&'static str, &'static str, &'static str)],
     pub(super) unknown: UnknownField,
+    /// The label of a field that may be empty, and of the one that stands in for it.
+    pub(super) or: Option<(&'static str, &'static str)>,
 }
 
 impl Fields {
     const fn of(own: &'static [(&'static str, &'static str, &'static str)]) -> Self {
-        Self { own, unknown: UnknownField::Plain }
+        Self { own, unknown: UnknownField::Plain, or: None }
+    }
+
+    const fn or(self, empty: &'static str, other: &'static str) -> Self {
+        Self { or: Some((empty, other)), ..self }
+    }
+
+    const fn refused(self, unknown: UnknownField) -> Self {
+        Self { unknown, ..self }
     }
 }
 
@@ -98,18 +108,18 @@ const EVENT: Fields = Fields::of(&[
     ("reportingComponent", "reportingComponent", ""),
     ("source", "source.component", ""),
     ("type", "type", ""),
-]);
+])
+.or("source", "reportingComponent");
 const NODE: Fields = Fields::of(&[("spec.unschedulable", "spec.unschedulable", "false")]);
 const NAMESPACE: Fields = Fields::of(&[("status.phase", "status.phase", "")]);
 const SECRET: Fields = Fields::of(&[("type", "type", "")]);
 const SERVICE: Fields = Fields::of(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "")]);
 const REPLICATION_CONTROLLER: Fields = Fields::of(&[("status.replicas", "status.replicas", "0")]);
 const JOB: Fields =
-    Fields { own: &[("status.successful", "status.succeeded", "0")], unknown: UnknownField::Quoted("batchv1.Job") };
-const RESOURCE_SLICE: Fields = Fields {
-    own: &[("spec.nodeName", "spec.nodeName", ""), ("spec.driver", "spec.driver", "")],
-    unknown: UnknownField::Kind("resource.k8s.io/v1, Kind=ResourceSlice"),
-};
+    Fields::of(&[("status.successful", "status.succeeded", "0")]).refused(UnknownField::Quoted("batchv1.Job"));
+const RESOURCE_SLICE: Fields =
+    Fields::of(&[("spec.nodeName", "spec.nodeName", ""), ("spec.driver", "spec.driver", "")])
+        .refused(UnknownField::Kind("resource.k8s.io/v1, Kind=ResourceSlice"));
 const SIGNING_REQUEST: Fields = Fields::of(&[("spec.signerName", "spec.signerName", "")]);
 
 const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
@@ -120,7 +130,7 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
         short_names: &[],
         categories: &[],
         verbs: &VERBS,
-        fields: Fields { own: &[], unknown: UnknownField::Default },
+        fields: Fields::of(&[]).refused(UnknownField::Default),
         name_rule: NameRule::Subdomain,
         has_status: false,
         created_status: CreatedStatus::Kept,

@@ -359,7 +359,12 @@ impl<'a> Fields<'a> {
             .into_iter()
             .zip(&schema.fields)
             .map(|(found, field)| found.unwrap_or_else(|| push_value(body, &mut values, &field.absent)));
-        let spans = spans.collect();
+        let mut spans: Box<[Span]> = spans.collect();
+        for (place, field) in schema.fields.iter().enumerate() {
+            if let Some(other) = field.or.and_then(|other| spans.get(other)).filter(|_| spans[place].is_empty()) {
+                spans[place] = *other;
+            }
+        }
         values.shrink_to_fit();
         Ok((spans, values))
     }

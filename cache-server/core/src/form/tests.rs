@@ -27,7 +27,7 @@ fn schema(builtin: bool) -> Schema {
         kind: "Pod".into(),
         api_version: "v1".into(),
         builtin,
-        fields: vec![crate::Field { label: "spec.x".into(), path: "spec.x".into(), absent: "none".into() }],
+        fields: vec![crate::Field { label: "spec.x".into(), path: "spec.x".into(), absent: "none".into(), or: None }],
         node_field: None,
     }
 }

@@ -75,29 +75,34 @@ impl Definition {
     fn deconflict(&self, taken: &Taken<'_>) -> (Names, Option<(&'static str, String)>) {
         let (asked, mut names) = (&self.spec.names, self.status.accepted_names.clone());
         let mut conflict = None;
+        let in_use = |name: &str| format!("{} is already in use", quote(name));
         let mut choose = |reason, asked: &String, name: &mut String, taken: &BTreeSet<&str>| {
             if asked == name || !taken.contains(asked.as_str()) {
                 name.clone_from(asked);
             } else {
-                conflict = Some((reason, format!("{} is already in use", quote(asked))));
+                conflict = Some((reason, in_use(asked)));
             }
         };
+        // Of several conflicts the last one is told.
         choose("PluralConflict", &asked.plural, &mut names.plural, &taken.resources);
         choose("SingularConflict", &asked.singular, &mut names.singular, &taken.resources);
-        choose("KindConflict", &asked.kind, &mut names.kind, &taken.kinds);
-        choose("ListKindConflict", &asked.list_kind, &mut names.list_kind, &taken.kinds);
-        let mine = |short: &String| names.short_names.contains(short);
         let refused: Vec<String> = asked
             .short_names
             .iter()
-            .filter(|short| !mine(short) && taken.resources.contains(short.as_str()))
-            .map(|short| format!("{} is already in use", quote(short)))
+            .filter(|short| !names.short_names.contains(short) && taken.resources.contains(short.as_str()))
+            .map(|short| in_use(short))
             .collect();
-        match &*refused {
-            [] => names.short_names.clone_from(&asked.short_names),
-            [one] => conflict = Some(("ShortNamesConflict", one.clone())),
-            many => conflict = Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
+        let short_names = match &*refused {
+            [] => None,
+            [one] => Some(one.clone()),
+            many => Some(format!("[{}]", many.join(", "))),
+        };
+        if short_names.is_none() {
+            names.short_names.clone_from(&asked.short_names);
         }
+        choose("KindConflict", &asked.kind, &mut names.kind, &taken.kinds);
+        choose("ListKindConflict", &asked.list_kind, &mut names.list_kind, &taken.kinds);
+        let conflict = conflict.or_else(|| Some(("ShortNamesConflict", short_names?)));
         names.categories.clone_from(&asked.categories);
         (names, conflict)
     }

@@ -19,7 +19,7 @@ impl Definition {
         let mut fields: Vec<Field> = Vec::new();
         for label in self.spec.versions.iter().flat_map(Version::labels) {
             if !fields.iter().any(|field| field.label == label) {
-                fields.push(Field { label: label.to_owned(), path: label.to_owned(), absent: String::new() });
+                fields.push(Field { label: label.to_owned(), path: label.to_owned(), absent: String::new(), or: None });
             }
         }
         let storage = self.spec.versions.iter().find(|version| version.storage);

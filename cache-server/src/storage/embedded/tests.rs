@@ -224,3 +224,37 @@ fn a_new_store_begins_above_an_older_one() {
     assert!(1_700_000_000_u64 << 20 < revision(&now) && revision(&now) < 1 << 53, "exact in every JSON reader");
     assert_eq!(revision(&Embedded::new(Some(0))), 1);
 }
+
+/// Goal: a type that is defined otherwise has entries of that definition, whenever they were written. Method: a schema
+/// with a field, then one without kind and field of the same names.
+#[tokio::test]
+async fn objects_follow_the_schema_they_are_listed_with() {
+    let store = Embedded::new(Some(10));
+    let mut registry = Registry::builtin();
+    let maps = registry.find("", "v1", "configmaps").expect("a built-in type");
+    drop(std::mem::take(&mut registry));
+    let mut changed = Arc::try_unwrap(maps).expect("nobody else has it");
+    let before = Arc::clone(&changed.schema);
+    let field = watch_cache::Field { label: "data.n".into(), path: "data.n".into(), absent: String::new(), or: None };
+    changed.schema = Arc::new(Schema { fields: vec![field], api_version: "v2".into(), ..Schema::clone(&before) });
+    let changed = Arc::new(changed);
+    let maps = ty("configmaps");
+    store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
+    assert_eq!(list(&store, &maps).await.1[0].field(0), "");
+    let found = list(&store, &changed).await.1;
+    assert_eq!((found[0].field(0), found[0].resource_version()), ("1", 11));
+    assert!(found[0].object().starts_with(br#"{"kind":"ConfigMap","apiVersion":"v2","#));
+    // Somebody who did not hear of it yet writes all the same.
+    let late = store.write(put(&maps, "y", Expect::Absent, 2)).await.expect("absent");
+    assert_eq!(late.entry.field(0), "2");
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_takes_its_queue_along() {
+    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let (from, _) = list(&store, &maps).await;
+    let changes = store.watch(&maps, from).await.expect("just listed");
+    assert_eq!(store.store.lock().types["configmaps"].queues.len(), 1);
+    drop(changes);
+    assert_eq!(store.store.lock().types["configmaps"].queues.len(), 0);
+}

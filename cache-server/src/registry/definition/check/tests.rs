@@ -1,1 +1,162 @@
-//! Definitions against kube-apiserver's answers.
+//! What is filled in and refused, and which names are accepted. Refusals of whole definitions stand with the server's
+//! cases; here are those that only this code can see.
+
+use super::*;
+use crate::registry::Registry;
+
+fn definition(name: &str, names: Value) -> Object {
+    let (_, group) = name.split_once('.').unwrap_or((name, ""));
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties":
+        {"color": {"type": "string"}, "parts": {"type": "array"}}}}}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+    let object = json!({"metadata": {"name": name}, "spec": {"group": group, "scope": "Cluster", "names": names,
+        "versions": [version]}});
+    object.as_object().expect("an object").clone()
+}
+
+fn prepared(name: &str, names: Value) -> Object {
+    let mut object = definition(name, names);
+    Definition::prepare(&mut object, Change::Create).expect("a definition");
+    object
+}
+
+fn read(object: &Object) -> Definition {
+    Definition::read(object).expect("a definition")
+}
+
+fn refused(change: impl FnOnce(&mut Value)) -> Vec<String> {
+    let mut object = Value::Object(definition("as.b.c", json!({"plural": "as", "kind": "A"})));
+    change(&mut object);
+    match Definition::prepare(object.as_object_mut().expect("still an object"), Change::Create) {
+        Ok(()) => Vec::new(),
+        Err(Refused::Malformed) => vec!["malformed".to_owned()],
+        Err(Refused::Invalid(causes)) => {
+            causes.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+        }
+    }
+}
+
+#[test]
+fn what_follows_from_the_kind_may_be_left_out() {
+    let object = Value::Object(prepared("as.b.c", json!({"plural": "as", "kind": "A", "singular": null})));
+    assert_eq!(object["spec"]["names"], json!({"plural": "as", "kind": "A", "singular": "a", "listKind": "AList"}));
+    assert_eq!(
+        object["status"],
+        json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]})
+    );
+    let mut again = object.as_object().expect("an object").clone();
+    Definition::prepare(&mut again, Change::Update(object.as_object().expect("an object"))).expect("the same");
+    assert_eq!(Value::Object(again), object, "nothing is left to fill in");
+}
+
+/// Goal: places in a version that types are made of. Method: a table of changes and refusals.
+#[test]
+fn paths_into_objects_lead_where_they_must() {
+    let scale = |member: &str, path: &str| {
+        let mut scale = json!({"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"});
+        scale[member] = json!(path);
+        refused(|object| object["spec"]["versions"][0]["subresources"] = json!({"scale": scale}))
+    };
+    assert!(scale("labelSelectorPath", ".spec.s").is_empty());
+    for (member, path, why) in [
+        ("specReplicasPath", ".status.n", "Invalid value: \".status.n\": should be a json path under .spec"),
+        ("specReplicasPath", "", "Required value"),
+        ("statusReplicasPath", ".spec.n", "Invalid value: \".spec.n\": should be a json path under .status"),
+        ("labelSelectorPath", "s", "Invalid value: \"s\": should be a json path under either .spec or .status"),
+    ] {
+        assert_eq!(scale(member, path), [format!("spec.versions[0].subresources.scale.{member}: {why}")]);
+    }
+    let select = |paths: &[&str]| {
+        let fields: Vec<_> = paths.iter().map(|path| json!({"jsonPath": path})).collect();
+        refused(|object| object["spec"]["versions"][0]["selectableFields"] = json!(fields))
+    };
+    assert!(select(&[".spec.color"]).is_empty());
+    let at = "spec.versions[0].selectableFields[0]";
+    for (path, refusal) in [
+        ("", format!("{at}.jsonPath: Required value")),
+        (
+            "spec.color",
+            format!(
+                "{at}.jsonPath: Invalid value: \"spec.color\": is an invalid path: does not refer to a valid field"
+            ),
+        ),
+        (".metadata.name", format!("{at}: Invalid value: \".metadata.name\": must not point to fields in metadata")),
+        (
+            ".spec.parts",
+            format!(
+                "{at}: Invalid value: \".spec.parts\": must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
+            ),
+        ),
+    ] {
+        assert_eq!(select(&[path]), [refusal]);
+    }
+    let twice = "spec.versions[0].selectableFields[1]: Duplicate value: \".spec.color\"";
+    assert_eq!(select(&[".spec.color", ".spec.color"]), [twice]);
+}
+
+#[test]
+fn members_of_other_types_are_no_definition() {
+    assert_eq!(refused(|object| object["spec"]["versions"] = json!({})), ["malformed"]);
+    assert_eq!(refused(|object| object["spec"]["names"]["shortNames"] = json!([1])), ["malformed"]);
+    assert!(refused(|object| object["spec"] = Value::Null).contains(&"spec.group: Required value".to_owned()));
+}
+
+#[test]
+fn a_definition_that_goes_waits_for_its_objects() {
+    let mut object = prepared("as.b.c", json!({"plural": "as", "kind": "A"}));
+    Definition::terminate(&mut object, "2026-01-01T00:00:00Z");
+    Definition::terminate(&mut object, "2026-01-01T00:00:01Z");
+    let object = Value::Object(object);
+    assert_eq!(object["metadata"]["finalizers"], json!([CLEANUP]));
+    assert_eq!(object["status"]["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
+}
+
+/// Goal: who comes first keeps its names, whoever asks. Method: definitions of one group, one after the other.
+#[test]
+fn names_are_accepted_once() {
+    const NOW: &str = "2026-01-01T00:00:00Z";
+    let registry = Registry::builtin();
+    let accept = |object: &mut Object, others: &[Definition]| -> bool {
+        let builtin = registry.iter().map(|ty| &**ty);
+        let Some(accepted) = read(object).accept(others, builtin, NOW) else { return false };
+        accepted.write(object);
+        assert_eq!(read(object).accept(others, registry.iter().map(|ty| &**ty), "later"), None, "nothing more to say");
+        true
+    };
+    let mut first = prepared("as.b.c", json!({"plural": "as", "kind": "A", "shortNames": ["x", "y"]}));
+    assert!(accept(&mut first, &[]) && read(&first).is_established());
+    let first = [read(&first)];
+    let reason = |object: &Object| Value::Object(object.clone())["status"]["conditions"][0]["reason"].clone();
+    for (names, why) in [
+        (json!({"plural": "bs", "kind": "A", "listKind": "BList"}), "KindConflict"),
+        (json!({"plural": "bs", "kind": "B", "listKind": "AList"}), "ListKindConflict"),
+        (json!({"plural": "bs", "kind": "B", "singular": "as"}), "SingularConflict"),
+        (json!({"plural": "bs", "kind": "B", "shortNames": ["y"]}), "ShortNamesConflict"),
+    ] {
+        let mut second = prepared("bs.b.c", names);
+        assert!(accept(&mut second, &first));
+        assert!(!read(&second).is_established() && reason(&second) == why, "{why}");
+        // Another group is another world, and so is this one once the first is gone.
+        assert!(accept(&mut second, &[]) && read(&second).is_established());
+    }
+    let mut lease = definition("leases.coordination.k8s.io", json!({"plural": "leases", "kind": "Lease"}));
+    assert!(accept(&mut lease, &[]));
+    assert_eq!(reason(&lease), "KindConflict", "built-in types were there first");
+}
+
+#[test]
+fn an_established_type_stays_when_it_asks_for_a_name_that_is_taken() {
+    let mut first = prepared("as.b.c", json!({"plural": "as", "kind": "A", "shortNames": ["x"]}));
+    let mut second = prepared("bs.b.c", json!({"plural": "bs", "kind": "B"}));
+    for object in [&mut first, &mut second] {
+        read(object).accept([], [], "now").expect("news").write(object);
+    }
+    let mut second = Value::Object(second);
+    second["spec"]["names"]["shortNames"] = json!(["x"]);
+    let second = second.as_object_mut().expect("an object");
+    read(second).accept(&[read(&first)], [], "now").expect("a conflict").write(second);
+    let definition = read(second);
+    assert!(definition.is_established());
+    let types = definition.types(&std::sync::Arc::new(definition.schema()), 1);
+    assert!(types[0].short_names.is_empty(), "not served under a name that was not accepted");
+}
