@@ -8,6 +8,7 @@ use informer_core::{
     Keyed,
     selector::{field, label},
 };
+use memchr::memmem::Finder;
 
 use crate::{
     buckets::Scope,
@@ -30,7 +31,18 @@ pub struct Filter {
     range: Range,
     node: Option<Box<str>>,
     labels: label::Selector,
+    /// For each requirement of `labels`, in their order.
+    label_keys: Box<[LabelKey]>,
     terms: Box<[Term]>,
+}
+
+/// A label's key, ready to be found in many objects.
+#[derive(Clone, Debug)]
+pub(crate) struct LabelKey {
+    pub(crate) key: Box<str>,
+    /// Of `"key":"`. It stands nowhere else in a compact map of strings without escapes: keys in selectors begin with a
+    /// letter or digit, and what follows the end of a string does not.
+    pub(crate) finder: Finder<'static>,
 }
 
 /// Which keys can match.
@@ -90,22 +102,31 @@ impl Filter {
             let is_node = |operand| matches!(operand, Operand::Field(other) if same(other) == same(place));
             terms.iter().find(|term| is_node(term.operand) && term.op == field::Op::Eq).map(|term| term.value.clone())
         });
-        Ok(Arc::new(Self { namespace: namespace.map(Into::into), range, node, labels, terms }))
+        let label_keys = labels.requirements().iter().map(|requirement| LabelKey::new(requirement.key())).collect();
+        Ok(Arc::new(Self { namespace: namespace.map(Into::into), range, node, labels, label_keys, terms }))
     }
 
     /// Everything.
     #[must_use]
     pub fn all() -> Arc<Self> {
         let labels = label::Selector::default();
-        Arc::new(Self { namespace: None, range: Range::All, node: None, labels, terms: Box::default() })
+        let (label_keys, terms) = Default::default();
+        Arc::new(Self { namespace: None, range: Range::All, node: None, labels, label_keys, terms })
     }
 
-    /// Whether `entry` is wanted. Cost: string comparisons; the body is not scanned.
+    /// Whether `entry` is wanted. Cost: string comparisons, and one search in the labels for each requirement, some 50 ns;
+    /// the body is not scanned.
     #[must_use]
     pub fn matches(&self, entry: &Entry) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| entry.namespace() == namespace)
             && self.terms.iter().all(|term| term.matches(entry))
-            && (self.labels.is_empty() || self.labels.matches(|key| entry.label(key)))
+            && (self.labels.is_empty() || self.labels_match(entry))
+    }
+
+    fn labels_match(&self, entry: &Entry) -> bool {
+        // Requirements are asked in order, each once.
+        let mut keys = self.label_keys.iter();
+        self.labels.matches(|_| keys.next().and_then(|key| entry.find_label(key)))
     }
 
     /// Whether neither label nor field selector was given.
@@ -133,6 +154,13 @@ impl Filter {
             (Range::Namespace(prefix), None) => Scope::Namespace(prefix.strip_suffix('/').unwrap_or(prefix).into()),
             (Range::All, None) => Scope::All,
         }
+    }
+}
+
+impl LabelKey {
+    pub(crate) fn new(key: &str) -> Self {
+        let finder = Finder::new(format!("\"{key}\":\"").as_bytes()).into_owned();
+        Self { key: key.into(), finder }
     }
 }
 

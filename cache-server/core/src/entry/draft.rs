@@ -52,6 +52,7 @@ pub struct Draft {
     managed_fields: Span,
     uid: Span,
     labels: Span,
+    plain_labels: bool,
     fields: Box<[Span]>,
     key: Box<str>,
     name_at: usize,
@@ -73,7 +74,7 @@ impl Draft {
             return Err(EntryError::NotAnObject);
         }
         let Canonical { body, rest_at, metadata } = Canonical::write(schema, object)?;
-        let Metadata { at: metadata, managed_fields, digits_at, name, namespace, uid, labels } = metadata;
+        let Metadata { at: metadata, managed_fields, digits_at, name, namespace, uid, labels, plain_labels } = metadata;
         if name.is_empty() {
             return Err(EntryError::NoName);
         }
@@ -93,6 +94,7 @@ impl Draft {
             managed_fields,
             uid,
             labels,
+            plain_labels,
             fields,
             key,
             name_at,
@@ -154,6 +156,7 @@ impl Draft {
             fields: self.fields.iter().map(|&span| place(span)).collect(),
             name_at: narrow(self.name_at),
             builtin: self.builtin,
+            plain_labels: self.plain_labels,
             resource_version,
             text: Bytes::from(text),
             key: self.key,
@@ -235,6 +238,7 @@ struct Metadata {
     namespace: String,
     uid: Span,
     labels: Span,
+    plain_labels: bool,
 }
 
 impl Metadata {
@@ -290,11 +294,19 @@ impl Metadata {
                 self.uid = Span::new(start + 1, start + value.len() - 1);
             }
             b"labels" | b"annotations" if value.first() != Some(&b'{') => return Err(EntryError::NotAnObject),
-            b"labels" if self.labels.is_empty() => self.labels = Span::new(start, start + value.len()),
+            b"labels" if self.labels.is_empty() => {
+                self.labels = Span::new(start, start + value.len());
+                self.plain_labels = is_plain(value);
+            }
             _ => {}
         }
         Ok(())
     }
+}
+
+/// Whether a compact map has nothing but strings without escapes, in keys and values.
+fn is_plain(map: &[u8]) -> bool {
+    !map.contains(&b'\\') && json::members(map).all(|member| member.is_ok_and(|member| member.value.starts_with(b"\"")))
 }
 
 fn push_position(body: &mut Vec<u8>) -> usize {

@@ -50,7 +50,7 @@ pub(crate) fn pod(key: &str, node: &str, app: &str, resource_version: u64) -> Po
 }
 
 pub(crate) fn schema() -> Arc<Schema> {
-    let node = Field { label: "spec.nodeName".into(), path: "spec.nodeName".into(), absent: String::new() };
+    let node = Field { label: "spec.nodeName".into(), path: "spec.nodeName".into(), absent: String::new(), or: None };
     Arc::new(Schema {
         kind: "Pod".into(),
         api_version: "v1".into(),
