@@ -11,7 +11,6 @@
 pub mod body;
 
 mod discovery;
-#[allow(dead_code, reason = "until answers have forms")]
 mod encode;
 mod list;
 mod negotiate;
@@ -37,6 +36,7 @@ use informer_core::wire::{go, options::ListOptions, query::Query, status::Status
 use self::{
     body::Body,
     discovery::{Check, DiscoveryPath, Health},
+    encode::Wanted,
     negotiate::{Answer, Of},
     route::{Route, Target},
 };
@@ -205,6 +205,9 @@ impl<'a> Call<'a> {
             }
             return answer;
         }
+        if target.subresource.as_deref() == Some(write::SCALE) {
+            return self.write(app, target, &[], &answer).await;
+        }
         if let Some(name) = name.filter(|_| !target.watched) {
             return list::get(app, target, name, &self.query, &answer).await;
         }
@@ -237,6 +240,7 @@ impl<'a> Call<'a> {
         // from the version of what it wrote. A cache that is late is no reason to refuse a write.
         let _ = app.caches.reader(&target.ty).await;
         let answer = match *self.method {
+            Method::GET => write::read_scale(app, &request).await?,
             Method::POST => write::create(app, &request).await?,
             Method::PUT => write::update(app, &request).await?,
             Method::PATCH => write::patch(app, &request).await?,
@@ -244,10 +248,10 @@ impl<'a> Call<'a> {
             _ => return Err(Status::generic_method_not_allowed()),
         };
         let warnings = answer.warnings();
-        let form = wanted.form(&target.ty, Of::Object)?;
+        let is_scale = request.subresource == Some(write::SCALE);
+        let form = wanted.form(&target.ty, if is_scale { Of::Scale } else { Of::Object })?;
         let json = form.text(&answer.json, list::unix_now()).map_or(answer.json, Bytes::from);
-        let json = if wanted.indent { pretty::indent(&json).into() } else { json.into() };
-        let mut response = body::json(answer.code, json);
+        let mut response = encode::whole(answer.code, json, Wanted::of(wanted));
         for warning in warnings {
             if let Ok(warning) = HeaderValue::from_bytes(warning.as_bytes()) {
                 response.headers_mut().append(header::WARNING, warning);

@@ -21,6 +21,9 @@ pub const REQUEST_BODY_BYTES_MAX: usize = 3 << 20;
 /// Objects and lists inside each other in a protobuf body. Stored JSON is read again down to 127.
 pub const PROTOBUF_DEPTH_MAX: usize = 100;
 
+/// Lists longer than this many bytes are compressed for clients that take gzip; kube-apiserver's number.
+pub const GZIP_BYTES_MIN: usize = 128 << 10;
+
 /// Slices handed to the socket in one vectored write.
 pub const SLICES_MAX: usize = 64;
 
@@ -104,6 +107,9 @@ pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 
 /// What is wrong with the fields of one object, as many times as it is said. Memory: some 100 bytes each.
 pub const STRICT_ERRORS_MAX: usize = 100;
+
+/// Warnings of one answer, each a header. Common readers of HTTP refuse an answer with more than 100 headers.
+pub const WARNINGS_MAX: usize = 50;
 
 /// Characters of one warning about an object. Headers of an answer are a few KiB in most clients.
 pub const WARNING_CHARS_MAX: usize = 256;

@@ -10,10 +10,16 @@ mod yaml;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use serde_json::Value;
 use watch_cache::{Budget, Entry, Page, Slices};
 
-pub(super) use self::yaml::document;
 use self::{gzip::Gzip, indented::Indented, yaml::Yaml};
+use super::{
+    Response, body,
+    negotiate::{Answer, Encoding},
+    pretty,
+};
 
 /// How a list's text is written.
 #[derive(Debug)]
@@ -40,6 +46,35 @@ pub(super) enum Wanted {
     Indented,
     /// YAML.
     Yaml,
+}
+
+impl Wanted {
+    /// What a client likes, by its headers.
+    pub(super) const fn of(answer: &Answer) -> Self {
+        match (answer.encoding, answer.indent, answer.gzip) {
+            (Encoding::Yaml, ..) => Self::Yaml,
+            (Encoding::Json, true, _) => Self::Indented,
+            (Encoding::Json, false, true) => Self::Gzip,
+            (Encoding::Json, false, false) => Self::Json,
+        }
+    }
+
+    fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(if self == Self::Yaml { "application/yaml" } else { "application/json" })
+    }
+}
+
+/// A response of one short document; `json` is compact and ends with a newline.
+pub(super) fn whole(code: StatusCode, json: Bytes, wanted: Wanted) -> Response {
+    let text = match wanted {
+        Wanted::Json | Wanted::Gzip => json,
+        Wanted::Indented => pretty::indent(&json).into(),
+        Wanted::Yaml => match serde_json::from_slice::<Value>(&json).ok().and_then(|value| yaml::document(&value)) {
+            Some(text) => text.into(),
+            None => return body::json(code, json.into()),
+        },
+    };
+    body::typed(code, wanted.content_type(), text.into())
 }
 
 impl Encoder {
@@ -105,6 +140,26 @@ impl Encoder {
             }
         }
         out.push(text.into());
+    }
+
+    /// A list without items, given as compact JSON.
+    pub(super) fn empty(&self, empty: Bytes) -> Bytes {
+        match self {
+            Self::Plain | Self::Gzip(_) => empty,
+            Self::Indented(_) => pretty::indent(&empty).into(),
+            Self::Yaml(_) => {
+                let text = serde_json::from_slice::<Value>(&empty).ok().and_then(|value| yaml::document(&value));
+                text.map_or(empty, Bytes::from)
+            }
+        }
+    }
+
+    /// Of the whole answer.
+    pub(super) fn content_type(&self) -> HeaderValue {
+        match self {
+            Self::Plain | Self::Indented(_) | Self::Gzip(_) => Wanted::Json.content_type(),
+            Self::Yaml(_) => Wanted::Yaml.content_type(),
+        }
     }
 
     /// Goes over to a compressed list: the head, and `entries` as its first items.

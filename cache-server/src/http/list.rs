@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
 use informer_core::wire::{
     continue_token::{ContinueToken, Position},
     list,
@@ -27,11 +27,12 @@ use watch_cache::{Content, Form, Page, Reader, Slices, Snapshot};
 use super::{
     Response,
     body::{self, BATCH, Body, BodyError},
+    encode::{self, Encoder, Wanted},
     negotiate::{Answer, Of},
-    pretty, query,
+    query,
     route::Target,
 };
-use crate::{app::App, config::ListEncoding, registry::ResourceType};
+use crate::{app::App, config::ListEncoding, limits, registry::ResourceType};
 
 /// How long the position of a paged listing stays readable after its last page, within the window's bounds.
 const NEXT_PAGE_WAIT: Duration = Duration::from_secs(75);
@@ -76,8 +77,9 @@ pub(super) async fn respond(
 ) -> Result<Response, Status> {
     let resource_version = resource_version.unwrap_or_else(|| page.resource_version());
     let listing = Listing::new(ty, page, resource_version, answer.form(ty, Of::List)?);
+    let wanted = Wanted::of(answer);
     match app.config.list_encoding {
-        ListEncoding::Streaming => Ok(body::json(StatusCode::OK, listing.into_body())),
+        ListEncoding::Streaming => Ok(listing.into_response(wanted)),
         ListEncoding::Buffered => {
             // Encoding takes long enough to be in the way of everybody else on this worker.
             let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
@@ -109,11 +111,11 @@ pub(super) async fn get(
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
     let mut slices = Slices::new();
     entry.object_as(&answer.form(&target.ty, Of::Object)?, unix_now(), &mut slices);
-    if answer.indent {
-        return Ok(body::json(StatusCode::OK, pretty::indent(&joined(&mut slices)).into()));
-    }
     slices.push_static(b"\n");
-    Ok(body::json(StatusCode::OK, Body::full(slices)))
+    match Wanted::of(answer) {
+        Wanted::Json | Wanted::Gzip => Ok(body::json(StatusCode::OK, Body::full(slices))),
+        wanted @ (Wanted::Indented | Wanted::Yaml) => Ok(encode::whole(StatusCode::OK, joined(&mut slices), wanted)),
+    }
 }
 
 /// Now, in Unix seconds: what the ages in a table are counted to.
@@ -151,6 +153,7 @@ pub(super) struct Listing {
     over: bool,
     /// What was made before it was known whether the list is short.
     first: Slices,
+    encoder: Encoder,
 }
 
 /// What stands around the items of a list.
@@ -200,27 +203,20 @@ impl Listing {
     fn new(ty: &ResourceType, page: Page, resource_version: u64, form: Form) -> Self {
         let ends = Ends::new(ty, &page, resource_version, &form);
         let page = page.shown_as(form, unix_now());
-        Self { page, ends, begun: false, over: false, first: Slices::new() }
+        Self { page, ends, begun: false, over: false, first: Slices::new(), encoder: Encoder::Plain }
     }
 
     /// Pushes the next batch; nothing when nothing matched so far. `out` is empty until the first item.
     fn step(&mut self, out: &mut Slices) {
         if !self.begun {
-            out.push(self.ends.head.clone());
+            self.encoder.head(self.ends.head.clone(), out);
         }
         for _ in 0..STEPS_MAX {
             let before = out.len();
-            let more = self.page.step(BATCH, out);
+            let more = self.encoder.step(&mut self.page, BATCH, out);
             self.begun |= out.len() > before;
             if !more {
-                self.over = true;
-                if self.begun {
-                    out.push(self.ends.tail.clone());
-                } else {
-                    out.clear();
-                    out.push(self.ends.empty.clone());
-                }
-                return;
+                return self.finish(out);
             }
             if out.reached(BATCH) {
                 return;
@@ -231,10 +227,63 @@ impl Listing {
         }
     }
 
-    /// A short list has a length, a long one is a stream.
-    fn into_body(mut self) -> Body {
+    /// Pushes the end.
+    fn finish(&mut self, out: &mut Slices) {
+        self.over = true;
+        if self.begun {
+            self.encoder.tail(self.ends.tail.clone(), out);
+        } else {
+            out.clear();
+            out.push(self.encoder.empty(self.ends.empty.clone()));
+        }
+    }
+
+    /// The answer as its client wants it.
+    fn into_response(mut self, wanted: Wanted) -> Response {
+        self.encoder = Encoder::new(wanted, &self.ends.head, &self.ends.tail);
         let mut first = Slices::new();
-        self.step(&mut first);
+        if wanted == Wanted::Gzip && self.page.is_plain() {
+            self.begin_compressed(&mut first);
+        }
+        let (content_type, compressed) = (self.encoder.content_type(), matches!(self.encoder, Encoder::Gzip(_)));
+        let mut response = body::typed(StatusCode::OK, content_type, self.into_body(first));
+        if compressed {
+            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        response
+    }
+
+    /// Looks whether the list is long enough to be compressed, and begins with what was looked at.
+    fn begin_compressed(&mut self, first: &mut Slices) {
+        let (mut entries, mut bytes, mut more) = (Vec::new(), 0, true);
+        for _ in 0..STEPS_MAX {
+            more = self.page.visit(|entry, _| {
+                bytes += entry.object().len();
+                entries.push(Arc::clone(entry));
+                bytes <= limits::GZIP_BYTES_MIN
+            });
+            if !more || bytes > limits::GZIP_BYTES_MIN {
+                break;
+            }
+        }
+        self.begun = !entries.is_empty();
+        if bytes > limits::GZIP_BYTES_MIN {
+            self.encoder = Encoder::compress(&self.ends.head, &entries, first);
+        } else if self.begun {
+            first.push(self.ends.head.clone());
+            entries.iter().enumerate().for_each(|(place, entry)| entry.item(place == 0, first));
+        }
+        if !more {
+            self.finish(first);
+        }
+    }
+
+    /// A short list has a length, a long one is a stream.
+    fn into_body(mut self, mut first: Slices) -> Body {
+        if first.is_empty() && !self.is_over() {
+            self.step(&mut first);
+        }
         if self.is_over() {
             return Body::full(first);
         }

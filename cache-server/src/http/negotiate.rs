@@ -17,7 +17,7 @@ use super::{status, table::Columns};
 use crate::registry::ResourceType;
 
 /// The media types this server answers in, the preferred one first.
-const SERVED: &[(&str, Encoding)] = &[("application/json", Encoding::Json)];
+const SERVED: &[(&str, Encoding)] = &[("application/json", Encoding::Json), ("application/yaml", Encoding::Yaml)];
 
 /// What this server streams.
 const STREAMED: [&str; 1] = ["application/json;stream=watch"];
@@ -31,6 +31,8 @@ const KNOWN: [&str; 4] =
 pub(crate) enum Encoding {
     /// JSON.
     Json,
+    /// YAML: not in a stream.
+    Yaml,
 }
 
 /// What is shown of objects.
@@ -54,6 +56,8 @@ pub(crate) enum Of {
     List,
     /// The objects of a watch.
     Events,
+    /// How many of something there are: `…/{name}/scale`.
+    Scale,
 }
 
 /// How a client wants its answer.
@@ -63,6 +67,8 @@ pub(crate) struct Answer {
     pub(crate) encoding: Encoding,
     /// Whether JSON that is not a stream is indented.
     pub(crate) indent: bool,
+    /// Whether long lists may be compressed.
+    pub(crate) gzip: bool,
     shape: Shape,
     without_managed_fields: bool,
     /// The parameter `includeObject`, unread.
@@ -77,11 +83,12 @@ impl Answer {
     pub(crate) fn read(headers: &HeaderMap, query: &Query) -> Result<Self, Status> {
         let accept = joined(headers, header::ACCEPT);
         let include_object = query.get("includeObject").unwrap_or_default().to_owned();
+        let gzip = joined(headers, header::ACCEPT_ENCODING).split(',').any(|token| token.trim() == "gzip");
         let clauses = clauses(&accept);
         if clauses.is_empty() && accept.trim().is_empty() {
             let (shape, without_managed_fields) = (Shape::Whole, false);
             let (encoding, indent) = (Encoding::Json, is_read_by_people(headers, query));
-            return Ok(Self { encoding, indent, shape, without_managed_fields, include_object });
+            return Ok(Self { encoding, indent, gzip, shape, without_managed_fields, include_object });
         }
         let Some((clause, encoding, shape)) = clauses.iter().find_map(|clause| {
             let (encoding, shape) = (clause.encoding()?, clause.shape()?);
@@ -97,6 +104,7 @@ impl Answer {
         };
         Ok(Self {
             encoding,
+            gzip,
             indent: clause.parameter("pretty") == Some("1") || is_read_by_people(headers, query),
             shape,
             without_managed_fields: clause.parameter("drop") == Some("metadata.managedFields"),
@@ -111,6 +119,10 @@ impl Answer {
     pub(crate) fn check_stream(&self) -> Result<(), Status> {
         match self.encoding {
             Encoding::Json => Ok(()),
+            Encoding::Yaml => {
+                let streamed: Vec<_> = STREAMED.iter().map(|name| name.trim_end_matches(";stream=watch")).collect();
+                Err(Status::not_acceptable(&streamed))
+            }
         }
     }
 
@@ -125,18 +137,18 @@ impl Answer {
             Shape::Metadata { list: false, .. } if of == Of::List => {
                 return Err(status::not_that_form("PartialObjectMetadata", "is a list", &go_type(ty, "List")));
             }
-            Shape::Metadata { list: true, .. } if of == Of::Object => {
+            Shape::Metadata { list: true, .. } if matches!(of, Of::Object | Of::Scale) => {
                 return Err(status::not_that_form("PartialObjectMetadataList", "is not a list", &go_type(ty, "")));
             }
             Shape::Metadata { meta, .. } => Form::metadata(meta),
             Shape::Table(meta) => {
                 let object = include_object(&self.include_object)?;
-                let columns = Columns::of(ty);
+                let columns = if of == Of::Scale { Columns::scale() } else { Columns::of(ty) };
                 let definitions = columns.definitions().clone();
                 Form::row(Row { rows: columns, definitions, object, meta })
             }
         };
-        if ty.api_version() != ty.schema.api_version {
+        if ty.api_version() != ty.schema.api_version && of != Of::Scale {
             form = form.at_version(&ty.kind, ty.api_version());
         }
         form.without_managed_fields = self.without_managed_fields;

@@ -18,6 +18,7 @@ mod metadata;
 mod options;
 mod patch;
 mod protobuf;
+mod scale;
 mod strategic;
 mod update;
 mod validation;
@@ -39,6 +40,9 @@ use self::{
     patch::{Patch, PatchType},
     update::Change,
 };
+
+/// The subresource that counts.
+pub(super) const SCALE: &str = "scale";
 
 /// One write, as the router understood it.
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +102,9 @@ pub(crate) async fn create_from_manifest(
 /// # Errors
 /// The Status to answer with.
 pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    if request.subresource == Some(SCALE) {
+        return scale::update(app, request).await;
+    }
     let place = request.place()?;
     let options = Options::read("UpdateOptions", request.query)?;
     let (registry, mut warnings) = (app.registry.now(), Vec::new());
@@ -114,6 +121,9 @@ pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, S
 /// # Errors
 /// The Status to answer with.
 pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    if request.subresource == Some(SCALE) {
+        return scale::patch(app, request).await;
+    }
     let place = request.place()?;
     let patch_type = PatchType::of(request.ty, request.content_type)?;
     let asked = PatchOptions::read(request.query, patch_type == PatchType::Apply)?;
@@ -127,15 +137,23 @@ pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, St
     Ok(Answer { warnings, ..answer })
 }
 
+/// `GET …/{plural}/{name}/scale`.
+///
+/// # Errors
+/// The Status to answer with.
+pub(super) async fn read_scale(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    scale::get(app, request).await
+}
+
 /// `DELETE …/{plural}/{name}`.
 ///
 /// # Errors
 /// The Status to answer with.
 pub(super) async fn delete(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
-    let place = request.place()?;
-    if place.part == Part::Status {
+    if request.subresource.is_some() {
         return Err(Status::generic_method_not_allowed());
     }
+    let place = request.place()?;
     let options = options::DeleteOptions::read(request)?;
     delete::delete(app, &place, &options).await
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     limits::{REQUEST_BODY_BYTES_MAX, STRICT_ERRORS_MAX},
     registry::ResourceType,
-    schemas,
+    schemas::{self, Shape},
 };
 
 /// Operations of one JSON patch.
@@ -127,23 +127,33 @@ impl Patch {
     /// # Errors
     /// 422 when an operation does not apply, or when the result is no such object; 400 for malformed directives.
     pub(super) fn apply(&self, ty: &ResourceType, object: &Object) -> Result<Object, Status> {
+        let shape = if matches!(self.how, How::Strategic(_)) { schemas::of(ty) } else { None };
+        let object = self.edit(object, shape.as_ref())?;
+        let same = |member: &str, wanted: &str| object.get(member).and_then(Value::as_str) == Some(wanted);
+        if !same("kind", &ty.kind) || !same("apiVersion", ty.api_version()) {
+            return Err(undecodable("the kind or apiVersion of the object changed"));
+        }
+        Ok(object)
+    }
+
+    /// The same of any object; `shape` is what a strategic merge goes by.
+    ///
+    /// # Errors
+    /// As [`Self::apply`], except that the kind may change.
+    pub(super) fn edit(&self, object: &Object, shape: Option<&Shape>) -> Result<Object, Status> {
         let mut value = Value::Object(object.clone());
         match &self.how {
             How::Merge(patch) => json_patch::merge(&mut value, patch),
             How::Json(operations) => run(&mut value, operations)?,
             How::Strategic(patch) => {
-                let Some(shape) = schemas::of(ty) else { return Err(Status::generic_unsupported_media_type()) };
-                let merged = strategic::merge(object.clone(), patch.clone(), &shape);
+                let Some(shape) = shape else { return Err(Status::generic_unsupported_media_type()) };
+                let merged = strategic::merge(object.clone(), patch.clone(), shape);
                 value = Value::Object(merged.map_err(refused)?);
             }
         }
         let Value::Object(object) = value else {
             return Err(undecodable("json: cannot unmarshal the result into an object"));
         };
-        let same = |member: &str, wanted: &str| object.get(member).and_then(Value::as_str) == Some(wanted);
-        if !same("kind", &ty.kind) || !same("apiVersion", ty.api_version()) {
-            return Err(undecodable("the kind or apiVersion of the object changed"));
-        }
         check_shape(&object).map_err(|error| undecodable(&error))?;
         Ok(object)
     }

@@ -1,0 +1,286 @@
+//! `…/{name}/scale`: how many there are and how many are wanted, in one form for every type that counts something.
+//!
+//! INVARIANT: a Scale is never stored. It is read out of the object at the type's paths, changed, and only the wanted
+//! number goes back into the object, as an update of the object at the version that was read.
+//!
+//! Source: `pkg/registry/apps/deployment/storage/storage.go` of kubernetes/kubernetes, apiextensions-apiserver
+//! `registry/customresource/etcd.go`.
+
+use http::StatusCode;
+use informer_core::wire::{
+    go,
+    status::{Cause, Status},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Current, Place, Request,
+    body::{Encoding, Object},
+    metadata::{self, Part},
+    options::{Options, PatchOptions},
+    patch::{Patch, PatchType},
+    update::{self, Change},
+};
+use crate::{
+    app::App,
+    registry::{Scale, ScaleSelector},
+};
+
+const KIND: &str = "Scale";
+const API_VERSION: &str = "autoscaling/v1";
+/// How often a change that named no version is tried when other writes come first.
+const ATTEMPTS_MAX: usize = 64;
+
+/// `GET …/{name}/scale`.
+pub(super) async fn get(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    let (place, paths) = place(request)?;
+    let current = place.read(app).await?;
+    Ok(answer(&read(paths, &current.object)))
+}
+
+/// `PUT …/{name}/scale`.
+pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    let (place, _) = place(request)?;
+    let options = Options::read("UpdateOptions", request.query)?;
+    let sent = read_sent(request)?;
+    metadata::check_shape(&sent).map_err(|error| cannot_be_handled(&error))?;
+    place.match_name(&sent)?;
+    write(app, request, options, |_| Ok(sent.clone())).await
+}
+
+/// `PATCH …/{name}/scale`. A Scale has no lists, so a strategic merge patch, and a configuration to apply, are merged.
+pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+    let patch_type = PatchType::of(request.ty, request.content_type)?;
+    let options = PatchOptions::read(request.query, patch_type == PatchType::Apply)?.options;
+    let (patch_type, body) = match patch_type {
+        PatchType::Strategic => (PatchType::Merge, request.body.to_vec()),
+        PatchType::Apply => {
+            let unreadable = |error: String| Status::bad_request(format!("error decoding YAML: {error}"));
+            let value = Encoding::Yaml.decode(request.body).map_err(unreadable)?;
+            (PatchType::Merge, value.to_string().into_bytes())
+        }
+        other @ (PatchType::Json | PatchType::Merge) => (other, request.body.to_vec()),
+    };
+    let patch = Patch::read(patch_type, &body, options.validation)?;
+    write(app, request, options, |scale| patch.edit(scale, None)).await
+}
+
+/// Makes `change` of the Scale a change of the object.
+async fn write(
+    app: &App,
+    request: &Request<'_>,
+    options: Options,
+    change: impl Fn(&Object) -> Result<Object, Status>,
+) -> Result<Answer, Status> {
+    let (place, paths) = place(request)?;
+    for _ in 0..ATTEMPTS_MAX {
+        let current = place.read(app).await?;
+        let scale = change(&read(paths, &current.object))?;
+        let wanted = wanted(&place, &current, &scale)?;
+        let mut object = current.object.clone();
+        put(&mut object, &paths.spec_replicas, wanted.into());
+        let change = Change::Replace(object);
+        let Some(answered) = update::attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
+            continue;
+        };
+        return match serde_json::from_slice(&answered.json) {
+            Ok(Value::Object(object)) => Ok(answer(&read(paths, &object))),
+            Ok(_) | Err(_) => Err(Status::internal("a stored object cannot be read")),
+        };
+    }
+    Err(place.modified())
+}
+
+/// The object itself, and where its numbers stand.
+fn place<'a>(request: &Request<'a>) -> Result<(Place<'a>, &'a Scale), Status> {
+    let place = Request { subresource: None, ..*request }.place()?;
+    let paths = request.ty.scale.as_ref().ok_or_else(Status::generic_not_found)?;
+    debug_assert!(place.part == Part::Main, "a number of the spec is written");
+    Ok((place, paths))
+}
+
+/// The Scale of an object.
+fn read(paths: &Scale, object: &Object) -> Object {
+    let member = |name: &str| metadata::text(object, name);
+    let mut metadata = json!({ "name": member("name") });
+    for name in ["namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if !member(name).is_empty() {
+            metadata[name] = member(name).into();
+        }
+    }
+    let number = |path: &str| at(object, path).and_then(Value::as_i64);
+    // Kubernetes fills the number of built-in types in when they are created.
+    let wanted = number(&paths.spec_replicas).unwrap_or(1);
+    let spec = if wanted == 0 { json!({}) } else { json!({ "replicas": wanted }) };
+    let mut status = json!({ "replicas": number(&paths.status_replicas).unwrap_or_default() });
+    let selector = selector(&paths.selector, object);
+    if !selector.is_empty() {
+        status["selector"] = selector.into();
+    }
+    let scale = json!({"kind": KIND, "apiVersion": API_VERSION, "metadata": metadata, "spec": spec, "status": status});
+    match scale {
+        Value::Object(scale) => scale,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Object::new(),
+    }
+}
+
+/// The number that a changed Scale wants, if it is a Scale of this object at this version.
+fn wanted(place: &Place<'_>, current: &Current, scale: &Object) -> Result<i64, Status> {
+    place.match_name(scale)?;
+    let (uid, version) = (metadata::text(scale, "uid"), metadata::text(scale, "resourceVersion"));
+    if !uid.is_empty() && uid != metadata::text(&current.object, "uid") {
+        return Err(place.modified());
+    }
+    if !version.is_empty() {
+        let version = go::parse_uint(version).map_err(Status::unmapped)?;
+        if version != 0 && version != current.entry.resource_version() {
+            return Err(place.modified());
+        }
+    }
+    let replicas = scale.get("spec").and_then(|spec| spec.get("replicas")).unwrap_or(&Value::Null);
+    let wanted = match replicas {
+        Value::Null => 0,
+        other => other.as_i64().filter(|&number| i32::try_from(number).is_ok()).ok_or_else(|| {
+            let found = go::json_type(other);
+            cannot_be_handled(&format!(
+                "json: cannot unmarshal {found} into Go struct field ScaleSpec.spec.replicas of type int32"
+            ))
+        })?,
+    };
+    if wanted < 0 {
+        let why = "must be greater than or equal to 0";
+        let cause = Cause::invalid("spec.replicas", &wanted.to_string(), why);
+        return Err(Status::invalid("autoscaling", KIND, place.name, vec![cause]));
+    }
+    Ok(wanted)
+}
+
+fn read_sent(request: &Request<'_>) -> Result<Object, Status> {
+    let unrecognized = |error: &str| {
+        Status::bad_request(format!("the object provided is unrecognized (must be of type {KIND}): {error}"))
+    };
+    let encoding = Encoding::of(request.ty, request.content_type)?;
+    let value = encoding.decode(request.body).map_err(|error| unrecognized(&error))?;
+    let Value::Object(sent) = value else { return Err(unrecognized("couldn't get version/kind")) };
+    let is = |member: &str, wanted: &str| sent.get(member).is_none_or(|said| said == wanted);
+    if !is("kind", KIND) || !is("apiVersion", API_VERSION) {
+        return Err(cannot_be_handled("another kind or version"));
+    }
+    Ok(sent)
+}
+
+fn cannot_be_handled(error: &str) -> Status {
+    Status::bad_request(format!("{KIND} in version \"v1\" cannot be handled as a {KIND}: {error}"))
+}
+
+fn answer(scale: &Object) -> Answer {
+    let mut json = format!("{{\"kind\":\"{KIND}\",\"apiVersion\":\"{API_VERSION}\"");
+    for member in ["metadata", "spec", "status"] {
+        let value = scale.get(member).unwrap_or(&Value::Null);
+        json.push_str(&format!(",\"{member}\":{value}"));
+    }
+    json.push_str("}\n");
+    Answer { code: StatusCode::OK, json: json.into(), warnings: Vec::new() }
+}
+
+/// The value at a dotted path.
+fn at<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let value = object.get(first)?;
+    rest.map_or(Some(value), |rest| at(value.as_object()?, rest))
+}
+
+/// Puts a value at a dotted path, and makes the objects on the way to it.
+fn put(object: &mut Object, path: &str, value: Value) {
+    let Some((first, rest)) = path.split_once('.') else {
+        object.insert(path.to_owned(), value);
+        return;
+    };
+    let next = object.entry(first).or_insert_with(|| json!({}));
+    if !next.is_object() {
+        *next = json!({});
+    }
+    if let Value::Object(next) = next {
+        put(next, rest, value);
+    }
+}
+
+/// The text of the selector of what is counted.
+fn selector(place: &ScaleSelector, object: &Object) -> String {
+    let labels = |map: Option<&Value>| -> Vec<String> {
+        let map = map.and_then(Value::as_object).into_iter().flatten();
+        map.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect()
+    };
+    match place {
+        ScaleSelector::Nowhere => String::new(),
+        ScaleSelector::Text(path) => at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned(),
+        ScaleSelector::Map(path) => labels(at(object, path)).join(","),
+        ScaleSelector::Labels(path) => {
+            let selector = at(object, path);
+            let expressions = selector.and_then(|selector| selector.get("matchExpressions")).and_then(Value::as_array);
+            let mut terms = labels(selector.and_then(|selector| selector.get("matchLabels")));
+            terms.extend(expressions.into_iter().flatten().filter_map(expression));
+            terms.sort();
+            terms.join(",")
+        }
+    }
+}
+
+/// One requirement of a LabelSelector, as the grammar of selectors has it.
+fn expression(expression: &Value) -> Option<String> {
+    let key = expression.get("key")?.as_str()?;
+    let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+    let mut values: Vec<&str> = values.filter_map(Value::as_str).collect();
+    values.sort_unstable();
+    Some(match expression.get("operator")?.as_str()? {
+        "In" => format!("{key} in ({})", values.join(",")),
+        "NotIn" => format!("{key} notin ({})", values.join(",")),
+        "Exists" => key.to_owned(),
+        "DoesNotExist" => format!("!{key}"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(selector: ScaleSelector) -> Scale {
+        let (spec_replicas, status_replicas) = ("spec.replicas".to_owned(), "status.replicas".to_owned());
+        Scale { spec_replicas, status_replicas, selector }
+    }
+
+    fn object(value: Value) -> Object {
+        value.as_object().expect("an object").clone()
+    }
+
+    #[test]
+    fn a_scale_is_read_out_of_the_object() {
+        let deployment = object(
+            json!({"kind": "Deployment", "metadata": {"name": "web", "namespace": "ns", "uid": "u",
+            "resourceVersion": "7", "labels": {"a": "b"}}, "spec": {"replicas": 3, "selector": {"matchLabels": {"b": "c",
+            "app": "web"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["y", "x"]},
+            {"key": "old", "operator": "DoesNotExist"}]}}, "status": {"replicas": 2}}),
+        );
+        let scale = read(&paths(ScaleSelector::Labels("spec.selector".into())), &deployment);
+        assert_eq!(
+            Value::Object(scale),
+            json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "web", "namespace": "ns",
+                "uid": "u", "resourceVersion": "7"}, "spec": {"replicas": 3},
+                "status": {"replicas": 2, "selector": "!old,app=web,b=c,tier in (x,y)"}})
+        );
+        let bare = object(json!({"metadata": {"name": "web"}, "spec": {"replicas": 0, "selector": {"a": "b"}}}));
+        let scale = read(&paths(ScaleSelector::Map("spec.selector".into())), &bare);
+        assert_eq!((&scale["spec"], &scale["status"]), (&json!({}), &json!({"replicas": 0, "selector": "a=b"})));
+    }
+
+    #[test]
+    fn a_number_goes_where_the_path_leads() {
+        let mut made = Object::new();
+        put(&mut made, "spec.size.wanted", 4.into());
+        assert_eq!(Value::Object(made.clone()), json!({"spec": {"size": {"wanted": 4}}}));
+        put(&mut made, "spec.size.wanted", 5.into());
+        assert_eq!(at(&made, "spec.size.wanted"), Some(&json!(5)));
+        assert_eq!((at(&made, "spec.size.wanted.more"), at(&made, "none")), (None, None));
+    }
+}
