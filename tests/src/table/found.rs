@@ -61,7 +61,8 @@ impl Expected<'_> {
     }
 
     fn success(&self, body: &Value) -> String {
-        let Some(items) = body["items"].as_array() else {
+        let rows = body["rows"].as_array().map(|rows| rows.iter().map(|row| &row["object"]).collect::<Vec<_>>());
+        let Some(items) = body["items"].as_array().map(|items| items.iter().collect()).or(rows) else {
             return object_text(body, &self.text);
         };
         let wanted = self.text.split_once(']').map_or("", |(items, _)| items.trim_start_matches('['));

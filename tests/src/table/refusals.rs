@@ -8,7 +8,17 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 /// The metadata of an object, or JSON as it is.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-const ONE_FORM: &str = "it has one form of objects, and gives it to those who take it";
+const NO_TABLES: &str = "it has no tables, and gives JSON to those who take it";
+
+const NO_YAML: &str = "it has no YAML";
+
+const ONE_WORD: &str = "it says so in one way";
+
+const NO_TYPES: &str = "it has no names for types";
+
+/// To those who accept nothing that is known.
+const NOTHING_KNOWN: &str = "406 NotAcceptable: 406: Not Acceptable\n\nAvailable representations: application/json, \
+    application/yaml, application/json;stream=watch details {}";
 
 const OBJECTS_ALONE: &str = "it has no paths beside those of objects, and says so in one way";
 
@@ -419,24 +429,29 @@ pub(super) const GROUPS: &[Group] = &[
         about: "formats",
         writes: &["A = create configmap default/a k=v"],
         cases: &[
-            answers(
-                "nobody can read HTML here",
-                "default/configmaps",
-                "406 NotAcceptable: only the following media types are accepted: application/json",
-            )
-            .accepting("text/html"),
-            answers(
-                "nobody can watch what nobody can read",
-                "default/configmaps?watch=1",
-                "406 NotAcceptable: only the following media types are accepted: application/json",
-            )
-            .accepting("application/xyz"),
+            answers("nobody can read HTML here", "default/configmaps", NOTHING_KNOWN).accepting("text/html").differs(
+                Who::Fake,
+                ONE_WORD,
+                Expect::Answer("406 NotAcceptable: only the following media types are accepted: application/json"),
+            ),
+            answers("nobody can watch what nobody can read", "default/configmaps?watch=1", NOTHING_KNOWN)
+                .accepting("application/xyz")
+                .differs(
+                    Who::Fake,
+                    ONE_WORD,
+                    Expect::Answer("406 NotAcceptable: only the following media types are accepted: application/json"),
+                ),
             answers(
                 "a stream of anything but watches is not served",
                 "default/configmaps",
-                "406 NotAcceptable: only the following media types are accepted: application/json",
+                "406 NotAcceptable: only the following media types are accepted: application/json, application/yaml",
             )
-            .accepting("application/json;stream=foo"),
+            .accepting("application/json;stream=foo")
+            .differs(
+                Who::Fake,
+                NO_YAML,
+                Expect::Answer("406 NotAcceptable: only the following media types are accepted: application/json"),
+            ),
             answers(
                 "YAML does not stream",
                 "default/configmaps?watch=1",
@@ -453,24 +468,29 @@ pub(super) const GROUPS: &[Group] = &[
                 .accepting("application/json;as=Unknown;v=v1;g=meta.k8s.io,application/json"),
             answers("who likes HTML better gets JSON", "default/configmaps", "[default/a(k=v)] @A")
                 .accepting("text/html,application/json;q=0.5"),
-            answers("a table is plain JSON to those who take that", "default/configmaps", "[default/a(k=v)] @A")
-                .accepting("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+            answers("a table has the metadata of its objects", "default/configmaps", "[default/a()] @A")
+                .accepting("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+                .differs(Who::Fake, NO_TABLES, Expect::Answer("[default/a(k=v)] @A")),
             answers("metadata alone is a form of a list", "default/configmaps", "[default/a()] @A")
-                .accepting(METADATA_LIST)
-                .differs(Who::CacheServer, ONE_FORM, Expect::Answer("[default/a(k=v)] @A")),
+                .accepting(METADATA_LIST),
             answers("metadata alone is a form of an object", "default/configmaps/a", "default/a@A()")
-                .accepting(METADATA)
-                .differs(Who::CacheServer, ONE_FORM, Expect::Answer("default/a@A(k=v)")),
+                .accepting(METADATA),
             watches("metadata alone is a form of events", "default/configmaps?watch=1", "ADDED default/a@A()")
-                .accepting(METADATA)
-                .differs(Who::CacheServer, ONE_FORM, Expect::Events("ADDED default/a@A(k=v)")),
+                .accepting(METADATA),
             answers(
                 "a list is not the metadata of one object",
                 "default/configmaps",
-                "406 NotAcceptable: you requested PartialObjectMetadata, but the requested object is a list",
+                "406 NotAcceptable: you requested PartialObjectMetadata, but the requested object is a list \
+                (*core.ConfigMapList)",
             )
             .accepting(METADATA)
-            .differs(Who::CacheServer, ONE_FORM, Expect::Answer("[default/a(k=v)] @A")),
+            .differs(
+                Who::Fake,
+                NO_TYPES,
+                Expect::Answer(
+                    "406 NotAcceptable: you requested PartialObjectMetadata, but the requested object is a list",
+                ),
+            ),
         ],
         then: &[],
     },

@@ -205,3 +205,24 @@ async fn a_request_can_have_a_time_of_its_own() {
     let watch = server.get("/api/v1/configmaps?watch=1&timeout=abc&timeoutSeconds=1").await;
     assert_eq!(watch.code, 200, "a watch has timeoutSeconds");
 }
+
+#[tokio::test]
+async fn a_server_that_ends_starts_no_cache_for_anybody() {
+    let server = Server::new();
+    server.app.caches.shut_down();
+    for path in ["/api/v1/configmaps", "/api/v1/configmaps?watch=1", "/api/v1/namespaces/ns/configmaps/a"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, answer.json()["reason"].as_str()), (429, Some("TooManyRequests")), "{path}");
+        assert_eq!(
+            (&answer.headers["retry-after"], &answer.headers["cache-control"]),
+            (&header_value("1"), &header_value(PRIVATE))
+        );
+        assert_eq!(answer.headers["content-type"], "application/json");
+    }
+}
+
+const PRIVATE: &str = "no-cache, private";
+
+fn header_value(text: &'static str) -> HeaderValue {
+    HeaderValue::from_static(text)
+}
