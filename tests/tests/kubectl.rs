@@ -6,6 +6,9 @@
 #[path = "kubectl/tables.rs"]
 mod tables;
 
+#[path = "kubectl/writes.rs"]
+mod writes;
+
 use std::{
     path::Path,
     process::{Output, Stdio},

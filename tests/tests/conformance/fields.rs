@@ -179,3 +179,13 @@ async fn many_complaints_fit_into_an_answer() {
     assert_eq!(warnings(&answer).len(), 50, "readers of HTTP refuse hundreds of headers");
     assert_eq!(answer.json().as_object().map(serde_json::Map::len), Some(3));
 }
+
+#[tokio::test]
+async fn fields_that_are_null_are_not_stored() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let spec = json!({"containers": [{"name": "c", "image": "i", "args": null}], "nodeName": null});
+    let created = client.post(&pod("p").collection(), pod("p").with("spec", spec).body()).await.with_code(201);
+    assert_eq!(warnings(&created), [""; 0]);
+    assert_eq!(created.json()["spec"], json!({"containers": [{"name": "c", "image": "i"}]}));
+}

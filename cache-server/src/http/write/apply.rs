@@ -43,7 +43,7 @@ use crate::{
 pub(super) const MEDIA_TYPE: &str = "application/apply-patch+yaml";
 
 /// How often an apply is tried when other writes come first.
-const ATTEMPTS_MAX: usize = 5;
+const ATTEMPTS_MAX: usize = 64;
 
 /// Members of metadata that nobody owns.
 const UNOWNED: [&str; 9] = [

@@ -24,8 +24,8 @@ use crate::{
     storage::{Expect, Txn, WriteError},
 };
 
-/// How often a write that named no version is tried when others come first.
-const ATTEMPTS_MAX: usize = 5;
+/// How often a write that named no version is tried when others come first. Kubernetes has no bound but its time.
+const ATTEMPTS_MAX: usize = 64;
 
 /// What the client wants of an object.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use super::{
     options::FieldValidation,
 };
 use crate::{
-    limits::{STRICT_ERRORS_MAX, WARNING_CHARS_MAX, WARNINGS_CHARS_MAX},
+    limits::{STRICT_ERRORS_MAX, WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, WARNINGS_MAX},
     registry::ResourceType,
     schemas::{self, JsonKind, Member, Shape},
 };
@@ -98,7 +98,7 @@ pub(super) fn headers(warnings: &[String]) -> Vec<String> {
         if said.contains(&warning) {
             continue;
         }
-        if chars > left {
+        if chars > left || headers.len() == WARNINGS_MAX {
             break;
         }
         left -= chars;

@@ -1,0 +1,265 @@
+//! kubectl changes objects: apply in both ways, and every command that patches or replaces.
+//!
+//! Goal: people keep their manifests and change them. Method: manifests as they are written, applied again and again, and
+//! what is stored afterwards.
+
+use serde_json::Value;
+use tests::process::Server;
+
+use super::{Kubectl, SERVER};
+
+/// A deployment with something of everything that patches treat in their own way.
+const WEB: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  labels: {app: web, tier: front}
+  finalizers: [example.com/one, example.com/two]
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  strategy:
+    type: RollingUpdate
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      nodeSelector: {disk: ssd}
+      tolerations:
+      - {key: a, operator: Exists}
+      - {key: b, operator: Exists}
+      volumes:
+      - name: cache
+        emptyDir: {}
+      - name: config
+        configMap: {name: web}
+      containers:
+      - name: main
+        image: web:1
+        args: [--one, --two]
+        env:
+        - {name: A, value: one}
+        - {name: B, value: two}
+        - {name: C, value: three}
+        ports:
+        - {containerPort: 80, name: http}
+        - {containerPort: 81, name: metrics}
+        resources: {limits: {cpu: 1, memory: 1Gi}}
+        volumeMounts:
+        - {name: cache, mountPath: /cache}
+        - {name: config, mountPath: /config}
+      - name: side
+        image: side:1
+";
+
+async fn stored(kubectl: &Kubectl) -> Value {
+    let text = kubectl.run(&["get", "--raw", "/apis/apps/v1/namespaces/default/deployments/web"]).await;
+    let object: Value = serde_json::from_str(&text).expect("JSON");
+    let mut rest = object.clone();
+    rest["metadata"]["annotations"] = Value::Null;
+    assert!(!rest.to_string().contains("\"$"), "a directive is stored: {rest}");
+    object
+}
+
+fn names(list: &Value, member: &str) -> Vec<String> {
+    let items = list.as_array().expect("a list").iter();
+    items.map(|item| item[member].to_string().trim_matches('"').to_owned()).collect()
+}
+
+impl Kubectl {
+    async fn apply(&self, text: &str, more: &[&str]) -> String {
+        let file = self.file("object.yaml", text);
+        self.run(&[&["apply", "-f", &file], more].concat()).await
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_is_applied_again_and_again() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    assert_eq!(kubectl.apply(WEB, &[]).await, "deployment.apps/web created\n");
+    assert_eq!(kubectl.apply(WEB, &[]).await, "deployment.apps/web unchanged\n");
+
+    // A variable and a container go, another variable comes, and the rest stands in another order.
+    let text = WEB
+        .replace("        - {name: B, value: two}\n", "")
+        .replace(
+            "        - {name: A, value: one}\n",
+            "        - {name: NEW, value: new}\n        - {name: A, value: 1st}\n",
+        )
+        .replace("      - name: side\n        image: side:1\n", "");
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web unchanged\n");
+    let spec = stored(&kubectl).await["spec"]["template"]["spec"].clone();
+    assert_eq!(names(&spec["containers"], "name"), ["main"]);
+    assert_eq!(names(&spec["containers"][0]["env"], "name"), ["NEW", "A", "C"]);
+    assert_eq!(names(&spec["containers"][0]["env"], "value"), ["new", "1st", "three"]);
+
+    // Ports, volumes and where they are mounted, and lists without keys.
+    let text = text
+        .replace("        - {containerPort: 80, name: http}\n", "")
+        .replace("name: metrics}\n", "name: metrics}\n        - {containerPort: 8080, name: http}\n")
+        .replace("        configMap: {name: web}\n", "        secret: {secretName: web}\n")
+        .replace("      - name: cache\n        emptyDir: {}\n", "")
+        .replace("        - {name: cache, mountPath: /cache}\n", "")
+        .replace("      - {key: a, operator: Exists}\n", "")
+        .replace("--one, --two", "--three")
+        .replace("disk: ssd", "zone: a");
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web unchanged\n");
+    let spec = stored(&kubectl).await["spec"]["template"]["spec"].clone();
+    let main = &spec["containers"][0];
+    assert_eq!(names(&main["ports"], "containerPort"), ["81", "8080"]);
+    assert_eq!(names(&main["volumeMounts"], "mountPath"), ["/config"]);
+    assert_eq!(spec["volumes"], serde_json::json!([{"name": "config", "secret": {"secretName": "web"}}]));
+    assert_eq!(
+        (names(&spec["tolerations"], "key"), &main["args"]),
+        (vec!["b".to_owned()], &serde_json::json!(["--three"]))
+    );
+    assert_eq!(spec["nodeSelector"], serde_json::json!({"zone": "a"}));
+
+    // Another strategy, which does not keep the settings of the first.
+    let text = text
+        .replace("    type: RollingUpdate\n", "    type: Recreate\n")
+        .replace("    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}\n", "");
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
+    assert_eq!(stored(&kubectl).await["spec"]["strategy"], serde_json::json!({"type": "Recreate"}));
+
+    // One finalizer goes, and then the other.
+    let text = text.replace("[example.com/one, example.com/two]", "[example.com/two]");
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
+    assert_eq!(stored(&kubectl).await["metadata"]["finalizers"], serde_json::json!(["example.com/two"]));
+    let text = text.replace("  finalizers: [example.com/two]\n", "");
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
+    assert_eq!(stored(&kubectl).await["metadata"].get("finalizers"), None);
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web unchanged\n");
+}
+
+#[tokio::test]
+async fn what_others_set_outlives_an_apply() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    kubectl.apply(WEB, &[]).await;
+    kubectl.run(&["scale", "deploy/web", "--replicas=7"]).await;
+    kubectl.run(&["set", "env", "deploy/web", "-c", "main", "EXTRA=1"]).await;
+    kubectl.run(&["label", "deploy/web", "owner=me"]).await;
+    // The manifest says nothing of the number any more, and has another image.
+    let text = WEB.replace("  replicas: 2\n", "").replace("web:1", "web:2");
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
+    let object = stored(&kubectl).await;
+    let main = &object["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!((&main["image"], names(&main["env"], "name").join(" ").as_str()), (&"web:2".into(), "A B C EXTRA"));
+    assert_eq!(object["metadata"]["labels"]["owner"], "me");
+}
+
+#[tokio::test]
+async fn the_server_applies_a_manifest_again_and_again() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    assert_eq!(kubectl.apply(WEB, &["--server-side"]).await, "deployment.apps/web serverside-applied\n");
+    let first = stored(&kubectl).await;
+    kubectl.apply(WEB, &["--server-side"]).await;
+    assert_eq!(stored(&kubectl).await, first, "nothing was written");
+    let text = WEB
+        .replace("        - {name: B, value: two}\n", "")
+        .replace("      - name: side\n        image: side:1\n", "")
+        .replace(", example.com/two", "")
+        .replace("        - {containerPort: 81, name: metrics}\n", "");
+    kubectl.apply(&text, &["--server-side"]).await;
+    let object = stored(&kubectl).await;
+    let spec = &object["spec"]["template"]["spec"];
+    assert_eq!(names(&spec["containers"], "name"), ["main"]);
+    assert_eq!(names(&spec["containers"][0]["env"], "name"), ["A", "C"]);
+    assert_eq!(names(&spec["containers"][0]["ports"], "containerPort"), ["80"]);
+    assert_eq!(object["metadata"]["finalizers"], serde_json::json!(["example.com/one"]));
+    let text = text.replace("web:1", "web:2");
+    let other = kubectl.file("object.yaml", &text);
+    let refused = kubectl.fail(&["apply", "--server-side", "--field-manager=other", "-f", &other]).await;
+    assert!(refused.contains("Apply failed with 1 conflict: conflict with \"kubectl\""), "{refused}");
+    kubectl.apply(&text, &["--server-side", "--field-manager=other", "--force-conflicts"]).await;
+    assert_eq!(stored(&kubectl).await["spec"]["template"]["spec"]["containers"][0]["image"], "web:2");
+}
+
+#[tokio::test]
+async fn a_manifest_moves_from_one_way_of_applying_to_the_other() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    kubectl.apply(WEB, &[]).await;
+    for image in ["web:2", "web:3"] {
+        kubectl.apply(&WEB.replace("web:1", image), &["--server-side"]).await;
+        let object = stored(&kubectl).await;
+        assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["image"], image);
+        // kubectl keeps what the first way left behind for those who go back, under a name of its own.
+        assert!(object["metadata"]["annotations"][LAST].as_str().is_some_and(|last| last.contains("web:1")), "{image}");
+        let managers = names(&object["metadata"]["managedFields"], "manager");
+        assert_eq!(managers, ["kubectl", "kubectl-last-applied"]);
+    }
+    let text = WEB.replace("web:1", "web:4");
+    kubectl.apply(&text, &[]).await;
+    assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web unchanged\n");
+}
+
+#[tokio::test]
+async fn every_command_that_changes_objects_works() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    kubectl.apply(WEB, &[]).await;
+    let deploy = "deploy/web";
+    kubectl.run(&["label", deploy, "stage=test", "tier-"]).await;
+    kubectl.run(&["annotate", deploy, "note=first"]).await;
+    kubectl.run(&["annotate", "--overwrite", deploy, "note=second"]).await;
+    kubectl.run(&["set", "image", deploy, "main=web:9", "side=side:9"]).await;
+    kubectl.run(&["set", "env", deploy, "-c", "main", "A=changed", "B-"]).await;
+    kubectl.run(&["set", "resources", deploy, "-c", "side", "--limits=cpu=2"]).await;
+    kubectl.run(&["rollout", "restart", deploy]).await;
+    kubectl
+        .run(&["patch", deploy, "-p", r#"{"spec":{"template":{"spec":{"containers":[{"name":"side","tty":true}]}}}}"#])
+        .await;
+    kubectl.run(&["patch", deploy, "--type=merge", "-p", r#"{"spec":{"paused":true}}"#]).await;
+    kubectl
+        .run(&["patch", deploy, "--type=json", "-p", r#"[{"op":"replace","path":"/spec/replicas","value":5}]"#])
+        .await;
+    let object = stored(&kubectl).await;
+    let spec = &object["spec"];
+    let containers = &spec["template"]["spec"]["containers"];
+    assert_eq!(object["metadata"]["labels"], serde_json::json!({"app": "web", "stage": "test"}));
+    assert_eq!(object["metadata"]["annotations"]["note"], "second");
+    assert_eq!(names(containers, "image"), ["web:9", "side:9"]);
+    assert_eq!(names(&containers[0]["env"], "value"), ["changed", "three"]);
+    assert_eq!((&containers[1]["tty"], &containers[1]["resources"]["limits"]["cpu"]), (&true.into(), &"2".into()));
+    assert_eq!((&spec["paused"], &spec["replicas"]), (&true.into(), &5.into()));
+    assert!(spec["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"].is_string());
+
+    let edited = kubectl.command(&["edit", deploy]).env("KUBE_EDITOR", "sed -i s/web:9/web:10/").output().await;
+    let edited = edited.expect("it runs");
+    assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
+    let mut object = stored(&kubectl).await;
+    assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["image"], "web:10");
+
+    object["spec"]["template"]["spec"]["containers"][0]["image"] = "web:11".into();
+    let file = kubectl.file("whole.json", &object.to_string());
+    assert_eq!(kubectl.run(&["replace", "-f", &file]).await, "deployment.apps/web replaced\n");
+    let stale = kubectl.fail(&["replace", "-f", &file]).await;
+    assert!(stale.contains("the object has been modified"), "{stale}");
+    assert_eq!(stored(&kubectl).await["spec"]["template"]["spec"]["containers"][0]["image"], "web:11");
+}
+
+#[tokio::test]
+async fn typing_errors_are_told() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    let file = kubectl.file("typo.yaml", &WEB.replace("replicas", "replcas"));
+    let refused = kubectl.fail(&["apply", "-f", &file]).await;
+    assert!(refused.contains("unknown field \"spec.replcas\""), "{refused}");
+    let refused = kubectl.fail(&["apply", "--server-side", "-f", &file]).await;
+    assert!(
+        refused.contains("unknown field \"spec.replcas\"") || refused.contains(".spec.replcas: field not declared"),
+        "{refused}"
+    );
+    let output = kubectl.output(&["apply", "--validate=warn", "-f", &file]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("unknown field \"spec.replcas\""), "{said}");
+    assert_eq!(stored(&kubectl).await["spec"].get("replcas"), None);
+}
