@@ -121,6 +121,8 @@ pub(crate) static ROOTS: &[Root] = roots![
     storage::StorageClass,
     storage::VolumeAttachment,
     storage::VolumeAttributesClass,
+    admissionregistration::MutatingAdmissionPolicy,
+    admissionregistration::MutatingAdmissionPolicyBinding,
     admissionregistration::MutatingWebhookConfiguration,
     admissionregistration::ValidatingAdmissionPolicy,
     admissionregistration::ValidatingAdmissionPolicyBinding,
