@@ -242,7 +242,11 @@ impl Follower {
         let put = is_held(&object).then_some(&object);
         let written = self.put(ty, entry, put).await?;
         // Somebody else's write shows above the version that was read.
-        Ok(Some(written.map_or(entry.resource_version() + 1, |written| written.resource_version)))
+        let at = match written {
+            Some(written) => written.resource_version,
+            None => entry.resource_version() + 1,
+        };
+        Ok(Some(at))
     }
 
     /// Writes `put` in place of `entry`, or deletes it. `None` when somebody else came first.

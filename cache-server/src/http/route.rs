@@ -97,12 +97,13 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
         ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
         rest => (false, rest),
     };
-    match in_resources(|plural| registry.find(group, version, plural), rest) {
-        Route::Resource(target) if watched && target.subresource.is_some() => Route::NotFound,
-        Route::Resource(target) => Route::Resource(Target { watched, ..target }),
-        Route::NotFound if !registry.serves(group, version) => Route::Unknown,
-        other => other,
+    let not_found = if registry.serves(group, version) { Route::NotFound } else { Route::Unknown };
+    let found = in_resources(|plural| registry.find(group, version, plural), rest);
+    if let Route::Resource(target) = found {
+        let is_watch_of_part = watched && target.subresource.is_some();
+        return if is_watch_of_part { not_found } else { Route::Resource(Target { watched, ..target }) };
     }
+    if matches!(found, Route::NotFound) { not_found } else { found }
 }
 
 fn in_resources(find: impl Fn(&str) -> Option<Arc<ResourceType>>, rest: &[&str]) -> Route {
@@ -147,13 +148,8 @@ fn resource(
         return Route::NotFound;
     }
     let owned = |text: Option<&str>| text.map(str::to_owned);
-    let target = Target {
-        ty,
-        namespace: owned(namespace),
-        name: owned(name),
-        subresource: owned(subresource),
-        watched: false,
-    };
+    let target =
+        Target { ty, namespace: owned(namespace), name: owned(name), subresource: owned(subresource), watched: false };
     if subresource_exists { Route::Resource(target) } else { Route::Missing(target) }
 }
 

@@ -55,7 +55,9 @@ impl Definition {
         match &mut metadata["finalizers"] {
             Value::Array(finalizers) if finalizers.iter().any(|finalizer| finalizer == CLEANUP) => {}
             Value::Array(finalizers) => finalizers.push(json!(CLEANUP)),
-            other => *other = json!([CLEANUP]),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                *other = json!([CLEANUP]);
+            }
         }
     }
 
