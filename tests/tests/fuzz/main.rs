@@ -1,0 +1,185 @@
+//! Requests that nobody would send, for a while: whatever comes in, the server answers, in the protocol's words.
+//!
+//! Goal: no panic, no 500 that the protocol does not name, no hang, no answer that is not what its headers say. Method:
+//! real requests and pieces of the protocol, mutated by a seeded generator, through the server's own handler in this
+//! process, on a clock that jumps when everybody waits. `FUZZ_SECONDS` is how long, 2 if it is not set; `FUZZ_SEED` is
+//! where to begin, which a failure prints with the request.
+
+#![allow(clippy::unwrap_used, reason = "a test panics with the story")]
+
+mod corpus;
+mod judge;
+mod mutate;
+
+use std::{
+    collections::BTreeMap,
+    panic,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf as _, Bytes};
+use cache_server::{app::App, config::Config};
+use fastrand::Rng;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use tokio::time::timeout;
+
+use self::{judge::Came, mutate::Generator};
+
+/// Requests to one server. Then there is a new one, so that a failure is found again from its round's seed.
+const ROUND: usize = 2_000;
+
+/// How long an answer may take, on the clock of the server. What waits for a position waits three seconds.
+const ANSWER_WAIT: Duration = Duration::from_secs(61);
+
+/// How long a stream that says nothing is listened to, on the clock of the server.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// How long a request may keep the processor, on a real clock.
+const HANG: Duration = Duration::from_secs(20);
+
+/// Frames that are read of one answer.
+const FRAMES_MAX: usize = 2_000;
+
+/// Bytes of one answer. The bodies that are sent have some KiB.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes that the process may grow by. Each round's server is dropped.
+const GROWTH_BYTES_MAX: u64 = 512 << 20;
+
+/// One request.
+#[derive(Clone, Debug, Default)]
+struct Asked {
+    method: String,
+    /// Path and query.
+    target: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Asked {
+    /// The request, unless HTTP itself does not allow it.
+    fn request(&self) -> Option<Request<Full<Bytes>>> {
+        let mut request = Request::builder().method(self.method.as_bytes()).uri(&self.target);
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        request.body(Full::new(Bytes::from(self.body.clone()))).ok()
+    }
+}
+
+/// What the watchdog looks at: the request that runs and since when.
+type Running = Arc<Mutex<Option<(Instant, String)>>>;
+
+#[tokio::test(start_paused = true)]
+async fn fuzz_for_a_while() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seconds = number("FUZZ_SECONDS").unwrap_or(2);
+    let first = number("FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let panics = count_panics();
+    let running = Running::default();
+    watch_for_hangs(Arc::clone(&running));
+    let (begun, before) = (Instant::now(), resident_bytes());
+    let (mut codes, mut rounds) = (BTreeMap::new(), 0);
+    while begun.elapsed() < Duration::from_secs(seconds) || rounds == 0 {
+        let seed = first.wrapping_add(rounds);
+        round(seed, &panics, &running, begun + Duration::from_secs(seconds), &mut codes).await;
+        rounds += 1;
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < GROWTH_BYTES_MAX, "FUZZ_SEED={first}: {grown} bytes more");
+    let asked: usize = codes.values().sum();
+    println!("{asked} requests in {rounds} rounds from FUZZ_SEED={first}, {grown} bytes more; by status {codes:?}");
+}
+
+/// One server and its requests.
+async fn round(seed: u64, panics: &AtomicU64, running: &Running, end: Instant, codes: &mut BTreeMap<u16, usize>) {
+    let app = Arc::new(App::new(Config { first_revision: Some(1_000), ..Config::default() }));
+    let mut generator = Generator::new(Rng::with_seed(seed));
+    for index in 0..ROUND {
+        if index > 0 && Instant::now() > end {
+            break;
+        }
+        let asked = generator.next();
+        let Some(request) = asked.request() else { continue };
+        let story = || format!("FUZZ_SEED={seed}, request {index}: {}", judge::shown(&asked));
+        *running.lock().unwrap() = Some((Instant::now(), story()));
+        let answer = tokio::spawn(answer(Arc::clone(&app), request)).await;
+        *running.lock().unwrap() = None;
+        assert_eq!(panics.load(Ordering::SeqCst), 0, "a panic by {}", story());
+        let came = answer.unwrap_or_else(|error| panic!("{error} by {}", story()));
+        let came = came.unwrap_or_else(|wrong| panic!("{wrong} by {}", story()));
+        if let Err(wrong) = judge::judge(&asked, &came) {
+            panic!("{wrong}\nby {}\nwhich got {} {:?}\n{}", story(), came.code, came.headers, came.start());
+        }
+        *codes.entry(came.code).or_default() += 1;
+        generator.learn(&came);
+    }
+}
+
+/// Asks, and reads as far as something comes.
+async fn answer(app: Arc<App>, request: Request<Full<Bytes>>) -> Result<Came, String> {
+    let answer = timeout(ANSWER_WAIT, cache_server::http::handle(app, request)).await;
+    let (head, mut body) = answer.map_err(|_| "no answer")?.into_parts();
+    let (mut bytes, mut whole) = (Vec::new(), false);
+    for _ in 0..FRAMES_MAX {
+        match timeout(SILENCE, body.frame()).await {
+            Ok(Some(Ok(frame))) => {
+                if let Ok(mut data) = frame.into_data() {
+                    bytes.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+                }
+                if bytes.len() > ANSWER_BYTES_MAX {
+                    return Err(format!("an answer of more than {ANSWER_BYTES_MAX} bytes"));
+                }
+            }
+            Ok(Some(Err(error))) => return Err(format!("an answer that breaks off: {error}")),
+            Ok(None) => {
+                whole = true;
+                break;
+            }
+            // A watch that is at the head.
+            Err(_) => break,
+        }
+    }
+    Ok(Came { code: head.status.as_u16(), headers: head.headers, body: bytes, whole })
+}
+
+/// Counts panics of every task and thread, and still prints them.
+fn count_panics() -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
+    let (counter, test, inner) = (Arc::clone(&count), std::thread::current().id(), panic::take_hook());
+    panic::set_hook(Box::new(move |info| {
+        // The test's own are its verdicts: their text begins with what went wrong, in this package.
+        let ours = info.location().is_some_and(|place| place.file().contains("tests/fuzz/"));
+        if !ours || std::thread::current().id() != test {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        inner(info);
+    }));
+    count
+}
+
+/// Ends the process when a request keeps the processor.
+fn watch_for_hangs(running: Running) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(500));
+            let now = running.lock().unwrap().clone();
+            if let Some((since, story)) = now
+                && since.elapsed() > HANG
+            {
+                eprintln!("it hangs: {story}");
+                std::process::exit(101);
+            }
+        }
+    });
+}
+
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096
+}
