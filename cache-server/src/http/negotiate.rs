@@ -13,7 +13,7 @@ use http::{HeaderMap, header};
 use informer_core::wire::{query::Query, status::Status};
 use watch_cache::{Form, Meta, Row, RowObject};
 
-use super::{status, table::Columns};
+use super::{encode::Wanted, status, table::Columns};
 use crate::registry::ResourceType;
 
 /// The media types this server answers in, the preferred one first.
@@ -119,10 +119,7 @@ impl Answer {
     pub(crate) fn check_stream(&self) -> Result<(), Status> {
         match self.encoding {
             Encoding::Json => Ok(()),
-            Encoding::Yaml => {
-                let streamed: Vec<_> = STREAMED.iter().map(|name| name.trim_end_matches(";stream=watch")).collect();
-                Err(Status::not_acceptable(&streamed))
-            }
+            Encoding::Yaml => Err(Status::not_acceptable(&STREAMED)),
         }
     }
 
@@ -192,11 +189,16 @@ pub(crate) fn is_for_people(headers: &HeaderMap, query: &Query) -> bool {
     plain.is_some_and(|clause| clause.parameter("pretty") == Some("1")) || is_read_by_people(headers, query)
 }
 
-/// Whether an error is indented: for people, and for those who take nothing that an error can be.
-pub(crate) fn is_error_for_people(headers: &HeaderMap, query: &Query) -> bool {
+/// How an error is written. Those who take nothing that an error can be get what people can read.
+pub(crate) fn of_error(headers: &HeaderMap, query: &Query) -> Wanted {
     let accept = joined(headers, header::ACCEPT);
-    let acceptable = accept.trim().is_empty() || clauses(&accept).iter().any(Clause::is_plain);
-    !acceptable || is_for_people(headers, query)
+    let clauses = clauses(&accept);
+    match clauses.iter().find(|clause| clause.is_plain()).map(Clause::encoding) {
+        Some(Some(Encoding::Yaml)) => Wanted::Yaml,
+        None if !accept.trim().is_empty() => Wanted::Indented,
+        Some(_) | None if is_for_people(headers, query) => Wanted::Indented,
+        Some(_) | None => Wanted::Json,
+    }
 }
 
 fn is_read_by_people(headers: &HeaderMap, query: &Query) -> bool {
@@ -254,8 +256,11 @@ impl<'a> Clause<'a> {
                 .is_some_and(|of| media_type.split_once('/').is_some_and(|(range, _)| range.eq_ignore_ascii_case(of)))
     }
 
+    /// `None` when it cannot be written, or not as a stream.
     fn encoding(&self) -> Option<Encoding> {
-        SERVED.iter().find(|(name, _)| self.names(name)).map(|&(_, encoding)| encoding)
+        let streams = self.parameter("stream").is_some_and(|stream| !stream.is_empty());
+        let (_, encoding) = SERVED.iter().find(|(name, _)| self.names(name))?;
+        (!streams || *encoding != Encoding::Yaml).then_some(*encoding)
     }
 
     /// What the parameters ask for; `None` when that cannot be served.

@@ -10,7 +10,7 @@ use informer_core::wire::status::{Details, Reason, Status};
 use super::{
     Response,
     body::{self, Body},
-    pretty,
+    encode::{self, Wanted},
 };
 use crate::{
     cacher::{NotReady, Unfresh},
@@ -19,10 +19,9 @@ use crate::{
 };
 
 /// The response that carries `status`: its code, its body, and `Retry-After` when it says how long to wait.
-pub(crate) fn respond(status: &Status, indent: bool) -> Response {
+pub(crate) fn respond(status: &Status, wanted: Wanted) -> Response {
     let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = if indent { pretty::indent(&status.to_json()) } else { status.to_json() };
-    let mut response = body::json(code, body.into());
+    let mut response = encode::whole(code, status.to_json().into(), wanted);
     if let Some(wait) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
     }
@@ -169,11 +168,11 @@ mod tests {
 
     #[test]
     fn a_status_that_asks_to_wait_has_the_header() {
-        let response = respond(&Status::too_large_resource_version(9, 7), false);
+        let response = respond(&Status::too_large_resource_version(9, 7), Wanted::Json);
         assert_eq!(response.status(), 504);
         assert_eq!(response.headers()[header::RETRY_AFTER], "1");
         assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
-        let response = respond(&Status::expired_list(), false);
+        let response = respond(&Status::expired_list(), Wanted::Json);
         assert_eq!(response.status(), 410);
         assert!(!response.headers().contains_key(header::RETRY_AFTER));
     }

@@ -455,9 +455,15 @@ pub(super) const GROUPS: &[Group] = &[
             answers(
                 "YAML does not stream",
                 "default/configmaps?watch=1",
-                "406 NotAcceptable: only the following media types are accepted: application/json",
+                "406 raw: apiVersion: v1\ncode: 406\nkind: Status\nmessage: \"only the following media types are accepted: \
+                application/json;stream=watch\"\nmetadata: {}\nreason: NotAcceptable\nstatus: Failure\n as application/yaml",
             )
-            .accepting("application/yaml"),
+            .accepting("application/yaml")
+            .differs(
+                Who::Fake,
+                NO_YAML,
+                Expect::Answer("406 NotAcceptable: only the following media types are accepted: application/json"),
+            ),
             answers("JSON is read", "default/configmaps", "[default/a(k=v)] @A").accepting("application/json"),
             answers("anything is JSON", "default/configmaps", "[default/a(k=v)] @A").accepting("*/*"),
             answers("any application's format is JSON", "default/configmaps", "[default/a(k=v)] @A")

@@ -304,7 +304,8 @@ async fn people_get_indented_answers() {
         ("", "", "Mozilla/4.0", false),
         ("", "", "kubectl/v1.36.0", false),
         ("", "application/json;pretty=1", "", true),
-        ("", "application/json;pretty=0", "curl/8.5.0", false),
+        ("", "application/json;pretty=0", "", false),
+        ("", "application/json;pretty=0", "curl/8.5.0", true),
         ("pretty=0", "application/json;pretty=1", "", true),
     ];
     for (query, accept, agent, indented) in table {

@@ -176,20 +176,24 @@ fn people_get_indented_json() {
         let (headers, query) = (headers(agent, accept), Query::parse(Some(query)));
         assert_eq!(is_for_people(&headers, &query), expected, "{agent} {accept} {query:?}");
         assert_eq!(Answer::read(&headers, &query).expect("JSON").indent, expected, "{agent} {accept} {query:?}");
-        assert_eq!(is_error_for_people(&headers, &query), expected, "{agent} {accept} {query:?}");
+        let errors = if expected { Wanted::Indented } else { Wanted::Json };
+        assert_eq!(of_error(&headers, &query), errors, "{agent} {accept} {query:?}");
     }
 }
 
 #[test]
-fn errors_are_indented_for_those_who_take_no_plain_json() {
+fn errors_are_written_for_those_who_get_them() {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     for (accept, expected) in [
-        (table.to_owned(), true),
-        (format!("{table},application/json"), false),
-        (format!("{table},*/*;q=0.1"), false),
-        ("text/html".to_owned(), true),
-        (String::new(), false),
+        (table.to_owned(), Wanted::Indented),
+        (format!("{table},application/json"), Wanted::Json),
+        (format!("{table},*/*;q=0.1"), Wanted::Json),
+        ("text/html".to_owned(), Wanted::Indented),
+        ("application/yaml".to_owned(), Wanted::Yaml),
+        ("application/json;q=0.5,application/yaml".to_owned(), Wanted::Yaml),
+        ("application/yaml;stream=watch".to_owned(), Wanted::Indented),
+        (String::new(), Wanted::Json),
     ] {
-        assert_eq!(is_error_for_people(&headers("", &accept), &Query::parse(None)), expected, "{accept}");
+        assert_eq!(of_error(&headers("", &accept), &Query::parse(None)), expected, "{accept}");
     }
 }

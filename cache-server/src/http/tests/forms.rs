@@ -187,7 +187,7 @@ async fn a_path_can_ask_for_a_watch() {
 async fn a_request_can_have_a_time_of_its_own() {
     let (server, _) = two().await;
     let late = "resourceVersion=99999999&resourceVersionMatch=NotOlderThan";
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let answer = server.get(&format!("/api/v1/configmaps?timeout=1s&{late}")).await;
     assert_eq!((answer.code, began.elapsed()), (504, Duration::from_secs(1)));
     assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8");
