@@ -346,14 +346,14 @@ impl Answer {
         }
         match self.open(read, api, model, rng) {
             Ok(phase) => {
-                let accepted = match &phase {
-                    Phase::Marked(_) if api.errs(api.loses_headers, rng) => Fact::Accepted,
-                    Phase::Marked(Marked { echo: Some(_), .. }) => Fact::Resumed,
-                    Phase::Marked(_) => Fact::AcceptedWithMarks,
-                    _ => Fact::Accepted,
-                };
+                let with_marks = if let Phase::Marked(marked) = &phase { Some(marked.echo.is_some()) } else { None };
                 self.phase = phase;
-                accepted
+                match with_marks {
+                    Some(_) if api.errs(api.loses_headers, rng) => Fact::Accepted,
+                    Some(true) => Fact::Resumed,
+                    Some(false) => Fact::AcceptedWithMarks,
+                    None => Fact::Accepted,
+                }
             }
             Err(failure)
                 if read.is_watch() && matches!(failure.class, Class::Expired | Class::TooLarge) && rng.bool() =>

@@ -318,21 +318,15 @@ impl Shadow {
             }
             _ => {}
         }
-        match input {
-            Input::Object(object) if is_stream => {
-                self.has_objects = true;
-                if object.change != Change::Added {
-                    // Whatever it was announced as, it moves: no mark of it is of use.
-                    self.is_moving = true;
-                    self.mark = None;
-                }
-            }
-            Input::Mark { .. } if is_stream => {
-                self.is_unannounced |= !self.has_objects && self.shown != Shown::Rest;
-                self.mark = self.mark.take().filter(|_| !self.is_moving);
-            }
-            _ => {}
+        if let Input::Object(object) = input {
+            self.has_objects |= is_stream;
+            // Whatever it was announced as, it moves: no mark of it is of use.
+            self.is_moving |= is_stream && object.change != Change::Added;
         }
+        if let Input::Mark { .. } = input {
+            self.is_unannounced |= is_stream && !self.has_objects && self.shown != Shown::Rest;
+        }
+        self.mark = self.mark.take().filter(|_| !self.is_moving);
     }
 
     /// A stage is open while a stream's state is sent; before it is opened nothing was shown.
