@@ -112,11 +112,12 @@ impl Applied {
         let mut config = decode(body, &mut duplicates)?;
         check_type(place.ty, &config)?;
         without_nulls(&mut config);
-        metadata::check_shape(&config).map_err(|error| unfit(place, &config, &error))?;
         if config.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some()) {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
         let mut fields = typed::fields(&config, &shape(place.ty)).map_err(|error| unfit(place, &config, &error))?;
+        // Without schemas this is all that is known.
+        metadata::check_shape(&config).map_err(Status::bad_request)?;
         if duplicates {
             let complaints = validation::complaints(encoding(body), body, &[], true);
             match asked.options.validation {
@@ -198,11 +199,13 @@ fn decode(body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
     let refuse = |error: &str| Status::bad_request(format!("error decoding YAML: {error}"));
     match encoding(body).decode_noting(body, duplicates).map_err(|error| refuse(&error))? {
         Value::Object(object) => Ok(object),
-        other => Err(refuse(&format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type \
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Err(refuse(&format!(
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type \
              map[string]interface {{}}",
-            go::json_type(&other)
-        ))),
+                go::json_type(&other)
+            )))
+        }
     }
 }
 

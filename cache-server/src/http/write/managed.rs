@@ -19,9 +19,6 @@ use serde_json::{Map, Value, json};
 
 use super::body::Object;
 
-/// Entries that are read; Kubernetes keeps ten of updates, and as many of applies as there are managers.
-const ENTRIES_MAX: usize = 1000;
-
 /// A set of fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Fields {
@@ -177,7 +174,7 @@ impl<'a> Ownership<'a> {
     pub(super) fn of(object: &Object, owner: Owner<'a>) -> Self {
         let listed =
             object.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
-        Self { owner, entries: listed.into_iter().flatten().take(ENTRIES_MAX).cloned().collect() }
+        Self { owner, entries: listed.into_iter().flatten().cloned().collect() }
     }
 
     /// What the owner applied last.

@@ -113,10 +113,10 @@ pub(super) fn headers(warnings: &[String]) -> Vec<String> {
 enum Path<'a> {
     Root,
     /// A field of the type that is called so in Go.
-    Field(&'a Path<'a>, &'a str, &'a str),
+    Field(&'a Self, &'a str, &'a str),
     /// A key of a map.
-    Key(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
+    Key(&'a Self, &'a str),
+    Item(&'a Self, usize),
 }
 
 impl Path<'_> {

@@ -68,12 +68,9 @@ fn merge_items(before: Vec<Value>, wanted: &[Value], shape: Option<&Shape>) -> V
             None => item.clone(),
         });
     }
-    for at in left..before.len() {
-        // A second item of the same key is one too many.
-        if !is_wanted(at) {
-            merged.extend(before[at].take());
-        }
-    }
+    // A second item of the same key is one too many.
+    let rest = before.into_iter().enumerate().skip(left).filter(|(at, _)| !is_wanted(*at));
+    merged.extend(rest.filter_map(|(_, item)| item));
     merged
 }
 

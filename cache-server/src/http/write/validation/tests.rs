@@ -133,3 +133,20 @@ fn warnings_fit_into_headers() {
     assert_eq!(headers.len(), WARNINGS_CHARS_MAX / WARNING_CHARS_MAX);
     assert!(headers.iter().all(|header| header.len() < WARNING_CHARS_MAX + 10));
 }
+
+/// Goal: nothing is lost of what clusters hold. Method: every object of the generator.
+#[test]
+fn generated_objects_have_no_fields_but_known_ones() {
+    let registry = Registry::builtin();
+    let spec = "pods=600,nodes=10,namespaces=4".parse().expect("a specification");
+    let mut bytes = 0;
+    for object in crate::populate::objects(&spec) {
+        let ty = registry.find(object.group, object.version, object.plural).expect("a built-in type");
+        let read: Value = serde_json::from_slice(&object.json).expect("JSON");
+        let mut left = read.as_object().expect("an object").clone();
+        assert_eq!(check(&ty, &mut left), Findings::default(), "{}", object.plural);
+        assert_eq!(Value::Object(left), read, "{}", object.plural);
+        bytes += object.json.len();
+    }
+    assert!(bytes > 1_000_000, "{bytes}");
+}
