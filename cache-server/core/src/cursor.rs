@@ -143,6 +143,12 @@ impl Cursor {
         self
     }
 
+    /// Whether it matters what time it is: the rows of a table have ages.
+    #[must_use]
+    pub const fn tells_time(&self) -> bool {
+        self.showing.tells_time()
+    }
+
     /// What ages in the rows of a table are counted to from now on, in Unix seconds.
     pub const fn set_now(&mut self, now: i64) {
         self.showing.set_now(now);

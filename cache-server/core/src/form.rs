@@ -239,6 +239,10 @@ impl Showing {
         Self { form, now: 0, told: false }
     }
 
+    pub(crate) const fn tells_time(&self) -> bool {
+        matches!(self.form.content, Content::Row(_))
+    }
+
     pub(crate) const fn set_now(&mut self, now: i64) {
         self.now = now;
     }
@@ -270,7 +274,8 @@ impl Showing {
             }
             Content::Row(row) => {
                 let mut text = told.head().to_vec();
-                row.table_head(digits.unwrap_or(&entry.digits()), self.told, &mut text);
+                let position = digits.map_or_else(|| entry.digits(), Bytes::clone);
+                row.table_head(&position, self.told, &mut text);
                 entry.push_row(&self.form, row, digits, self.now, text, out);
                 out.push_static(TABLE_LINE_TAIL);
                 self.told = true;

@@ -103,7 +103,7 @@ pub(super) async fn watch(
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
     let watching = app.metrics.watch(target.ty.id());
-    let watch = Watch::new(cursor, bookmarks, marks, end_bookmark, deadline, watching);
+    let watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
     let mut response = stream(Body::watch(watch));
     if let Some(answered) = answered {
         resuming::say(answered, &mut response);
@@ -187,7 +187,7 @@ impl Bookmarks {
 pub(super) struct Watch {
     /// While the initial state is sent, for a client that asked for them. Goes before the cursor, so that the position is
     /// held without a gap.
-    marks: Option<Marks>,
+    marks: Option<Box<Marks>>,
     /// `None` once the stream is over.
     cursor: Option<Cursor>,
     bookmarks: Option<Bookmarks>,
@@ -216,7 +216,7 @@ impl Watch {
     fn new(
         cursor: Cursor,
         bookmarks: Option<Bookmarks>,
-        marks: Option<Marks>,
+        marks: Option<Box<Marks>>,
         end_bookmark: bool,
         deadline: Instant,
         watching: Watching,
@@ -254,7 +254,9 @@ impl Watch {
     /// Takes what the cursor has, up to a batch.
     fn read(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
         let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
-        cursor.set_now(unix_now());
+        if cursor.tells_time() {
+            cursor.set_now(unix_now());
+        }
         let mut turn = Turn::More;
         let mut bookmarks = self.marks.as_mut().map_or(0, |marks| marks.open(out));
         for _ in 0..STEPS_MAX {

@@ -191,8 +191,8 @@ async fn long_lists_are_streams_of_small_batches() {
     let mut batches = 0;
     while let Some(frame) = body.frame().await {
         let batch = frame.unwrap().into_data().unwrap();
-        assert!(batch.len() <= crate::limits::SLICES_MAX, "{} slices", batch.len());
-        assert!(batch.remaining() < 2 * crate::limits::BATCH_BYTES, "{} bytes", batch.remaining());
+        assert!(batch.len() <= limits::SLICES_MAX, "{} slices", batch.len());
+        assert!(batch.remaining() < 2 * limits::BATCH_BYTES, "{} bytes", batch.remaining());
         batches += 1;
     }
     assert!(3 < batches);
