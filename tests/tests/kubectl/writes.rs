@@ -193,7 +193,8 @@ async fn a_manifest_moves_from_one_way_of_applying_to_the_other() {
         assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["image"], image);
         // kubectl keeps what the first way left behind for those who go back, under a name of its own.
         assert!(object["metadata"]["annotations"][LAST].as_str().is_some_and(|last| last.contains("web:1")), "{image}");
-        let managers = names(&object["metadata"]["managedFields"], "manager");
+        let mut managers = names(&object["metadata"]["managedFields"], "manager");
+        managers.sort();
         assert_eq!(managers, ["kubectl", "kubectl-last-applied"]);
     }
     let text = WEB.replace("web:1", "web:4");
@@ -262,4 +263,87 @@ async fn typing_errors_are_told() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("unknown field \"spec.replcas\""), "{said}");
     assert_eq!(stored(&kubectl).await["spec"].get("replcas"), None);
+}
+
+/// A definition whose objects have a list that is merged by name.
+const DEFINITION: &str = "\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: boats.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: boats, kind: Boat}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              length: {type: integer}
+              sails:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [name]
+                items:
+                  type: object
+                  required: [name]
+                  properties: {name: {type: string}, size: {type: integer}}
+";
+
+const BOAT: &str = "\
+apiVersion: example.com/v1
+kind: Boat
+metadata: {name: b}
+spec:
+  length: 7
+  sails: [{name: main, size: 20}, {name: jib, size: 10}]
+";
+
+#[tokio::test]
+async fn custom_resources_are_applied_in_both_ways() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    for way in [&[][..], &["--server-side"]] {
+        kubectl.apply(DEFINITION, way).await;
+        kubectl.run(&["wait", "--for=condition=Established", "crd/boats.example.com", "--timeout=30s"]).await;
+        kubectl.apply(BOAT, way).await;
+        kubectl.apply(&BOAT.replace("  length: 7\n", "").replace(", {name: jib, size: 10}", ""), way).await;
+        let spec = kubectl.run(&["get", "boat", "b", "-o", "jsonpath={.spec}"]).await;
+        assert_eq!(spec, r#"{"sails":[{"name":"main","size":20}]}"#, "{way:?}");
+        kubectl.run(&["delete", "boat/b", "crd/boats.example.com"]).await;
+    }
+    kubectl.apply(DEFINITION, &["--server-side"]).await;
+    kubectl.run(&["wait", "--for=condition=Established", "crd/boats.example.com", "--timeout=30s"]).await;
+    kubectl.apply(BOAT, &["--server-side"]).await;
+    let other =
+        BOAT.replace("  length: 7\n", "").replace("{name: main, size: 20}, {name: jib, size: 10}", "{name: spinnaker}");
+    kubectl.apply(&other, &["--server-side", "--field-manager=other"]).await;
+    let sails = kubectl.run(&["get", "boat", "b", "-o", "jsonpath={.spec.sails[*].name}"]).await;
+    assert_eq!(sails, "main jib spinnaker", "a list of its schema's keys is merged");
+}
+
+#[tokio::test]
+async fn what_would_happen_is_told_without_doing_it() {
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    let text = WEB.replace("  finalizers: [example.com/one, example.com/two]\n", "");
+    for way in [&[][..], &["--server-side"]] {
+        let dry = |text: String| {
+            let (kubectl, image) = (&kubectl, "jsonpath={.spec.template.spec.containers[0].image}");
+            async move { kubectl.apply(&text, &[way, &["--dry-run=server", "-o", image]].concat()).await }
+        };
+        assert_eq!(dry(text.clone()).await, "web:1", "{way:?}");
+        kubectl.fail(&["get", "deploy/web"]).await;
+        kubectl.apply(&text, way).await;
+        let before = stored(&kubectl).await;
+        assert_eq!(dry(text.replace("web:1", "web:2")).await, "web:2", "{way:?}");
+        assert_eq!(stored(&kubectl).await, before, "{way:?}");
+        kubectl.run(&["delete", "deploy/web"]).await;
+    }
 }
