@@ -6,7 +6,7 @@ use futures::future::join_all;
 use serde_json::json;
 use tests::{
     http::{Client, Event, LINE_WAIT, Step, briefs, strictly_increase, with_query},
-    objects::{Object, configmap, pod},
+    objects::{Object, configmap, node, pod},
 };
 
 use crate::server;
@@ -346,4 +346,38 @@ async fn finalizers_are_seen_going_one_by_one() {
     assert!(events.iter().all(|event| event.object["metadata"]["deletionTimestamp"].is_string()));
     let left: Vec<_> = events.iter().map(|event| event.object["metadata"]["finalizers"].clone()).collect();
     assert_eq!(left, [json!(["example.com/x", "example.com/y"]), json!(["example.com/y"]), json!(["example.com/y"])]);
+}
+
+/// Goal: what has no namespace is watched by name, label and field alike. Method: a node's life under each.
+#[tokio::test]
+async fn objects_outside_of_namespaces_are_selected_alike() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let at = client.get("/api/v1/nodes").await.resource_version();
+    let cordon = |name: &str, on: bool| node(name).with("spec", json!({ "unschedulable": on }));
+    client.create(&cordon("a", false).label("pool", "x")).await;
+    client.create(&cordon("b", false)).await;
+    client.update(&cordon("a", true).label("pool", "x")).await;
+    client.update(&cordon("b", true).label("pool", "x")).await;
+    client.update(&cordon("a", true).label("pool", "y")).await;
+    client.delete(&node("a").path()).await.with_code(200);
+    let table = [
+        (("fieldSelector", "metadata.name=a"), &["ADDED a", "MODIFIED a", "MODIFIED a", "DELETED a"][..]),
+        (("fieldSelector", "metadata.name=c"), &[]),
+        (("labelSelector", "pool=x"), &["ADDED a", "MODIFIED a", "ADDED b", "DELETED a"]),
+        (("labelSelector", "pool=y"), &["ADDED a", "DELETED a"]),
+        (("labelSelector", "!pool"), &["ADDED b", "DELETED b"]),
+        (("fieldSelector", "spec.unschedulable=true"), &["ADDED a", "ADDED b", "MODIFIED a", "DELETED a"]),
+        (("fieldSelector", "spec.unschedulable=true,metadata.name!=a"), &["ADDED b"]),
+    ];
+    let at = at.to_string();
+    join_all(table.map(|(selector, expected)| {
+        let query = [("watch", "1"), ("timeoutSeconds", "1"), ("resourceVersion", at.as_str()), selector];
+        let path = with_query("/api/v1/nodes", &query);
+        async move {
+            let events = client.watch(&path).await.rest(LINE_WAIT).await;
+            assert_eq!(briefs(&events), expected, "{selector:?}");
+        }
+    }))
+    .await;
 }

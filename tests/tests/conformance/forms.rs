@@ -417,3 +417,17 @@ async fn objects_outside_of_namespaces_have_the_same_forms() {
     let table = accepting(&client, "/api/v1/nodes", TABLE).await.with_code(200).json();
     assert_eq!(table["rows"][0]["cells"][0], "n1");
 }
+
+#[tokio::test]
+async fn what_was_deleted_comes_in_the_form_that_was_asked_for() {
+    let server = server(&[]).await;
+    let client = server.client();
+    for (object, kind) in [(pod("p"), "PartialObjectMetadata"), (configmap("a"), "Status")] {
+        client.create(&object).await;
+        let path = format!("{}?gracePeriodSeconds=0", object.path());
+        let request = Client::request(http::Method::DELETE, &path, &[("accept", METADATA)], Vec::new().into());
+        let answer = client.send(request).await.with_code(200).json();
+        assert_eq!(answer["kind"], kind);
+        assert!(answer.get("spec").is_none() && answer.get("data").is_none());
+    }
+}

@@ -1,5 +1,7 @@
 //! LIST as stories beyond the rows of the table: walks over pages, tokens that outlive their history, and freshness.
 
+use std::time::Duration;
+
 use tests::{
     http::{Client, with_query},
     objects::{configmap, secret},
@@ -183,5 +185,25 @@ async fn objects_of_every_size_are_listed_whole() {
     for (index, size) in sizes.iter().enumerate() {
         let one = client.get(&configmap(&format!("c{index}")).path()).await.with_code(200).json();
         assert_eq!(one["data"]["k"].as_str().map(str::len), Some(*size));
+    }
+}
+
+/// Goal: a request has the time that it asks for, and a watch has its own. Method: a position that never comes.
+#[tokio::test]
+async fn a_request_gets_no_more_time_than_it_asks_for() {
+    let server = server(&["--first-revision", "1000"]).await;
+    let client = server.client();
+    client.create(&configmap("a")).await;
+    let ahead = with_query(CONFIGMAPS, &[("resourceVersion", "5000")]);
+    let late = client.get(&format!("{ahead}&timeout=300ms")).await.with_code(504);
+    assert!(late.took < Duration::from_millis(2_500), "{:?}", late.took);
+    assert_eq!(late.message(), "Timeout: request did not complete within the allotted timeout");
+    let patient = client.get(&format!("{ahead}&timeout=10s")).await.with_code(504);
+    assert!(patient.message().starts_with("Timeout: Too large resource version: 5000"), "{}", patient.message());
+    let mut watch = client.watch(&format!("{CONFIGMAPS}?watch=1&timeout=1ms&timeoutSeconds=1")).await;
+    assert_eq!(tests::http::briefs(&watch.rest(tests::http::LINE_WAIT).await), ["ADDED default/a"]);
+    for odd in ["abc", "5", "1s2", "-"] {
+        let refused = client.get(&with_query(CONFIGMAPS, &[("timeout", odd)])).await.with_code(400);
+        assert!(refused.message().starts_with("invalid timeout specified in the request URL - time: "), "{odd}");
     }
 }

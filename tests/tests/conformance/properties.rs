@@ -24,7 +24,7 @@ const CONFIGMAPS: &str = "/api/v1/configmaps";
 
 fn rng(test: &str) -> Rng {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
-    println!("{test}: SEED={seed}");
+    eprintln!("{test}: SEED={seed}");
     Rng::with_seed(seed)
 }
 

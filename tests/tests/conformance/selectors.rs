@@ -19,100 +19,129 @@ struct Fields {
 }
 
 fn tables() -> Vec<Fields> {
-    let spec = |spec: Value| json!({"metadata": {"name": "first"}, "spec": spec});
-    let second = json!({"metadata": {"name": "second"}});
-    let containers = json!([{"name": "c", "image": "i"}]);
-    vec![
-        Fields {
-            path: "/api/v1/namespaces/default/pods",
-            first: spec(json!({"containers": containers, "nodeName": "n1", "restartPolicy": "Never",
-                "schedulerName": "mine", "serviceAccountName": "robot", "hostNetwork": true})),
-            second: json!({"metadata": {"name": "second"}, "spec": {"containers": containers, "nodeName": "n2",
-                "restartPolicy": "Always", "schedulerName": "default-scheduler", "serviceAccountName": "default"}}),
-            status: json!({"phase": "Failed", "podIP": "10.0.0.1", "nominatedNodeName": "n9"}),
-            fields: &[
-                "spec.nodeName=n1",
-                "spec.host=n1",
-                "spec.restartPolicy=Never",
-                "spec.schedulerName=mine",
-                "spec.serviceAccountName=robot",
-                "spec.hostNetwork=true",
-                "spec.hostNetwork!=false",
-                "status.phase=Failed",
-                "status.podIP=10.0.0.1",
-                "status.nominatedNodeName=n9",
-                "status.phase!=Running,status.phase!=Pending,status.phase!=Succeeded,status.phase!=",
-                "spec.nodeName=n1,status.phase=Failed",
-            ],
-        },
-        Fields {
-            path: "/api/v1/nodes",
-            first: spec(json!({"unschedulable": true})),
-            second: second.clone(),
-            status: Value::Null,
-            fields: &["spec.unschedulable=true", "spec.unschedulable!=false"],
-        },
-        Fields {
-            path: "/api/v1/namespaces/default/secrets",
-            first: json!({"metadata": {"name": "first"}, "type": "kubernetes.io/tls"}),
-            second: json!({"metadata": {"name": "second"}, "type": "Opaque"}),
-            status: Value::Null,
-            fields: &["type=kubernetes.io/tls", "type!=Opaque"],
-        },
-        Fields {
-            path: "/api/v1/namespaces/default/services",
-            first: spec(json!({"clusterIP": "None", "type": "ClusterIP"})),
-            second: json!({"metadata": {"name": "second"}, "spec": {"clusterIP": "10.0.0.2", "type": "NodePort"}}),
-            status: Value::Null,
-            fields: &["spec.clusterIP=None", "spec.type=ClusterIP"],
-        },
-        Fields {
-            path: "/api/v1/namespaces/default/replicationcontrollers",
-            first: spec(json!({"replicas": 3})),
-            second: second.clone(),
-            status: json!({"replicas": 3}),
-            fields: &["status.replicas=3", "status.replicas!=0"],
-        },
-        Fields {
-            path: "/api/v1/namespaces/default/events",
-            first: json!({"metadata": {"name": "first"}, "reason": "Pulled", "type": "Warning",
-                "reportingComponent": "kubelet", "source": {"component": "kubelet"},
-                "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p", "uid": "u1",
-                    "apiVersion": "v1", "resourceVersion": "7", "fieldPath": "spec.containers{c}"}}),
-            second: json!({"metadata": {"name": "second"}, "reason": "Started", "type": "Normal",
-                "source": {"component": "scheduler"}, "involvedObject": {"kind": "Node", "name": "n"}}),
-            status: Value::Null,
-            fields: &[
-                "involvedObject.kind=Pod",
-                "involvedObject.namespace=default",
-                "involvedObject.name=p",
-                "involvedObject.uid=u1",
-                "involvedObject.apiVersion=v1",
-                "involvedObject.resourceVersion=7",
-                "involvedObject.fieldPath=spec.containers{c}",
-                "reason=Pulled",
-                "reportingComponent=kubelet",
-                "source=kubelet",
-                "type=Warning",
-                "involvedObject.kind=Pod,involvedObject.name=p,type!=Normal",
-            ],
-        },
-        Fields {
-            path: "/apis/batch/v1/namespaces/default/jobs",
-            first: spec(json!({"template": {"spec": {"containers": containers, "restartPolicy": "Never"}}})),
-            second: json!({"metadata": {"name": "second"}, "spec": {}}),
-            status: json!({"succeeded": 1}),
-            fields: &["status.successful=1", "status.successful!=0"],
-        },
-        Fields {
-            path: "/apis/certificates.k8s.io/v1/certificatesigningrequests",
-            first: spec(json!({"signerName": "example.com/mine", "request": "eA==", "usages": ["client auth"]})),
-            second: json!({"metadata": {"name": "second"}, "spec": {"signerName": "example.com/other",
-                "request": "eA==", "usages": ["client auth"]}}),
-            status: Value::Null,
-            fields: &["spec.signerName=example.com/mine"],
-        },
-    ]
+    vec![pods(), nodes(), secrets(), services(), replication_controllers(), events(), jobs(), signing_requests()]
+}
+
+/// The first object with this spec.
+fn first(spec: Value) -> Value {
+    json!({"metadata": {"name": "first"}, "spec": spec})
+}
+
+fn containers() -> Value {
+    json!([{"name": "c", "image": "i"}])
+}
+
+fn pods() -> Fields {
+    Fields {
+        path: "/api/v1/namespaces/default/pods",
+        first: first(json!({"containers": containers(), "nodeName": "n1", "restartPolicy": "Never",
+            "schedulerName": "mine", "serviceAccountName": "robot", "hostNetwork": true})),
+        second: json!({"metadata": {"name": "second"}, "spec": {"containers": containers(), "nodeName": "n2",
+            "restartPolicy": "Always", "schedulerName": "default-scheduler", "serviceAccountName": "default"}}),
+        status: json!({"phase": "Failed", "podIP": "10.0.0.1", "nominatedNodeName": "n9"}),
+        fields: &[
+            "spec.nodeName=n1",
+            "spec.host=n1",
+            "spec.restartPolicy=Never",
+            "spec.schedulerName=mine",
+            "spec.serviceAccountName=robot",
+            "spec.hostNetwork=true",
+            "spec.hostNetwork!=false",
+            "status.phase=Failed",
+            "status.podIP=10.0.0.1",
+            "status.nominatedNodeName=n9",
+            "status.phase!=Running,status.phase!=Pending,status.phase!=Succeeded,status.phase!=",
+            "spec.nodeName=n1,status.phase=Failed",
+        ],
+    }
+}
+
+fn nodes() -> Fields {
+    Fields {
+        path: "/api/v1/nodes",
+        first: first(json!({"unschedulable": true})),
+        second: json!({"metadata": {"name": "second"}}),
+        status: Value::Null,
+        fields: &["spec.unschedulable=true", "spec.unschedulable!=false"],
+    }
+}
+
+fn secrets() -> Fields {
+    Fields {
+        path: "/api/v1/namespaces/default/secrets",
+        first: json!({"metadata": {"name": "first"}, "type": "kubernetes.io/tls"}),
+        second: json!({"metadata": {"name": "second"}, "type": "Opaque"}),
+        status: Value::Null,
+        fields: &["type=kubernetes.io/tls", "type!=Opaque"],
+    }
+}
+
+fn services() -> Fields {
+    Fields {
+        path: "/api/v1/namespaces/default/services",
+        first: first(json!({"clusterIP": "None", "type": "ClusterIP"})),
+        second: json!({"metadata": {"name": "second"}, "spec": {"clusterIP": "10.0.0.2", "type": "NodePort"}}),
+        status: Value::Null,
+        fields: &["spec.clusterIP=None", "spec.type=ClusterIP"],
+    }
+}
+
+fn replication_controllers() -> Fields {
+    Fields {
+        path: "/api/v1/namespaces/default/replicationcontrollers",
+        first: first(json!({"replicas": 3})),
+        second: json!({"metadata": {"name": "second"}}),
+        status: json!({"replicas": 3}),
+        fields: &["status.replicas=3", "status.replicas!=0"],
+    }
+}
+
+fn events() -> Fields {
+    Fields {
+        path: "/api/v1/namespaces/default/events",
+        first: json!({"metadata": {"name": "first"}, "reason": "Pulled", "type": "Warning",
+            "reportingComponent": "kubelet", "source": {"component": "kubelet"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p", "uid": "u1",
+                "apiVersion": "v1", "resourceVersion": "7", "fieldPath": "spec.containers{c}"}}),
+        second: json!({"metadata": {"name": "second"}, "reason": "Started", "type": "Normal",
+            "source": {"component": "scheduler"}, "involvedObject": {"kind": "Node", "name": "n"}}),
+        status: Value::Null,
+        fields: &[
+            "involvedObject.kind=Pod",
+            "involvedObject.namespace=default",
+            "involvedObject.name=p",
+            "involvedObject.uid=u1",
+            "involvedObject.apiVersion=v1",
+            "involvedObject.resourceVersion=7",
+            "involvedObject.fieldPath=spec.containers{c}",
+            "reason=Pulled",
+            "reportingComponent=kubelet",
+            "source=kubelet",
+            "type=Warning",
+            "involvedObject.kind=Pod,involvedObject.name=p,type!=Normal",
+        ],
+    }
+}
+
+fn jobs() -> Fields {
+    Fields {
+        path: "/apis/batch/v1/namespaces/default/jobs",
+        first: first(json!({"template": {"spec": {"containers": containers(), "restartPolicy": "Never"}}})),
+        second: json!({"metadata": {"name": "second"}, "spec": {}}),
+        status: json!({"succeeded": 1}),
+        fields: &["status.successful=1", "status.successful!=0"],
+    }
+}
+
+fn signing_requests() -> Fields {
+    Fields {
+        path: "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        first: first(json!({"signerName": "example.com/mine", "request": "eA==", "usages": ["client auth"]})),
+        second: json!({"metadata": {"name": "second"}, "spec": {"signerName": "example.com/other",
+            "request": "eA==", "usages": ["client auth"]}}),
+        status: Value::Null,
+        fields: &["spec.signerName=example.com/mine"],
+    }
 }
 
 #[tokio::test]

@@ -215,7 +215,7 @@ async fn paths_below_watch_are_watches() {
     client.create(&configmap("b").namespace("other")).await;
     client.create(&node("n1")).await;
     client.create(&replica_set("rs")).await;
-    for (path, expected) in [
+    let table = [
         ("/api/v1/watch/configmaps", &["ADDED default/a", "ADDED other/b"][..]),
         ("/api/v1/watch/namespaces/other/configmaps", &["ADDED other/b"]),
         ("/api/v1/watch/namespaces/other/configmaps/b", &["ADDED other/b"]),
@@ -225,12 +225,14 @@ async fn paths_below_watch_are_watches() {
         ("/api/v1/watch/nodes/n1", &["ADDED n1"]),
         ("/apis/apps/v1/watch/replicasets", &["ADDED default/rs"]),
         ("/apis/apps/v1/watch/namespaces/default/replicasets", &["ADDED default/rs"]),
-    ] {
+    ];
+    join_all(table.map(|(path, expected)| async move {
         let path = with_query(path, &[("timeoutSeconds", "1")]);
         let mut watch = client.watch(&path).await;
         assert_eq!(watch.code(), 200, "{path}");
         assert_eq!(briefs(&watch.rest(LINE_WAIT).await), expected, "{path}");
-    }
+    }))
+    .await;
     let at = client.get(CONFIGMAPS).await.resource_version();
     let mut watch = client.watch(&format!("/api/v1/watch/configmaps?resourceVersion={at}")).await;
     client.update(&configmap("a").data("new")).await;

@@ -198,7 +198,9 @@ impl Generator {
                     self.change(&mut items[at], depth + 1);
                 }
             }
-            _ => *value = self.value(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                *value = self.value()
+            }
         }
     }
 

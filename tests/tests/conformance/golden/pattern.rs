@@ -19,9 +19,9 @@ impl Marks {
         while let Some(at) = rest.find('{') {
             let (before, tail) = rest.split_at(at);
             out.push_str(before);
-            let (inner, after) = tail[1..].split_once('}').unwrap_or((&tail[1..], ""));
-            match self.value(inner) {
-                Some(value) => {
+            let named = tail[1..].split_once('}').and_then(|(inner, after)| Some((self.value(inner)?, after)));
+            match named {
+                Some((value, after)) => {
                     out.push_str(&value.to_string());
                     rest = after;
                 }
