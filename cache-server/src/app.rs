@@ -9,6 +9,7 @@ use crate::{
     definitions::Definitions,
     http::openapi::Documents,
     metrics::Metrics,
+    namespaces::Namespaces,
     registry::{Live, Registry},
     storage::{Storage, embedded::Embedded},
 };
@@ -21,6 +22,8 @@ pub struct App {
     pub registry: Arc<Live>,
     /// What keeps it so.
     pub(crate) definitions: Definitions,
+    /// What ends the namespaces that are deleted.
+    pub(crate) namespaces: Namespaces,
     /// Where the truth is.
     pub storage: Arc<dyn Storage>,
     /// The watch caches in front of it.
@@ -40,7 +43,9 @@ impl App {
         let caches = Arc::new(Caches::new(Arc::clone(&storage), config.limits.clone()));
         let registry = Arc::new(Live::new(Registry::builtin()));
         let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
-        Self { config, registry, definitions, storage, caches, openapi: Documents::default(), metrics: Metrics::new() }
+        let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
+        let (openapi, metrics) = (Documents::default(), Metrics::new());
+        Self { config, registry, definitions, namespaces, storage, caches, openapi, metrics }
     }
 
     /// Reads the definitions that are stored, and follows them from now on. To be called before anything is served.

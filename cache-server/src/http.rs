@@ -24,7 +24,7 @@ pub(crate) mod table;
 mod watch;
 mod write;
 
-pub(crate) use write::create_from_manifest as create;
+pub(crate) use write::{create_from_manifest as create, delete_listed};
 
 use std::{sync::Arc, time::Duration};
 
@@ -207,6 +207,9 @@ impl<'a> Call<'a> {
             let answer = self.write(app, target, &read(body).await?, &answer).await;
             if target.ty.defines_types {
                 app.definitions.settle().await;
+            }
+            if target.ty.holds_objects && self.method == Method::DELETE && answer.is_ok() {
+                app.namespaces.settle().await;
             }
             return answer;
         }

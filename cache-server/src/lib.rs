@@ -18,6 +18,7 @@ mod churn;
 mod client;
 mod definitions;
 mod load;
+mod namespaces;
 mod schemas;
 mod serve;
 

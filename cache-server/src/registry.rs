@@ -23,7 +23,7 @@ pub use live::Live;
 pub use names::NameRule;
 pub(crate) use names::refuse_namespace;
 use names::refuse_service_label;
-pub use table::{CreatedStatus, UnknownField};
+pub use table::{CreatedStatus, Grace, UnknownField};
 
 use crate::{http::table::Columns, schemas::Shape};
 
@@ -59,6 +59,10 @@ pub struct ResourceType {
     pub tracks_generation: bool,
     /// Whether an immediate delete answers the last object; otherwise it answers a Status.
     pub returns_deleted: bool,
+    /// The time that its objects get to end before they go; `None` when they go at once.
+    pub grace: Option<&'static Grace>,
+    /// Whether other objects live in its objects and go with them: namespaces.
+    pub holds_objects: bool,
     /// Whether an update may leave out the resourceVersion that it replaces.
     pub unconditional_update: bool,
     /// The words its objects are served under, in the order of discovery.
@@ -126,12 +130,21 @@ pub enum ScaleSelector {
 /// What a CustomResourceDefinition says of one version of a type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Custom {
-    /// `schema.openAPIV3Schema`; null when there is none.
-    pub schema: serde_json::Value,
+    /// `schema.openAPIV3Schema` as compact JSON; `null` when there is none. A text, because what is read from it takes
+    /// five times the memory, and most types are never asked for it.
+    pub schema: Arc<str>,
     /// `additionalPrinterColumns` as they stand there: a list; null when there are none.
     pub printer_columns: serde_json::Value,
     /// Whether objects may have members that the schema does not know: `preserveUnknownFields` of the whole type.
     pub preserve_unknown_fields: bool,
+}
+
+impl Custom {
+    /// The schema, read. Cost: as long as it takes to parse it.
+    #[must_use]
+    pub fn read_schema(&self) -> serde_json::Value {
+        serde_json::from_str(&self.schema).unwrap_or_default()
+    }
 }
 
 /// The words that objects of most types are served under, in the order of discovery.
@@ -229,6 +242,8 @@ impl ResourceType {
             created_status: row.created_status,
             tracks_generation: row.tracks_generation,
             returns_deleted: row.returns_deleted,
+            grace: row.grace,
+            holds_objects: row.holds_objects,
             unconditional_update: row.unconditional_update,
             create_on_update: row.create_on_update,
             defines_types: row.defines_types,

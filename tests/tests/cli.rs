@@ -81,7 +81,7 @@ async fn populate_makes_the_same_objects_as_a_start_with_them() {
 }
 
 #[tokio::test]
-async fn every_write_of_churn_is_one_event() {
+async fn every_write_of_churn_is_seen() {
     let server = Server::start(BINARY, &["--populate", "pods=60,nodes=3,namespaces=4"]).await;
     let client = server.client();
     let before = client.get("/api/v1/pods").await.with_code(200).resource_version();
@@ -94,19 +94,21 @@ async fn every_write_of_churn_is_one_event() {
     let counts = counts(&ended.stdout);
     let (updated, created, deleted) = (counts["updated"], counts["created"], counts["deleted"]);
     let total = usize::try_from(updated + created + deleted).unwrap();
+    // A pod is told to go before it goes.
+    let events = total + usize::try_from(deleted).unwrap();
     assert_eq!(counts["failed"], 0, "{ended:?}");
     assert!((1..=201).contains(&total), "a rate is never exceeded: {ended:?}");
 
     let last = client.create(&pod("last-of-all")).await;
     let mut seen = BTreeMap::<&str, u64>::new();
-    for event in watch.events(total).await {
+    for event in watch.events(events).await {
         *seen.entry(event.kind.as_str()).or_default() += 1;
         assert!((before + 1..last).contains(&event.resource_version()), "{event:?}");
     }
     assert_eq!(watch.event().await.brief(), "ADDED default/last-of-all");
     let seen = |kind: EventKind| seen.get(kind.as_str()).copied().unwrap_or_default();
     let seen = (seen(EventKind::Modified), seen(EventKind::Added), seen(EventKind::Deleted));
-    assert_eq!(seen, (updated, created, deleted), "{ended:?}");
+    assert_eq!(seen, (updated + deleted, created, deleted), "{ended:?}");
     let pods = items(&client, "/api/v1/pods").await;
     assert_eq!(pods.len() as u64, 60 + created - deleted + 1);
 }

@@ -5,14 +5,15 @@
 //! gets no new version and makes no event.
 //!
 //! What is left out, knowingly: admission (an object may name a namespace that does not exist), defaulting, validation
-//! beyond metadata and the JSON types of fields, managedFields of anything but applies (what clients send is kept),
-//! graceful deletion of pods (they go at once), and the garbage collector's finalizers.
+//! beyond metadata and the JSON types of fields, managedFields of anything but applies (what clients send is kept), and
+//! the work of controllers: kubelets that end pods, and the garbage collector.
 
 mod apply;
 mod body;
 mod create;
 mod definition;
 mod delete;
+mod deletion;
 mod managed;
 mod metadata;
 mod options;
@@ -23,15 +24,18 @@ mod strategic;
 mod update;
 mod validation;
 
+pub(crate) use delete::delete_listed;
+
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
 use informer_core::wire::status::Status;
+use jiff::Timestamp;
 use serde_json::Value;
 use watch_cache::{Draft, Entry, EntryError, Filter, Page};
 
-use crate::{app::App, registry::ResourceType};
+use crate::{app::App, cacher::Caches, registry::ResourceType};
 
 use self::{
     body::Object,
@@ -155,7 +159,7 @@ pub(super) async fn delete(app: &App, request: &Request<'_>) -> Result<Answer, S
     }
     let place = request.place()?;
     let options = options::DeleteOptions::read(request)?;
-    delete::delete(app, &place, &options).await
+    delete::delete(stored(app), &place, &options).await
 }
 
 /// `DELETE …/{plural}`: deletes what `filter` wants, at most `limit` objects, one by one. Answers the list as it was
@@ -173,7 +177,11 @@ pub(super) async fn delete_collection(
         return Err(Status::generic_method_not_allowed());
     }
     let options = options::DeleteOptions::read(request)?;
-    delete::delete_collection(app, request.ty, filter, limit, &options).await
+    delete::delete_collection(stored(app), request.ty, filter, limit, &options).await
+}
+
+fn stored(app: &App) -> delete::Stored<'_> {
+    delete::Stored { caches: &app.caches, storage: &*app.storage }
 }
 
 /// Where an object is, or would be.
@@ -214,7 +222,12 @@ impl Place<'_> {
 
     /// The object as it is now, decoded.
     async fn read(&self, app: &App) -> Result<Current, Status> {
-        let reader = app.caches.fresh(self.ty).await?;
+        self.read_from(&app.caches).await
+    }
+
+    /// The object as it is now, decoded.
+    async fn read_from(&self, caches: &Caches) -> Result<Current, Status> {
+        let reader = caches.fresh(self.ty).await?;
         let entry = reader.get(&self.key()).ok_or_else(|| self.not_found())?;
         let mut current = Current::decode(entry)?;
         if self.ty.is_swapped() {
@@ -305,8 +318,20 @@ fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     })
 }
 
+/// Now, in whole seconds.
+fn time() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
 /// Now, in UTC and whole seconds, as objects carry it.
 fn now() -> String {
-    let now = jiff::Timestamp::now();
-    jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+    time().to_string()
+}
+
+/// The value at a dotted path.
+fn at<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let value = object.get(first)?;
+    rest.map_or(Some(value), |rest| at(value.as_object()?, rest))
 }

@@ -17,6 +17,21 @@ pub enum CreatedStatus {
     Phase(&'static str),
 }
 
+/// The time that objects get to end before they go. Paths are dotted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grace {
+    /// Where the object says how many seconds.
+    pub seconds: &'static str,
+    /// What it gets when it does not say.
+    pub default_seconds: i64,
+    /// What names a place where it runs. Without one there is nothing to end.
+    pub runs_at: &'static str,
+    /// Where its phase stands, and the phases of one that has ended.
+    pub phase: &'static str,
+    /// See [`Self::phase`].
+    pub ended: &'static [&'static str],
+}
+
 /// The words that refuse a field selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownField {
@@ -52,6 +67,8 @@ pub(super) struct Row {
     pub(super) created_status: CreatedStatus,
     pub(super) tracks_generation: bool,
     pub(super) returns_deleted: bool,
+    pub(super) grace: Option<&'static Grace>,
+    pub(super) holds_objects: bool,
     pub(super) unconditional_update: bool,
     pub(super) create_on_update: bool,
     pub(super) defines_types: bool,
@@ -136,6 +153,8 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
         created_status: CreatedStatus::Kept,
         tracks_generation: false,
         returns_deleted: false,
+        grace: None,
+        holds_objects: false,
         unconditional_update: true,
         create_on_update: false,
         defines_types: false,
@@ -191,6 +210,16 @@ impl Row {
         Self { returns_deleted: true, ..self }
     }
 
+    /// Gets time to end before it goes.
+    const fn graceful(self, grace: &'static Grace) -> Self {
+        Self { grace: Some(grace), ..self }
+    }
+
+    /// Other objects live in it.
+    const fn holding(self) -> Self {
+        Self { holds_objects: true, ..self }
+    }
+
     /// An update must name the resourceVersion that it replaces.
     const fn versioned(self) -> Self {
         Self { unconditional_update: false, ..self }
@@ -210,6 +239,14 @@ impl Row {
         Self { defines_types: true, ..self }
     }
 }
+
+const POD_GRACE: Grace = Grace {
+    seconds: "spec.terminationGracePeriodSeconds",
+    default_seconds: 30,
+    runs_at: "spec.nodeName",
+    phase: "status.phase",
+    ended: &["Failed", "Succeeded"],
+};
 
 const PENDING: CreatedStatus = CreatedStatus::Phase("Pending");
 const ACTIVE: CreatedStatus = CreatedStatus::Phase("Active");
@@ -234,7 +271,8 @@ pub(super) const GROUPS: &[Group] = &[
                 .status()
                 .created(ACTIVE)
                 .verbs(&NAMESPACE_VERBS)
-                .returned(),
+                .returned()
+                .holding(),
             cluster("nodes", "Node").short(&["no"]).fields(NODE).status().created(CreatedStatus::Kept),
             namespaced("persistentvolumeclaims", "PersistentVolumeClaim")
                 .short(&["pvc"])
@@ -249,7 +287,8 @@ pub(super) const GROUPS: &[Group] = &[
                 .status()
                 .created(PENDING)
                 .generation()
-                .returned(),
+                .returned()
+                .graceful(&POD_GRACE),
             namespaced("podtemplates", "PodTemplate").generation().returned(),
             namespaced("replicationcontrollers", "ReplicationController")
                 .short(&["rc"])

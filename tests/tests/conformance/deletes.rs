@@ -4,13 +4,14 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use tests::{
-    http::{Answer, Client, MERGE_PATCH, briefs, with_query},
+    http::{Answer, Client, MERGE_PATCH, briefs, key, with_query},
     objects::{configmap, node, pod, replica_set},
 };
 
 use crate::server;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
 
 async fn delete(client: &Client, path: &str, options: &Value) -> Answer {
     let headers = [("content-type", "application/json")];
@@ -90,21 +91,62 @@ async fn a_delete_answers_with_the_object_or_a_status() {
     }
 }
 
+/// Goal: nothing waits for a collector that is not there. Method: every policy, on objects with and without what other
+/// servers' collectors left.
 #[tokio::test]
-async fn policies_leave_finalizers_behind() {
+async fn whatever_the_policy_an_object_goes() {
     let server = server(&[]).await;
     let client = server.client();
-    for (policy, finalizer) in [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")] {
-        client.create(&configmap("a")).await;
-        let marked =
-            delete(&client, &configmap("a").path(), &json!({"propagationPolicy": policy})).await.with_code(200).json();
-        assert_eq!(marked["metadata"]["finalizers"], json!([finalizer]), "{policy}");
-        assert!(marked["metadata"]["deletionTimestamp"].is_string(), "{policy}");
-        // A collector of garbage takes it off, and the object goes.
-        let off = json!({"metadata": {"finalizers": null}});
-        client.patch(&configmap("a").path(), MERGE_PATCH, &off).await.with_code(200);
-        client.get(&configmap("a").path()).await.with_code(404);
+    let wishes = [
+        json!({"propagationPolicy": "Foreground"}),
+        json!({"propagationPolicy": "Orphan"}),
+        json!({"propagationPolicy": "Background"}),
+        json!({"orphanDependents": true}),
+        json!({"orphanDependents": false}),
+    ];
+    for wish in wishes {
+        for finalizers in [json!([]), json!(["orphan"]), json!(["foregroundDeletion"])] {
+            let body = json!({"metadata": {"name": "a", "finalizers": finalizers}});
+            client.post(CONFIGMAPS, &body).await.with_code(201);
+            let answer = delete(&client, &configmap("a").path(), &wish).await.with_code(200).json();
+            assert_eq!(answer["status"], "Success", "{wish} {finalizers}");
+            client.get(&configmap("a").path()).await.with_code(404);
+        }
     }
+}
+
+/// Goal: who asks for dependents to go along is told when that takes time. Method: an object that goes, one that is held,
+/// a pod that has time; in both words, in body and query.
+#[tokio::test]
+async fn a_deletion_that_is_not_over_is_accepted_for_who_asked() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let old_words = json!({"orphanDependents": false});
+    client.create(&configmap("free")).await;
+    delete(&client, &configmap("free").path(), &old_words).await.with_code(200);
+    held(&client, "held").await;
+    let path = configmap("held").path();
+    delete(&client, &path, &old_words).await.with_code(202);
+    client.delete(&format!("{path}?orphanDependents=false")).await.with_code(202);
+    for wish in [json!({"orphanDependents": true}), json!({"propagationPolicy": "Background"}), json!({})] {
+        delete(&client, &path, &wish).await.with_code(200);
+    }
+    for (name, wish, code) in [
+        ("a", json!({"orphanDependents": false}), 202),
+        ("b", json!({"orphanDependents": false, "gracePeriodSeconds": 0}), 200),
+        ("c", json!({"propagationPolicy": "Background"}), 200),
+    ] {
+        client.create(&pod(name).node("n1")).await;
+        let answer = delete(&client, &pod(name).path(), &wish).await.with_code(code);
+        assert_eq!(answer.json()["kind"], "Pod");
+    }
+    let both = json!({"orphanDependents": true, "propagationPolicy": "Orphan"});
+    let refused = delete(&client, &path, &both).await.with_code(422);
+    assert_eq!(
+        refused.message(),
+        "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Invalid value: \"Orphan\": orphanDependents and \
+         deletionPropagation cannot be both set"
+    );
 }
 
 #[tokio::test]
@@ -204,29 +246,118 @@ async fn a_collection_outside_of_namespaces_is_deleted_alike() {
     assert_eq!(client.get("/api/v1/nodes").await.keys(), ["b"]);
 }
 
-/// Goal: a pod's grace can be shortened and is over at zero. Method: a pod on a node, told to go more and more urgently.
+/// Goal: the time that a pod gets. Method: a table of pod, options and seconds; what its watchers and its client see.
 #[tokio::test]
-async fn the_grace_of_a_pod_can_only_be_shortened() {
+async fn a_pod_is_told_to_go_before_it_goes() {
     let server = server(&[]).await;
     let client = server.client();
-    client.create(&pod("p").node("n1")).await;
+    let mut quick = pod("quick").node("n1").body().clone();
+    quick["spec"]["terminationGracePeriodSeconds"] = json!(5);
+    let table = [
+        (pod("default").node("n1").body().clone(), json!({}), 30),
+        (quick.clone(), json!({}), 5),
+        (quick, json!({"gracePeriodSeconds": 60}), 60),
+        (pod("nowhere").body().clone(), json!({"gracePeriodSeconds": 60}), 0),
+        (pod("hurry").node("n1").body().clone(), json!({"gracePeriodSeconds": 0}), 0),
+        (pod("less").node("n1").body().clone(), json!({"gracePeriodSeconds": -7}), 1),
+    ];
+    for (body, options, seconds) in table {
+        let born = client.post(PODS, &body).await.with_code(201).resource_version();
+        let path = format!("{PODS}/{}", body["metadata"]["name"].as_str().unwrap());
+        let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={born}")).await;
+        let dry = json!({"dryRun": ["All"], "gracePeriodSeconds": options.get("gracePeriodSeconds")});
+        let told = delete(&client, &path, &dry).await.with_code(200).json();
+        assert_eq!(told["metadata"]["deletionGracePeriodSeconds"], seconds, "{options}: as it would be");
+        let answer = delete(&client, &path, &options).await.with_code(200);
+        let metadata = answer.json()["metadata"].clone();
+        assert_eq!((&metadata["deletionGracePeriodSeconds"], &metadata["generation"]), (&json!(seconds), &json!(2)));
+        let seen = watch.events(2).await;
+        assert_eq!(briefs(&seen), [format!("MODIFIED {}", key(&body)), format!("DELETED {}", key(&body))]);
+        assert_eq!(seen[0].object["metadata"]["deletionTimestamp"], metadata["deletionTimestamp"]);
+        // Who leaves it time gets the mark, who does not, the end.
+        let at = seen[usize::from(seconds == 0)].resource_version();
+        assert_eq!(answer.resource_version(), at, "{options}");
+        assert_eq!((seen[0].resource_version(), seen[1].resource_version()), (born + 1, born + 2));
+        client.get(&path).await.with_code(404);
+    }
+}
+
+/// Goal: one that is over needs no time. Method: pods of each phase.
+#[tokio::test]
+async fn a_pod_that_has_ended_goes_at_once() {
+    let server = server(&[]).await;
+    let client = server.client();
+    for (phase, seconds) in [("Running", 30), ("Succeeded", 0), ("Failed", 0), ("Unknown", 30)] {
+        client.create(&pod("p").node("n1")).await;
+        let patch = json!({"status": {"phase": phase}});
+        client.patch(&format!("{}/status", pod("p").path()), MERGE_PATCH, &patch).await.with_code(200);
+        let deleted = client.delete(&pod("p").path()).await.with_code(200).json();
+        assert_eq!(deleted["metadata"]["deletionGracePeriodSeconds"], seconds, "{phase}");
+        client.get(&pod("p").path()).await.with_code(404);
+    }
+}
+
+/// Goal: a held pod's time can be shortened, never lengthened, and it goes with its last finalizer.
+#[tokio::test]
+async fn the_grace_of_a_held_pod_can_only_be_shortened() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let mut body = pod("p").node("n1").body().clone();
+    body["metadata"]["finalizers"] = json!(["example.com/x"]);
+    let born = client.post(PODS, &body).await.with_code(201).resource_version();
     let path = pod("p").path();
     let grace = |answer: &Answer| answer.json()["metadata"]["deletionGracePeriodSeconds"].as_i64();
     let first = delete(&client, &path, &json!({"gracePeriodSeconds": 60})).await.with_code(200);
-    assert_eq!(grace(&first), Some(60));
-    let longer = delete(&client, &path, &json!({"gracePeriodSeconds": 90})).await.with_code(200);
-    assert_eq!((grace(&longer), longer.resource_version()), (Some(60), first.resource_version()));
+    assert_eq!((grace(&first), first.resource_version()), (Some(60), born + 1));
+    for same in [json!({"gracePeriodSeconds": 90}), json!({"gracePeriodSeconds": 60}), json!({})] {
+        let again = delete(&client, &path, &same).await.with_code(200);
+        assert_eq!((grace(&again), again.resource_version()), (Some(60), first.resource_version()), "{same}");
+    }
     let shorter = delete(&client, &path, &json!({"gracePeriodSeconds": 5})).await.with_code(200);
-    assert_eq!(grace(&shorter), Some(5));
+    assert_eq!((grace(&shorter), shorter.json()["metadata"]["generation"].clone()), (Some(5), json!(2)));
     assert!(shorter.resource_version() > first.resource_version());
-    delete(&client, &path, &json!({"gracePeriodSeconds": 0})).await.with_code(200);
+    let none = delete(&client, &path, &json!({"gracePeriodSeconds": 0})).await.with_code(200);
+    assert_eq!(grace(&none), Some(0));
+    client.get(&path).await.with_code(200);
+    client.patch(&path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
     client.get(&path).await.with_code(404);
-    // One that is over needs no grace.
-    client.create(&pod("done").node("n1")).await;
-    let patch = json!({"status": {"phase": "Succeeded"}});
-    client.patch(&format!("{}/status", pod("done").path()), MERGE_PATCH, &patch).await.with_code(200);
-    client.delete(&pod("done").path()).await.with_code(200);
-    client.get(&pod("done").path()).await.with_code(404);
+    // Nobody confirms that it ended, so its time is not waited for.
+    client.post(PODS, &body).await.with_code(201);
+    client.delete(&path).await.with_code(200);
+    client.patch(&path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
+    client.get(&path).await.with_code(404);
+}
+
+/// Goal: the deletion of a collection of pods is that of each. Method: their events; the answer in every form.
+#[tokio::test]
+async fn a_deleted_collection_answers_in_any_form() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    for (accept, kind) in
+        [("application/json", "PodList"), (table, "Table"), (metadata, "PartialObjectMetadataList"), ("application/yaml", "PodList")]
+    {
+        let mut born = 0;
+        for name in ["a", "b"] {
+            born = client.create(&pod(name).node("n1")).await;
+        }
+        let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={born}")).await;
+        let request = Client::request(Method::DELETE, PODS, &[("accept", accept)], Bytes::new());
+        let answer = client.send(request).await.with_code(200);
+        let list: Value = if accept.ends_with("yaml") {
+            serde_saphyr::from_str(answer.text()).expect("YAML")
+        } else {
+            answer.json()
+        };
+        let items = list["items"].as_array().or(list["rows"].as_array()).expect("items");
+        assert_eq!((&list["kind"], items.len()), (&json!(kind), 2), "{accept}");
+        assert_eq!(list["metadata"]["resourceVersion"], born.to_string(), "as they were listed");
+        assert_eq!(
+            briefs(&watch.events(4).await),
+            ["MODIFIED default/a", "DELETED default/a", "MODIFIED default/b", "DELETED default/b"]
+        );
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use informer_core::wire::status::Status;
+use informer_core::wire::status::{Cause, CauseReason, Status};
 
 use super::{
     Answer, Request,
@@ -41,6 +41,7 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     let registry = app.registry.now();
     let mut sent = read_valid(&registry, ty, request.content_type, request.body, options.validation, &mut warnings)?;
     metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut sent)?;
+    refuse_ending(app, ty, &sent)?;
     let base = metadata::text(&sent, "generateName").to_owned();
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
     let mut names_left = if generates { NAMES_MAX } else { 1 };
@@ -88,6 +89,7 @@ pub(super) async fn create_applied(
     options: Options,
 ) -> Result<Option<Answer>, Status> {
     let mut object = object.clone();
+    refuse_ending(app, ty, &object)?;
     if let Some(error) = validation::check(ty, &mut object).mistyped {
         return Err(undecodable(&error));
     }
@@ -96,6 +98,27 @@ pub(super) async fn create_applied(
         Stored::As(answer) => Ok(Some(answer)),
         Stored::Taken => Ok(None),
     }
+}
+
+/// Nothing is created in a namespace that ends.
+///
+/// # Source
+/// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
+fn refuse_ending(app: &App, ty: &ResourceType, object: &Object) -> Result<(), Status> {
+    let namespace = metadata::text(object, "namespace");
+    if !ty.namespaced || !app.namespaces.is_ending(namespace) {
+        return Ok(());
+    }
+    let name = match metadata::text(object, "name") {
+        "" => metadata::text(object, "generateName"),
+        name => name,
+    };
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut status = Status::forbidden(&ty.group, &ty.plural, name, &why);
+    let text = format!("namespace {namespace} is being terminated");
+    let cause = Cause::new(CauseReason::NamespaceTerminating, "metadata.namespace", &text);
+    status.details.get_or_insert_default().causes.push(cause);
+    Err(status)
 }
 
 /// What became of one attempt.

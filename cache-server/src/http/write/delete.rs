@@ -1,86 +1,219 @@
-//! Deletes objects, or marks them while finalizers hold them.
+//! Deletes objects: marks them, removes them, and answers.
 //!
-//! Source: apiserver `registry/generic/registry/store.go` (Delete), `registry/rest/delete.go`.
+//! INVARIANT: an object that is removed is the one whose mark was written, or one that needed none.
+//!
+//! Source: apiserver `registry/generic/registry/store.go` (Delete), `registry/rest/delete.go`,
+//! `endpoints/handlers/delete.go`.
 
 use std::sync::Arc;
 
 use http::StatusCode;
 use informer_core::wire::status::{Reason, Status};
 use serde_json::Value;
-use watch_cache::{Filter, Page};
+use watch_cache::{Entry, Filter, Page};
 
 use super::{
-    Answer, Current, Place, definition, draft,
+    Answer, Current, Place,
+    body::Object,
+    deletion::{self, Plan},
+    draft,
     metadata::{self, Part},
-    now,
     options::DeleteOptions,
+    time,
 };
 use crate::{
-    app::App,
+    cacher::Caches,
     registry::ResourceType,
-    storage::{Expect, Txn, WriteError},
+    storage::{Expect, Storage, Txn, WriteError},
 };
 
 /// How often a delete is tried when other writes come first. Kubernetes has no bound; a client may ask again.
 const ATTEMPTS_MAX: usize = 64;
 
+/// What cannot be deleted.
+///
+/// # Source
+/// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
+const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+
+/// Where objects are, for who has no more than that.
+#[derive(Clone, Copy)]
+pub(super) struct Stored<'a> {
+    pub(super) caches: &'a Caches,
+    pub(super) storage: &'a dyn Storage,
+}
+
+/// What became of an object.
+struct Deleted {
+    answer: Answer,
+    /// Whether it is gone. Otherwise it goes when who holds it lets go.
+    is_gone: bool,
+}
+
+/// Deletes one object of a namespace that ends, as it was listed. Returns whether it is gone.
+///
+/// # Errors
+/// The Status that a client would get.
+pub(crate) async fn delete_listed(
+    caches: &Caches,
+    storage: &dyn Storage,
+    ty: &Arc<ResourceType>,
+    entry: &Entry,
+) -> Result<bool, Status> {
+    let place = Place { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
+    let options = DeleteOptions { uid: Some(entry.uid().to_owned()), ..DeleteOptions::default() };
+    match attempt(Stored { caches, storage }, &place, &options).await {
+        Ok(deleted) => Ok(deleted.is_gone),
+        Err(status) if matches!(status.reason, Reason::NotFound | Reason::Conflict) => Ok(true),
+        Err(status) => Err(status),
+    }
+}
+
 /// Deletes one object and answers it, or a Status, as its type has it.
-pub(super) async fn delete(app: &App, place: &Place<'_>, options: &DeleteOptions) -> Result<Answer, Status> {
+pub(super) async fn delete(stored: Stored<'_>, place: &Place<'_>, options: &DeleteOptions) -> Result<Answer, Status> {
+    attempt(stored, place, options).await.map(|deleted| deleted.answer)
+}
+
+async fn attempt(stored: Stored<'_>, place: &Place<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
+    if place.ty.holds_objects && KEPT_NAMESPACES.contains(&place.name) {
+        let why = "this namespace may not be deleted";
+        return Err(Status::forbidden(&place.ty.group, &place.ty.plural, place.name, why));
+    }
     for _ in 0..ATTEMPTS_MAX {
-        let mut current = place.read(app).await?;
+        let current = place.read_from(stored.caches).await?;
         check_preconditions(place, &current, options)?;
-        definition::hold(place.ty, &mut current.object, &now());
-        let held = !metadata::finalizers(&current.object).is_empty();
-        if held && metadata::is_terminating(&current.object) {
-            return Ok(Answer::stored(StatusCode::OK, &current.entry));
-        }
-        if held {
-            metadata::mark_terminating(&mut current.object, &now());
-        }
-        if options.dry_run {
-            return Ok(answer(place, current, held, None));
-        }
-        let put = if held { Some(draft(place.ty, &current.object)?) } else { None };
-        let expect = Expect::At(current.entry.resource_version());
-        match app.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
-            Ok(written) if held => return Ok(Answer::stored(StatusCode::OK, &written.entry)),
-            Ok(written) => return Ok(answer(place, current, held, Some(written.resource_version))),
-            Err(WriteError::Conflict { .. } | WriteError::Exists) => {}
-            Err(WriteError::NotFound) => return Err(place.not_found()),
-            Err(error @ WriteError::Storage(_)) => return Err(error.into()),
+        let plan = deletion::plan(place.ty, &current.object, options, time());
+        let is_gone = plan.goes && !options.dry_run;
+        if let Some(answer) = carry_out(stored, place, current, plan, options).await? {
+            return Ok(Deleted { answer, is_gone });
         }
     }
     Err(place.modified())
 }
 
+/// Does what was planned for the object as it was read; `None` when another write came first.
+async fn carry_out(
+    stored: Stored<'_>,
+    place: &Place<'_>,
+    current: Current,
+    plan: Plan,
+    options: &DeleteOptions,
+) -> Result<Option<Answer>, Status> {
+    let Plan { mark, goes, at_once } = plan;
+    let is_marked = mark.is_some();
+    if options.dry_run {
+        let answer = match mark {
+            None if goes => gone(place, current.object, None),
+            None => Answer::stored(StatusCode::OK, &current.entry),
+            Some(mark) => Answer::unstored(StatusCode::OK, place.ty, mark),
+        };
+        return Ok(Some(answered(answer, at_once, options)));
+    }
+    let marked = match &mark {
+        None => Arc::clone(&current.entry),
+        Some(mark) => match put(stored, place, &current.entry, Some(mark)).await? {
+            Put::Done(_, entry) => entry,
+            Put::Late => return Ok(None),
+            Put::Gone => return Err(place.not_found()),
+        },
+    };
+    if !goes {
+        return Ok(Some(answered(Answer::stored(StatusCode::OK, &marked), false, options)));
+    }
+    let removed = match (put(stored, place, &marked, None).await?, is_marked) {
+        (Put::Done(resource_version, _), _) => resource_version,
+        (Put::Gone, false) => return Err(place.not_found()),
+        (Put::Late, false) => return Ok(None),
+        // It is told to go: whoever came between has seen that, and whoever removed it has done the rest.
+        (Put::Gone, true) => marked.resource_version(),
+        (Put::Late, true) => finish(stored, place, &marked).await?,
+    };
+    let answer = if at_once {
+        gone(place, mark.unwrap_or(current.object), Some(removed))
+    } else {
+        Answer::stored(StatusCode::OK, &marked)
+    };
+    Ok(Some(answered(answer, at_once, options)))
+}
+
+/// Removes an object that was changed behind its mark. Returns where it was last, or went.
+async fn finish(stored: Stored<'_>, place: &Place<'_>, marked: &Entry) -> Result<u64, Status> {
+    let mut last = marked.resource_version();
+    for _ in 0..ATTEMPTS_MAX {
+        let current = match place.read_from(stored.caches).await {
+            Ok(current) if current.entry.uid() == marked.uid() => current,
+            Ok(_) => return Ok(last),
+            Err(status) if status.reason == Reason::NotFound => return Ok(last),
+            Err(status) => return Err(status),
+        };
+        last = current.entry.resource_version();
+        match put(stored, place, &current.entry, None).await? {
+            Put::Done(resource_version, _) => return Ok(resource_version),
+            Put::Gone => return Ok(last),
+            Put::Late => {}
+        }
+    }
+    Err(place.modified())
+}
+
+/// What became of one write.
+enum Put {
+    /// It was made at this position; the object then, or the last one.
+    Done(u64, Arc<Entry>),
+    /// Another write came first.
+    Late,
+    /// There is no such object.
+    Gone,
+}
+
+/// Replaces the object that was read, or removes it.
+async fn put(stored: Stored<'_>, place: &Place<'_>, read: &Entry, object: Option<&Object>) -> Result<Put, Status> {
+    let put = object.map(|object| draft(place.ty, object)).transpose()?;
+    let expect = Expect::At(read.resource_version());
+    match stored.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
+        Ok(written) => Ok(Put::Done(written.resource_version, written.entry)),
+        Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(Put::Late),
+        Err(WriteError::NotFound) => Ok(Put::Gone),
+        Err(error @ WriteError::Storage(_)) => Err(error.into()),
+    }
+}
+
 /// Deletes what `filter` wants and answers the list as it was read.
 pub(super) async fn delete_collection(
-    app: &App,
+    stored: Stored<'_>,
     ty: &Arc<ResourceType>,
     filter: Arc<Filter>,
     limit: Option<usize>,
     options: &DeleteOptions,
 ) -> Result<Page, Status> {
-    let snapshot = app.caches.fresh(ty).await?.snapshot();
+    let snapshot = stored.caches.fresh(ty).await?.snapshot();
+    let asks = options.uid.is_some() || options.resource_version.is_some();
     let wanted = snapshot.objects.iter().filter(|entry| filter.matches(entry)).take(limit.unwrap_or(usize::MAX));
     for entry in wanted {
         let place = Place { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
         // Another object of that name is not what was listed.
-        let listed = DeleteOptions { uid: Some(entry.uid().to_owned()), ..options.clone() };
-        match delete(app, &place, &listed).await {
+        let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
+        let listed = DeleteOptions { uid, ..options.clone() };
+        match delete(stored, &place, &listed).await {
             Ok(_) => {}
-            Err(status) if matches!(status.reason, Reason::NotFound | Reason::Conflict) => {}
+            Err(status) if status.reason == Reason::NotFound => {}
+            Err(status) if status.reason == Reason::Conflict && !asks => {}
             Err(status) => return Err(status),
         }
     }
     Ok(Page::new(snapshot, filter, None, limit))
 }
 
+/// 202 is for who asked for dependents to go along, and has to wait for it. It would confuse others.
+fn answered(answer: Answer, at_once: bool, options: &DeleteOptions) -> Answer {
+    let waits = !at_once && options.orphan_dependents == Some(false);
+    Answer { code: if waits { StatusCode::ACCEPTED } else { StatusCode::OK }, ..answer }
+}
+
 /// What an object that went at once answers, at the version of the deletion.
-fn answer(place: &Place<'_>, current: Current, held: bool, resource_version: Option<u64>) -> Answer {
-    let mut object = current.object;
+fn gone(place: &Place<'_>, mut object: Object, resource_version: Option<u64>) -> Answer {
     let version = resource_version.map(|version| version.to_string());
-    if held || place.ty.returns_deleted {
+    if place.ty.returns_deleted {
         if let Some(version) = version {
             metadata::metadata_mut(&mut object).insert("resourceVersion".to_owned(), Value::String(version));
         }

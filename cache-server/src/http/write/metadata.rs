@@ -146,6 +146,10 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
     }
     put(metadata, "uid", birth.uid);
     put(metadata, "creationTimestamp", birth.now);
+    if ty.holds_objects {
+        hold_for_objects(object);
+    }
+    let metadata = metadata_mut(object);
     if ty.tracks_generation {
         metadata.insert("generation".to_owned(), Value::from(1));
     }
@@ -159,6 +163,22 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
         }
     }
     definition::prepare(ty, object, Change::Create)
+}
+
+/// Says that objects may live in it, so that it does not go before they do.
+fn hold_for_objects(object: &mut Object) {
+    const HOLDER: &str = "kubernetes";
+    let spec = object.entry("spec").or_insert_with(|| json!({}));
+    match spec.get_mut("finalizers") {
+        Some(Value::Array(finalizers)) if finalizers.iter().any(|finalizer| finalizer == HOLDER) => {}
+        Some(Value::Array(finalizers)) => finalizers.push(HOLDER.into()),
+        _ => {
+            if !spec.is_object() {
+                *spec = json!({});
+            }
+            spec["finalizers"] = json!([HOLDER]);
+        }
+    }
 }
 
 fn check_names(ty: &ResourceType, object: &Object) -> Vec<Cause> {
@@ -217,6 +237,10 @@ pub(super) fn prepare_update(
     if ty.has_status {
         carry(&mut stored.clone(), &mut next, "status");
     }
+    if ty.holds_objects {
+        // Its finalizers are the server's alone.
+        carry(&mut stored.clone(), &mut next, "spec");
+    }
     keep_unset(stored, &mut next);
     tidy(metadata_mut(&mut next));
     let causes = check_immutable(stored, &next);
@@ -234,7 +258,7 @@ fn tidy(metadata: &mut Object) {
     metadata.retain(|name, value| match value {
         Value::Null => false,
         Value::Object(members) => !members.is_empty(),
-        Value::Array(items) => !items.is_empty() && !(name == "managedFields" && managed::is_reset(value)),
+        Value::Array(items) => !(items.is_empty() || name == "managedFields" && managed::is_reset(value)),
         Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     });
 }
@@ -319,13 +343,16 @@ fn put_generation(object: &mut Object, generation: u64) {
     }
 }
 
-/// Marks an object that finalizers hold as being deleted since `now`.
-pub(super) fn mark_terminating(object: &mut Object, now: &str) {
+/// Marks an object as being deleted: its time, of this many seconds, is over at `end`. Only the first mark is a change
+/// of the desired state.
+pub(super) fn mark_terminating(object: &mut Object, end: &str, seconds: i64) {
     let generation = generation(object);
-    put_generation(object, if generation == 0 { 0 } else { generation + 1 });
+    if generation > 0 && !is_terminating(object) {
+        put_generation(object, generation + 1);
+    }
     let metadata = metadata_mut(object);
-    put(metadata, "deletionTimestamp", now);
-    metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(0));
+    put(metadata, "deletionTimestamp", end);
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(seconds));
 }
 
 #[cfg(test)]
@@ -472,12 +499,13 @@ mod tests {
     #[test]
     fn marking_an_object_for_deletion_counts_as_a_change() {
         let mut object = json!({"metadata": {"generation": 4}}).as_object().expect("an object").clone();
-        mark_terminating(&mut object, "2026-01-01T00:00:00Z");
-        assert!(is_terminating(&object));
-        assert_eq!(
-            Value::Object(object),
-            json!({"metadata": {"generation": 5, "deletionTimestamp": "2026-01-01T00:00:00Z",
-                "deletionGracePeriodSeconds": 0}})
-        );
+        for (end, seconds) in [("2026-01-01T00:00:00Z", 0), ("2026-01-01T00:00:30Z", 30)] {
+            mark_terminating(&mut object, end, seconds);
+            assert!(is_terminating(&object));
+            assert_eq!(
+                Value::Object(object.clone()),
+                json!({"metadata": {"generation": 5, "deletionTimestamp": end, "deletionGracePeriodSeconds": seconds}})
+            );
+        }
     }
 }

@@ -3,12 +3,15 @@
 //! Source: apimachinery `pkg/apis/meta/v1/validation`.
 
 use informer_core::wire::{
-    go::quote,
+    go::{parse_int, quote},
     status::{Cause, CauseReason, Status},
 };
 use serde_json::Value;
 
-use super::{Request, body::Encoding};
+use super::{
+    Request,
+    body::{Encoding, Object},
+};
 
 /// What a create, an update or a patch may ask for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,6 +53,12 @@ pub(super) struct DeleteOptions {
     pub(super) resource_version: Option<String>,
     /// Do everything but store it.
     pub(super) dry_run: bool,
+    /// Seconds to end in, where something runs that has to end.
+    pub(super) grace_seconds: Option<i64>,
+    /// Whether dependents stay, in the words of long ago.
+    pub(super) orphan_dependents: Option<bool>,
+    /// Whether it says in any words what becomes of dependents.
+    pub(super) says_policy: bool,
 }
 
 /// The values of `fieldValidation`, as messages list them.
@@ -143,54 +152,112 @@ fn read_dry_run(asked: &[&str]) -> Result<bool, Cause> {
     Ok(!asked.is_empty())
 }
 
-/// The policies of Kubernetes. There is no garbage collector here, so all mean the same.
+/// The policies of Kubernetes, as messages list them. There is no garbage collector here, so all mean the same.
 const POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
 
 impl DeleteOptions {
     /// Reads the body, or the query when there is none.
     ///
     /// # Errors
-    /// 415 and 400 for a body that is no `DeleteOptions`; 422 for unknown values.
+    /// 415 and 400 for a body that is no `DeleteOptions`, 400 for a query that cannot be read; 422 for unknown values
+    /// and for two words about dependents.
     pub(super) fn read(request: &Request<'_>) -> Result<Self, Status> {
-        if request.body.is_empty() {
-            let query = |name: &str| request.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-            check_policy(query("propagationPolicy").unwrap_or_default())?;
-            let dry_run = read_dry_run(&all(request.query, "dryRun"))
-                .map_err(|cause| Status::invalid_options("DeleteOptions", vec![cause]))?;
-            return Ok(Self { uid: None, resource_version: None, dry_run });
-        }
-        let unreadable = |error: &str| {
-            Status::bad_request(format!("the object provided is unrecognized (must be of type DeleteOptions): {error}"))
+        let said = if request.body.is_empty() { Said::in_query(request.query)? } else { Said::in_body(request)? };
+        said.check()
+    }
+}
+
+/// What a delete says, unchecked.
+#[derive(Debug, Default)]
+struct Said {
+    policy: Option<String>,
+    dry_run: Vec<String>,
+    options: DeleteOptions,
+}
+
+impl Said {
+    fn in_query(query: &[(String, String)]) -> Result<Self, Status> {
+        let grace = first(query, "gracePeriodSeconds").map(|text| parse_int(text).map_err(Status::bad_request));
+        let is_true = |text: &str| text != "0" && !text.eq_ignore_ascii_case("false");
+        let options = DeleteOptions {
+            grace_seconds: grace.transpose()?,
+            orphan_dependents: first(query, "orphanDependents").map(is_true),
+            ..DeleteOptions::default()
         };
+        let policy = first(query, "propagationPolicy").filter(|policy| !policy.is_empty()).map(str::to_owned);
+        let dry_run = all(query, "dryRun").into_iter().map(str::to_owned).collect();
+        Ok(Self { policy, dry_run, options })
+    }
+
+    fn in_body(request: &Request<'_>) -> Result<Self, Status> {
         let encoding = Encoding::of(request.ty, request.content_type)?;
         let body = encoding.decode(request.body).map_err(|error| unreadable(&error))?;
         let Some(body) = body.as_object() else { return Err(unreadable("not an object")) };
         if body.get("kind").is_some_and(|kind| kind != "DeleteOptions") {
             return Err(unreadable("another kind"));
         }
-        let text = |value: Option<&Value>, what: &str| match value {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok((!text.is_empty()).then(|| text.clone())),
-            Some(_) => Err(unreadable(&format!("{what} must be a string"))),
+        let conditions = match body.get("preconditions") {
+            None | Some(Value::Null) => &Object::new(),
+            Some(Value::Object(conditions)) => conditions,
+            Some(_) => return Err(unreadable("preconditions must be an object")),
         };
-        check_policy(text(body.get("propagationPolicy"), "propagationPolicy")?.as_deref().unwrap_or_default())?;
-        let preconditions = body.get("preconditions");
-        let condition = |name: &str| text(preconditions.and_then(|preconditions| preconditions.get(name)), name);
-        let asked: Vec<&str> =
-            body.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-        Ok(Self {
-            uid: condition("uid")?,
-            resource_version: condition("resourceVersion")?,
-            dry_run: read_dry_run(&asked).map_err(|cause| Status::invalid_options("DeleteOptions", vec![cause]))?,
-        })
+        let options = DeleteOptions {
+            uid: text(conditions, "uid")?,
+            resource_version: text(conditions, "resourceVersion")?,
+            grace_seconds: member(body, "gracePeriodSeconds", "an integer", Value::as_i64)?,
+            orphan_dependents: member(body, "orphanDependents", "a boolean", Value::as_bool)?,
+            ..DeleteOptions::default()
+        };
+        let texts = |value: &Value| value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect();
+        let dry_run: Option<Vec<String>> = member(body, "dryRun", "a list of strings", texts)?;
+        Ok(Self { policy: text(body, "propagationPolicy")?, dry_run: dry_run.unwrap_or_default(), options })
+    }
+
+    fn check(self) -> Result<DeleteOptions, Status> {
+        let Self { policy, dry_run, options } = self;
+        let mut causes = Vec::new();
+        if let Some(policy) = &policy {
+            if options.orphan_dependents.is_some() {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                causes.push(Cause::invalid("propagationPolicy", &quote(policy), why));
+            }
+            if !POLICIES[..3].contains(&policy.as_str()) {
+                causes.push(Cause::not_supported("propagationPolicy", policy, &POLICIES));
+            }
+        }
+        let dry_run = read_dry_run(&dry_run.iter().map(String::as_str).collect::<Vec<_>>());
+        let dry_run = dry_run.map_err(|cause| causes.push(cause)).unwrap_or_default();
+        if !causes.is_empty() {
+            return Err(Status::invalid_options("DeleteOptions", causes));
+        }
+        // A second is the least there is for less than none.
+        let grace_seconds = options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+        let says_policy = policy.is_some() || options.orphan_dependents.is_some();
+        Ok(DeleteOptions { dry_run, grace_seconds, says_policy, ..options })
     }
 }
 
-fn check_policy(policy: &str) -> Result<(), Status> {
-    if policy.is_empty() || POLICIES[..3].contains(&policy) {
-        return Ok(());
+fn unreadable(error: &str) -> Status {
+    Status::bad_request(format!("the object provided is unrecognized (must be of type DeleteOptions): {error}"))
+}
+
+/// A member of a body; null is absent.
+fn member<T>(
+    body: &Object,
+    name: &str,
+    what: &str,
+    read: impl FnOnce(&Value) -> Option<T>,
+) -> Result<Option<T>, Status> {
+    match body.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => read(value).map(Some).ok_or_else(|| unreadable(&format!("{name} must be {what}"))),
     }
-    Err(Status::invalid_options("DeleteOptions", vec![Cause::not_supported("propagationPolicy", policy, &POLICIES)]))
+}
+
+/// A text; an empty one is absent.
+fn text(body: &Object, name: &str) -> Result<Option<String>, Status> {
+    let text = member(body, name, "a string", |value| value.as_str().map(str::to_owned))?;
+    Ok(text.filter(|text| !text.is_empty()))
 }
 
 #[cfg(test)]
@@ -269,13 +336,34 @@ mod tests {
     #[test]
     fn the_body_comes_before_the_query() {
         assert_eq!(read(&[], ""), Ok(DeleteOptions::default()));
-        assert_eq!(read(&[], r#"{"propagationPolicy":"Background"}"#), Ok(DeleteOptions::default()));
+        assert_eq!(read(&[], "{}"), Ok(DeleteOptions::default()));
+        let says = DeleteOptions { says_policy: true, ..DeleteOptions::default() };
+        assert_eq!(read(&[], r#"{"propagationPolicy":"Background"}"#), Ok(says.clone()));
         let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
-        assert_eq!(read(&[("dryRun", "All"), ("propagationPolicy", "Orphan")], ""), Ok(dry.clone()));
+        assert_eq!(
+            read(&[("dryRun", "All"), ("propagationPolicy", "Orphan")], ""),
+            Ok(DeleteOptions { dry_run: true, ..says.clone() })
+        );
         assert_eq!(read(&[], r#"{"dryRun":["All"]}"#), Ok(dry));
         let body = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"}}"#;
-        let asked = DeleteOptions { uid: Some("u".into()), resource_version: Some("7".into()), dry_run: false };
+        let asked =
+            DeleteOptions { uid: Some("u".into()), resource_version: Some("7".into()), ..DeleteOptions::default() };
         assert_eq!(read(&[("dryRun", "All")], body), Ok(asked));
+    }
+
+    #[test]
+    fn grace_and_dependents_are_read_from_both() {
+        let asked = |grace_seconds, orphan_dependents: Option<bool>| {
+            let says_policy = orphan_dependents.is_some();
+            Ok(DeleteOptions { grace_seconds, orphan_dependents, says_policy, ..DeleteOptions::default() })
+        };
+        assert_eq!(read(&[("gracePeriodSeconds", "5")], ""), asked(Some(5), None));
+        assert_eq!(read(&[("gracePeriodSeconds", "-5")], ""), asked(Some(1), None));
+        for (text, orphans) in [("", true), ("true", true), ("0", false), ("False", false)] {
+            assert_eq!(read(&[("orphanDependents", text)], ""), asked(None, Some(orphans)), "{text}");
+        }
+        let body = r#"{"gracePeriodSeconds":0,"orphanDependents":false,"propagationPolicy":null}"#;
+        assert_eq!(read(&[("gracePeriodSeconds", "5")], body), asked(Some(0), Some(false)));
     }
 
     #[test]
@@ -305,6 +393,22 @@ mod tests {
                 r#"{"preconditions":{"uid":7}}"#,
                 400,
                 "the object provided is unrecognized (must be of type DeleteOptions): uid must be a string",
+            ),
+            (
+                &[],
+                r#"{"gracePeriodSeconds":"5"}"#,
+                400,
+                "the object provided is unrecognized (must be of type DeleteOptions): gracePeriodSeconds must be an \
+                 integer",
+            ),
+            (&[("gracePeriodSeconds", "x")], "", 400, "strconv.ParseInt: parsing \"x\": invalid syntax"),
+            (
+                &[],
+                r#"{"propagationPolicy":"Orphan","orphanDependents":true,"dryRun":["x"]}"#,
+                422,
+                "DeleteOptions.meta.k8s.io \"\" is invalid: [propagationPolicy: Invalid value: \"Orphan\": \
+                 orphanDependents and deletionPropagation cannot be both set, dryRun: Unsupported value: [\"x\"]: \
+                 supported values: \"All\"]",
             ),
         ];
         for (query, body, code, text) in table {

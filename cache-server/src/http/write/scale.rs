@@ -14,7 +14,7 @@ use informer_core::wire::{
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Current, Place, Request,
+    Answer, Current, Place, Request, at,
     body::{Encoding, Object},
     metadata::{self, Part},
     options::{Options, PatchOptions},
@@ -181,13 +181,6 @@ fn answer(scale: &Object) -> Answer {
     }
     json.push_str("}\n");
     Answer { code: StatusCode::OK, json: json.into(), warnings: Vec::new() }
-}
-
-/// The value at a dotted path.
-fn at<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
-    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
-    let value = object.get(first)?;
-    rest.map_or(Some(value), |rest| at(value.as_object()?, rest))
 }
 
 /// Puts a value at a dotted path, and makes the objects on the way to it.

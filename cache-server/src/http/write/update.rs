@@ -2,13 +2,6 @@
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
 
-use http::StatusCode;
-use informer_core::wire::{
-    go,
-    status::{Cause, Status},
-};
-use serde_json::Value;
-
 use super::{
     Answer, Current, Place,
     apply::Applied,
@@ -22,6 +15,11 @@ use crate::{
     app::App,
     registry::ResourceType,
     storage::{Expect, Txn, WriteError},
+};
+use http::StatusCode;
+use informer_core::wire::{
+    go,
+    status::{Cause, Status},
 };
 
 /// How often a write that named no version is tried when others come first. Kubernetes has no bound but its time.
@@ -132,7 +130,8 @@ fn plan(
     };
     check_version(place, stored, &sent)?;
     let next = metadata::prepare_update(place.ty, stored, sent, place.part)?;
-    if metadata::is_terminating(stored) && metadata::finalizers(&next).is_empty() && grace_seconds(stored) == 0 {
+    // Its time is not waited for. What holds objects goes with the last of them.
+    if metadata::is_terminating(stored) && metadata::finalizers(&next).is_empty() && !place.ty.holds_objects {
         return Ok(Plan::Delete(next));
     }
     Ok(if next == *stored { Plan::Keep } else { Plan::Put(next) })
@@ -143,11 +142,6 @@ fn stay(place: &Place<'_>, mut object: Object) -> Result<Object, Status> {
     metadata::match_namespace(place.ty, place.namespace, &mut object)?;
     place.match_name(&object)?;
     Ok(object)
-}
-
-fn grace_seconds(object: &Object) -> u64 {
-    let grace = object.get("metadata").and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
-    grace.and_then(Value::as_u64).unwrap_or_default()
 }
 
 /// An object of another uid is another object.
@@ -188,7 +182,7 @@ fn check_version(place: &Place<'_>, stored: &Object, sent: &Object) -> Result<()
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::{super::metadata::Part, *};
     use crate::registry::Registry;

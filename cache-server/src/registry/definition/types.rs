@@ -60,7 +60,7 @@ impl Definition {
         let (names, group) = (&self.status.accepted_names, &self.spec.group);
         let has_status = version.subresources.status.is_some();
         let custom = Custom {
-            schema: version.schema.schema.clone(),
+            schema: if version.schema.schema.is_empty() { "null".into() } else { Arc::clone(&version.schema.schema) },
             printer_columns: version.additional_printer_columns.clone(),
             preserve_unknown_fields: self.spec.preserve_unknown_fields,
         };
@@ -79,6 +79,8 @@ impl Definition {
             created_status: if has_status { CreatedStatus::Dropped } else { CreatedStatus::Kept },
             tracks_generation: true,
             returns_deleted: false,
+            grace: None,
+            holds_objects: false,
             unconditional_update: false,
             verbs: if self.is_terminating() { &TERMINATING_VERBS } else { &VERBS },
             scale: version.subresources.scale.as_ref().map(ScalePaths::scale),

@@ -33,24 +33,33 @@ pub(super) const SESSION: &str = r#"
 < 200
 < {"kind":"Pod","apiVersion":"v1","metadata":{"name":"p2","namespace":"default","uid":"$uid","resourceVersion":"$D","generation":2,"creationTimestamp":"$time","deletionTimestamp":"$time","deletionGracePeriodSeconds":30},"…":0}
 
-== POD del again: telling it twice changes nothing
+== POD del again: nobody has to end it, so it is gone
+~ pods on delete
 > DELETE /api/v1/namespaces/default/pods/p2
-< 200
-< {"kind":"Pod","apiVersion":"v1","metadata":{"name":"p2","…":0,"resourceVersion":"{D}","generation":2,"deletionGracePeriodSeconds":30},"…":0}
+< 404
+< {"…":0,"reason":"NotFound"}
+
+== another one on the node
+> POST /api/v1/namespaces/default/pods
+> {"apiVersion":"v1","kind":"Pod","metadata":{"name":"p3"},"spec":{"nodeName":"n1","containers":[{"name":"c","image":"i"}]}}
+< 201
+< {"…":0,"metadata":{"…":0,"name":"p3","resourceVersion":"$P3"}}
 
 == without grace it goes
-> DELETE /api/v1/namespaces/default/pods/p2
+> DELETE /api/v1/namespaces/default/pods/p3
 > {"gracePeriodSeconds":0}
 < 200
-< {"kind":"Pod","apiVersion":"v1","metadata":{"name":"p2","…":0,"deletionGracePeriodSeconds":0},"…":0}
+< {"kind":"Pod","apiVersion":"v1","metadata":{"name":"p3","…":0,"resourceVersion":"{P3+2}","deletionGracePeriodSeconds":0},"…":0}
 
 == what a watcher saw: the mark before each removal
 > WATCH /api/v1/namespaces/default/pods?watch=1&timeoutSeconds=1&resourceVersion={P2}
 < 200
 < {"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p1","…":0,"deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}
-< {"type":"DELETED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p1","…":0,"deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}
-< {"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p2","…":0,"deletionTimestamp":"$time","deletionGracePeriodSeconds":30},"…":0}}
-< {"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p2","…":0,"deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}
-< {"type":"DELETED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p2","…":0,"deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}
+< {"type":"DELETED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p1","…":0,"resourceVersion":"{P2+2}","deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}
+< {"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p2","…":0,"resourceVersion":"{D}","deletionTimestamp":"$time","deletionGracePeriodSeconds":30},"…":0}}
+< {"type":"DELETED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p2","…":0,"resourceVersion":"{D+1}","deletionTimestamp":"$time","deletionGracePeriodSeconds":30},"…":0}}
+< {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p3","…":0},"…":0}}
+< {"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p3","…":0,"deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}
+< {"type":"DELETED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p3","…":0,"deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}
 < END
 "#;

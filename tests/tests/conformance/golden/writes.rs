@@ -265,15 +265,16 @@ pub(super) const DELETING: &str = r#"
 < {"type":"DELETED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","…":0,"resourceVersion":"{A2+1}","labels":{"app":"x"}}}}
 < END
 
-== DEL fg: dependents first
-> DELETE /api/v1/namespaces/default/configmaps/w1
-> {"propagationPolicy":"Foreground"}
-< 200
-< {"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"w1","namespace":"default","uid":"$uid","resourceVersion":"$rv","creationTimestamp":"$time","deletionTimestamp":"$time","deletionGracePeriodSeconds":0,"finalizers":["foregroundDeletion"]},"data":{"k":"v"}}
-
 == a policy that is none
 > DELETE /api/v1/namespaces/default/configmaps/w1
 > {"propagationPolicy":"Sideways"}
 < 422
 < {"…":0,"message":"DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Sideways\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"","reason":"Invalid"}
+
+== DEL fg: nobody collects dependents, so it does not wait for them
+~ `propagationPolicy`, owners
+> DELETE /api/v1/namespaces/default/configmaps/w1
+> {"propagationPolicy":"Foreground"}
+< 200
+< {"kind":"Status","apiVersion":"v1","metadata":{"…":0},"status":"Success","details":{"name":"w1","kind":"configmaps","uid":"$uid"}}
 "#;
