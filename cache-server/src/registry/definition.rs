@@ -15,7 +15,9 @@ mod types;
 
 pub(crate) use self::check::Refused;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 /// A JSON object.
@@ -32,7 +34,7 @@ pub(crate) struct Definition {
     metadata: Metadata,
     #[serde(deserialize_with = "given")]
     spec: Spec,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "readable")]
     status: DefinitionStatus,
 }
 
@@ -108,8 +110,9 @@ struct Version {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Validation {
-    #[serde(rename = "openAPIV3Schema")]
-    schema: Value,
+    /// As compact JSON; empty when there is none.
+    #[serde(rename = "openAPIV3Schema", deserialize_with = "text")]
+    schema: Arc<str>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -219,4 +222,16 @@ impl Definition {
 /// A member that may be null.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A member that counts as absent when it is no such thing: clients may write what they like into a status.
+fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(deserializer: D) -> Result<T, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(T::deserialize(value).unwrap_or_default())
+}
+
+/// A JSON value as its compact text.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(if value.is_null() { Arc::default() } else { value.to_string().into() })
 }

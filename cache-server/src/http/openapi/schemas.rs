@@ -129,13 +129,15 @@ const KIND: &str = "The name of the type, in CamelCase. It cannot be changed.";
 
 /// The schema of a custom type, with what every object has.
 fn custom_schema(custom: &Custom) -> Value {
-    let known = custom.schema.as_object().filter(|_| !custom.preserve_unknown_fields);
-    let mut schema = known.cloned().unwrap_or_else(|| {
-        let mut anything = Map::new();
-        anything.insert("type".to_owned(), "object".into());
-        anything.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
-        anything
-    });
+    let mut schema = match custom.read_schema() {
+        Value::Object(known) if !custom.preserve_unknown_fields => known,
+        _ => {
+            let mut anything = Map::new();
+            anything.insert("type".to_owned(), "object".into());
+            anything.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+            anything
+        }
+    };
     let members = schema.entry("properties").or_insert_with(|| json!({}));
     if let Value::Object(members) = members {
         members.insert("apiVersion".to_owned(), json!({ "type": "string", "description": API_VERSION }));

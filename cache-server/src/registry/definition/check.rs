@@ -199,7 +199,7 @@ impl Version {
         if !why.is_empty() {
             causes.push(Cause::invalid(&format!("{path}.name"), &quote(&self.name), &why));
         }
-        if self.schema.schema.is_null() {
+        if self.schema.schema.is_empty() {
             causes.push(Cause::required(&format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
         }
         if let Some(scale) = &self.subresources.scale {
@@ -209,6 +209,10 @@ impl Version {
     }
 
     fn check_selectable(&self, path: &str, causes: &mut Vec<Cause>) {
+        if self.selectable_fields.is_empty() {
+            return;
+        }
+        let schema: Value = serde_json::from_str(&self.schema.schema).unwrap_or_default();
         let mut seen = BTreeSet::new();
         for (place, field) in self.selectable_fields.iter().enumerate() {
             let (at, shown) = (format!("{path}[{place}]"), quote(&field.json_path));
@@ -218,7 +222,7 @@ impl Version {
             }
             let members: Vec<&str> = field.json_path.split('.').skip(1).collect();
             let in_metadata = members.first() == Some(&"metadata");
-            let kind = value_type(&self.schema.schema, &members).filter(|_| field.json_path.starts_with('.'));
+            let kind = value_type(&schema, &members).filter(|_| field.json_path.starts_with('.'));
             match kind {
                 _ if in_metadata => {
                     causes.push(Cause::invalid(&at, &shown, "must not point to fields in metadata"));

@@ -101,6 +101,15 @@ fn members_of_other_types_are_no_definition() {
     assert!(refused(|object| object["spec"] = Value::Null).contains(&"spec.group: Required value".to_owned()));
 }
 
+/// Clients may write the status subresource as they like; what is served is decided by who accepts names.
+#[test]
+fn a_status_that_says_nothing_is_written_again() {
+    let mut object = prepared("as.b.c", json!({"plural": "as", "kind": "A"}));
+    object["status"] = json!({"conditions": "none", "acceptedNames": 7});
+    read(&object).accept([], [], "now").expect("news").write(&mut object);
+    assert!(read(&object).is_established() && object["status"]["storedVersions"] == json!(["v1"]));
+}
+
 #[test]
 fn a_definition_that_goes_waits_for_its_objects() {
     let mut object = prepared("as.b.c", json!({"plural": "as", "kind": "A"}));
