@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use flate2::read::GzDecoder;
+
 /// How long one answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
@@ -17,6 +19,8 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 pub(crate) struct Read<'a> {
     pub(crate) path: String,
     pub(crate) accept: &'a str,
+    /// Whether it may be compressed; then it must be.
+    pub(crate) gzip: bool,
     pub(crate) objects: usize,
 }
 
@@ -35,8 +39,8 @@ impl Client {
     }
 
     /// A whole body.
-    pub(crate) fn get(&mut self, path: &str, accept: &str) -> io::Result<Vec<u8>> {
-        let length = self.ask(path, accept)?;
+    pub(crate) fn get(&mut self, path: &str, accept: &str, gzip: bool) -> io::Result<Vec<u8>> {
+        let length = self.ask(path, accept, gzip)?;
         let mut body = Vec::new();
         match length {
             Some(length) => {
@@ -55,7 +59,15 @@ impl Client {
             *self = Self::connect(self.address)?;
             body
         } else {
-            self.get(&read.path, read.accept)?
+            self.get(&read.path, read.accept, read.gzip)?
+        };
+        let bytes = body.len();
+        let body = if read.gzip {
+            let mut text = Vec::new();
+            GzDecoder::new(&*body).read_to_end(&mut text)?;
+            text
+        } else {
+            body
         };
         // Every object has one, bookmarks and lists have none.
         let found = memchr::memmem::find_iter(&body, br#""creationTimestamp":""#).count();
@@ -64,11 +76,11 @@ impl Client {
             let path = &read.path;
             return Err(io::Error::other(format!("{path}: {found} objects, not {}", read.objects)));
         }
-        Ok(body.len())
+        Ok(bytes)
     }
 
     fn initial_events(&mut self, path: &str, accept: &str) -> io::Result<Vec<u8>> {
-        self.ask(path, accept)?;
+        self.ask(path, accept, false)?;
         let mut body = Vec::new();
         while !body.ends_with(b"}\n") || memchr::memmem::rfind(&body, b"k8s.io/initial-events-end").is_none() {
             if !self.chunk(&mut body)? {
@@ -79,8 +91,9 @@ impl Client {
     }
 
     /// Sends a request and reads the head of its answer; the length of a body that has one.
-    fn ask(&mut self, path: &str, accept: &str) -> io::Result<Option<usize>> {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: {accept}\r\n\r\n", self.address);
+    fn ask(&mut self, path: &str, accept: &str, gzip: bool) -> io::Result<Option<usize>> {
+        let gzip = if gzip { "Accept-Encoding: gzip\r\n" } else { "" };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: {accept}\r\n{gzip}\r\n", self.address);
         self.reader.get_mut().write_all(request.as_bytes())?;
         let status = self.line()?;
         if !status.starts_with("HTTP/1.1 200") {

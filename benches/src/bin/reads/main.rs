@@ -23,6 +23,7 @@ use self::{
 const SIZES: [Size; 2] =
     [Size { pods: 7_130, nodes: 80, namespaces: 40 }, Size { pods: 50_000, nodes: 560, namespaces: 280 }];
 
+const JSON: &str = "application/json";
 /// The media types of what is not the stored object.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
@@ -94,7 +95,8 @@ fn measure(size: Size) -> io::Result<Vec<Row>> {
         Ok(())
     };
     let one_percent = format!("labelSelector={}%3D{}", pods.label.0, pods.label.1);
-    let list = |query: String, objects| Read { path: format!("/api/v1/pods?{query}"), accept: "application/json", objects };
+    let list =
+        |query: String, objects| Read { path: format!("/api/v1/pods?{query}"), accept: JSON, gzip: false, objects };
     let target = if size.pods == SIZES[0].pods { Target::AtMost { micros: 3_000 } } else { Target::None };
     take("LIST, label of 1 %", list(one_percent.clone(), pods.labelled), 200, target)?;
     let stream = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -102,14 +104,21 @@ fn measure(size: Size) -> io::Result<Vec<Row>> {
     let (namespace, name) = pods.first;
     let inside = |query: &str, objects| Read {
         path: format!("/api/v1/namespaces/{namespace}/pods{query}"),
-        accept: "application/json",
+        accept: JSON,
+        gzip: false,
         objects,
     };
-    take("LIST, metadata.name", inside(&format!("?fieldSelector=metadata.name%3D{name}"), 1), 2_000, Target::SameAtAnySize)?;
+    take(
+        "LIST, metadata.name",
+        inside(&format!("?fieldSelector=metadata.name%3D{name}"), 1),
+        2_000,
+        Target::SameAtAnySize,
+    )?;
     take("GET", inside(&format!("/{name}"), 1), 2_000, Target::SameAtAnySize)?;
     take("LIST, one namespace", inside("", pods.in_first_namespace), 300, Target::ByObject)?;
-    let all = |accept| Read { path: "/api/v1/pods".to_owned(), accept, objects: pods.count };
-    take("LIST, all", all("application/json"), 10, Target::None)?;
+    let all = |accept| Read { path: "/api/v1/pods".to_owned(), accept, gzip: false, objects: pods.count };
+    take("LIST, all", all(JSON), 10, Target::None)?;
+    take("LIST, all, gzip", Read { gzip: true, ..all(JSON) }, 10, Target::None)?;
     take("LIST, without managedFields", all(WITHOUT_MANAGED_FIELDS), 10, Target::None)?;
     take("LIST, metadata only", all(METADATA), 10, Target::None)?;
     take("LIST, as a table", all(TABLE), 10, Target::None)?;
@@ -128,18 +137,20 @@ struct Pods {
 
 impl Pods {
     fn look(client: &mut Client) -> io::Result<Self> {
-        let list: serde_json::Value = serde_json::from_slice(&client.get("/api/v1/pods", "application/json")?)?;
+        let list: serde_json::Value = serde_json::from_slice(&client.get("/api/v1/pods", JSON, false)?)?;
         let items = list["items"].as_array().ok_or_else(|| io::Error::other("a list has items"))?;
         let mut labels = std::collections::BTreeMap::<(String, String), usize>::new();
         for item in items {
             for (key, value) in item["metadata"]["labels"].as_object().into_iter().flatten() {
-                *labels.entry((key.replace('/', "%2F"), value.as_str().unwrap_or_default().to_owned())).or_default() += 1;
+                *labels.entry((key.replace('/', "%2F"), value.as_str().unwrap_or_default().to_owned())).or_default() +=
+                    1;
             }
         }
         let wanted = items.len() / 100;
         let nearest = labels.into_iter().min_by_key(|(_, count)| count.abs_diff(wanted));
         let (label, labelled) = nearest.ok_or_else(|| io::Error::other("pods have labels"))?;
-        let text = |item: &serde_json::Value, member: &str| item["metadata"][member].as_str().unwrap_or_default().to_owned();
+        let text =
+            |item: &serde_json::Value, member: &str| item["metadata"][member].as_str().unwrap_or_default().to_owned();
         let middle = &items[items.len() / 2];
         let first = (text(middle, "namespace"), text(middle, "name"));
         let in_first_namespace = items.iter().filter(|item| text(item, "namespace") == first.0).count();
