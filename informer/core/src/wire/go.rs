@@ -115,7 +115,10 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     if sum > 9.223_372_036_854_775_e18 {
         return Err(invalid());
     }
-    #[expect(clippy::cast_possible_truncation, reason = "below the largest i64, and fractions of nanoseconds do not count")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "below the largest i64, and fractions of nanoseconds do not count"
+    )]
     let nanoseconds = sum as i64;
     Ok(if text.starts_with('-') { -nanoseconds } else { nanoseconds })
 }
