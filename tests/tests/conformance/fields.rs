@@ -112,8 +112,16 @@ async fn strict_validation_refuses_what_others_drop() {
         assert_eq!((answer.code.as_u16(), answer.message()), (code, message), "{content_type} {body}");
         assert_eq!(warnings(&answer), [""; 0]);
     }
+}
+
+#[tokio::test]
+async fn validation_has_four_words() {
+    let server = server(&[]).await;
+    let client = server.client();
+    client.create(&configmap("cm")).await;
+    let path = configmap("cm").path();
     for method in [Method::POST, Method::PUT, Method::PATCH] {
-        let place = if method == Method::POST { CONFIG_MAPS } else { &path };
+        let place = if method == Method::POST { CONFIG_MAPS } else { path.as_str() };
         let kind = match method.as_str() {
             "POST" => "CreateOptions",
             "PUT" => "UpdateOptions",

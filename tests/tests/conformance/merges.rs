@@ -210,6 +210,7 @@ async fn patches_that_cannot_be_applied_are_refused() {
         (JSON_PATCH, r#"[{"op":"add","path":"/spec/no/where","value":1}]"#, 422, REJECTED),
         (JSON_PATCH, r#"[{"op":"move","from":"/none","path":"/spec/x"}]"#, 422, REJECTED),
         (JSON_PATCH, "[", 400, "error decoding patch: unexpected end of JSON input"),
+        (STRATEGIC_PATCH, "{bad", 400, "invalid character 'b' looking for beginning of object key string"),
         (
             MERGE_PATCH,
             "[]",

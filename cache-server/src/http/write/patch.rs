@@ -324,7 +324,6 @@ mod tests {
                 400,
                 "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
             ),
-            (STRATEGIC, "{bad", 400, "invalid character 'b' looking for beginning of object key string"),
             (
                 MERGE,
                 r#"{"metadata":{"annotations":{"foo":["bar"]}}}"#,
