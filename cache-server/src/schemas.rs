@@ -34,7 +34,8 @@ pub(crate) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Objec
 /// look-up. The shape of a custom type is made with the first call for it.
 pub(crate) fn of(ty: &ResourceType) -> Option<Shape> {
     let Some(custom) = &ty.custom else { return of_builtin(ty.api_version(), &ty.kind) };
-    let read = || if custom.preserve_unknown_fields { Shape::free() } else { Shape::from_openapi(&custom.read_schema()) };
+    let read =
+        || if custom.preserve_unknown_fields { Shape::free() } else { Shape::from_openapi(&custom.read_schema()) };
     Some(ty.shape.get_or_init(read).clone())
 }
 

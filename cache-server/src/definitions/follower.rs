@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt as _, future::select_all};
+use futures::{FutureExt as _, TryStreamExt as _, future::select_all};
 use informer_core::Keyed as _;
 use serde_json::Value;
 use tokio::time::sleep;
@@ -189,10 +189,14 @@ impl Follower {
             let Some(accepted) = known.definition.accept(others, builtin, &now()) else { continue };
             let mut object = decode(entry)?;
             accepted.write(&mut object);
+            let was_served = known.definition.is_established();
             match self.put(ty, entry, Some(&object)).await? {
                 Some(written) => {
                     self.learn(&written.entry, written.resource_version);
                     wrote = Some(written.resource_version);
+                    if let Some(known) = self.known.get(&name).filter(|_| !was_served) {
+                        self.sweep(known).await?;
+                    }
                 }
                 // Somebody else wrote it, which is going to show.
                 None => wrote = wrote.or(Some(snapshot.resource_version + 1)),
@@ -206,6 +210,17 @@ impl Follower {
         let types = self.known.values().flat_map(|known| &known.types);
         self.registry.replace(self.registry.now().with(types));
         caches.retain(&self.registry.now());
+    }
+
+    /// Deletes what an earlier definition of that name left behind: a write that was on its way when it went.
+    async fn sweep(&self, known: &Known) -> Result<(), Stuck> {
+        let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(()) };
+        let listed = self.storage.list(&ty).await.map_err(Unfresh::from)?;
+        let left: Vec<_> = listed.entries.try_collect().await.map_err(Unfresh::from)?;
+        for entry in &left {
+            self.put(&ty, entry, None).await?;
+        }
+        Ok(())
     }
 
     /// Deletes the objects of a type. Returns its cache when some stay, held by finalizers, and where it was then.

@@ -77,6 +77,11 @@ async fn what_is_left_of_a_deleted_definition_is_cleared_up() {
     assert!(!serves(&app, "as"));
     assert!(app.caches.fresh(&definitions).await.expect("a reader").get("as.example.com").is_none());
     assert!(app.caches.stats().iter().all(|(id, _)| id != "as.example.com"), "its cache is gone");
+    // A write that was on its way all the while.
+    let object = json!({"metadata": {"name": "late", "namespace": "n"}}).to_string();
+    let draft = Draft::new(&ty.schema, object.as_bytes()).expect("an object");
+    let late = Txn { ty: ty.clone(), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
+    app.storage.write(late).await.expect("is written");
     write(&app, DEFINITIONS, &definition("as"), Expect::Absent).await;
     app.definitions.settle().await;
     let again = app.registry.now().by_id("as.example.com").expect("the type again");

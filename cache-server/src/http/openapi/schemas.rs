@@ -129,14 +129,14 @@ const KIND: &str = "The name of the type, in CamelCase. It cannot be changed.";
 
 /// The schema of a custom type, with what every object has.
 fn custom_schema(custom: &Custom) -> Value {
-    let mut schema = match custom.read_schema() {
-        Value::Object(known) if !custom.preserve_unknown_fields => known,
-        _ => {
-            let mut anything = Map::new();
-            anything.insert("type".to_owned(), "object".into());
-            anything.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
-            anything
-        }
+    let known = (!custom.preserve_unknown_fields).then(|| custom.read_schema());
+    let mut schema = if let Some(Value::Object(known)) = known {
+        known
+    } else {
+        let mut anything = Map::new();
+        anything.insert("type".to_owned(), "object".into());
+        anything.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        anything
     };
     let members = schema.entry("properties").or_insert_with(|| json!({}));
     if let Value::Object(members) = members {
