@@ -255,6 +255,13 @@ fn configurations_that_do_not_fit_are_refused() {
             containers(json!([{"name": "c", "tty": 1}])),
             unfit(".spec.template.spec.containers[name=\"c\"].tty: expected boolean, got number"),
         ),
+        (
+            json!({"metadata": {"finalizers": ["x/y", "x/y", {"secret": 1}]}}),
+            unfit(
+                "errors:\n  .metadata.finalizers: duplicate entries for key [=...]\n  .metadata.finalizers[=...]: expected \
+                 string, got object",
+            ),
+        ),
         (json!({"metadata": {"managedFields": []}}), wrong("metadata.managedFields must be nil")),
     ];
     let world = deployment();

@@ -76,6 +76,11 @@ pub(super) fn step(shape: &Shape, item: &Value) -> Result<String, String> {
     Ok(managed::step_of_keys(keys))
 }
 
+/// A step in a message. A key is a name; the item of a set is a value, which stays with the client.
+fn shown(step: &str) -> String {
+    if step.starts_with("v:") { "[=...]".to_owned() } else { managed::shown(step) }
+}
+
 #[derive(Default)]
 struct Walk {
     path: String,
@@ -92,7 +97,7 @@ impl Walk {
     /// Does `inside` one step further down.
     fn at<T>(&mut self, step: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.path.len();
-        self.path.push_str(&managed::shown(step));
+        self.path.push_str(&shown(step));
         let value = inside(self);
         self.path.truncate(before);
         value
@@ -165,7 +170,7 @@ impl Walk {
                 }
             };
             if !seen.insert(step.clone()) {
-                self.refuse(&format!("duplicate entries for key {}", managed::shown(&step)));
+                self.refuse(&format!("duplicate entries for key {}", shown(&step)));
                 continue;
             }
             let mut below = self.at(&step, |walk| walk.value(item, inner.as_ref()));
