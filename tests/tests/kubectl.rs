@@ -3,6 +3,9 @@
 //! Goal: what people type first works. Method: the real binary with a home of its own, so that no cached discovery
 //! helps. Without kubectl the test says so and passes, except under `CI`, where it must be there.
 
+#[path = "kubectl/schemas.rs"]
+mod schemas;
+
 #[path = "kubectl/tables.rs"]
 mod tables;
 

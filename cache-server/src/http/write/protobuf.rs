@@ -117,3 +117,119 @@ fn open(envelope: &[u8]) -> Result<(Said, &[u8]), Malformed> {
     }
     Ok((said, raw))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{limits::PROTOBUF_DEPTH_MAX, registry::Registry};
+
+    /// A field of bytes. Numbers are below 16 and bytes fewer than 2 MiB here.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut field = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length > 0x7f {
+            field.push(0x80 | u8::try_from(length & 0x7f).expect("seven bits"));
+            length >>= 7;
+        }
+        field.push(u8::try_from(length).expect("the rest"));
+        [&field, bytes].concat()
+    }
+
+    fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let said = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [PREFIX, &field(1, &said), &field(2, raw)].concat()
+    }
+
+    fn value(body: &[u8]) -> Value {
+        Value::Object(read(body, "", "").expect("is read"))
+    }
+
+    #[test]
+    fn members_stand_where_json_has_them() {
+        let selector = field(2, &field(1, &field(1, b"a")));
+        let variable = [field(1, b"V"), field(3, &[selector, field(9, b"unknown")].concat())].concat();
+        let container = [field(1, b"c"), field(2, b""), field(7, &variable), field(8, b"")].concat();
+        let spec = [field(2, &container), vec![4 << 3, 0], vec![5 << 3, 0x96, 1]].concat();
+        let object = value(&body("v1", "Pod", &[field(1, &field(1, b"p")), field(2, &spec), field(3, b"")].concat()));
+        assert_eq!(
+            object,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": {}, "spec": {
+                "terminationGracePeriodSeconds": 0, "activeDeadlineSeconds": 150,
+                "containers": [{"name": "c", "resources": {}, "env": [
+                    {"name": "V", "valueFrom": {"configMapKeyRef": {"name": "a"}}},
+                ]}],
+            }}),
+            "an empty image is left out and a grace period of zero is not; the name of a reference is not nested"
+        );
+    }
+
+    #[test]
+    fn a_body_that_does_not_say_what_it_is_is_taken_for_what_is_expected() {
+        let raw = field(1, &field(1, b"a"));
+        let object = read(&[PREFIX, &field(2, &raw)].concat(), "v1", "ConfigMap").expect("is read");
+        assert_eq!(Value::Object(object), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+        assert_eq!(value(&body("v9", "Thing", &raw)), json!({"apiVersion": "v9", "kind": "Thing"}));
+        let options = [field(6, b"u"), field(2, &field(1, b"u1"))].concat();
+        assert_eq!(
+            read_options(&body("apps/v1", "DeleteOptions", &options)),
+            Ok(json!({"apiVersion": "apps/v1", "kind": "DeleteOptions", "preconditions": {"uid": "u1"}}))
+        );
+    }
+
+    #[test]
+    fn bodies_that_cannot_be_read_are_refused_in_words_of_go() {
+        let refused = |body: &[u8]| read(body, "v1", "Pod").expect_err("is refused");
+        let unrecognized = |text: &str| Unreadable::Unrecognized(text.to_owned());
+        assert_eq!(refused(b""), unrecognized("empty data"));
+        assert_eq!(refused(PREFIX), unrecognized("empty body"));
+        assert_eq!(
+            refused(b"{}"),
+            unrecognized("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+        );
+        assert_eq!(refused(b"k8s\0\x0a\x05"), unrecognized("unexpected EOF"));
+        let broken = |error: &str| Unreadable::Broken {
+            version: "v1".to_owned(),
+            kind: "Deployment".to_owned(),
+            error: error.to_owned(),
+        };
+        assert_eq!(refused(&body("apps/v1", "Deployment", &[0x0a, 9])), broken("unexpected EOF"));
+        assert_eq!(
+            refused(&body("apps/v1", "Deployment", &[0x10, 1])),
+            broken("proto: wrong wireType = 0 for field Spec")
+        );
+    }
+
+    /// Goal: what is stored can be read again. Method: schemas in schemas, as deep as it goes and deeper.
+    #[test]
+    fn nesting_has_a_bound() {
+        let nested = |levels: usize| {
+            // A schema's `not` has number 28: two bytes of tag.
+            let deeper = |inner: Vec<u8>, _| [&[0xe2, 0x01], &field(0, &inner)[1..]].concat();
+            let schema = (0..levels).fold(Vec::new(), deeper);
+            let version = [field(1, b"v1"), field(4, &field(1, &schema))].concat();
+            body("apiextensions.k8s.io/v1", "CustomResourceDefinition", &field(2, &field(7, &version)))
+        };
+        let object = value(&nested(PROTOBUF_DEPTH_MAX - 6));
+        assert!(serde_json::from_str::<Value>(&object.to_string()).is_ok(), "it is read again");
+        let refused = read(&nested(PROTOBUF_DEPTH_MAX), "", "").expect_err("too deep");
+        assert!(matches!(refused, Unreadable::Broken { error, .. } if error.contains("nested deeper than")));
+    }
+
+    /// Goal: no bytes do harm. Method: random ones for every kind, many of them fields of the right numbers.
+    #[test]
+    fn random_bytes_lead_to_an_object_or_an_error() {
+        let mut random = fastrand::Rng::with_seed(4);
+        for ty in Registry::builtin().iter() {
+            for _ in 0..50 {
+                let mut raw = Vec::new();
+                for _ in 0..random.usize(..12) {
+                    let inner: Vec<u8> = (0..random.usize(..20)).map(|_| random.u8(..0x20)).collect();
+                    raw.extend(field(random.u8(1..15), &field(random.u8(1..15), &inner)));
+                }
+                let _ = read(&body(ty.api_version(), &ty.kind, &raw), "", "");
+            }
+        }
+    }
+}

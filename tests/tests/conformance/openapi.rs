@@ -1,0 +1,171 @@
+//! `/openapi/v3`: an index with addresses that can be kept, and a document for each group version.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tests::http::{Answer, Client};
+
+use crate::server;
+
+const INDEX: &str = "/openapi/v3";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// How long a new type may take to be announced.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The address of a document, by what the index calls it.
+async fn address(client: &Client, name: &str) -> Option<String> {
+    let index = client.get(INDEX).await.with_code(200).json();
+    index["paths"][name]["serverRelativeURL"].as_str().map(str::to_owned)
+}
+
+async fn document(client: &Client, name: &str) -> Value {
+    let address = address(client, name).await.unwrap_or_else(|| panic!("{name} is not in the index"));
+    client.get(&address).await.with_code(200).json()
+}
+
+/// Goal: every type that is served can be validated, applied and explained. Method: discovery beside the documents, as
+/// kubectl reads both.
+#[tokio::test]
+async fn every_type_has_its_paths_and_its_schema() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let index = client.get(INDEX).await.with_code(200);
+    assert_eq!(index.header("content-type"), "application/json");
+    let index = index.json();
+    let mut types = 0;
+    for (name, entry) in index["paths"].as_object().unwrap() {
+        let resources = client.get(&format!("/{name}")).await.with_code(200).json();
+        let document = client.get(entry["serverRelativeURL"].as_str().unwrap()).await.with_code(200).json();
+        assert_eq!(document["openapi"], "3.0.0", "{name}");
+        let paths = document["paths"].as_object().unwrap();
+        let (group, version) = match name.split('/').collect::<Vec<_>>()[..] {
+            ["api", version] => (String::new(), version.to_owned()),
+            ["apis", group, version] => (group.to_owned(), version.to_owned()),
+            _ => panic!("{name}"),
+        };
+        for resource in resources["resources"].as_array().unwrap() {
+            let plural = resource["name"].as_str().unwrap();
+            let kind = json!({"group": group, "version": version, "kind": resource["kind"]});
+            if plural.contains('/') {
+                continue;
+            }
+            types += 1;
+            let of_object = paths.iter().find(|(path, _)| path.ends_with(&format!("/{plural}/{{name}}")));
+            let (path, operations) = of_object.unwrap_or_else(|| panic!("{name}: no path of {plural}"));
+            assert_eq!(path.contains("{namespace}"), resource["namespaced"] == true, "{path}");
+            assert_eq!(operations["patch"]["x-kubernetes-group-version-kind"], kind, "{path}");
+            let parameters = operations["patch"]["parameters"].as_array().unwrap();
+            assert!(parameters.iter().any(|parameter| parameter["name"] == "fieldValidation"), "{path}");
+            let schemas = document["components"]["schemas"].as_object().unwrap();
+            let of_kind = |schema: &&Value| schema["x-kubernetes-group-version-kind"] == json!([kind]);
+            let schema = schemas.values().find(of_kind).unwrap_or_else(|| panic!("{name}: no schema of {kind}"));
+            assert!(schema["properties"]["metadata"].is_object(), "{name} {plural}");
+        }
+    }
+    assert!(types > 40, "{types} types");
+}
+
+/// Goal: clients that keep documents keep the right ones. Method: the headers of each way to ask.
+#[tokio::test]
+async fn addresses_with_a_hash_can_be_kept_forever() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let address = address(&client, "apis/apps/v1").await.unwrap();
+    let (path, hash) = address.split_once("?hash=").unwrap();
+    assert_eq!(path, "/openapi/v3/apis/apps/v1");
+    let etag = format!("\"{hash}\"");
+
+    let kept = client.get(&address).await.with_code(200);
+    assert_eq!((kept.header("cache-control"), kept.header("etag")), ("public, immutable", &*etag));
+    assert_eq!((kept.header("content-type"), kept.header("vary")), ("application/json", "Accept"));
+
+    let plain = client.get(path).await.with_code(200);
+    assert_eq!((plain.header("cache-control"), plain.header("etag")), ("no-cache, private", &*etag));
+    assert_eq!(plain.body, kept.body);
+
+    let unchanged = client.get_with(path, &[("if-none-match", &etag)]).await.with_code(304);
+    assert!(unchanged.body.is_empty());
+    let moved = client.get(&format!("{path}?hash=OLD")).await.with_code(301);
+    assert_eq!(moved.header("location"), address);
+}
+
+/// Goal: what is not there is said. Method: a table of path, accepted types and code.
+#[tokio::test]
+async fn other_documents_and_other_forms_are_refused() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+    for (path, accept, code) in [
+        ("/openapi/v2", "application/json", 404),
+        ("/openapi/v3/apis/none/v1", "application/json", 404),
+        ("/openapi/v3/api/v1", protobuf, 406),
+        ("/openapi/v3/api/v1", "application/json;q=0.1,text/html", 200),
+        ("/openapi/v3/api/v1", "*/*", 200),
+    ] {
+        let answer = client.get_with(path, &[("accept", accept)]).await.with_code(code);
+        assert!(code != 404 || answer.text() == "404 page not found\n", "{path}");
+    }
+    let path = Client::request(http::Method::POST, INDEX, &[], bytes::Bytes::new());
+    client.send(path).await.with_code(405);
+}
+
+fn definition(color: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "paints.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "paints", "kind": "Paint"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "description": "What colours things.", "properties": {"spec": {
+                    "type": "object", "properties": {color: {"type": "string", "description": "Which one."}}}}}}}]},
+    })
+}
+
+async fn until(client: &Client, wanted: impl AsyncFn(&Client) -> bool) {
+    let waiting = async {
+        while !wanted(client).await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, waiting).await.expect("comes soon");
+}
+
+/// Goal: custom types are documented while they are there, and nobody else's documents change. Method: a definition
+/// comes, changes and goes.
+#[tokio::test]
+async fn custom_types_bring_their_own_schemas() {
+    const NAME: &str = "apis/example.com/v1";
+    let server = server(&[]).await;
+    let client = server.client();
+    let of_pods = address(&client, "api/v1").await;
+    let posted: Answer = client.post(DEFINITIONS, &definition("colour")).await;
+    posted.with_code(201);
+    until(&client, async |client: &Client| address(client, NAME).await.is_some()).await;
+
+    let first = address(&client, NAME).await;
+    let document = document(&client, NAME).await;
+    let schema = &document["components"]["schemas"]["com.example.v1.Paint"];
+    assert_eq!(schema["description"], "What colours things.");
+    assert_eq!(schema["properties"]["spec"]["properties"]["colour"]["description"], "Which one.");
+    let metadata = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(schema["properties"]["metadata"]["allOf"], json!([{ "$ref": metadata }]));
+    let kind = json!([{"group": "example.com", "version": "v1", "kind": "Paint"}]);
+    assert_eq!(schema["x-kubernetes-group-version-kind"], kind);
+    let list = &document["components"]["schemas"]["com.example.v1.PaintList"];
+    assert_eq!(list["properties"]["items"]["items"]["$ref"], "#/components/schemas/com.example.v1.Paint");
+    assert!(document["paths"]["/apis/example.com/v1/namespaces/{namespace}/paints/{name}"]["patch"].is_object());
+
+    let path = format!("{DEFINITIONS}/paints.example.com");
+    let patch = json!({"spec": definition("shade")["spec"]});
+    client.patch(&path, tests::http::MERGE_PATCH, &patch).await.with_code(200);
+    until(&client, async |client: &Client| address(client, NAME).await != first).await;
+    let changed = self::document(&client, NAME).await;
+    assert!(
+        changed["components"]["schemas"]["com.example.v1.Paint"]["properties"]["spec"]["properties"]["shade"]
+            .is_object()
+    );
+
+    client.delete(&path).await.with_code(200);
+    until(&client, async |client: &Client| address(client, NAME).await.is_none()).await;
+    client.get(&format!("{INDEX}/{NAME}")).await.with_code(404);
+    assert_eq!(address(&client, "api/v1").await, of_pods, "pods have not changed");
+}
