@@ -2,6 +2,8 @@ module clients.example/kubectl
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	k8s.io/client-go v0.37.2
 	k8s.io/component-base v0.37.2

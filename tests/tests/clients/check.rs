@@ -14,10 +14,13 @@ use super::history::{History, Kind, State, Told};
 pub(crate) enum Rule {
     /// By a line with all objects, its own or the program's: raw watches.
     States,
-    /// As the difference between what it held and what it read, in any order; what did not change is not told. So do
-    /// client-go's informers (`tools/cache/shared_informer.go`: without a resync period, replaced objects of the same
-    /// version reach no handler) and JavaScript's (`cache.ts`: `isSameVersion`).
+    /// As the difference between what it held and what it read, in any order. So does JavaScript's informer (`cache.ts`,
+    /// `isSameVersion`).
     Differences,
+    /// As the difference, and what did not change is told as modified: client-go's informers call `OnUpdate` for
+    /// everything that a relist found again (`tools/cache/shared_informer.go`: a listener counts as one that asked for a
+    /// resync until its first resync is due, and without a period none ever is).
+    Everything,
 }
 
 /// One line of output.
@@ -47,15 +50,16 @@ pub(crate) fn state(printed: &BTreeMap<String, String>) -> State {
 /// # Errors
 /// The first line that does not fit, and what was due.
 pub(crate) fn check(rule: Rule, lines: &[Line], history: &History, positions: &[u64]) -> Result<(), String> {
-    let mut reader = Reader { history, next: 0, held: State::new(), positions: positions.iter().copied().collect() };
+    let positions = positions.iter().copied().collect();
+    let mut reader = Reader { history, next: 0, held: State::new(), positions, retold: State::new() };
     let mut lines = lines.iter().filter(|line| !line.event.is_empty());
     while let Some(line) = lines.next() {
         if line.event == "RELIST" {
             reader.relist(state(&line.items)).map_err(|error| format!("a relist: {error}"))?;
-        } else if !reader.is_next(line) {
+        } else if !reader.is_next(line) && !reader.is_retold(line) {
             match rule {
                 Rule::States => return Err(format!("{line:?}, but due was {:?}", reader.due())),
-                Rule::Differences => reader.difference(line, &mut lines)?,
+                Rule::Differences | Rule::Everything => reader.difference(rule, line, &mut lines)?,
             }
         }
     }
@@ -70,6 +74,8 @@ struct Reader<'a> {
     held: State,
     /// States that were read and not yet told.
     positions: VecDeque<u64>,
+    /// What the last relist found unchanged, and may be told once more before anything new.
+    retold: State,
 }
 
 impl Reader<'_> {
@@ -86,7 +92,14 @@ impl Reader<'_> {
             Kind::Deleted => self.held.remove(&told.key),
         };
         self.next += 1;
+        self.retold.clear();
         true
+    }
+
+    /// Takes a line that tells once more what a relist found unchanged.
+    fn is_retold(&mut self, line: &Line) -> bool {
+        let fits = |version: &u64| says(line, Kind::Modified) && line.rv == version.to_string();
+        self.retold.get(&line.key).is_some_and(fits) && self.retold.remove(&line.key).is_some()
     }
 
     /// The position of the next state that leads on.
@@ -112,16 +125,30 @@ impl Reader<'_> {
     }
 
     /// Takes the difference that a relist makes, of which this is the first line.
-    fn difference<'l>(&mut self, first: &'l Line, rest: &mut impl Iterator<Item = &'l Line>) -> Result<(), String> {
+    fn difference<'l>(
+        &mut self,
+        rule: Rule,
+        first: &'l Line,
+        rest: &mut impl Iterator<Item = &'l Line>,
+    ) -> Result<(), String> {
         let before = self.held.clone();
-        let position = self.position().map_err(|error| format!("{first:?}: {error}"))?;
-        self.go_to(position);
-        let mut due = difference(&before, &self.held);
+        let (position, mut due) = loop {
+            let position = self.position().map_err(|error| format!("{first:?}: {error}"))?;
+            self.go_to(position);
+            let due = difference(&before, &self.held);
+            let again = self.held.iter().filter(|_| rule == Rule::Everything);
+            self.retold = again.filter(|(key, _)| !due.contains_key(*key)).map(|(key, at)| (key.clone(), *at)).collect();
+            // Where nothing changed, nothing need be told.
+            if !due.is_empty() || self.retold.contains_key(&first.key) {
+                break (position, due);
+            }
+        };
         let mut line = first;
         loop {
-            let fits = due.remove(&line.key).is_some_and(|(kind, version)| {
-                says(line, kind) && (kind == Kind::Deleted || line.rv == version.to_string())
-            });
+            let fits = self.is_retold(line)
+                || due.remove(&line.key).is_some_and(|(kind, version)| {
+                    says(line, kind) && (kind == Kind::Deleted || line.rv == version.to_string())
+                });
             if !fits {
                 return Err(format!("{line:?} is no difference to the state at {position}; left were {due:?}"));
             }
@@ -133,9 +160,7 @@ impl Reader<'_> {
     }
 
     /// Nothing is left to be told.
-    fn end(mut self) -> Result<(), String> {
-        let last = self.history.told().last().map_or(0, |told| told.version);
-        while self.due().is_some() && self.position().is_ok_and(|position| position >= last) {}
+    fn end(self) -> Result<(), String> {
         self.due().map_or(Ok(()), |told| Err(format!("not told: {told:?}")))
     }
 }
@@ -211,6 +236,8 @@ mod tests {
             (Rule::Differences, "+a1 +b4 -a1 +c6 -b7", vec![1, 5]),
             (Rule::Differences, "+a1 ~a3 +b4 -a5 +c6 -b7", vec![1, 1, 4]),
             (Rule::Differences, "+a1 +c6 -a1", vec![1, 7]),
+            (Rule::Everything, "+a1 ~a1 ~a3 +b4 ~a3 ~b4 -a5 +c6 ~c6 ~b4 -b7", vec![1, 2, 4, 6]),
+            (Rule::Everything, "+a1 ~a3 +b4 ~b4 +c6 -a5 -b7", vec![1, 6]),
         ] {
             assert_eq!(check(rule, &lines(text), &history(), &positions), Ok(()), "{text}");
         }
@@ -228,6 +255,9 @@ mod tests {
             (Rule::Differences, "+a1 +b4 -a1 +c6 -b7", vec![1]),
             (Rule::Differences, "+a1 +b4 +c6 -b7", vec![1, 5]),
             (Rule::Differences, "+a1 +b4 -a1", vec![1, 5]),
+            (Rule::Differences, "+a1 ~a1 ~a3 +b4 -a5 +c6 -b7", vec![1, 2]),
+            (Rule::Everything, "+a1 ~a1 ~a1 ~a1 ~a3 +b4 -a5 +c6 -b7", vec![1, 2]),
+            (Rule::Everything, "+a1 ~a3 ~a1 +b4 -a5 +c6 -b7", vec![1, 2]),
         ] {
             assert!(check(rule, &lines(text), &history(), &positions).is_err(), "{text}");
         }

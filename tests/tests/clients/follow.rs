@@ -28,6 +28,8 @@ use super::{
 /// Writes to the server, in so many bursts: the faults are spread over them.
 const WRITES: usize = 2_000;
 const BURSTS: usize = 20;
+/// How long a burst waits for the faults that are its due.
+const BURST_WAIT: Duration = Duration::from_millis(500);
 /// Longer than a client takes for anything here on a busy machine, its delays before relists included.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -123,9 +125,15 @@ impl Scene {
         // Something to begin with.
         history.write(client, &mut random, WRITES / BURSTS).await;
         self.proxy.synced(1).await;
-        for burst in 1..BURSTS {
+        // A cut needs something to cut; a client that waits before it reads everything again leaves nothing. So it may
+        // take more bursts.
+        let mut burst = 1;
+        while burst < BURSTS || timeout(BURST_WAIT, self.proxy.broke(self.faults)).await.is_err() {
             history.write(client, &mut random, WRITES / BURSTS).await;
-            self.proxy.broke(self.faults * burst / (BURSTS - 1)).await;
+            let due = (self.faults * burst / (BURSTS - 1)).min(self.faults);
+            // Some find out at once that a connection is gone, others are away for a while: both should happen.
+            let _ = timeout(BURST_WAIT, self.proxy.broke(due)).await;
+            burst += 1;
         }
         history.finish(client).await;
     }

@@ -137,8 +137,8 @@ async fn kubes_controller() {
     assert_eq!(served, history.state_at(u64::MAX));
     let mut seen = reconciled.subscribe();
     let newest = |all: &Vec<(String, u64)>| served.iter().all(|(key, version)| last_of(all, key) == Some(*version));
-    let settled = timeout(PATIENCE, seen.wait_for(newest)).await;
-    assert!(settled.is_ok(), "not everything was reconciled at its newest version");
+    let settled = timeout(PATIENCE, async { seen.wait_for(newest).await.is_ok() }).await;
+    assert!(settled == Ok(true), "not everything was reconciled at its newest version");
     let held: State = store.state().iter().map(|object| described(object)).map(|(key, rv)| (key, rv.parse().unwrap())).collect();
     assert_eq!(held, served, "its store is the server's state");
     let all = reconciled.borrow().clone();
@@ -155,7 +155,8 @@ async fn kubes_controller() {
         let object = configmap(SENTINEL).namespace("team-0").label("followed", "yes").data(&format!("round {round}"));
         let version = scene.client().update(&object).await;
         let mut seen = reconciled.subscribe();
-        let came = timeout(PATIENCE, seen.wait_for(|all| last_of(all, &sentinel) == Some(version))).await;
-        assert!(came.is_ok(), "round {round} was not reconciled");
+        let is_there = |all: &Vec<(String, u64)>| last_of(all, &sentinel) == Some(version);
+        let came = timeout(PATIENCE, async { seen.wait_for(is_there).await.is_ok() }).await;
+        assert!(came == Ok(true), "round {round} was not reconciled");
     }
 }

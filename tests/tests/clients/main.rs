@@ -53,7 +53,7 @@ async fn client_go(mode: &str, streams: &str, seed: u64) {
     let Some(program) = Program::ready("client-go") else { return };
     let program = program.argument(mode).environment("KUBE_FEATURE_WatchListClient", streams);
     // Each relist is delayed, twice as long each time: two of them take six seconds at most.
-    let client = Client { program, rule: Rule::Differences, faults: all_but_refusals(seed, 2), seed };
+    let client = Client { program, rule: Rule::Everything, faults: all_but_refusals(seed, 2), seed };
     let summary = follow(client).await;
     let asks = |word: &str| summary.initial_reads.iter().filter(|line| line.contains(word)).count();
     let expected = if streams == "true" { summary.initial_reads.len() } else { 0 };

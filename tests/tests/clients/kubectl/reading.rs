@@ -1,7 +1,10 @@
 //! What only reads: get, explain, api-resources.
 
+use std::time::Duration;
+
 use serde_json::Value;
-use tests::objects::{configmap, pod};
+use tests::objects::configmap;
+use tokio::time::timeout;
 
 use super::{TEAM, scenes, scenes_with, table};
 
@@ -37,6 +40,7 @@ async fn objects_are_shown_in_the_columns_that_people_know() {
         }
         let team = scene.file("team.yaml", TEAM);
         scene.run(&format!("create --validate=false -f {team}")).await;
+        scene.prints("get -n team all -o name", "service/web\ndeployment.apps/web\n").await;
         let printed = scene.run("get -n team deployments,services,configmaps").await;
         let headers: Vec<String> =
             table(&printed).iter().filter(|row| row.first() == Some(&"NAME")).map(|row| row.join(" ")).collect();
@@ -80,18 +84,18 @@ async fn objects_are_printed_in_every_format() {
 async fn a_watch_shows_changes_as_they_happen() {
     for scene in scenes().await {
         let client = scene.client();
-        client.create(&pod("p")).await;
-        let template = "get pods --watch --output-watch-events -o jsonpath={.type}={.object.metadata.name}{\"\\n\"}";
+        client.create(&configmap("p")).await;
+        let template = "get cm --watch --output-watch-events -o jsonpath={.type}={.object.metadata.name}{\"\\n\"}";
         let (mut child, mut lines) = scene.start(template);
         assert_eq!(lines.line().await, "ADDED=p");
-        client.update(&pod("p").label("a", "b")).await;
+        client.update(&configmap("p").label("a", "b")).await;
         assert_eq!(lines.line().await, "MODIFIED=p");
-        client.remove(&pod("p")).await;
+        client.remove(&configmap("p")).await;
         assert_eq!(lines.line().await, "DELETED=p");
         child.kill().await.expect("it was running");
         let asked = scene.proxy.take();
-        let reads: Vec<&String> = asked.iter().filter(|request| request.contains("/pods?")).collect();
-        assert_eq!(reads[0], "GET /api/v1/namespaces/default/pods?limit=500", "{}", scene.name);
+        let reads: Vec<&String> = asked.iter().filter(|request| request.contains("/configmaps?")).collect();
+        assert_eq!(reads[0], "GET /api/v1/namespaces/default/configmaps?limit=500", "{}", scene.name);
         assert!(reads[1].contains("resourceVersion=") && reads[1].contains("watch=true"), "{reads:?}");
     }
 }
@@ -106,9 +110,14 @@ async fn a_watch_shows_rows_as_they_change() {
             let header: Vec<String> = lines.line().await.split_whitespace().map(str::to_owned).collect();
             assert_eq!(header, ["NAME", "DATA", "AGE"], "{}: {line}", scene.name);
             assert!(lines.line().await.starts_with("a "), "{}: {line}", scene.name);
-            client.update(&configmap("a").data(line)).await;
-            let row: Vec<String> = lines.line().await.split_whitespace().map(str::to_owned).collect();
-            assert_eq!(row[..2], ["a", "1"], "{}: {line}", scene.name);
+            let row = loop {
+                // A watch of one object begins with what is there, which kubectl takes for what it has shown already.
+                client.update(&configmap("a").data(&fastrand::u64(..).to_string())).await;
+                if let Ok(row) = timeout(Duration::from_millis(500), lines.line()).await {
+                    break row;
+                }
+            };
+            assert_eq!(table(&row)[0][..2], ["a", "1"], "{}: {line}", scene.name);
             child.kill().await.expect("it was running");
             client.update(&configmap("a")).await;
         }
