@@ -17,9 +17,9 @@ use tokio::{
 
 use crate::http::Client;
 
-/// How long the server may take to say where it listens. A cold debug build needs a second; the rest is for busy
-/// machines.
-pub const START_WAIT: Duration = Duration::from_secs(30);
+/// How long the server may take to say where it listens. A debug build needs a second, and ten to generate 7,130 pods;
+/// the rest is for busy machines.
+pub const START_WAIT: Duration = Duration::from_secs(120);
 
 /// How long the server may take to end once told to.
 pub const STOP_WAIT: Duration = Duration::from_secs(30);

@@ -29,8 +29,8 @@ use crate::{app::App, registry::ResourceType};
 /// Bytes of events between two marks: what a break costs at most, beside what the network held.
 const MARK_BYTES: usize = 128 << 10;
 
-/// How long the position of a stream that was marked stays readable after it has ended, within the window's bounds. As
-/// for the next page of a list, and longer than the delays of our own clients.
+/// How long the position of a stream that was marked stays readable after it broke, within the window's bounds. As for
+/// the next page of a list, and longer than the delays of our own clients.
 const MARKED_WAIT: Duration = Duration::from_secs(75);
 
 const HEADER: HeaderName = HeaderName::from_static(marks::HEADER);
@@ -138,7 +138,8 @@ pub(super) fn say(answered: Answered, response: &mut Response) {
     response.headers_mut().insert(HEADER, HeaderValue::from_static(answered.as_str()));
 }
 
-/// Marks of one stream while its initial state is sent. Once told, its position is held for a while after it has ended.
+/// Marks of one stream while its initial state is sent. Once told, its position is held for a while after it broke; until
+/// then the stream itself keeps it.
 pub(super) struct Marks {
     asked: Asked,
     reader: Reader,
@@ -178,9 +179,14 @@ impl Marks {
             return 0;
         }
         self.told = true;
-        self.hold();
         self.asked.push(&token, out);
         1
+    }
+
+    /// The initial state was sent. What of it is lost on its way is behind a mark that the window mostly reaches anyway:
+    /// not worth keeping it longer for everybody.
+    pub(super) fn done(mut self) {
+        self.told = false;
     }
 
     fn hold(&self) {

@@ -268,7 +268,9 @@ impl Watch {
                     }
                 }
                 Step::InitialDone(at) => {
-                    self.marks = None;
+                    if let Some(marks) = self.marks.take() {
+                        marks.done();
+                    }
                     if std::mem::take(&mut self.end_bookmark) {
                         cursor.push_bookmark(at, true, out);
                         self.told();
