@@ -172,6 +172,7 @@ async fn a_watch_shows_changes_as_they_happen() {
     client.patch(&pod("p").path(), MERGE_PATCH, &patch).await.with_code(200);
     assert_eq!(line().await, "MODIFIED p");
     client.remove(&pod("p")).await;
+    assert_eq!(line().await, "MODIFIED p", "it is told to go");
     assert_eq!(line().await, "DELETED p");
     child.kill().await.expect("it was running");
 }

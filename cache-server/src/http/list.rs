@@ -256,23 +256,24 @@ impl Listing {
 
     /// Looks whether the list is long enough to be compressed, and begins with what was looked at.
     fn begin_compressed(&mut self, first: &mut Slices) {
-        let (mut entries, mut bytes, mut more) = (Vec::new(), 0, true);
+        let (mut entries, mut plain, mut more) = (Vec::new(), Slices::new(), true);
+        plain.push(self.ends.head.clone());
+        let short = limits::GZIP_BYTES_MIN.saturating_sub(self.ends.tail.len());
         for _ in 0..STEPS_MAX {
-            more = self.page.visit(|entry, _| {
-                bytes += entry.object().len();
+            more = self.page.visit(|entry, is_first| {
+                entry.item(is_first, &mut plain);
                 entries.push(Arc::clone(entry));
-                bytes <= limits::GZIP_BYTES_MIN
+                plain.bytes() <= short
             });
-            if !more || bytes > limits::GZIP_BYTES_MIN {
+            if !more || plain.bytes() > short {
                 break;
             }
         }
         self.begun = !entries.is_empty();
-        if bytes > limits::GZIP_BYTES_MIN {
+        if plain.bytes() > short {
             self.encoder = Encoder::compress(&self.ends.head, &entries, first);
         } else if self.begun {
-            first.push(self.ends.head.clone());
-            entries.iter().enumerate().for_each(|(place, entry)| entry.item(place == 0, first));
+            *first = plain;
         }
         if !more {
             self.finish(first);

@@ -335,9 +335,12 @@ async fn a_deleted_collection_answers_in_any_form() {
     let client = server.client();
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
-    for (accept, kind) in
-        [("application/json", "PodList"), (table, "Table"), (metadata, "PartialObjectMetadataList"), ("application/yaml", "PodList")]
-    {
+    for (accept, kind) in [
+        ("application/json", "PodList"),
+        (table, "Table"),
+        (metadata, "PartialObjectMetadataList"),
+        ("application/yaml", "PodList"),
+    ] {
         let mut born = 0;
         for name in ["a", "b"] {
             born = client.create(&pod(name).node("n1")).await;
@@ -345,11 +348,8 @@ async fn a_deleted_collection_answers_in_any_form() {
         let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={born}")).await;
         let request = Client::request(Method::DELETE, PODS, &[("accept", accept)], Bytes::new());
         let answer = client.send(request).await.with_code(200);
-        let list: Value = if accept.ends_with("yaml") {
-            serde_saphyr::from_str(answer.text()).expect("YAML")
-        } else {
-            answer.json()
-        };
+        let list: Value =
+            if accept.ends_with("yaml") { serde_saphyr::from_str(answer.text()).expect("YAML") } else { answer.json() };
         let items = list["items"].as_array().or(list["rows"].as_array()).expect("items");
         assert_eq!((&list["kind"], items.len()), (&json!(kind), 2), "{accept}");
         assert_eq!(list["metadata"]["resourceVersion"], born.to_string(), "as they were listed");

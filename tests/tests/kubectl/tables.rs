@@ -244,7 +244,9 @@ async fn a_watch_prints_each_change_as_a_row() {
     report(&client, &pod("p").path(), running).await;
     check(&line().await, &[&["p", "1/1", "Running", "0", "~"]]);
     client.remove(&pod("p")).await;
-    check(&line().await, &[&["p", "1/1", "Running", "0", "~"]]);
+    for _ in ["told to go", "gone"] {
+        check(&line().await, &[&["p", "1/1", "Terminating", "0", "~"]]);
+    }
     child.kill().await.expect("it was running");
 }
 

@@ -44,6 +44,7 @@ pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, S
     let options = Options::read("UpdateOptions", request.query)?;
     let sent = read_sent(request)?;
     metadata::check_shape(&sent).map_err(|error| cannot_be_handled(&error))?;
+    metadata::match_namespace(place.ty, place.namespace, &mut sent.clone())?;
     place.match_name(&sent)?;
     write(app, request, options, |_| Ok(sent.clone())).await
 }
@@ -126,6 +127,7 @@ fn read(paths: &Scale, object: &Object) -> Object {
 
 /// The number that a changed Scale wants, if it is a Scale of this object at this version.
 fn wanted(place: &Place<'_>, current: &Current, scale: &Object) -> Result<i64, Status> {
+    metadata::match_namespace(place.ty, place.namespace, &mut scale.clone())?;
     place.match_name(scale)?;
     let (uid, version) = (metadata::text(scale, "uid"), metadata::text(scale, "resourceVersion"));
     if !uid.is_empty() && uid != metadata::text(&current.object, "uid") {

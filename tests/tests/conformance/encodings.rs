@@ -1,0 +1,340 @@
+//! Lists as gzip, YAML and indented JSON, beyond what `forms` says of each answer: that they are the list, whatever is
+//! asked for, and what they cost.
+
+use std::{io::Read as _, time::Duration};
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tests::{
+    http::{Answer, Client, MERGE_PATCH, with_query},
+    objects::configmap,
+    process::Server,
+};
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    time::{sleep, timeout},
+};
+
+use crate::server;
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// kube-apiserver compresses what is longer.
+const LONG: usize = 128 << 10;
+const GZIP: (&str, &str) = ("accept-encoding", "gzip");
+
+fn unzip(body: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut gzip = GzDecoder::new(body);
+    gzip.read_to_end(&mut text).expect("gzip");
+    let mut rest = Vec::new();
+    gzip.into_inner().read_to_end(&mut rest).expect("a slice is read");
+    assert!(rest.is_empty(), "one member, and nothing behind it");
+    text
+}
+
+fn yaml(answer: &Answer) -> Value {
+    assert_eq!(answer.header("content-type"), "application/yaml", "{}", answer.asked);
+    serde_saphyr::from_str(answer.text()).unwrap_or_else(|error| panic!("{}: {error}\n{}", answer.asked, answer.text()))
+}
+
+/// Goal: the bytes decide, to the byte. Method: lists of one object that grows over the bound.
+#[tokio::test]
+async fn a_list_is_compressed_above_the_bound() {
+    let server = server(&[]).await;
+    let client = server.client();
+    client.create(&configmap("a").data("")).await;
+    let empty = client.get(CONFIGMAPS).await.body.len();
+    for length in [LONG - 1, LONG, LONG + 1] {
+        client.update(&configmap("a").data(&"x".repeat(length - empty))).await;
+        let plain = client.get(CONFIGMAPS).await;
+        assert_eq!(plain.body.len(), length);
+        let answer = client.get_with(CONFIGMAPS, &[GZIP]).await.with_code(200);
+        let compressed = answer.header("content-encoding") == "gzip";
+        assert_eq!(compressed, length > LONG, "{length} bytes");
+        let body = if compressed { unzip(&answer.body) } else { answer.body.to_vec() };
+        assert_eq!(body, plain.body);
+    }
+    for (encoding, compressed) in [
+        ("gzip", true),
+        (" gzip ", true),
+        ("br,gzip", true),
+        ("gzip;q=0.5", false),
+        ("gzip;q=1.0", false),
+        ("GZIP", false),
+        ("x-gzip", false),
+        ("*", false),
+        ("", false),
+    ] {
+        let answer = client.get_with(CONFIGMAPS, &[("accept-encoding", encoding)]).await;
+        assert_eq!(answer.header("content-encoding"), if compressed { "gzip" } else { "" }, "{encoding:?}");
+        assert_eq!(answer.header("vary"), if compressed { "Accept-Encoding" } else { "" }, "{encoding:?}");
+    }
+    // Lists of whole objects alone.
+    let a = configmap("a").path();
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io;includeObject=Object";
+    let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    for (path, accept) in [
+        (a.as_str(), "application/json"),
+        (CONFIGMAPS, table),
+        (CONFIGMAPS, metadata),
+        (CONFIGMAPS, "application/yaml"),
+        (CONFIGMAPS, "application/json;pretty=1"),
+    ] {
+        let answer = client.get_with(path, &[GZIP, ("accept", accept)]).await.with_code(200);
+        assert_eq!(answer.header("content-encoding"), "", "{path} {accept}");
+    }
+}
+
+/// Makes `foos.example.com` and 40 of them, some 300 KB, of two colours.
+async fn foos(client: &Client) {
+    let version = |name: &str, storage: bool| {
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema":
+            {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    let definition = json!({"metadata": {"name": "foos.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "foos", "kind": "Foo"},
+        "versions": [version("v1", true), version("v2", false)],
+    }});
+    client.post(DEFINITIONS, &definition).await.with_code(201);
+    for index in 0..40 {
+        let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {"name": format!("f{index}"), "labels": {"colour": if index % 4 == 0 { "red" } else { "blue" }}},
+            "spec": {"text": format!("{index} \u{e4}\u{1f980} \\ \" ").repeat(500)}});
+        client.post("/apis/example.com/v1/namespaces/default/foos", &foo).await.with_code(201);
+    }
+}
+
+/// Goal: what is unpacked is the list. Method: lists of built-in and custom types, whole, in pages, selected, and of old
+/// states, each both ways; and each as YAML and indented.
+#[tokio::test]
+async fn a_list_is_the_same_in_every_encoding() {
+    let server = server(&["--populate", "pods=120,nodes=10,namespaces=3,seed=7"]).await;
+    let client = server.client();
+    foos(&client).await;
+    let at = client.get("/api/v1/pods").await.resource_version().to_string();
+    let token = client.get("/api/v1/pods?limit=60").await.token().expect("more pages");
+    client.create(&tests::objects::pod("later")).await;
+    let exact = [("resourceVersion", at.as_str()), ("resourceVersionMatch", "Exact")];
+    let custom = "/apis/example.com/v1/foos";
+    for (path, long) in [
+        ("/api/v1/pods".to_owned(), true),
+        ("/api/v1/pods?resourceVersion=0".to_owned(), true),
+        ("/api/v1/pods?limit=50".to_owned(), true),
+        ("/api/v1/pods?limit=2".to_owned(), false),
+        (with_query("/api/v1/pods", &exact), true),
+        (with_query("/api/v1/pods", &[("limit", "50"), ("continue", &token)]), true),
+        (with_query("/api/v1/pods", &[("fieldSelector", "metadata.namespace!=default")]), true),
+        (with_query("/api/v1/pods", &[("labelSelector", "none=of-them")]), false),
+        ("/api/v1/nodes".to_owned(), false),
+        (custom.to_owned(), true),
+        (with_query(custom, &[("labelSelector", "colour=blue")]), true),
+        (with_query(custom, &[("labelSelector", "colour=green")]), false),
+        (with_query(custom, &[("limit", "30")]), true),
+        // At another version than the stored one there is nothing to share.
+        ("/apis/example.com/v2/foos".to_owned(), false),
+    ] {
+        let plain = client.get(&path).await.with_code(200);
+        let gzip = client.get_with(&path, &[GZIP]).await.with_code(200);
+        if long {
+            assert_eq!(gzip.header("content-encoding"), "gzip", "{path}");
+            assert!(gzip.body.len() < plain.body.len() / 2, "{path}: {} of {}", gzip.body.len(), plain.body.len());
+        }
+        let body = if gzip.header("content-encoding") == "gzip" { unzip(&gzip.body) } else { gzip.body.to_vec() };
+        assert!(body == plain.body, "{path}: another list");
+        let people = client.get_with(&path, &[("user-agent", "curl/8.5.0")]).await.with_code(200);
+        assert!(people.text() == indented(plain.text()), "{path}: another indentation");
+        // YAML is slow to read.
+        if plain.body.len() < 3 * LONG {
+            let written = client.get_with(&path, &[("accept", "application/yaml")]).await.with_code(200);
+            assert!(yaml(&written) == plain.json(), "{path}: another list in YAML");
+        }
+    }
+}
+
+/// JSON with two spaces a level: what Go's `json.Indent` makes of compact JSON, said in another way than the server's.
+fn indented(compact: &str) -> String {
+    let (mut out, mut depth, mut in_text, mut escaped) = (String::new(), 0, false, false);
+    let text: Vec<char> = compact.trim_end().chars().collect();
+    for (at, &letter) in text.iter().enumerate() {
+        if in_text {
+            out.push(letter);
+            in_text = escaped || letter != '"';
+            escaped = !escaped && letter == '\\';
+            continue;
+        }
+        let next = text.get(at + 1).copied().unwrap_or(' ');
+        let before = at.checked_sub(1).map_or(' ', |before| text[before]);
+        match letter {
+            '{' | '[' if next == '}' || next == ']' => out.push(letter),
+            '}' | ']' if before == '{' || before == '[' => out.push(letter),
+            '{' | '[' | ',' => {
+                depth += usize::from(letter != ',');
+                out.push(letter);
+                out.push('\n');
+                out.push_str(&"  ".repeat(depth));
+            }
+            '}' | ']' => {
+                depth -= 1;
+                out.push('\n');
+                out.push_str(&"  ".repeat(depth));
+                out.push(letter);
+            }
+            ':' => out.push_str(": "),
+            other => {
+                in_text = other == '"';
+                out.push(other);
+            }
+        }
+    }
+    out
+}
+
+/// Goal: YAML is a language to talk in. Method: create, replace, patch, scale, delete and err in it.
+#[tokio::test]
+async fn yaml_is_spoken_both_ways() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let send = async |method: Method, path: &str, content_type: &str, body: String| {
+        let headers = [("content-type", content_type), ("accept", "application/yaml")];
+        client.send(Client::request(method, path, &headers, body.into())).await
+    };
+    let path = configmap("a").path();
+    let text =
+        "kind: ConfigMap\napiVersion: v1\nmetadata:\n  name: a\ndata:\n  k: \"no\"\n  lines: |\n    one\n      two\n";
+    let made = send(Method::POST, CONFIGMAPS, "application/yaml", text.to_owned()).await.with_code(201);
+    assert_eq!(yaml(&made)["data"], json!({"k": "no", "lines": "one\n  two\n"}));
+    let same = send(Method::PUT, &path, "application/yaml", made.text().to_owned()).await.with_code(200);
+    assert_eq!(yaml(&same), yaml(&made), "what it says can be sent back");
+    let patched = send(Method::PATCH, &path, MERGE_PATCH, r#"{"data":{"k":"1"}}"#.to_owned()).await.with_code(200);
+    assert_eq!(yaml(&patched)["data"]["k"], json!("1"));
+    let read = client.get_with(&path, &[("accept", "application/yaml")]).await.with_code(200);
+    assert_eq!(read.body, patched.body);
+    for (answer, code, reason) in [
+        (send(Method::POST, CONFIGMAPS, "application/yaml", text.to_owned()).await, 409, "AlreadyExists"),
+        (send(Method::POST, CONFIGMAPS, "application/yaml", "a: [".to_owned()).await, 400, "BadRequest"),
+        (client.get_with(&configmap("b").path(), &[("accept", "application/yaml")]).await, 404, "NotFound"),
+        (client.get_with(&format!("{CONFIGMAPS}?limit=x"), &[("accept", "application/yaml")]).await, 400, "BadRequest"),
+        (
+            client.get_with(&format!("{CONFIGMAPS}?watch=1"), &[("accept", "application/yaml")]).await,
+            406,
+            "NotAcceptable",
+        ),
+    ] {
+        let answer = answer.with_code(code);
+        let status = yaml(&answer);
+        assert_eq!(
+            (&status["kind"], &status["reason"], &status["code"]),
+            (&json!("Status"), &json!(reason), &json!(code))
+        );
+    }
+    let deleted = send(Method::DELETE, &path, "application/yaml", "propagationPolicy: Background\n".to_owned()).await;
+    assert_eq!(yaml(&deleted.with_code(200))["status"], "Success");
+    let both = client.get_with(&path, &[("accept", "application/yaml;q=0.5,application/json")]).await.with_code(404);
+    assert_eq!((both.header("content-type"), &both.json()["kind"]), ("application/json", &json!("Status")));
+}
+
+async fn over_http_2(server: &Server, path: &str, headers: &[(&str, &str)]) -> Response<Incoming> {
+    let socket = TcpStream::connect(server.address()).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = Request::get(format!("http://{}{path}", server.address()));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn http_2_carries_every_encoding() {
+    let server = server(&["--populate", "pods=60,nodes=10,namespaces=3,seed=7"]).await;
+    let plain = server.client().get("/api/v1/pods").await;
+    let gzip = over_http_2(&server, "/api/v1/pods", &[GZIP]).await;
+    assert_eq!(
+        (&gzip.headers()["content-encoding"], &gzip.headers()["vary"]),
+        (&"gzip".parse().unwrap(), &"Accept-Encoding".parse().unwrap())
+    );
+    assert!(unzip(&gzip.into_body().collect().await.unwrap().to_bytes()) == plain.body);
+    let people = over_http_2(&server, "/api/v1/pods?pretty=true", &[]).await.into_body().collect().await.unwrap();
+    assert!(people.to_bytes() == indented(plain.text()).as_bytes());
+    let written = over_http_2(&server, "/api/v1/pods", &[("accept", "application/yaml")]).await;
+    let text = written.into_body().collect().await.unwrap().to_bytes();
+    let list: Value = serde_saphyr::from_slice(&text).expect("YAML");
+    assert!(list == plain.json());
+}
+
+/// The process's size in bytes.
+async fn resident(client: &Client) -> u64 {
+    let metrics = client.get("/metrics").await;
+    let mut lines = metrics.text().lines().filter_map(|line| line.strip_prefix("process_resident_memory_bytes "));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
+    let size = lines.next().and_then(|size| size.parse::<f64>().ok()).expect("its size") as u64;
+    size
+}
+
+/// Clients that read at once.
+const CLIENTS: u64 = 64;
+/// What one of them may cost.
+const CLIENT_BYTES: u64 = 64 << 10;
+/// What allocators and timing add.
+const SLACK_BYTES: u64 = 12 << 20;
+
+/// Goal: a client costs the same in every encoding. Method: 64 clients that stop in the middle of a list of 2,000 pods,
+/// some 10 MB; and the server's size then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_encoded_in_constant_memory_for_each_client() {
+    let server = server(&["--populate", "pods=2000,nodes=50,namespaces=10,seed=7"]).await;
+    let client = server.client();
+    let plain = client.get("/api/v1/pods").await.body.len();
+    assert!(plain > 5 << 20, "{plain} bytes");
+    for (headers, once) in [
+        (&[GZIP][..], plain as u64 / 2),
+        (&[("user-agent", "curl/8.5.0")][..], 0),
+        (&[("accept", "application/yaml")][..], 0),
+    ] {
+        let before = resident(&client).await;
+        let mut readers = Vec::new();
+        for _ in 0..CLIENTS {
+            // A socket that takes little, so that the rest waits in the server.
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_recv_buffer_size(4_096).unwrap();
+            let io = TokioIo::new(socket.connect(server.address()).await.unwrap());
+            let (mut sender, connection) =
+                hyper::client::conn::http1::Builder::new().max_buf_size(8_192).handshake(io).await.unwrap();
+            tokio::spawn(connection);
+            let mut request = Request::get("/api/v1/pods").header("host", server.address().to_string());
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let answer = sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
+            readers.push((sender, answer.into_body()));
+        }
+        for (_, body) in &mut readers {
+            let mut length = 0;
+            while length < 50_000 {
+                length += body.frame().await.expect("more").unwrap().into_data().unwrap().len();
+            }
+        }
+        let most = once + CLIENTS * CLIENT_BYTES + SLACK_BYTES;
+        let grown = settled(&client, before, most).await;
+        println!("{headers:?}: {grown} bytes more for {CLIENTS} clients");
+        assert!(grown < most, "{headers:?}: {grown} bytes more, {most} are allowed");
+    }
+}
+
+/// How much the server has grown, once it is below `most`, or after some seconds: memory is given back now and then.
+async fn settled(client: &Client, before: u64, most: u64) -> u64 {
+    let small = async {
+        while resident(client).await.saturating_sub(before) >= most {
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let _ = timeout(Duration::from_secs(5), small).await;
+    resident(client).await.saturating_sub(before)
+}
