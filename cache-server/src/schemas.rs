@@ -7,7 +7,6 @@
 //!
 //! Source: the markers `listType`, `listMapKey`, `structType` and the tags `patchStrategy`, `patchMergeKey` of
 //! `k8s.io/api`; for custom resources apiextensions-apiserver `pkg/apiserver/schema`.
-#![allow(dead_code, unused_imports, reason = "patches and field validation, its readers, are being written")]
 
 #[cfg(feature = "openapi")]
 mod builtin;

@@ -200,7 +200,9 @@ mod tests {
     use super::{super::Member, *};
     use crate::{registry::Registry, schemas::Merge};
 
-    fn walk(mut shape: Shape, path: &str) -> Shape {
+    /// The shape at a dotted path, where `[]` is an item of a list.
+    fn at(kind: (&str, &str), path: &str) -> Shape {
+        let mut shape = find(kind.0, kind.1).expect("a built-in kind");
         for name in path.split('.') {
             shape = match (name, shape.member(name)) {
                 ("[]", _) => shape.item().expect("a list"),
@@ -211,22 +213,95 @@ mod tests {
         shape
     }
 
+    const POD: (&str, &str) = ("v1", "Pod");
+    const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
+    const DEFINITION: (&str, &str) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+
     #[test]
     fn every_type_that_is_served_has_a_shape() {
-        let begun = std::time::Instant::now();
         for ty in Registry::builtin().iter() {
             let shape = super::super::of(ty).unwrap_or_else(|| panic!("{} {}", ty.api_version(), ty.kind));
             assert_eq!((shape.kind(), shape.type_name()), (JsonKind::Object, &*ty.kind));
-            assert_eq!(walk(shape, "metadata.ownerReferences.[].uid").kind(), JsonKind::String, "{}", ty.kind);
+            let uid = at((ty.api_version(), &ty.kind), "metadata.ownerReferences.[].uid");
+            assert_eq!(uid.kind(), JsonKind::String, "{}", ty.kind);
         }
-        eprintln!("{:?} {}", begun.elapsed(), SHAPES.len());
+    }
+
+    /// Goal: each strategy that Kubernetes has. Method: a member for each, and what both patches do with it.
+    #[test]
+    fn values_are_merged_as_their_members_say() {
+        let text = |merge: Merge<'_>| match merge {
+            Merge::Atomic => "atomic".to_owned(),
+            Merge::Granular => "granular".to_owned(),
+            Merge::Set => "set".to_owned(),
+            Merge::ByKey(keys) => keys.join(","),
+        };
+        for (kind, path, patch, apply) in [
+            (POD, "spec.containers", "name", "name"),
+            (POD, "spec.containers.[].ports", "containerPort", "containerPort,protocol"),
+            (POD, "spec.volumes", "name", "name"),
+            (POD, "spec.tolerations", "atomic", "atomic"),
+            (POD, "spec.nodeSelector", "granular", "atomic"),
+            (POD, "spec.containers.[].args", "atomic", "atomic"),
+            (POD, "spec.containers.[].env.[].valueFrom.configMapKeyRef", "granular", "atomic"),
+            (POD, "metadata.finalizers", "set", "set"),
+            (POD, "metadata.labels", "granular", "granular"),
+            (POD, "metadata.name", "atomic", "atomic"),
+            (POD, "metadata.ownerReferences", "uid", "uid"),
+            (DEPLOYMENT, "spec.strategy", "granular", "granular"),
+            (DEPLOYMENT, "spec.selector", "granular", "atomic"),
+            (("v1", "Service"), "spec.ports", "port", "port,protocol"),
+            (("policy/v1", "PodDisruptionBudget"), "spec.selector", "atomic", "atomic"),
+        ] {
+            let shape = at(kind, path);
+            assert_eq!((text(shape.merge()), text(shape.apply())), (patch.to_owned(), apply.to_owned()), "{path}");
+        }
     }
 
     #[test]
-    fn containers_are_merged_by_name() {
-        let pod = find("v1", "Pod").expect("a pod");
-        let containers = walk(pod, "spec.containers");
-        assert_eq!(containers.merge(), Merge::ByKey(&["name".into()]));
-        assert_eq!(walk(containers, "[].resources.limits.cpu").kind(), JsonKind::Quantity);
+    fn values_have_the_types_that_go_reads() {
+        for (kind, path, expected, format) in [
+            (POD, "spec.containers.[].resources.limits.cpu", JsonKind::Quantity, ""),
+            (POD, "spec.containers.[].livenessProbe.httpGet.port", JsonKind::IntOrString, ""),
+            (POD, "spec.priority", JsonKind::Integer, "int32"),
+            (POD, "metadata.generation", JsonKind::Integer, "int64"),
+            (POD, "metadata.creationTimestamp", JsonKind::String, "date-time"),
+            (POD, "spec.hostNetwork", JsonKind::Boolean, ""),
+            (("v1", "Secret"), "data.any", JsonKind::String, "byte"),
+            (POD, "metadata.managedFields.[].fieldsV1", JsonKind::Object, ""),
+            (DEFINITION, "spec.versions.[].schema.openAPIV3Schema.maximum", JsonKind::Number, "double"),
+            (DEFINITION, "spec.versions.[].schema.openAPIV3Schema.properties.a.not.properties.b", JsonKind::Object, ""),
+            (DEFINITION, "spec.versions.[].schema.openAPIV3Schema.items", JsonKind::Any, ""),
+        ] {
+            let shape = at(kind, path);
+            assert_eq!((shape.kind(), shape.format()), (expected, format), "{path}");
+        }
+        assert_eq!(at(POD, "spec.containers.[]").type_name(), "Container");
+    }
+
+    #[test]
+    fn members_are_known_unknown_or_free() {
+        let spec = at(POD, "spec");
+        assert!(matches!(spec.member("containers"), Member::Known(_)));
+        assert!(matches!(spec.member("container"), Member::Unknown));
+        assert!(matches!(at(POD, "metadata.labels").member("any"), Member::Free(Some(_))));
+        assert!(matches!(at(POD, "metadata.managedFields.[].fieldsV1").member("f:a"), Member::Free(None)));
+        assert!(matches!(at(POD, "metadata.name").member("any"), Member::Unknown));
+        let subresource = at(DEFINITION, "spec.versions.[].subresources.status");
+        assert!(matches!(subresource.member("any"), Member::Unknown), "a type without members");
+    }
+
+    #[test]
+    fn each_line_of_the_table_is_about_a_member() {
+        let mut known = 0;
+        for what in strategies().keys() {
+            let (ty, member) = what.rsplit_once('.').expect("a dotted name");
+            // The table is of all stable types; some of them are in no object that is stored.
+            if let Some(ty) = named(ty) {
+                assert!(matches!(ty.member(member), Member::Known(_)), "{what}");
+                known += 1;
+            }
+        }
+        assert!(known > 60, "{known}");
     }
 }

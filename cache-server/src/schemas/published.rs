@@ -6,10 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1 as meta,
-    schemars::{JsonSchema, SchemaGenerator},
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1 as meta, schemars::SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::{

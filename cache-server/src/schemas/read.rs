@@ -183,3 +183,87 @@ fn text<'a>(schema: &'a Map<String, Value>, member: &str) -> &'a str {
 fn flag(schema: &Map<String, Value>, member: &str) -> bool {
     schema.get(member).and_then(Value::as_bool).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{
+        super::shape::{Member, Merge},
+        *,
+    };
+
+    fn known(shape: &Shape, name: &str) -> Shape {
+        match shape.member(name) {
+            Member::Known(shape) => shape,
+            other @ (Member::Free(_) | Member::Unknown) => panic!("{name}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_custom_type_has_the_members_of_its_schema_and_of_every_object() {
+        let shape = Shape::from_openapi(&json!({"type": "object", "properties": {
+            "metadata": {"type": "object"},
+            "spec": {"type": "object", "properties": {
+                "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
+                    "items": {"type": "object", "properties": {"a": {"type": "integer", "format": "int32"}}}},
+                "names": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+                "place": {"type": "object", "x-kubernetes-map-type": "atomic"},
+                "size": {"x-kubernetes-int-or-string": true},
+                "labels": {"type": "object", "additionalProperties": {"type": "boolean"}},
+            }},
+        }}));
+        let spec = known(&shape, "spec");
+        let ports = known(&spec, "ports");
+        assert_eq!(ports.apply(), Merge::ByKey(&["a".into(), "b".into()]));
+        assert_eq!(ports.merge(), Merge::Atomic, "there are no strategic merge patches");
+        assert_eq!(known(&ports.item().expect("a list"), "a").format(), "int32");
+        assert_eq!(known(&spec, "names").apply(), Merge::Set);
+        assert_eq!(known(&spec, "place").apply(), Merge::Atomic);
+        assert_eq!(known(&spec, "size").kind(), JsonKind::IntOrString);
+        assert!(
+            matches!(known(&spec, "labels").member("x"), Member::Free(Some(value)) if value.kind() == JsonKind::Boolean)
+        );
+        assert!(matches!(spec.member("other"), Member::Unknown));
+        assert_eq!(known(&shape, "kind").kind(), JsonKind::String);
+        let metadata = known(&shape, "metadata");
+        assert_eq!(metadata.kind(), JsonKind::Object);
+        if cfg!(feature = "openapi") {
+            assert_eq!(known(&metadata, "finalizers").apply(), Merge::Set, "metadata is that of built-in types");
+            assert!(matches!(metadata.member("other"), Member::Unknown));
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_free_where_the_schema_keeps_them() {
+        let kept = "x-kubernetes-preserve-unknown-fields";
+        let shape = Shape::from_openapi(&json!({"type": "object", "properties": {
+            "kept": {"type": "object", kept: true, "properties": {"a": {"type": "string"}}},
+            "any": {kept: true},
+            "pod": {"type": "object", "x-kubernetes-embedded-resource": true},
+        }}));
+        let inside = known(&shape, "kept");
+        assert_eq!(known(&inside, "a").kind(), JsonKind::String);
+        assert!(matches!(inside.member("b"), Member::Free(None)));
+        assert_eq!(known(&shape, "any").kind(), JsonKind::Any);
+        assert_eq!(known(&known(&shape, "pod"), "apiVersion").kind(), JsonKind::String);
+        for shape in [Shape::free(), Shape::from_openapi(&json!({kept: true}))] {
+            assert_eq!(shape.kind(), JsonKind::Object);
+            assert!(matches!(shape.member("anything"), Member::Free(None)));
+            assert!(matches!(shape.member("metadata"), Member::Known(_)));
+        }
+    }
+
+    #[test]
+    fn schemas_are_read_to_a_depth() {
+        let mut schema = json!({"type": "string"});
+        for _ in 0..2 * DEPTH_MAX {
+            schema = json!({"type": "object", "properties": {"a": schema}});
+        }
+        let mut shape = Shape::from_openapi(&schema);
+        for _ in 0..DEPTH_MAX {
+            shape = known(&shape, "a");
+        }
+        assert_eq!(shape.kind(), JsonKind::Any);
+    }
+}

@@ -90,11 +90,6 @@ impl Shape {
         self.strategy(|strategies| &strategies.apply)
     }
 
-    /// Whether strategic merge patches may take members away that the patch does not name (`$retainKeys`).
-    pub(crate) fn retain_keys(&self) -> bool {
-        self.node().strategies.as_ref().is_some_and(|strategies| strategies.retain_keys)
-    }
-
     /// The JSON type.
     pub(crate) fn kind(&self) -> JsonKind {
         self.target().1.kind
@@ -145,6 +140,7 @@ pub(super) struct Node {
 pub(super) struct Strategies {
     pub(super) patch: Strategy,
     pub(super) apply: Strategy,
+    /// Whether strategic merge patches may take members away that the patch does not name.
     pub(super) retain_keys: bool,
 }
 

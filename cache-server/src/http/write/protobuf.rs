@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn members_stand_where_json_has_them() {
-        let selector = field(2, &field(1, &field(1, b"a")));
+        let selector = field(3, &field(1, &field(1, b"a")));
         let variable = [field(1, b"V"), field(3, &[selector, field(9, b"unknown")].concat())].concat();
         let container = [field(1, b"c"), field(2, b""), field(7, &variable), field(8, b"")].concat();
         let spec = [field(2, &container), vec![4 << 3, 0], vec![5 << 3, 0x96, 1]].concat();
@@ -171,7 +171,7 @@ mod tests {
         let object = read(&[PREFIX, &field(2, &raw)].concat(), "v1", "ConfigMap").expect("is read");
         assert_eq!(Value::Object(object), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
         assert_eq!(value(&body("v9", "Thing", &raw)), json!({"apiVersion": "v9", "kind": "Thing"}));
-        let options = [field(6, b"u"), field(2, &field(1, b"u1"))].concat();
+        let options = [field(14, b"unknown"), field(2, &field(1, b"u1"))].concat();
         assert_eq!(
             read_options(&body("apps/v1", "DeleteOptions", &options)),
             Ok(json!({"apiVersion": "apps/v1", "kind": "DeleteOptions", "preconditions": {"uid": "u1"}}))
