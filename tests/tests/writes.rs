@@ -150,11 +150,11 @@ async fn bodies_that_cannot_be_read_are_refused() {
              error: invalid character 'b' looking for beginning of object key string",
         ),
         (
-            "k8s\0",
-            "application/vnd.kubernetes.protobuf",
+            "{}",
+            "text/plain",
             415,
             "the body of the request was in an unknown format - accepted media types include: application/json, \
-             application/yaml",
+             application/yaml, application/vnd.kubernetes.protobuf",
         ),
     ] {
         let answer = send(&client, Method::POST, CONFIG_MAPS, content_type, body).await.with_code(code);
@@ -298,14 +298,9 @@ async fn patches_change_what_they_name() {
     assert_eq!(stale.message(), MODIFIED);
     let invalid = json!({"metadata": {"annotations": {"foo": ["bar"]}}});
     client.patch(&path, MERGE_PATCH, &invalid).await.with_code(422);
-    let unknown = "the body of the request was in an unknown format - accepted media types include: \
-                   application/json-patch+json, application/merge-patch+json";
-    for (content_type, message) in [
-        ("application/strategic-merge-patch+json", unknown),
-        ("application/apply-patch+yaml", unknown),
-        ("application/json", "415: Unsupported Media Type"),
-    ] {
-        assert_eq!(client.patch(&path, content_type, &json!({})).await.with_code(415).message(), message);
+    for content_type in ["application/apply-patch+cbor", "application/json", "text/plain"] {
+        let refused = client.patch(&path, content_type, &json!({})).await.with_code(415);
+        assert_eq!(refused.message(), "415: Unsupported Media Type");
     }
 }
 
