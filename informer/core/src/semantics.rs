@@ -223,7 +223,7 @@ impl Request {
         Self { path: resource.path_in(namespace), query: query.0, marks: Marks::Unwanted }
     }
 
-    /// The value of the header [`marks::HEADER`](crate::wire::marks::HEADER), if it is sent.
+    /// The value of the header [`marks::HEADER`], if it is sent.
     #[must_use]
     pub fn marks(&self) -> Option<&str> {
         match &self.marks {
