@@ -7,6 +7,7 @@
 //!
 //! Source: the markers `listType`, `listMapKey`, `structType` and the tags `patchStrategy`, `patchMergeKey` of
 //! `k8s.io/api`; for custom resources apiextensions-apiserver `pkg/apiserver/schema`.
+#![cfg_attr(not(feature = "openapi"), allow(dead_code, reason = "some of it only built-in types have"))]
 
 #[cfg(feature = "openapi")]
 mod builtin;

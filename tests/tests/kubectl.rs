@@ -121,9 +121,9 @@ async fn objects_are_created_read_changed_and_deleted() {
     let server = Server::start(SERVER, &[]).await;
     let Some(kubectl) = Kubectl::new(&server) else { return };
     let manifest = kubectl.file("team.yaml", MANIFEST);
-    let created = kubectl.run(&["create", "--validate=false", "-f", &manifest]).await;
+    let created = kubectl.run(&["create", "-f", &manifest]).await;
     assert_eq!(created, "namespace/team created\nconfigmap/settings created\ndeployment.apps/web created\n");
-    let again = kubectl.fail(&["create", "--validate=false", "-f", &manifest]).await;
+    let again = kubectl.fail(&["create", "-f", &manifest]).await;
     assert!(again.contains("configmaps \"settings\" already exists"), "{again}");
     let read = kubectl.run(&["get", "-n", "team", "cm/settings", "-o", "jsonpath={.data.colour}"]).await;
     assert_eq!(read, "blue");

@@ -2,8 +2,8 @@
 //!
 //! The index names a document for each group version, with a hash in its address: who asks with it may keep the answer
 //! forever. A document is made when it is first asked for, away from the tasks that answer requests, and kept until its
-//! types change. Made of schemas with descriptions, `api/v1` has about 700 KiB and takes some 20 ms; all of them
-//! together have about 3 MiB. Nothing is kept before.
+//! types change; nothing is kept before. `api/v1` has 580 KiB, `apps/v1` 350 KiB, the others 40 to 270 KiB, and the 18
+//! of built-in types together 2.5 MiB. In a debug build the first takes 0.1 s and all of them 0.5 s.
 //!
 //! INVARIANT: what a document says is computed from the registry, so what is announced is what is served.
 //!

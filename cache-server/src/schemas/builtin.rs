@@ -1,6 +1,6 @@
 //! Shapes of the built-in types, made of the schemas that k8s-openapi has for them and of `merge_keys.txt`.
 //!
-//! INVARIANT: made once, by whoever asks first; about 5,000 values without their descriptions.
+//! INVARIANT: made once, by whoever asks first. Memory: some 400 KiB, about 3,200 values without their descriptions.
 
 use std::{
     collections::HashMap,

@@ -174,7 +174,7 @@ async fn other_types_look_as_in_a_cluster() {
     let server = Server::start(SERVER, &[]).await;
     let Some(kubectl) = Kubectl::new(&server) else { return };
     let file = kubectl.file("objects.yaml", OBJECTS);
-    kubectl.run(&["create", "--validate=false", "-f", &file]).await;
+    kubectl.run(&["create", "-f", &file]).await;
     report(&server.client(), "/apis/apps/v1/namespaces/default/deployments/web", json!({"readyReplicas": 1})).await;
     let run = async |line: &str| kubectl.run(&line.split(' ').collect::<Vec<_>>()).await;
     check(
@@ -284,7 +284,7 @@ async fn custom_resources_have_the_columns_of_their_definition() {
     let Some(kubectl) = Kubectl::new(&server) else { return };
     for (name, text) in [("boats.yaml", BOATS), ("boat.yaml", BOAT)] {
         let file = kubectl.file(name, text);
-        kubectl.run(&["create", "--validate=false", "-f", &file]).await;
+        kubectl.run(&["create", "-f", &file]).await;
         if text == BOATS {
             kubectl.run(&["wait", "--for=condition=Established", "crd/boats.example.com", "--timeout=30s"]).await;
         }

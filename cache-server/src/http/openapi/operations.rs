@@ -4,10 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    document::reference,
-    schemas::{self, Schemas},
-};
+use super::{document::reference, schemas};
 use crate::registry::ResourceType;
 
 /// A query parameter: name, type, and what it does.
@@ -95,7 +92,7 @@ struct Place<'a> {
 }
 
 /// Adds the paths of `ty`.
-pub(super) fn paths(ty: &ResourceType, _: &mut Schemas, paths: &mut Map<String, Value>) {
+pub(super) fn paths(ty: &ResourceType, paths: &mut Map<String, Value>) {
     let root = if ty.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", ty.group) };
     let root = format!("{root}/{}", ty.version);
     let scope = if ty.namespaced { "/namespaces/{namespace}" } else { "" };
