@@ -7,6 +7,13 @@
 
 use super::json::Json;
 
+/// Bytes of a path that is understood. Filters stand in filters, so it also bounds how deep reading one goes.
+const PATH_BYTES_MAX: usize = 1 << 10;
+
+/// Values and members that are looked at for one cell; what is not found by then is not there. Descendants of descendants
+/// have no other bound. Cost: a few milliseconds.
+const LOOKS_MAX: usize = 200_000;
+
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path(Vec<Step>);
@@ -61,6 +68,9 @@ const OPERATORS: [(&str, Operator); 6] = [
 impl Path {
     /// Reads a path; `None` when it is none, or says more than is understood here.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text.len() > PATH_BYTES_MAX {
+            return None;
+        }
         let mut rest = text.trim();
         rest = rest.strip_prefix(['$', '@']).unwrap_or(rest);
         let mut steps = Vec::new();
@@ -82,7 +92,8 @@ impl Path {
 
     /// The first value found.
     pub(super) fn find<'s, 'a>(&self, value: &'s Json<'a>) -> Option<&'s Json<'a>> {
-        find(&self.0, value)
+        let mut looks = LOOKS_MAX;
+        find(&self.0, value, &mut looks)
     }
 }
 
@@ -139,7 +150,7 @@ impl Step {
             None if text == "*" => Some(Self::All),
             None => {
                 let at: i64 = text.parse().ok()?;
-                Some(Self::Items(Some(at), if at == -1 { None } else { Some(at + 1) }))
+                Some(Self::Items(Some(at), (at != -1).then(|| at.saturating_add(1))))
             }
             Some((from, to)) => Some(Self::Items(number(from)?, number(to)?)),
         }
@@ -162,8 +173,8 @@ impl Filter {
         Some(Self { field: Path::parse(field)?, compared })
     }
 
-    fn takes(&self, item: &Json<'_>) -> bool {
-        match (self.field.find(item), &self.compared) {
+    fn takes(&self, item: &Json<'_>, looks: &mut usize) -> bool {
+        match (find(&self.field.0, item, looks), &self.compared) {
             (None, _) => false,
             (Some(_), None) => true,
             (Some(value), Some((operator, literal))) => operator.holds(value, literal),
@@ -209,14 +220,17 @@ fn unquoted(text: &str) -> Option<&str> {
     between('\'').or_else(|| between('"'))
 }
 
-fn find<'s, 'a>(steps: &[Step], value: &'s Json<'a>) -> Option<&'s Json<'a>> {
+/// `looks` are left, and go down.
+fn find<'s, 'a>(steps: &[Step], value: &'s Json<'a>, looks: &mut usize) -> Option<&'s Json<'a>> {
+    *looks = looks.checked_sub(1)?;
     let Some((step, rest)) = steps.split_first() else { return Some(value) };
     match step {
         Step::Field(name) => {
+            *looks = looks.checked_sub(value.members().len())?;
             let (_, member) = value.members().iter().find(|(key, _)| key == name)?;
-            find(rest, member)
+            find(rest, member, looks)
         }
-        Step::All => parts(value).find_map(|part| find(rest, part)),
+        Step::All => parts(value).find_map(|part| find(rest, part, looks)),
         Step::Items(from, to) => {
             let items = value.items();
             let place = |at: i64| {
@@ -225,10 +239,13 @@ fn find<'s, 'a>(steps: &[Step], value: &'s Json<'a>) -> Option<&'s Json<'a>> {
             };
             let from = from.map_or(Some(0), place)?;
             let to = to.map_or(Some(items.len()), place)?;
-            items.get(from..to)?.iter().find_map(|item| find(rest, item))
+            items.get(from..to)?.iter().find_map(|item| find(rest, item, looks))
         }
-        Step::Where(filter) => value.items().iter().filter(|item| filter.takes(item)).find_map(|item| find(rest, item)),
-        Step::Within => find(rest, value).or_else(|| parts(value).find_map(|part| find(steps, part))),
+        Step::Where(filter) => value.items().iter().find_map(|item| {
+            let taken = filter.takes(item, looks);
+            taken.then(|| find(rest, item, looks)).flatten()
+        }),
+        Step::Within => find(rest, value, looks).or_else(|| parts(value).find_map(|part| find(steps, part, looks))),
     }
 }
 
@@ -297,6 +314,21 @@ mod tests {
         {
             assert_eq!(Path::parse(text), None, "{text}");
         }
+    }
+
+    /// Goal: no definition holds or breaks the server. Method: paths that lead far, in objects made for them.
+    #[test]
+    fn a_path_that_leads_nowhere_ends_soon() {
+        let object = Json::read(OBJECT.as_bytes());
+        for path in [format!(".spec.list[{}]", i64::MAX), format!(".spec.list[{}]", i64::MIN)] {
+            assert_eq!(Path::parse(&path).expect("a path").find(&object), None, "{path}");
+        }
+        let nested = |levels: usize| [&".a[?(@".repeat(levels), ".b", &")]".repeat(levels)].concat();
+        assert!(Path::parse(&nested(100)).is_some_and(|path| path.find(&object).is_none()));
+        assert_eq!(Path::parse(&nested(300_000)), None);
+        let deep = [&r#"{"a":"#.repeat(90), "1", &"}".repeat(90)].concat();
+        let path = Path::parse(&["..a".repeat(12), ".b".to_owned()].concat()).expect("a path");
+        assert_eq!(path.find(&Json::read(deep.as_bytes())), None);
     }
 
     /// Goal: no definition stops the server. Method: random texts of the letters that mean something.

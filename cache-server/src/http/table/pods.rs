@@ -79,7 +79,7 @@ struct Restarts {
 
 impl Restarts {
     fn add(&mut self, report: &Json<'_>) {
-        self.count += report.get("restartCount").integer();
+        self.count = self.count.saturating_add(report.get("restartCount").integer());
         self.last = self.last.max(report.at("lastState.terminated.finishedAt").time());
     }
 }

@@ -159,3 +159,12 @@ fn pods_that_have_ended_are_marked() {
     assert_eq!(conditions("Failed")[0]["reason"], "Failed");
     assert_eq!(conditions("Running"), Value::Null);
 }
+
+#[test]
+fn restarts_that_cannot_be_counted_break_nothing() {
+    let report = json!({"name": "c", "restartCount": i64::MAX});
+    check_pod(
+        json!({"phase": "Running", "containerStatuses": [report, report]}),
+        ["0/2", "Running", &i64::MAX.to_string()],
+    );
+}
