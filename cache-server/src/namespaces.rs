@@ -122,7 +122,7 @@ enum Stuck {
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error("{}", .0.message)]
-    Refused(Status),
+    Refused(Box<Status>),
 }
 
 impl Ender {
@@ -204,7 +204,8 @@ impl Ender {
             let snapshot = reader.snapshot();
             let mut is_held = false;
             for entry in snapshot.objects.namespace(namespace) {
-                is_held |= !delete_listed(caches, &*self.storage, ty, entry).await.map_err(Stuck::Refused)?;
+                let deleted = delete_listed(caches, &*self.storage, ty, entry).await;
+                is_held |= !deleted.map_err(|status| Stuck::Refused(Box::new(status)))?;
             }
             if is_held {
                 blocking.push((reader, snapshot.resource_version));

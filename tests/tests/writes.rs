@@ -363,8 +363,7 @@ async fn a_delete_answers_as_the_type_has_it() {
     let mut watch = client.watch("/api/v1/namespaces/default/pods?watch=1&resourceVersion=103").await;
     let last = client.delete(&pod("p").path()).await.with_code(200).json();
     assert_eq!((&last["kind"], &last["metadata"]["resourceVersion"]), (&json!("Pod"), &json!("105")));
-    let seen: Vec<_> =
-        watch.events(2).await.iter().map(|event| (event.brief(), event.resource_version())).collect();
+    let seen: Vec<_> = watch.events(2).await.iter().map(|event| (event.brief(), event.resource_version())).collect();
     assert_eq!(seen, [("MODIFIED default/p".to_owned(), 104), ("DELETED default/p".to_owned(), 105)]);
 }
 

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
-use informer_core::wire::status::Status;
+use informer_core::wire::status::{Reason, Status};
 use jiff::Timestamp;
 use serde_json::Value;
 use watch_cache::{Draft, Entry, EntryError, Filter, Page};
@@ -116,8 +116,33 @@ pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, S
     let mut object = body::read_valid(&registry, ty, content_type, body, options.validation, &mut warnings)?;
     metadata::match_namespace(ty, place.namespace, &mut object)?;
     place.match_name(&object)?;
-    let answer = update::update(app, &place, &Change::Replace(object), options, &mut warnings).await?;
+    let answer = replace(app, &place, object, options, &mut warnings).await?;
     Ok(Answer { warnings, ..answer })
+}
+
+/// Replaces an object, or makes it where its type may be made like that.
+async fn replace(
+    app: &App,
+    place: &Place<'_>,
+    object: Object,
+    options: Options,
+    warnings: &mut Vec<String>,
+) -> Result<Answer, Status> {
+    let makes = place.ty.create_on_update && place.part == Part::Main && metadata::text(&object, "uid").is_empty();
+    let change = Change::Replace(object);
+    loop {
+        let refused = match update::update(app, place, &change, options, warnings).await {
+            Err(status) if makes && status.reason == Reason::NotFound => status,
+            other => return other,
+        };
+        let Change::Replace(object) = &change else { return Err(refused) };
+        let mut object = object.clone();
+        // Of the one that was there.
+        metadata::metadata_mut(&mut object).remove("resourceVersion");
+        if let Some(made) = create::create_named(app, place.ty, &object, options).await? {
+            return Ok(made);
+        }
+    }
 }
 
 /// `PATCH …/{plural}/{name}`, and the same of its status.

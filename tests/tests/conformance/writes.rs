@@ -162,6 +162,45 @@ async fn an_update_of_another_object_of_that_name_conflicts() {
     assert_eq!(client.get(&path).await.json()["data"]["k"], "second");
 }
 
+/// Goal: some types are made by replacing what is not there. Method: types that are and types that are not.
+#[tokio::test]
+async fn an_update_makes_what_may_be_made_like_that() {
+    let server = server(&[]).await;
+    let client = server.client();
+    for (collection, code) in [
+        ("/api/v1/namespaces/default/endpoints", 201),
+        ("/api/v1/namespaces/default/services", 201),
+        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", 201),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", 201),
+        (CONFIGMAPS, 404),
+        (DEPLOYMENTS, 404),
+        ("/api/v1/nodes", 404),
+    ] {
+        let path = format!("{collection}/a");
+        let body = json!({"metadata": {"name": "a"}});
+        client.put(&format!("{path}?dryRun=All"), &body).await.with_code(code);
+        client.get(&path).await.with_code(404);
+        let made = client.put(&path, &body).await.with_code(code);
+        if code == 201 {
+            assert_eq!(made.json()["metadata"]["uid"].as_str().map(str::len), Some(36), "{collection}");
+            assert_eq!(client.get(&path).await.with_code(200).json(), made.json());
+            // The next one is an update, and another object is none.
+            client.put(&path, &made.json()).await.with_code(200);
+            client.delete(&path).await.with_code(200);
+            client.put(&path, &made.json()).await.with_code(404);
+        }
+    }
+    let service = "/api/v1/namespaces/default/services/s";
+    client.put(&format!("{service}/status"), &json!({"metadata": {"name": "s"}})).await.with_code(404);
+    let codes = futures::future::join_all((0..20).map(|index| async move {
+        let body = json!({"metadata": {"name": "s", "labels": {"l": index.to_string()}}});
+        client.put(service, &body).await.code.as_u16()
+    }))
+    .await;
+    assert_eq!(codes.iter().filter(|&&code| code == 201).count(), 1, "{codes:?}");
+    assert!(codes.iter().all(|code| [200, 201].contains(code)), "{codes:?}");
+}
+
 #[tokio::test]
 async fn an_update_keeps_what_only_the_server_gives() {
     let server = server(&[]).await;

@@ -87,7 +87,7 @@ pub(super) async fn apply(
             // A subresource has an object already.
             Err(status) if status.reason == Reason::NotFound && place.part == Part::Main => {
                 let Change::Apply(applied) = &change else { break };
-                match create::create_applied(app, place.ty, &applied.first(place)?, options).await? {
+                match create::create_named(app, place.ty, &applied.first(place)?, options).await? {
                     Some(answer) => return Ok(answer),
                     None => continue,
                 }

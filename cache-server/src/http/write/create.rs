@@ -81,8 +81,8 @@ pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Re
     }
 }
 
-/// Creates the object that an apply starts with; `None` when it is there already.
-pub(super) async fn create_applied(
+/// Creates an object that was to be changed and is not there; `None` when it is there after all.
+pub(super) async fn create_named(
     app: &App,
     ty: &Arc<ResourceType>,
     object: &Object,

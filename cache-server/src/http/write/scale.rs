@@ -140,15 +140,13 @@ fn wanted(place: &Place<'_>, current: &Current, scale: &Object) -> Result<i64, S
         }
     }
     let replicas = scale.get("spec").and_then(|spec| spec.get("replicas")).unwrap_or(&Value::Null);
-    let wanted = match replicas {
-        Value::Null => 0,
-        other => other.as_i64().filter(|&number| i32::try_from(number).is_ok()).ok_or_else(|| {
-            let found = go::json_type(other);
-            cannot_be_handled(&format!(
-                "json: cannot unmarshal {found} into Go struct field ScaleSpec.spec.replicas of type int32"
-            ))
-        })?,
-    };
+    let number = if replicas.is_null() { Some(0) } else { replicas.as_i64() };
+    let wanted = number.filter(|&number| i32::try_from(number).is_ok()).ok_or_else(|| {
+        let found = go::json_type(replicas);
+        cannot_be_handled(&format!(
+            "json: cannot unmarshal {found} into Go struct field ScaleSpec.spec.replicas of type int32"
+        ))
+    })?;
     if wanted < 0 {
         let why = "must be greater than or equal to 0";
         let cause = Cause::invalid("spec.replicas", &wanted.to_string(), why);
