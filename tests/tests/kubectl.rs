@@ -135,6 +135,8 @@ async fn objects_are_created_read_changed_and_deleted() {
         kubectl.run(&["get", "-A", "cm", "-l", "tier=front", "-o", "jsonpath={.items[*].data.colour}"]).await;
     assert_eq!(labelled, "green");
     let deleted = kubectl.run(&["delete", "-n", "team", "cm/settings", "deploy/web"]).await;
+    // Newer ones name the namespace.
+    let deleted = deleted.replace(" from team namespace", "");
     assert_eq!(deleted, "configmap \"settings\" deleted\ndeployment.apps \"web\" deleted\n");
     let gone = kubectl.fail(&["get", "-n", "team", "cm/settings"]).await;
     assert!(gone.contains("configmaps \"settings\" not found"), "{gone}");

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +26,7 @@ func inform(mode string, config *rest.Config, selector string) {
 		}
 		key, version := describe(object)
 		line{Event: event, Key: key, RV: version}.print()
-		if event == "ADDED" && nameOf(object) == "sentinel" {
+		if event == "ADDED" && strings.HasSuffix(key, "/sentinel") {
 			close(done)
 		}
 	}
@@ -73,12 +74,4 @@ func describe(object any) (key, version string) {
 		fail(err)
 	}
 	return about.GetNamespace() + "/" + about.GetName(), about.GetResourceVersion()
-}
-
-func nameOf(object any) string {
-	about, err := meta.Accessor(object)
-	if err != nil {
-		fail(err)
-	}
-	return about.GetName()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -33,7 +34,7 @@ func watchAgain(config *rest.Config, selector string) {
 		if err != nil {
 			fail(err)
 		}
-		if applyAll(watcher.ResultChan(), held) {
+		if isComplete(held) || applyAll(watcher.ResultChan(), held) {
 			line{Cache: held}.print()
 			return
 		}
@@ -53,7 +54,16 @@ func applyAll(events <-chan watch.Event, held map[string]string) (complete bool)
 		} else {
 			held[key] = version
 		}
-		if nameOf(event.Object) == "sentinel" {
+		if isComplete(held) {
+			return true
+		}
+	}
+	return false
+}
+
+func isComplete(held map[string]string) bool {
+	for key := range held {
+		if strings.HasSuffix(key, "/sentinel") {
 			return true
 		}
 	}

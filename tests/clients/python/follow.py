@@ -16,17 +16,15 @@ from kubernetes import client, watch
 
 def main(limit, server, selector):
     maps = client.CoreV1Api(client.ApiClient(client.Configuration(host=server)))
-    held, version = {}, None
-    while "sentinel" not in {key.split("/")[1] for key in held}:
-        if version is None:
-            held, version = relist(maps, selector, limit)
+    held, version = relist(maps, selector, limit)
+    while not is_complete(held):
         watching = watch.Watch()
         try:
             follow(watching, maps, selector, held, version)
         except client.ApiException as error:
             if error.status != 410:
                 raise
-            version = None
+            held, version = relist(maps, selector, limit)
         except urllib3.exceptions.HTTPError:
             version = watching.resource_version
     say(cache=held)
@@ -58,8 +56,12 @@ def follow(watching, maps, selector, held, version):
             held.pop(key, None)
         else:
             held[key] = now
-        if item.metadata.name == "sentinel":
+        if is_complete(held):
             watching.stop()
+
+
+def is_complete(held):
+    return any(key.endswith("/sentinel") for key in held)
 
 
 def key_of(item):

@@ -78,7 +78,8 @@ impl Scan {
             self.counting = true;
             return None;
         }
-        let ends = line.windows(INITIAL_EVENTS_ANNOTATION.len()).any(|part| part == INITIAL_EVENTS_ANNOTATION.as_bytes());
+        let ends =
+            line.windows(INITIAL_EVENTS_ANNOTATION.len()).any(|part| part == INITIAL_EVENTS_ANNOTATION.as_bytes());
         self.is_live = ends;
         ends.then(|| version_in(&line)).flatten()
     }

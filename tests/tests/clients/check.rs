@@ -137,7 +137,8 @@ impl Reader<'_> {
             self.go_to(position);
             let due = difference(&before, &self.held);
             let again = self.held.iter().filter(|_| rule == Rule::Everything);
-            self.retold = again.filter(|(key, _)| !due.contains_key(*key)).map(|(key, at)| (key.clone(), *at)).collect();
+            self.retold =
+                again.filter(|(key, _)| !due.contains_key(*key)).map(|(key, at)| (key.clone(), *at)).collect();
             // Where nothing changed, nothing need be told.
             if !due.is_empty() || self.retold.contains_key(&first.key) {
                 break (position, due);

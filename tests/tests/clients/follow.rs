@@ -1,6 +1,7 @@
 //! One client, followed through writes and broken connections to the end.
 
 use std::{
+    pin::pin,
     process::Stdio,
     sync::{Arc, Mutex},
     time::Duration,
@@ -69,7 +70,10 @@ pub(crate) async fn follow(client: Client) -> Summary {
     };
     let tell = async || format!("it complained:\n{}", complaints.await.unwrap_or_default());
     match scene.play(client.seed, ended).await {
-        (history, Some(true)) => scene.check(client.rule, &printed.lock().unwrap().clone(), &history).await,
+        (history, Some(true)) => {
+            let lines = printed.lock().unwrap().clone();
+            scene.check(client.rule, &lines, &history).await
+        }
         (_, Some(false)) => panic!("the client failed; {}", tell().await),
         (_, None) => {
             child.kill().await.unwrap();
@@ -108,13 +112,15 @@ impl Scene {
     pub(crate) async fn play<T>(&self, seed: u64, ended: impl Future<Output = T>) -> (History, Option<T>) {
         let mut history = History::default();
         let both = async {
-            let mut ended = std::pin::pin!(ended);
+            let (mut ended, mut writing) = (pin!(ended), pin!(self.write(seed, &mut history)));
             tokio::select! {
-                // Too early: nothing more will happen.
-                early = &mut ended => return early,
-                () = self.write(seed, &mut history) => {}
+                // It saw the last object before its write was acknowledged here; or it failed, and no fault will come.
+                early = &mut ended => {
+                    let _ = timeout(BURST_WAIT, writing).await;
+                    early
+                }
+                () = &mut writing => ended.await,
             }
-            ended.await
         };
         let ended = timeout(PATIENCE, both).await.ok();
         (history, ended)
@@ -154,7 +160,11 @@ impl Scene {
     pub(crate) fn relists(&self) -> Summary {
         let (requests, initial_reads) = (self.proxy.take(), self.proxy.initial_reads());
         let relists = initial_reads.len() - 1;
-        assert!(relists <= self.proxy.expired(), "{relists} relists after {} 410s: {requests:#?}", self.proxy.expired());
+        assert!(
+            relists <= self.proxy.expired(),
+            "{relists} relists after {} 410s: {requests:#?}",
+            self.proxy.expired()
+        );
         let pages = requests.iter().filter(|request| request.contains("continue=")).count();
         Summary { initial_reads, pages }
     }

@@ -2,12 +2,7 @@
 //!
 //! They run in the test's own process, and say what programs print.
 
-use std::{
-    collections::BTreeMap,
-    future::ready,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -126,7 +121,8 @@ async fn kubes_controller() {
         Arc::clone(&reconciled),
     );
     tokio::spawn(running.for_each(|_| ready(())));
-    let last_of = |all: &[(String, u64)], key: &str| all.iter().rev().find(|(of, _)| of == key).map(|(_, version)| *version);
+    let last_of =
+        |all: &[(String, u64)], key: &str| all.iter().rev().find(|(of, _)| of == key).map(|(_, version)| *version);
     let sentinel = format!("team-0/{SENTINEL}");
     let mut seen = reconciled.subscribe();
     let came = async { seen.wait_for(|all| last_of(all, &sentinel).is_some()).await.is_ok() };
@@ -139,7 +135,8 @@ async fn kubes_controller() {
     let newest = |all: &Vec<(String, u64)>| served.iter().all(|(key, version)| last_of(all, key) == Some(*version));
     let settled = timeout(PATIENCE, async { seen.wait_for(newest).await.is_ok() }).await;
     assert!(settled == Ok(true), "not everything was reconciled at its newest version");
-    let held: State = store.state().iter().map(|object| described(object)).map(|(key, rv)| (key, rv.parse().unwrap())).collect();
+    let held: State =
+        store.state().iter().map(|object| described(object)).map(|(key, rv)| (key, rv.parse().unwrap())).collect();
     assert_eq!(held, served, "its store is the server's state");
     let all = reconciled.borrow().clone();
     let mut newest = State::new();

@@ -68,7 +68,11 @@ fn kubectls() -> Vec<(&'static str, Program)> {
         minor.is_some_and(|minor: u32| minor >= MINOR_MIN)
     });
     let installed = installed.map(|program| ("installed", program));
-    installed.into_iter().chain(Program::ready("kubectl").map(|program| ("built", program))).collect()
+    let built = Program::ready("kubectl").map(|program| ("built", program));
+    let mut all: Vec<_> = built.into_iter().chain(installed).collect();
+    // Where none is installed, the one that was built may stand in for it.
+    all.dedup_by_key(|(_, program)| program.clone());
+    all
 }
 
 impl Scene {

@@ -15,7 +15,7 @@ use tokio::process::Command;
 const NOT_HERE: i32 = 3;
 
 /// A program, and what it is given.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     command: Vec<String>,
     environment: Vec<(String, String)>,

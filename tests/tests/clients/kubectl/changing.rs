@@ -41,8 +41,7 @@ async fn what_was_applied_is_changed_and_pruned_by_applying_again() {
         let team = scene.file("team.yaml", TEAM);
         scene.run(&format!("apply -f {team}")).await;
         let before = web(&scene).await;
-        let unchanged =
-            "namespace/team unchanged\nconfigmap/settings unchanged\nservice/web unchanged\ndeployment.apps/web unchanged\n";
+        let unchanged = "namespace/team unchanged\nconfigmap/settings unchanged\nservice/web unchanged\ndeployment.apps/web unchanged\n";
         scene.prints(&format!("apply -f {team}"), unchanged).await;
         assert_eq!(before, web(&scene).await, "{}", scene.name);
         let fewer = TEAM
@@ -51,8 +50,7 @@ async fn what_was_applied_is_changed_and_pruned_by_applying_again() {
             .replace(", {name: https, port: 443}", "")
             .replace("web:1", "web:2");
         let file = scene.file("fewer.yaml", &fewer);
-        let changed =
-            "namespace/team unchanged\nconfigmap/settings unchanged\nservice/web configured\ndeployment.apps/web configured\n";
+        let changed = "namespace/team unchanged\nconfigmap/settings unchanged\nservice/web configured\ndeployment.apps/web configured\n";
         scene.prints(&format!("apply -f {file}"), changed).await;
         let after = web(&scene).await;
         assert_eq!(names(&after, CONTAINERS), ["web"], "{}: {after}", scene.name);
@@ -63,7 +61,13 @@ async fn what_was_applied_is_changed_and_pruned_by_applying_again() {
         let service = scene.client().get("/api/v1/namespaces/team/services/web").await.json();
         assert_eq!(names(&service, "/spec/ports"), ["http"], "{}: {service}", scene.name);
         let difference = scene.output(scene.command(&["diff", "-f", &file])).await;
-        assert_eq!(difference.status.code(), Some(0), "{}: {}", scene.name, String::from_utf8_lossy(&difference.stdout));
+        assert_eq!(
+            difference.status.code(),
+            Some(0),
+            "{}: {}",
+            scene.name,
+            String::from_utf8_lossy(&difference.stdout)
+        );
     }
 }
 
@@ -79,8 +83,12 @@ async fn files_are_applied_at_the_server() {
         scene.prints(&format!("apply --server-side -f {team}"), applied).await;
         let after = web(&scene).await;
         assert_eq!(before["metadata"]["resourceVersion"], after["metadata"]["resourceVersion"], "{}", scene.name);
-        let managers: Vec<&Value> =
-            after["metadata"]["managedFields"].as_array().into_iter().flatten().map(|entry| &entry["manager"]).collect();
+        let managers: Vec<&Value> = after["metadata"]["managedFields"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|entry| &entry["manager"])
+            .collect();
         assert_eq!(managers, [&json!("kubectl")], "{}: {after}", scene.name);
         let newer = scene.file("newer.yaml", &TEAM.replace("web:1", "web:2").replace("colour: blue", "colour: red"));
         scene.prints(&format!("apply --server-side -f {newer}"), applied).await;
@@ -163,7 +171,9 @@ async fn deployments_are_scaled() {
         scene.prints("get -n team deploy/web -o jsonpath={.spec.replicas}", "5").await;
         let complaint = scene.fail("scale -n team deploy/web --current-replicas=2 --replicas=1").await;
         assert!(complaint.contains("Expected replicas to be 2, was 5"), "{}: {complaint}", scene.name);
-        scene.prints("get -n team deploy/web --subresource=scale -o jsonpath={.kind}={.spec.replicas}", "Scale=5").await;
+        scene
+            .prints("get -n team deploy/web --subresource=scale -o jsonpath={.kind}={.spec.replicas}", "Scale=5")
+            .await;
     }
 }
 
@@ -194,13 +204,16 @@ async fn objects_are_deleted_one_by_one_and_all_at_once() {
 async fn objects_are_created_from_the_command_line() {
     for scene in scenes().await {
         scene.prints("create namespace team", "namespace/team created\n").await;
-        scene.prints("create configmap -n team settings --from-literal=colour=blue", "configmap/settings created\n").await;
+        scene
+            .prints("create configmap -n team settings --from-literal=colour=blue", "configmap/settings created\n")
+            .await;
         scene.prints("get -n team cm settings -o jsonpath={.data.colour}", "blue").await;
         scene.prints("create secret generic -n team key --from-literal=k=v", "secret/key created\n").await;
         scene.prints("get -n team secret key -o jsonpath={.data.k}", "dg==").await;
         let deployment = "create deployment -n team web --image=web:1 --replicas=3 --port=80";
         scene.prints(deployment, "deployment.apps/web created\n").await;
-        let shown = "jsonpath={.spec.replicas}={.spec.template.spec.containers[0].image}={.spec.selector.matchLabels.app}";
+        let shown =
+            "jsonpath={.spec.replicas}={.spec.template.spec.containers[0].image}={.spec.selector.matchLabels.app}";
         scene.prints(&format!("get -n team deploy web -o {shown}"), "3=web:1=web").await;
         scene.prints("expose -n team deploy/web --port=80", "service/web exposed\n").await;
         scene.prints("run -n team one --image=one:1", "pod/one created\n").await;

@@ -152,7 +152,12 @@ async fn types_are_discovered() {
 async fn fields_are_explained() {
     for scene in scenes().await {
         let printed = scene.run("explain pod.spec").await;
-        for part in ["KIND:       Pod\n", "VERSION:    v1\n", "FIELD: spec <PodSpec>", "  containers\t<[]Container> -required-\n"] {
+        for part in [
+            "KIND:       Pod\n",
+            "VERSION:    v1\n",
+            "FIELD: spec <PodSpec>",
+            "  containers\t<[]Container> -required-\n",
+        ] {
             assert!(printed.contains(part), "{}: {part} in {printed}", scene.name);
         }
         let printed = scene.run("explain deployment.spec.strategy.rollingUpdate").await;
