@@ -79,7 +79,7 @@ impl Definitions {
                     let item = self.item(ty).unwrap_or_else(|| panic!("{}.{member}: no {ty}", definition.name));
                     Merge::Keys(keys.iter().map(|key| json(item, key)).collect())
                 }
-                other => other.clone(),
+                Merge::Atomic | Merge::AtomicMap | Merge::Set => merge.clone(),
             };
             (json(definition, member), merge)
         };
@@ -135,7 +135,7 @@ fn definition(text: &str) -> Option<Definition> {
                 None => in_required = false,
             }
         } else if let Some(call) = line.strip_prefix("crate::merge_strategies::") {
-            let mut argument = || call.split_once('(').map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
+            let argument = || call.split_once('(').map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
             let member = argument().unwrap_or_else(|| lines.next().unwrap_or_default());
             // The values of maps are merged by calls of their own.
             let Some(member) = member.strip_prefix("&mut self.").and_then(|rest| rest.split(',').next()) else {
