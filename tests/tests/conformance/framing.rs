@@ -2,8 +2,6 @@
 //!
 //! INVARIANT: what is read here is read from the socket, byte by byte, with nobody's HTTP between.
 
-use std::time::{Duration, Instant};
-
 use tests::{
     http::{LINE_WAIT, watch_list},
     objects::configmap,
@@ -21,12 +19,10 @@ const CONFIGMAPS: &str = "/api/v1/configmaps";
 async fn the_head_of_a_watch_comes_before_its_first_event() {
     let server = server(&[]).await;
     server.client().create(&configmap("elsewhere").namespace("other")).await;
-    let begun = Instant::now();
     let mut wire = Wire::to(&server).await;
     let at = server.client().get(CONFIGMAPS).await.resource_version();
     wire.get(&format!("/api/v1/namespaces/quiet/configmaps?watch=1&resourceVersion={at}")).await;
     let head = wire.head().await;
-    assert!(begun.elapsed() < Duration::from_secs(2), "a client waits for it");
     let head = Raw { head, chunks: Vec::new() };
     assert!(head.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", head.head);
     for (name, value) in
