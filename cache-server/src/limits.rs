@@ -24,6 +24,10 @@ pub const PROTOBUF_DEPTH_MAX: usize = 100;
 /// Lists longer than this many bytes are compressed for clients that take gzip; kube-apiserver's number.
 pub const GZIP_BYTES_MIN: usize = 128 << 10;
 
+/// OpenAPI documents that are kept, in bytes of their texts. Those of built-in types have 2.5 MiB; further ones are made
+/// again for each request.
+pub const OPENAPI_BYTES_MAX: usize = 32 << 20;
+
 /// Slices handed to the socket in one vectored write.
 pub const SLICES_MAX: usize = 64;
 

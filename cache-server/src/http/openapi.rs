@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use super::{Response, body, status};
 use crate::{
     app::App,
+    limits::OPENAPI_BYTES_MAX,
     registry::{GroupVersion, Registry},
 };
 
@@ -52,7 +53,7 @@ impl OpenApiPath {
     }
 }
 
-/// The documents that were asked for. Memory: those, until their types change.
+/// The documents that were asked for. Memory: those, until their types change, up to [`OPENAPI_BYTES_MAX`].
 #[derive(Debug, Default)]
 pub(crate) struct Documents(Mutex<State>);
 
@@ -60,6 +61,8 @@ pub(crate) struct Documents(Mutex<State>);
 struct State {
     /// What the rest was computed from.
     registry: Weak<Registry>,
+    /// Bytes of all texts that are kept.
+    kept: usize,
     index: Bytes,
     documents: HashMap<String, Arc<Document>>,
 }
@@ -69,6 +72,8 @@ struct State {
 struct Document {
     hash: String,
     text: OnceLock<Bytes>,
+    /// Held by who makes it: one of many that ask at once.
+    making: tokio::sync::Mutex<()>,
 }
 
 impl Documents {
@@ -81,14 +86,31 @@ impl Documents {
                 let (name, hash) = (name(group), document::hash(group));
                 let document = match known.remove(&name).filter(|document| document.hash == hash) {
                     Some(document) => document,
-                    None => Arc::new(Document { hash, text: OnceLock::new() }),
+                    None => Arc::new(Document { hash, text: OnceLock::new(), making: tokio::sync::Mutex::default() }),
                 };
                 state.documents.insert(name, document);
             }
+            state.kept = state.documents.values().filter_map(|document| document.text.get()).map(Bytes::len).sum();
             state.index = index(&state.documents);
             state.registry = Arc::downgrade(registry);
         }
         then(&state)
+    }
+
+    /// The text of a document, made away from the tasks that answer requests.
+    async fn text(&self, registry: &Arc<Registry>, name: &str, document: &Document) -> Result<Bytes, Status> {
+        let _making = document.making.lock().await;
+        if let Some(text) = document.text.get() {
+            return Ok(text.clone());
+        }
+        let (types, name) = (Arc::clone(registry), name.to_owned());
+        let made = tokio::task::spawn_blocking(move || make(&types, &name)).await;
+        let text = made.map_err(|_| Status::internal("the document cannot be made"))?;
+        let mut state = self.0.lock();
+        if state.kept + text.len() <= OPENAPI_BYTES_MAX && document.text.set(text.clone()).is_ok() {
+            state.kept += text.len();
+        }
+        Ok(text)
     }
 }
 
@@ -145,11 +167,7 @@ pub(super) async fn answer(
     }
     let text = match document.text.get() {
         Some(text) => text.clone(),
-        None => {
-            let (document, name) = (Arc::clone(&document), name.clone());
-            let make = move || document.text.get_or_init(|| make(&registry, &name)).clone();
-            tokio::task::spawn_blocking(make).await.map_err(|_| Status::internal("the document cannot be made"))?
-        }
+        None => app.openapi.text(&registry, name, &document).await?,
     };
     let mut response = unless_known(headers, &document.hash, text);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
