@@ -6,7 +6,7 @@
 //! answers to reads (`list`, `watch`), to writes (`write`) and to questions about the server (`discovery`), the bodies
 //! they stream ([`body`]), and errors (`status`).
 //!
-//! What is left out, knowingly: YAML and protobuf, gzip, indented lists.
+//! What is left out, knowingly: protobuf and CBOR as answers, and gzip of anything but lists of whole objects.
 
 pub mod body;
 
@@ -194,7 +194,9 @@ impl<'a> Call<'a> {
             (&Method::GET, _) => {}
             _ if target.watched => return Err(Status::generic_method_not_allowed()),
             // There is no object of all namespaces.
-            (&Method::POST, None) if !everywhere && target.ty.terminating => return Err(status::terminating(&target.ty)),
+            (&Method::POST, None) if !everywhere && target.ty.terminating => {
+                return Err(status::terminating(&target.ty));
+            }
             (&Method::POST, None) if !everywhere => {}
             (&Method::DELETE, None) if !everywhere && target.ty.verbs.contains(&"deletecollection") => {}
             (&Method::PUT | &Method::PATCH | &Method::DELETE, Some(_)) => {}

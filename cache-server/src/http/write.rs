@@ -45,6 +45,9 @@ use self::{
     update::Change,
 };
 
+/// How often an object is made or replaced that others make and delete meanwhile.
+const ATTEMPTS_MAX: usize = 64;
+
 /// The subresource that counts.
 pub(super) const SCALE: &str = "scale";
 
@@ -130,7 +133,7 @@ async fn replace(
 ) -> Result<Answer, Status> {
     let makes = place.ty.create_on_update && place.part == Part::Main && metadata::text(&object, "uid").is_empty();
     let change = Change::Replace(object);
-    loop {
+    for _ in 0..ATTEMPTS_MAX {
         let refused = match update::update(app, place, &change, options, warnings).await {
             Err(status) if makes && status.reason == Reason::NotFound => status,
             other => return other,
@@ -143,6 +146,7 @@ async fn replace(
             return Ok(made);
         }
     }
+    Err(place.modified())
 }
 
 /// `PATCH …/{plural}/{name}`, and the same of its status.

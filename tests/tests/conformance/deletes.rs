@@ -350,7 +350,7 @@ async fn a_deleted_collection_answers_in_any_form() {
         let answer = client.send(request).await.with_code(200);
         let list: Value =
             if accept.ends_with("yaml") { serde_saphyr::from_str(answer.text()).expect("YAML") } else { answer.json() };
-        let items = list["items"].as_array().or(list["rows"].as_array()).expect("items");
+        let items = list["items"].as_array().or_else(|| list["rows"].as_array()).expect("items");
         assert_eq!((&list["kind"], items.len()), (&json!(kind), 2), "{accept}");
         assert_eq!(list["metadata"]["resourceVersion"], born.to_string(), "as they were listed");
         assert_eq!(

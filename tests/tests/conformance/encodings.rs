@@ -103,10 +103,10 @@ async fn foos(client: &Client) {
     }});
     client.post(DEFINITIONS, &definition).await.with_code(201);
     for index in 0..40 {
-        let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo",
+        let object = json!({"apiVersion": "example.com/v1", "kind": "Foo",
             "metadata": {"name": format!("f{index}"), "labels": {"colour": if index % 4 == 0 { "red" } else { "blue" }}},
             "spec": {"text": format!("{index} \u{e4}\u{1f980} \\ \" ").repeat(500)}});
-        client.post("/apis/example.com/v1/namespaces/default/foos", &foo).await.with_code(201);
+        client.post("/apis/example.com/v1/namespaces/default/foos", &object).await.with_code(201);
     }
 }
 
