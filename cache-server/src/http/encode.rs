@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use serde_json::Value;
 use watch_cache::{Budget, Entry, Page, Slices};
 
 use self::{gzip::Gzip, indented::Indented, yaml::Yaml};
@@ -69,7 +68,7 @@ pub(super) fn whole(code: StatusCode, json: Bytes, wanted: Wanted) -> Response {
     let text = match wanted {
         Wanted::Json | Wanted::Gzip => json,
         Wanted::Indented => pretty::indent(&json).into(),
-        Wanted::Yaml => match serde_json::from_slice::<Value>(&json).ok().and_then(|value| yaml::document(&value)) {
+        Wanted::Yaml => match yaml::document(&json) {
             Some(text) => text.into(),
             None => return body::json(code, json.into()),
         },
@@ -147,10 +146,7 @@ impl Encoder {
         match self {
             Self::Plain | Self::Gzip(_) => empty,
             Self::Indented(_) => pretty::indent(&empty).into(),
-            Self::Yaml(_) => {
-                let text = serde_json::from_slice::<Value>(&empty).ok().and_then(|value| yaml::document(&value));
-                text.map_or(empty, Bytes::from)
-            }
+            Self::Yaml(_) => yaml::document(&empty).map_or(empty, Bytes::from),
         }
     }
 

@@ -3,8 +3,8 @@
 //! INVARIANT: only white space between tokens changes; strings and numbers are copied as they are.
 
 /// How many times as long as a document its indented form may be, and what short ones may have in any case.
-const TIMES_MAX: usize = 8;
-const BYTES_ALLOWED: usize = 64 << 10;
+pub(crate) const TIMES_MAX: usize = 8;
+pub(crate) const BYTES_ALLOWED: usize = 64 << 10;
 
 /// Indents one JSON document; one whose indentation would be most of it, for it is deep and has many members, stays as it
 /// is. Cost: one pass.

@@ -2,7 +2,11 @@
 //!
 //! An item is decoded and written again, so this costs some ten times what JSON does. It is for people.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
+
+use crate::http::pretty::{BYTES_ALLOWED, TIMES_MAX};
 
 /// Writes one list.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ impl Yaml {
 
     /// One item. What cannot be read is left out: a stored object always can.
     pub(crate) fn item(&mut self, item: &[u8], out: &mut Vec<u8>) {
-        let Some(text) = serde_json::from_slice::<Value>(item).ok().and_then(|value| document(&value)) else { return };
+        let Some(text) = document(item) else { return };
         if !std::mem::replace(&mut self.any, true) {
             out.extend_from_slice(self.member.as_bytes());
             out.extend_from_slice(b":\n");
@@ -60,16 +64,40 @@ fn members(members: Vec<(String, Value)>) -> Option<String> {
     if members.is_empty() {
         return Some(String::new());
     }
-    document(&Value::Object(Map::from_iter(members)))
+    write(&Value::Object(Map::from_iter(members)), usize::MAX)
 }
 
-/// One document, with a newline at the end. `None` for what YAML cannot hold, which no JSON is.
-pub(crate) fn document(value: &Value) -> Option<String> {
-    let mut text = serde_saphyr::to_string(value).ok()?;
+/// One JSON document as YAML, with a newline at the end. One whose indentation would be most of it, for it is deep and
+/// has many members or lines, stays JSON, which is YAML too. `None` for what cannot be read.
+pub(crate) fn document(json: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(json).ok()?;
+    let text = write(&value, json.len() * TIMES_MAX + BYTES_ALLOWED);
+    text.or_else(|| Some(format!("{value}\n")))
+}
+
+/// `None` for what takes more bytes; nothing else is there that YAML cannot hold.
+fn write(value: &Value, bytes_max: usize) -> Option<String> {
+    let mut text = Bounded { text: String::new(), room: bytes_max };
+    serde_saphyr::to_fmt_writer(&mut text, value).ok()?;
+    let mut text = text.text;
     if !text.ends_with('\n') {
         text.push('\n');
     }
     Some(text)
+}
+
+/// A text with room for so many more bytes.
+struct Bounded {
+    text: String,
+    room: usize,
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.room = self.room.checked_sub(text.len()).ok_or(fmt::Error)?;
+        self.text.push_str(text);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -146,11 +174,61 @@ mod tests {
             "words and words and words and words and words and words and words and words and words and words and words",
         ] {
             let value = json!({"a": text, "b": [text, {"c": text}], text: 1});
-            let yaml = document(&value).expect("YAML");
+            let yaml = document(value.to_string().as_bytes()).expect("YAML");
             assert_eq!(read(&yaml), value, "{yaml}");
         }
         let numbers = json!({"i": -7, "u": u64::MAX, "f": 0.25, "big": 1e300, "t": true, "n": null, "e": {}, "l": [], "ll": [[1], []]});
-        assert_eq!(read(&document(&numbers).expect("YAML")), numbers);
+        assert_eq!(read(&document(numbers.to_string().as_bytes()).expect("YAML")), numbers);
+    }
+
+    /// A value made of letters that mean something in YAML.
+    fn any_value(random: &mut fastrand::Rng, depth: usize) -> Value {
+        const LETTERS: [char; 30] = [
+            'a', 'b', '0', '1', 'e', '.', '-', '+', ' ', ' ', '\n', '\n', '\t', '\r', ':', '#', ',', '?', '|', '>',
+            '\'', '"', '\\', '&', '*', '!', '[', '{', '\u{85}', '\u{2028}',
+        ];
+        let mut text = || -> String {
+            let most = if random.u8(..10) == 0 { 200 } else { 8 };
+            (0..random.usize(..most)).map(|_| LETTERS[random.usize(..LETTERS.len())]).collect()
+        };
+        let (key, leaf) = ([text(), text(), text()], text());
+        match random.u8(..4) {
+            0 | 1 if depth > 0 => {
+                let count = random.usize(..4);
+                Value::Object(key.into_iter().take(count).map(|key| (key, any_value(random, depth - 1))).collect())
+            }
+            2 if depth > 0 => {
+                let count = random.usize(..4);
+                Value::Array((0..count).map(|_| any_value(random, depth - 1)).collect())
+            }
+            _ => Value::String(leaf),
+        }
+    }
+
+    /// Goal: an item means the same in a list as by itself. Method: random values of letters that mean something.
+    #[test]
+    fn any_value_is_read_back() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..1_000 {
+            let items: Vec<Value> = (0..2).map(|_| json!({"metadata": any_value(&mut random, 4)})).collect();
+            let mut list = Yaml::new(br#"{"kind":"PodList","items":["#, b"]}").expect("a list");
+            let mut out = list.head().as_bytes().to_vec();
+            for item in &items {
+                list.item(item.to_string().as_bytes(), &mut out);
+            }
+            list.tail(&mut out);
+            assert_eq!(read(std::str::from_utf8(&out).expect("text")), json!({"kind": "PodList", "items": items}));
+        }
+    }
+
+    /// Goal: no document takes much more memory than its JSON. Method: ones that would be mostly indentation.
+    #[test]
+    fn a_document_that_would_be_mostly_indentation_is_json() {
+        let lines = json!("\na".repeat(20_000)).to_string();
+        for inner in ["1,".repeat(20_000) + "1", lines] {
+            let json = format!("{}{inner}{}", "[".repeat(100), "]".repeat(100));
+            assert_eq!(document(json.as_bytes()), Some(json + "\n"));
+        }
     }
 
     #[test]
