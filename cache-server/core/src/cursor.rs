@@ -18,7 +18,7 @@ use crate::{
     filter::Filter,
     form::{Form, Showing, Told},
     interest::{Parked, Place},
-    limits::{EVENTS_PER_LOCK, EVENTS_READ_FIRST, LOOKED_AT_PER_STEP},
+    limits::{EVENTS_PER_LOCK, EVENTS_READ_FIRST, LOOKED_AT_PER_STEP, READ_PER_STEP},
     page::Walk,
     reader::Snapshot,
     slices::{Budget, Slices},
@@ -166,9 +166,11 @@ impl Cursor {
                 } else if walk.snapshot().is_cut() {
                     Step::Expired(Expired { asked: self.position, oldest: self.shared.state.read().window.log.lost() })
                 } else {
+                    let mut shown = 0;
                     let more = walk.step(|entry| {
                         showing.line(entry, &Told::Added, out);
-                        !out.reached(budget)
+                        shown += entry.len();
+                        !out.reached(budget) && shown < READ_PER_STEP
                     });
                     if more { Step::Sent } else { self.finish_initial() }
                 }

@@ -20,6 +20,7 @@ use memchr::memchr;
 use crate::{
     filter::LabelKey,
     form::{Cells, Piece, Rows},
+    limits::CELLS_KEPT_MAX,
     slices::Slices,
 };
 
@@ -221,16 +222,19 @@ impl Entry {
         self.builtin
     }
 
-    /// The cells in a table. Cost: the object is read when it is shown first.
+    /// The cells in a table. Cost: the object is read when it is shown first, and each time when they are long.
     pub(crate) fn cells(&self, rows: &Arc<dyn Rows>) -> Cow<'_, Cells> {
-        let make = || Made { rows: Arc::clone(rows), cells: rows.cells(&self.object()).shrink() };
-        let made = self.variants.get_or_init(Box::default).cells.get_or_init(make);
-        if ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows)) {
-            Cow::Borrowed(&made.cells)
-        } else {
-            // The columns of its type have changed, or differ in the other version.
-            Cow::Owned(rows.cells(&self.object()))
+        let kept = &self.variants.get_or_init(Box::default).cells;
+        let is_of = |made: &&Made| ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows));
+        if let Some(made) = kept.get().filter(is_of) {
+            return Cow::Borrowed(&made.cells);
         }
+        let cells = rows.cells(&self.object());
+        if cells.len() <= CELLS_KEPT_MAX {
+            // Fails when the columns of its type have changed, or differ in the other version.
+            let _ = kept.set(Made { rows: Arc::clone(rows), cells: cells.clone().shrink() });
+        }
+        Cow::Owned(cells)
     }
 
     /// The object as an item of a compressed list; `make` is told the item without a comma, once for this version of the
@@ -258,11 +262,16 @@ impl Entry {
         out.push(self.slice(at, end));
     }
 
-    /// Memory of the entry, in bytes, with its line. What is made when it is asked
-    /// for first is not counted: the cells of a table, some 150 bytes, and the compressed item, a third of the line.
+    /// Memory of the entry, in bytes, with its line. What is made when it is asked for first is not counted: the cells of
+    /// a table, some 150 bytes and at most [`CELLS_KEPT_MAX`], and the compressed item, a third of the line.
     #[must_use]
     pub fn cost(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS
+    }
+
+    /// Length of its line, in bytes.
+    pub(crate) const fn len(&self) -> usize {
+        self.line_len as usize
     }
 
     const fn object_end(&self) -> u32 {

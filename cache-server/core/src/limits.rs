@@ -65,6 +65,14 @@ pub const EVENTS_READ_FIRST: usize = 4;
 /// Objects and events a cursor looks at in one step, whether they match or not. Bounds the time it holds a worker.
 pub const LOOKED_AT_PER_STEP: usize = 2_048;
 
+/// Bytes of objects that are shown in one step; the object that reaches them still is. Slices of them cost nothing, but
+/// what is made of an object when it is shown first does: rows, compressed pieces. Some milliseconds.
+pub const READ_PER_STEP: usize = 256 << 10;
+
+/// Bytes of an object's cells that are kept with it. Longer ones, as of a column that shows half of a custom resource,
+/// are made each time.
+pub const CELLS_KEPT_MAX: usize = 1 << 10;
+
 /// Exact states kept for the next page or reader. Memory: what each does not share with the objects now; gone as soon
 /// as the window no longer reaches back to them.
 pub const EXACT_STATES_KEPT: usize = 16;

@@ -10,7 +10,7 @@ use crate::{
     entry::Entry,
     filter::{Filter, Range},
     form::{Form, Showing},
-    limits::LOOKED_AT_PER_STEP,
+    limits::{LOOKED_AT_PER_STEP, READ_PER_STEP},
     reader::Snapshot,
     slices::{Budget, Slices},
 };
@@ -82,16 +82,6 @@ impl Walk {
         more
     }
 
-    /// How many objects of the range follow, matching or not. Cost: one step each.
-    fn count(&self) -> u64 {
-        let mut count = 0;
-        walk(&self.snapshot, self.filter.range(), &self.key, self.passed, &mut |_| {
-            count += 1;
-            true
-        });
-        count
-    }
-
     fn is_at_end(&self) -> bool {
         let mut end = true;
         walk(&self.snapshot, self.filter.range(), &self.key, self.passed, &mut |_| {
@@ -132,53 +122,70 @@ pub struct Page {
     left: Option<usize>,
     first: bool,
     done: bool,
+    /// While the end of the page is looked for.
+    ahead: Option<Box<Ahead>>,
     next: Option<String>,
     remaining: Option<u64>,
     showing: Showing,
 }
 
+/// Walks before a page to its last object, and on to count what follows.
+#[derive(Debug)]
+struct Ahead {
+    walk: Walk,
+    /// Matching objects up to the end of the page.
+    left: usize,
+}
+
 impl Page {
     /// The objects of `snapshot` that `filter` wants, from `start` (as in a continue token: relative to the namespace of
-    /// the path, inclusive), at most `limit` of them; zero is no limit. Cost: without a limit nothing; with one, the page
-    /// is walked once to find its end, and the rest once more to count it when there is no selector.
+    /// the path, inclusive), at most `limit` of them; zero is no limit. Cost: without a limit nothing; with one, that of
+    /// [`Self::look_ahead`] to its end.
     #[must_use]
     pub fn new(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
-        let limit = limit.filter(|&limit| 0 < limit);
-        let walk = match start {
-            Some(start) => Walk::starting(snapshot, filter, start),
-            None => Walk::new(snapshot, filter),
-        };
-        let showing = Showing::default();
-        let mut page = Self { walk, left: limit, first: true, done: false, next: None, remaining: None, showing };
-        if let Some(limit) = limit {
-            page.find_end(limit);
-        }
+        let mut page = Self::begin(snapshot, filter, start, limit);
+        while page.look_ahead() {}
         page
     }
 
-    /// Walks ahead to the last object of the page and looks what follows.
-    fn find_end(&mut self, limit: usize) {
-        let walk = &self.walk;
-        let mut ahead = Walk {
-            snapshot: walk.snapshot.clone(),
-            filter: Arc::clone(&walk.filter),
-            key: walk.key.clone(),
-            passed: false,
+    /// The same, of which it is not known yet what follows: call [`Self::look_ahead`] until there is no more.
+    #[must_use]
+    pub fn begin(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
+        let left = limit.filter(|&limit| 0 < limit);
+        let walk = || match start {
+            Some(start) => Walk::starting(snapshot.clone(), Arc::clone(&filter), start),
+            None => Walk::new(snapshot.clone(), Arc::clone(&filter)),
         };
-        let mut matched = 0;
-        while matched < limit
-            && ahead.step(|_| {
-                matched += 1;
-                matched < limit
-            })
-        {}
-        if matched < limit || ahead.is_at_end() {
-            return;
+        let ahead = left.map(|left| Box::new(Ahead { walk: walk(), left }));
+        let (walk, next, remaining, showing) = (walk(), None, None, Showing::default());
+        Self { walk, left, first: true, done: false, ahead, next, remaining, showing }
+    }
+
+    /// Looks for the end of the page, and counts what follows when there is no selector. Returns whether there is more to
+    /// do. Cost: one step; each object of the page is walked over once, and those behind it when they are counted.
+    pub fn look_ahead(&mut self) -> bool {
+        let Some(Ahead { walk, left }) = self.ahead.as_deref_mut() else { return false };
+        let more = match &mut self.remaining {
+            Some(count) => walk.step(|_| {
+                *count += 1;
+                true
+            }),
+            None => {
+                let more = walk.step(|_| {
+                    *left -= 1;
+                    *left > 0
+                });
+                if *left == 0 && !walk.is_at_end() {
+                    self.next = walk.behind();
+                    self.remaining = walk.filter.selects_all().then_some(0);
+                }
+                more && (*left > 0 || self.remaining.is_some())
+            }
+        };
+        if !more {
+            self.ahead = None;
         }
-        if walk.filter.selects_all() {
-            self.remaining = Some(ahead.count());
-        }
-        self.next = ahead.behind();
+        more
     }
 
     /// What the list's metadata says.
@@ -221,14 +228,16 @@ impl Page {
     }
 
     /// Shows objects, and whether each is the first of the page, until `visit` says to stop behind one. Returns as
-    /// [`Self::step`] does. For those who make other texts of them.
+    /// [`Self::step`] does. For those who make other texts of them: it also stops when much was shown.
     pub fn visit(&mut self, mut visit: impl FnMut(&Arc<Entry>, bool) -> bool) -> bool {
         if self.done {
             return false;
         }
         let Self { walk, left, first, .. } = self;
+        let mut shown = 0;
         let more = walk.step(|entry| {
-            let go_on = visit(entry, std::mem::take(first));
+            shown += entry.len();
+            let go_on = visit(entry, std::mem::take(first)) && shown < READ_PER_STEP;
             *left = left.map(|left| left - 1);
             *left != Some(0) && go_on
         });

@@ -7,7 +7,7 @@ use informer_core::{
     Keyed, Objects,
     selector::{field, label},
 };
-use watch_cache::{Budget, Entry, Filter, Limits, Page, Reader, Slices, UnknownField, cache};
+use watch_cache::{Budget, Entry, Filter, Limits, Page, Reader, Slices, UnknownField, cache, limits};
 
 fn state(keys: &[&str]) -> (watch_cache::Writer, Reader) {
     let (mut writer, _waking, reader) = cache(schema(), Limits::default());
@@ -90,6 +90,48 @@ fn a_page_says_what_follows() {
         assert_eq!((page.next(), page.remaining()), (next, remaining), "{what}");
         assert_eq!(keys(&mut page), expected, "{what}");
     }
+}
+
+/// Goal: no page holds a worker for long, however little of it matches. Method: count the steps it takes to know its end.
+#[test]
+fn the_end_of_a_page_is_found_in_steps() {
+    let keys: Vec<String> = (0..5_000).map(|place| format!("a/{place:04}")).collect();
+    let (_writer, reader) = state(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    for (fields, limit, steps, next, remaining) in [
+        ("", None, 0, None, None),
+        ("", Some(1), 3, Some("a/0000\0"), Some(4_999)),
+        ("metadata.name=4999", Some(1), 2, None, None),
+        ("metadata.name=4998", Some(1), 2, Some("a/4998\0"), None),
+        ("metadata.name=none", Some(1), 2, None, None),
+    ] {
+        let mut page = Page::begin(reader.snapshot(), filter(None, "", fields), None, limit);
+        let mut count = 0;
+        while page.look_ahead() {
+            count += 1;
+        }
+        assert_eq!((count, page.next(), page.remaining()), (steps, next, remaining), "{fields} {limit:?}");
+    }
+}
+
+/// Goal: what is made of large objects is made of few at a time. Method: objects of which two reach the bound.
+#[test]
+fn a_step_shows_so_many_bytes_of_objects_at_most() {
+    let annotation = "x".repeat(limits::READ_PER_STEP / 2);
+    let object = |name: String| {
+        let object = format!(r#"{{"metadata":{{"name":"{name}","annotations":{{"a":"{annotation}"}}}}}}"#);
+        watch_cache::Draft::new(&schema(), object.as_bytes()).expect("an object").commit(5)
+    };
+    let (mut writer, _waking, reader) = cache(schema(), Limits::default());
+    writer.reset((0..5).map(|place| object(place.to_string())).collect(), 9, at(0));
+    let mut page = Page::new(reader.snapshot(), Filter::all(), None, None);
+    let mut shown = vec![0];
+    while page.visit(|_, _| {
+        *shown.last_mut().expect("never empty") += 1;
+        true
+    }) {
+        shown.push(0);
+    }
+    assert_eq!(shown, [2, 2, 1]);
 }
 
 #[test]

@@ -57,7 +57,11 @@ pub(super) async fn list(
     // What is said is what was asked for: the state at N may have been made by an earlier write.
     let resource_version = if let Which::Exact { at, .. } = read.which { at } else { snapshot.resource_version };
     let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
-    let page = Page::new(snapshot, filter, read.start.as_deref(), limit);
+    let mut page = Page::begin(snapshot, filter, read.start.as_deref(), limit);
+    while page.look_ahead() {
+        // A selector that matches little, or much to count: let others run.
+        tokio::task::yield_now().await;
+    }
     if page.next().is_some() {
         reader.hold(resource_version, app.caches.now() + NEXT_PAGE_WAIT);
     }

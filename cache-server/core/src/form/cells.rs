@@ -50,6 +50,11 @@ impl Cells {
         out.extend_from_slice(&text[from..]);
     }
 
+    /// Bytes of its text, without ages.
+    pub(crate) const fn len(&self) -> usize {
+        self.text.len()
+    }
+
     /// Gives back room it does not need: it is kept.
     pub(crate) fn shrink(mut self) -> Self {
         self.text.shrink_to_fit();

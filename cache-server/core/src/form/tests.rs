@@ -219,6 +219,14 @@ fn cells_are_made_once_for_an_object_version() {
         assert_eq!(item, format!(r#"{{"cells":{expected},"object":null}}"#));
     }
     assert_eq!(one.0.load(std::sync::atomic::Ordering::Relaxed), 1);
+    // What is long is not kept.
+    let long = " ".repeat(crate::limits::CELLS_KEPT_MAX + 1);
+    let long: Arc<Counting> = Arc::new(Counting(0.into(), long.leak()));
+    let entry = self::entry(true, OBJECT);
+    for _ in 0..2 {
+        entry.cells(&(Arc::clone(&long) as _));
+    }
+    assert_eq!(long.0.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
 
 /// Goal: what a write answers has the same forms as what is stored. Method: compare with those of the stored object.
