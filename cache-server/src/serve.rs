@@ -14,9 +14,9 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
+use http::{Method, Request, Response, header};
 use hyper::{
-    body::Incoming,
+    body::{Body as _, Incoming},
     server::conn::{http1, http2},
     service::Service,
 };
@@ -264,12 +264,23 @@ impl Service<Request<Incoming>> for Handler {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        if !host::is_ours(&request, self.bound) {
-            return Box::pin(std::future::ready(Ok(crate::http::refuse_host())));
-        }
+        let (ours, head_only) = (host::is_ours(&request, self.bound), request.method() == Method::HEAD);
         let app = Arc::clone(&self.app);
-        Box::pin(async move { Ok(crate::http::handle(app, request).await) })
+        Box::pin(async move {
+            let response = if ours { crate::http::handle(app, request).await } else { crate::http::refuse_host() };
+            Ok(if head_only { without_body(response) } else { response })
+        })
     }
+}
+
+/// What HEAD gets: the head of the response. hyper leaves the body out for HTTP/1 alone, and an HTTP/2 client takes one
+/// for a broken stream.
+fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        head.headers.insert(header::CONTENT_LENGTH, length.into());
+    }
+    Response::from_parts(head, Body::from(Vec::new()))
 }
 
 enum Protocol {

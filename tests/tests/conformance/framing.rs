@@ -216,3 +216,39 @@ async fn http_2_carries_lists_and_streams_beside_each_other() {
         assert!(frame.into_data().unwrap().starts_with(b"{\"type\":\"ADDED\""));
     }
 }
+
+/// Goal: who asks for a head alone gets it, and nothing that breaks its connection. Method: the same by HTTP/1 and HTTP/2,
+/// and a request behind it.
+#[tokio::test]
+async fn an_answer_to_head_has_no_body() {
+    use http::Method;
+    use http_body_util::{BodyExt as _, Empty};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tests::http::Client;
+
+    let server = server(&[]).await;
+    let options = Client::request(Method::OPTIONS, CONFIGMAPS, &[], bytes::Bytes::new());
+    let expected = server.client().send(options).await.body.len().to_string();
+    let mut wire = Wire::to(&server).await;
+    wire.send(&format!("HEAD {CONFIGMAPS} HTTP/1.1\r\nHost: {}\r\n\r\n", server.address())).await;
+    let head = Raw { head: wire.head().await, chunks: Vec::new() };
+    assert_eq!(head.header("content-length"), Some(&*expected), "{}", head.head);
+    wire.get(CONFIGMAPS).await;
+    assert!(wire.head().await.starts_with("HTTP/1.1 200 OK\r\n"));
+
+    let socket = TcpStream::connect(server.address()).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    for (method, code) in [(Method::HEAD, 405), (Method::GET, 200)] {
+        let uri = format!("http://{}{CONFIGMAPS}", server.address());
+        let request = http::Request::builder().method(&method).uri(uri).body(Empty::<bytes::Bytes>::new()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), code, "{method}");
+        if method == Method::HEAD {
+            assert_eq!(answer.headers()["content-length"], *expected);
+        }
+        let body = answer.into_body().collect().await.expect("a whole body").to_bytes();
+        assert_eq!(body.is_empty(), method == Method::HEAD, "{method}");
+    }
+}
