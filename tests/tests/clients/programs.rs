@@ -67,7 +67,7 @@ fn prepared(name: &str) -> Option<Vec<String>> {
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.code() == Some(NOT_HERE) {
         assert!(std::env::var_os("CI").is_none(), "CI needs {name}: {stderr}");
-        eprintln!("{}: skipped", stderr.lines().last().unwrap_or(name));
+        eprintln!("{name} is skipped: {}", stderr.lines().last().unwrap_or_default());
         return None;
     }
     assert!(output.status.success(), "{name} is not ready: {stdout}{stderr}");
