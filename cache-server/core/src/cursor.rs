@@ -222,7 +222,7 @@ impl Cursor {
                 if !out.reached(budget) {
                     self.push(&event, out);
                     self.position = event.resource_version;
-                    looked += 1;
+                    looked += self.filter.weight();
                 }
             }
         }

@@ -13,6 +13,7 @@ use memchr::memmem::Finder;
 use crate::{
     buckets::Scope,
     entry::{Entry, Schema},
+    limits::CONDITIONS_PER_OBJECT,
 };
 
 /// A selector asks for a field that objects of this type cannot be selected by.
@@ -34,6 +35,8 @@ pub struct Filter {
     /// For each requirement of `labels`, in their order.
     label_keys: Box<[LabelKey]>,
     terms: Box<[Term]>,
+    /// See [`Self::weight`].
+    weight: usize,
 }
 
 /// A label's key, ready to be found in many objects.
@@ -102,8 +105,10 @@ impl Filter {
             let is_node = |operand| matches!(operand, Operand::Field(other) if same(other) == same(place));
             terms.iter().find(|term| is_node(term.operand) && term.op == field::Op::Eq).map(|term| term.value.clone())
         });
-        let label_keys = labels.requirements().iter().map(|requirement| LabelKey::new(requirement.key())).collect();
-        Ok(Arc::new(Self { namespace: namespace.map(Into::into), range, node, labels, label_keys, terms }))
+        let label_keys: Box<_> =
+            labels.requirements().iter().map(|requirement| LabelKey::new(requirement.key())).collect();
+        let weight = 1 + (label_keys.len() + terms.len()) / CONDITIONS_PER_OBJECT;
+        Ok(Arc::new(Self { namespace: namespace.map(Into::into), range, node, labels, label_keys, terms, weight }))
     }
 
     /// Everything.
@@ -111,7 +116,7 @@ impl Filter {
     pub fn all() -> Arc<Self> {
         let labels = label::Selector::default();
         let (label_keys, terms) = Default::default();
-        Arc::new(Self { namespace: None, range: Range::All, node: None, labels, label_keys, terms })
+        Arc::new(Self { namespace: None, range: Range::All, node: None, labels, label_keys, terms, weight: 1 })
     }
 
     /// Whether `entry` is wanted. Cost: string comparisons, and one search in the labels for each requirement, some 50 ns;
@@ -121,6 +126,11 @@ impl Filter {
         self.namespace.as_deref().is_none_or(|namespace| entry.namespace() == namespace)
             && self.terms.iter().all(|term| term.matches(entry))
             && (self.labels.is_empty() || self.labels_match(entry))
+    }
+
+    /// As how many objects one counts that is looked at: selectors may have thousands of conditions.
+    pub(crate) const fn weight(&self) -> usize {
+        self.weight
     }
 
     fn labels_match(&self, entry: &Entry) -> bool {

@@ -65,6 +65,9 @@ pub const EVENTS_READ_FIRST: usize = 4;
 /// Objects and events a cursor looks at in one step, whether they match or not. Bounds the time it holds a worker.
 pub const LOOKED_AT_PER_STEP: usize = 2_048;
 
+/// Conditions of a selector that an object is asked for one look at it; with more of them it counts as more objects.
+pub const CONDITIONS_PER_OBJECT: usize = 8;
+
 /// Bytes of objects that are shown in one step; the object that reaches them still is. Slices of them cost nothing, but
 /// what is made of an object when it is shown first does: rows, compressed pieces. Some milliseconds.
 pub const READ_PER_STEP: usize = 256 << 10;

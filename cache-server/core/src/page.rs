@@ -62,7 +62,7 @@ impl Walk {
         {
             let range = self.filter.range();
             let mut look = |entry: &Arc<Entry>| {
-                looked += 1;
+                looked += self.filter.weight();
                 more = looked >= LOOKED_AT_PER_STEP;
                 if self.filter.matches(entry) && !visit(entry) {
                     more = true;

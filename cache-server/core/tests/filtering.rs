@@ -111,6 +111,15 @@ fn the_end_of_a_page_is_found_in_steps() {
         }
         assert_eq!((count, page.next(), page.remaining()), (steps, next, remaining), "{fields} {limit:?}");
     }
+    // Who asks more of each object looks at fewer in a step.
+    let fields = vec!["metadata.name!=none"; limits::CONDITIONS_PER_OBJECT * 9].join(",");
+    let mut page = Page::new(reader.snapshot(), filter(None, "", &fields), None, None);
+    let mut shown = 0;
+    assert!(page.visit(|_, _| {
+        shown += 1;
+        true
+    }));
+    assert_eq!(shown, limits::LOOKED_AT_PER_STEP.div_ceil(10));
 }
 
 /// Goal: what is made of large objects is made of few at a time. Method: objects of which two reach the bound.

@@ -108,7 +108,7 @@ impl Requirement {
     }
 
     fn matches(&self, label: Option<&str>) -> bool {
-        let listed = |value: &str| self.values.iter().any(|wanted| **wanted == *value);
+        let listed = |value: &str| self.values.binary_search_by(|wanted| (**wanted).cmp(value)).is_ok();
         match self.operator {
             Operator::In | Operator::Equals | Operator::DoubleEquals => label.is_some_and(listed),
             Operator::NotIn | Operator::NotEquals => !label.is_some_and(listed),
