@@ -26,10 +26,10 @@ mod write;
 
 pub(crate) use write::{create_from_manifest as create, delete_listed};
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use informer_core::wire::{go, options::ListOptions, query::Query, status::Status};
 use tokio::time::Instant;
@@ -57,6 +57,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
+    let mut body = std::pin::pin!(body);
     let call = Call::new(&parts);
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let (verb, resource) = match &route {
@@ -73,10 +74,10 @@ where
     };
     let answer = match call.time(verb) {
         Err(status) => Err(status),
-        Ok(None) => call.answer(&app, &route, body).await,
+        Ok(None) => call.answer(&app, &route, body.as_mut()).await,
         Ok(Some(time)) => {
             let began = Instant::now();
-            match tokio::time::timeout(time, call.answer(&app, &route, body)).await {
+            match tokio::time::timeout(time, call.answer(&app, &route, body.as_mut())).await {
                 Ok(answer) if began.elapsed() < time => answer,
                 // What needs no waiting is not late for the timer, but may be for a time of a nanosecond.
                 Ok(_) | Err(_) => Ok(status::out_of_time()),
@@ -87,6 +88,9 @@ where
     app.metrics.request(verb, &resource, response.status().as_u16());
     tracing::debug!(verb, path = parts.uri.path(), code = response.status().as_u16(), "request answered");
     finish(response.headers_mut());
+    if !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
@@ -194,9 +198,6 @@ impl<'a> Call<'a> {
             (&Method::GET, _) => {}
             _ if target.watched => return Err(Status::generic_method_not_allowed()),
             // There is no object of all namespaces.
-            (&Method::POST, None) if !everywhere && target.ty.terminating => {
-                return Err(status::terminating(&target.ty));
-            }
             (&Method::POST, None) if !everywhere => {}
             (&Method::DELETE, None) if !everywhere && target.ty.verbs.contains(&"deletecollection") => {}
             (&Method::PUT | &Method::PATCH | &Method::DELETE, Some(_)) => {}
@@ -206,7 +207,13 @@ impl<'a> Call<'a> {
         }
         let answer = Answer::read(self.headers, &self.query)?;
         if self.method != Method::GET {
-            let answer = self.write(app, target, &read(body).await?, &answer).await;
+            let body = read(body).await?;
+            // Its definition may have changed, or gone, while the body was on its way.
+            let target = &target.renewed(&app.registry.now()).ok_or_else(Status::generic_not_found)?;
+            if self.method == Method::POST && target.ty.terminating {
+                return Err(status::terminating(&target.ty));
+            }
+            let answer = self.write(app, target, &body, &answer).await;
             if target.ty.defines_types {
                 app.definitions.settle().await;
             }
@@ -334,6 +341,25 @@ impl<'a> Call<'a> {
 /// How long the body of a request may take to arrive; kube-apiserver's time for a whole request, which clients can only
 /// make shorter.
 const BODY_WAIT: Duration = Duration::from_secs(60);
+
+/// Bytes of a body that nobody wants, and the time that they may take, for a connection to serve another request. A
+/// connection that just ended would fail the next one. Go's number.
+const UNWANTED_BYTES_MAX: usize = 256 << 10;
+const UNWANTED_WAIT: Duration = Duration::from_secs(1);
+
+/// Whether what is left of the body of an answered request came to its end. Who waits to be told to send it is not.
+async fn passes_by<B: http_body::Body>(parts: &Parts, mut body: Pin<&mut B>) -> bool {
+    let passed = async {
+        let mut left = UNWANTED_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            let bytes = frame.data_ref().map_or(0, bytes::Buf::remaining);
+            let Some(rest) = left.checked_sub(bytes) else { return false };
+            left = rest;
+        }
+        true
+    };
+    !parts.headers.contains_key(header::EXPECT) && tokio::time::timeout(UNWANTED_WAIT, passed).await.unwrap_or(false)
+}
 
 /// The whole body of a request.
 async fn read<B>(body: B) -> Result<Bytes, Status>

@@ -4,7 +4,7 @@
 //!
 //! Source: apiserver `endpoints/request/requestinfo.go` and `endpoints/installer.go`.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use informer_core::wire::query::unescape;
 
@@ -27,6 +27,17 @@ pub(crate) struct Target {
     pub(crate) subresource: Option<String>,
     /// Whether the path itself asks for a watch: `…/watch/…`, deprecated.
     pub(crate) watched: bool,
+}
+
+impl Target {
+    /// The same now: types come and go. `None` when there is no such place any more.
+    pub(crate) fn renewed(&self, registry: &Registry) -> Option<Cow<'_, Self>> {
+        if self.ty.custom.is_none() {
+            return Some(Cow::Borrowed(self));
+        }
+        let ty = registry.find(&self.ty.group, &self.ty.version, &self.ty.plural)?;
+        (ty.namespaced == self.ty.namespaced).then(|| Cow::Owned(Self { ty, ..self.clone() }))
+    }
 }
 
 /// Where a path leads.

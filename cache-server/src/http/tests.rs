@@ -1,5 +1,6 @@
 //! Requests against a whole server without sockets: what every response has, and what fits no other file.
 
+use futures::StreamExt as _;
 use http_body_util::Full;
 use serde_json::json;
 
@@ -199,6 +200,36 @@ async fn a_body_that_does_not_arrive_is_not_waited_for_for_ever() {
     let body = response.into_body().collect().await.expect("a whole body").to_bytes();
     let status = Status::read(&body).expect("a Status");
     assert_eq!(status.message, "Timeout: request did not complete within the allotted timeout");
+}
+
+/// Goal: a connection serves the next request although nobody wanted the body of this one. Method: bodies that arrive
+/// behind their heads, at paths that are not there; one that is too long, and one that the client holds back.
+#[tokio::test]
+async fn bodies_that_nobody_wants_are_passed_by() {
+    let server = Server::new();
+    let late = |length: usize| {
+        let pieces =
+            (0..length).map(|_| Ok::<_, body::BodyError>(http_body::Frame::data(Bytes::from(vec![b' '; 1024]))));
+        let pieces = futures::stream::iter(pieces).then(|piece| async {
+            tokio::task::yield_now().await;
+            piece
+        });
+        http_body_util::StreamBody::new(Box::pin(pieces))
+    };
+    for (method, path) in [("POST", "/api/v1/foos"), ("POST", "/api/v1/pods"), ("PUT", "/none"), ("DELETE", "/version")]
+    {
+        for (length, expects, closes) in [(0, false, false), (200, false, false), (300, false, true), (1, true, true)] {
+            let mut request = Request::builder().method(method).uri(path);
+            if expects {
+                request = request.header(header::EXPECT, "100-continue");
+            }
+            let response = handle(Arc::clone(&server.app), request.body(late(length)).unwrap()).await;
+            assert!(response.status().is_client_error(), "{method} {path}");
+            assert_eq!(response.headers().contains_key(header::CONNECTION), closes, "{method} {path} {length}");
+        }
+    }
+    let answer = server.send(with_body("POST", "/api/v1/namespaces/a/configmaps", "{}".to_owned())).await;
+    assert!(!answer.headers.contains_key(header::CONNECTION));
 }
 
 #[tokio::test]
