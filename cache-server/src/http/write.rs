@@ -188,7 +188,7 @@ pub(super) async fn delete(app: &App, request: &Request<'_>) -> Result<Answer, S
     }
     let place = request.place()?;
     let options = options::DeleteOptions::read(request)?;
-    delete::delete(stored(app), &place, &options).await
+    delete::delete(&app.caches, &app.storage, &place, &options).await
 }
 
 /// `DELETE …/{plural}`: deletes what `filter` wants, at most `limit` objects, one by one. Answers the list as it was
@@ -206,11 +206,7 @@ pub(super) async fn delete_collection(
         return Err(Status::generic_method_not_allowed());
     }
     let options = options::DeleteOptions::read(request)?;
-    delete::delete_collection(stored(app), request.ty, filter, limit, &options).await
-}
-
-fn stored(app: &App) -> delete::Stored<'_> {
-    delete::Stored { caches: &app.caches, storage: &*app.storage }
+    delete::delete_collection(&app.caches, &app.storage, request.ty, filter, limit, &options).await
 }
 
 /// Where an object is, or would be.
@@ -338,13 +334,32 @@ fn ordered(ty: &ResourceType, mut object: Object) -> Vec<u8> {
     json
 }
 
+/// Objects and lists inside each other, as many as the decoder of bodies and of stored objects reads. What a manager
+/// applied is nested deeper in its entry than in the object.
+const DEPTH_MAX: usize = 127;
+
 /// What storage takes.
+///
+/// # Errors
+/// For what could not be read again, and so neither changed nor deleted: 400 and 413.
 fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
+    if 1 + object.values().map(depth).max().unwrap_or_default() > DEPTH_MAX {
+        return Err(Status::bad_request(format!("the object is nested deeper than {DEPTH_MAX}")));
+    }
     let text = serde_json::to_vec(object).expect("a JSON object has a text");
     Draft::new(&ty.schema, &text).map_err(|error| match error {
         EntryError::TooLarge { bytes } => Status::request_entity_too_large(&format!("the object has {bytes} bytes")),
         EntryError::NotAnObject | EntryError::NoName | EntryError::BadName => Status::bad_request(error.to_string()),
     })
+}
+
+/// Objects and lists inside each other.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
+    }
 }
 
 /// Now, in whole seconds.

@@ -343,3 +343,38 @@ async fn applies_at_the_same_time_all_count() {
     assert_eq!(object["data"].as_object().map(serde_json::Map::len), Some(12));
     assert_eq!(entries(&object).len(), 12);
 }
+
+/// Goal: what is stored can be read again, changed and deleted. Method: custom resources that are nested so deep that the
+/// entry of who applied them is too deep, through every way to write one.
+#[tokio::test]
+async fn nothing_is_stored_that_cannot_be_read_again() {
+    let (_server, client) = start().await;
+    let widgets = json!({"metadata": {"name": "deeps.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "deeps", "kind": "Deep"}, "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    client.post(definitions, &widgets).await.with_code(201);
+    let collection = "/apis/example.com/v1/namespaces/default/deeps";
+    let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+    let mut refused = 0;
+    for levels in 115..=126 {
+        let path = format!("{collection}/d{levels}");
+        let body = json!({"apiVersion": "example.com/v1", "kind": "Deep", "metadata": {"name": format!("d{levels}")},
+            "x": nested(levels)});
+        let applied = apply(&client, &path, "m", &body).await;
+        if applied.code == 400 {
+            assert_eq!(applied.json()["message"], "the object is nested deeper than 127");
+            client.get(&path).await.with_code(404);
+            refused += 1;
+            client.post(collection, &body).await.with_code(201);
+            apply(&client, &path, "m", &body).await.with_code(400);
+            apply_with(&client, &path, "fieldManager=m&dryRun=All", &body).await.with_code(400);
+        }
+        client.patch(&path, MERGE_PATCH, &json!({"y": 1})).await.with_code(200);
+        client.delete(&path).await.with_code(200);
+        client.get(&path).await.with_code(404);
+    }
+    assert_eq!(refused, 5, "the deepest ones");
+    client.delete(&format!("{definitions}/deeps.example.com")).await.with_code(200);
+    client.get(&format!("{definitions}/deeps.example.com")).await.with_code(404);
+}

@@ -38,9 +38,9 @@ const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 /// Where objects are, for who has no more than that.
 #[derive(Clone, Copy)]
-pub(super) struct Stored<'a> {
-    pub(super) caches: &'a Caches,
-    pub(super) storage: &'a dyn Storage,
+struct Stored<'a> {
+    caches: &'a Caches,
+    storage: &'a dyn Storage,
 }
 
 /// What became of an object.
@@ -69,9 +69,28 @@ pub(crate) async fn delete_listed(
     }
 }
 
-/// Deletes one object and answers it, or a Status, as its type has it.
-pub(super) async fn delete(stored: Stored<'_>, place: &Place<'_>, options: &DeleteOptions) -> Result<Answer, Status> {
-    attempt(stored, place, options).await.map(|deleted| deleted.answer)
+/// Deletes one object and answers it, or a Status, as its type has it. What is told to go before it goes does so even
+/// when the client does not wait for it: otherwise it would stay, being deleted, for ever.
+pub(super) async fn delete(
+    caches: &Arc<Caches>,
+    storage: &Arc<dyn Storage>,
+    place: &Place<'_>,
+    options: &DeleteOptions,
+) -> Result<Answer, Status> {
+    if place.ty.grace.is_none() {
+        return attempt(Stored { caches, storage: &**storage }, place, options).await.map(|deleted| deleted.answer);
+    }
+    let (caches, storage, ty) = (Arc::clone(caches), Arc::clone(storage), Arc::clone(place.ty));
+    let (namespace, name, part) = (place.namespace.to_owned(), place.name.to_owned(), place.part);
+    let options = options.clone();
+    let deletion = tokio::spawn(async move {
+        let place = Place { ty: &ty, namespace: &namespace, name: &name, part };
+        attempt(Stored { caches: &caches, storage: &*storage }, &place, &options).await
+    });
+    match deletion.await {
+        Ok(deleted) => deleted.map(|deleted| deleted.answer),
+        Err(_) => Err(Status::internal("the deletion was not finished")),
+    }
 }
 
 async fn attempt(stored: Stored<'_>, place: &Place<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
@@ -180,13 +199,14 @@ async fn put(stored: Stored<'_>, place: &Place<'_>, read: &Entry, object: Option
 
 /// Deletes what `filter` wants and answers the list as it was read.
 pub(super) async fn delete_collection(
-    stored: Stored<'_>,
+    caches: &Arc<Caches>,
+    storage: &Arc<dyn Storage>,
     ty: &Arc<ResourceType>,
     filter: Arc<Filter>,
     limit: Option<usize>,
     options: &DeleteOptions,
 ) -> Result<Page, Status> {
-    let snapshot = stored.caches.fresh(ty).await?.snapshot();
+    let snapshot = caches.fresh(ty).await?.snapshot();
     let asks = options.uid.is_some() || options.resource_version.is_some();
     let wanted = snapshot.objects.iter().filter(|entry| filter.matches(entry)).take(limit.unwrap_or(usize::MAX));
     for entry in wanted {
@@ -194,7 +214,7 @@ pub(super) async fn delete_collection(
         // Another object of that name is not what was listed.
         let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
         let listed = DeleteOptions { uid, ..options.clone() };
-        match delete(stored, &place, &listed).await {
+        match delete(caches, storage, &place, &listed).await {
             Ok(_) => {}
             Err(status) if status.reason == Reason::NotFound => {}
             Err(status) if status.reason == Reason::Conflict && !asks => {}
@@ -240,5 +260,75 @@ fn check_preconditions(place: &Place<'_>, current: &Current, options: &DeleteOpt
              ({version}). The object might have been modified"
         )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, future::BoxFuture};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        registry::Registry,
+        storage::{Changes, Listed, StorageError, Written, embedded::Embedded},
+    };
+
+    /// A storage that is elsewhere: its answers take a while.
+    struct Far(Embedded);
+
+    impl Storage for Far {
+        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+            self.0.list(ty)
+        }
+
+        fn watch(&self, ty: &Arc<ResourceType>, after: u64) -> BoxFuture<'_, Result<Changes, StorageError>> {
+            self.0.watch(ty, after)
+        }
+
+        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+            let written = self.0.write(txn);
+            async move {
+                let written = written.await;
+                tokio::task::yield_now().await;
+                written
+            }
+            .boxed()
+        }
+
+        fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+            self.0.progress(ty)
+        }
+    }
+
+    /// Goal: no pod is left behind that was told to go. Method: clients that go away at every point of a delete.
+    #[tokio::test]
+    async fn a_pod_goes_whether_or_not_its_client_waits() {
+        let storage: Arc<dyn Storage> = Arc::new(Far(Embedded::new(Some(100))));
+        let caches = Arc::new(Caches::new(Arc::clone(&storage), watch_cache::Limits::default()));
+        let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
+        let place = Place { ty: &ty, namespace: "ns", name: "a", part: Part::Main };
+        for polls in 1..12 {
+            let pod = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"nodeName": "n"}, "metadata": {"namespace": "ns",
+                "name": "a", "uid": format!("u{polls}")}});
+            let put = draft(&ty, pod.as_object().expect("an object")).expect("a pod");
+            let txn = Txn { ty: Arc::clone(&ty), key: place.key(), expect: Expect::Absent, put: Some(put) };
+            storage.write(txn).await.expect("is created");
+            let options = DeleteOptions::default();
+            let mut deletion = Box::pin(delete(&caches, &storage, &place, &options));
+            for _ in 0..polls {
+                if deletion.as_mut().now_or_never().is_some() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(deletion);
+            let gone = async {
+                while caches.fresh(&ty).await.expect("a cache").get(&place.key()).is_some() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(std::time::Duration::from_secs(10), gone).await.expect("the pod goes");
+        }
     }
 }

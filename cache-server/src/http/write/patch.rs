@@ -10,7 +10,7 @@ use json_patch::PatchOperation;
 use serde_json::Value;
 
 use super::{
-    apply,
+    DEPTH_MAX, apply,
     body::{Encoding, Object, media_type},
     metadata::check_shape,
     options::FieldValidation,
@@ -26,8 +26,9 @@ use crate::{
 /// Operations of one JSON patch.
 const OPERATIONS_MAX: usize = 10_000;
 
-/// Objects and arrays inside each other, as many as the decoder of bodies and stored objects reads.
-const DEPTH_MAX: usize = 127;
+/// Items of lists that the operations of one JSON patch may move aside, and values that they may carry along. What is
+/// left of ten thousand operations on one long list is a tenth of a second.
+const MOVES_MAX: usize = 32_000_000;
 
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";
@@ -188,14 +189,17 @@ fn refused(refusal: Refusal) -> Status {
 }
 
 /// Runs the operations in order. A few of them could make an object deeper than anybody can read, or, by copying what
-/// was copied, larger than memory: both are refused before they happen.
+/// was copied, larger than memory, or keep the server busy for minutes: all is refused before it happens.
 fn run(value: &mut Value, operations: &[PatchOperation]) -> Result<(), Status> {
-    let mut copied = 0;
+    let (mut copied, mut moved) = (0, 0);
     for operation in operations {
         let (path, put) = match operation {
             PatchOperation::Add(add) => (&add.path, Some(&add.value)),
             PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
-            PatchOperation::Move(moved) => (&moved.path, value.pointer(moved.from.as_str())),
+            PatchOperation::Move(step) => {
+                moved += siblings(value, step.from.as_str());
+                (&step.path, value.pointer(step.from.as_str()))
+            }
             PatchOperation::Copy(copy) => {
                 let found = value.pointer(copy.from.as_str());
                 copied += found.map_or(0, |found| found.to_string().len());
@@ -204,8 +208,10 @@ fn run(value: &mut Value, operations: &[PatchOperation]) -> Result<(), Status> {
             PatchOperation::Remove(remove) => (&remove.path, None),
             PatchOperation::Test(test) => (&test.path, None),
         };
-        let levels = path.as_str().matches('/').count() + put.map_or(0, depth);
-        if levels > DEPTH_MAX || copied > REQUEST_BODY_BYTES_MAX {
+        let (levels, values) = put.map_or((0, 0), extent);
+        moved += siblings(value, path.as_str()) + values;
+        let is_deep = path.as_str().matches('/').count() + levels > DEPTH_MAX;
+        if is_deep || copied > REQUEST_BODY_BYTES_MAX || moved > MOVES_MAX {
             return Err(Status::generic_invalid());
         }
         json_patch::patch_unsafe(value, std::slice::from_ref(operation)).map_err(|_| Status::generic_invalid())?;
@@ -213,12 +219,22 @@ fn run(value: &mut Value, operations: &[PatchOperation]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Objects and arrays inside each other.
-fn depth(value: &Value) -> usize {
+/// The length of the list that the value at `path` stands in.
+fn siblings(value: &Value, path: &str) -> usize {
+    let list = path.rsplit_once('/').and_then(|(list, _)| value.pointer(list)?.as_array());
+    list.map_or(0, Vec::len)
+}
+
+/// How deep a value is, and how many values are in it.
+fn extent(value: &Value) -> (usize, usize) {
+    let around = |(levels, values): (usize, usize), inner: &Value| {
+        let (deep, more) = extent(inner);
+        (levels.max(1 + deep), values + more)
+    };
     match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
-        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => (0, 1),
+        Value::Array(items) => items.iter().fold((1, 1), around),
+        Value::Object(members) => members.values().fold((1, 1), around),
     }
 }
 
@@ -304,6 +320,24 @@ mod tests {
         let copies: Vec<String> =
             (0..64).map(|n| format!(r#"{{"op":"copy","from":"/data","path":"/data/c{n}"}}"#)).collect();
         assert_eq!(apply(JSON, &format!("[{}]", copies.join(","))).expect_err("too large").0, 422);
+    }
+
+    /// Goal: a patch that would take minutes is refused, and one of as many operations is not. Method: a list that is
+    /// moved, and one whose first item is taken, thousands of times.
+    #[test]
+    fn long_lists_are_not_moved_for_ever() {
+        for (items, fits) in [(20_000, false), (100, true)] {
+            let list = vec!["1"; items].join(",");
+            let add = format!(r#"{{"op":"add","path":"/x","value":[{list}]}}"#);
+            let there = r#"{"op":"move","from":"/x","path":"/y"},{"op":"move","from":"/y","path":"/x"}"#;
+            let turn = r#"{"op":"remove","path":"/x/0"},{"op":"add","path":"/x/0","value":1}"#;
+            for step in [there, turn] {
+                let began = std::time::Instant::now();
+                let patched = apply(JSON, &format!("[{add},{}]", vec![step; 4_999].join(",")));
+                assert_eq!(patched.is_ok(), fits, "{items} {step}");
+                assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+            }
+        }
     }
 
     /// Goal: what cannot be applied. Method: a table of media type, patch, code and text.

@@ -79,12 +79,12 @@ pub(super) async fn attempt(
     let plan = plan(place, &current.object, change, options, warnings)?;
     let put = match &plan {
         Plan::Keep => return Ok(Some(Answer::stored(StatusCode::OK, &current.entry))),
-        Plan::Put(next) | Plan::Delete(next) if options.dry_run => {
-            return Ok(Some(Answer::unstored(StatusCode::OK, place.ty, next.clone())));
-        }
         Plan::Put(next) => Some(draft(place.ty, next)?),
         Plan::Delete(_) => None,
     };
+    if let (Plan::Put(next) | Plan::Delete(next), true) = (&plan, options.dry_run) {
+        return Ok(Some(Answer::unstored(StatusCode::OK, place.ty, next.clone())));
+    }
     let expect = Expect::At(current.entry.resource_version());
     match app.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
         Ok(written) => Ok(Some(match plan {
