@@ -70,11 +70,11 @@ pub(crate) fn definition(_: &str, _: &str) -> Option<String> {
 
 /// The shape of `metadata`.
 #[cfg(feature = "openapi")]
-fn object_meta() -> Option<Shape> {
+pub(crate) fn object_meta() -> Option<Shape> {
     builtin::named(OBJECT_META)
 }
 
 #[cfg(not(feature = "openapi"))]
-fn object_meta() -> Option<Shape> {
+pub(crate) fn object_meta() -> Option<Shape> {
     None
 }

@@ -526,3 +526,24 @@ async fn many_definitions_come_and_go() {
     assert!(client.get(DEFINITIONS).await.keys().is_empty());
     assert_eq!(groups().await, 0);
 }
+
+/// Goal: every client reads the metadata of every object. Method: fields of it that are unknown or of another type, in
+/// bodies, patches and configurations.
+#[tokio::test]
+async fn the_metadata_of_a_custom_resource_is_what_all_objects_have() {
+    let (_server, client) = defined().await;
+    let mut body = widget("a", "red");
+    body["metadata"]["who"] = json!(1);
+    let created = client.post(WIDGETS, &body).await.with_code(201);
+    assert_eq!(created.headers["warning"], "299 - \"unknown field \\\"metadata.who\\\"\"");
+    assert!(created.json()["metadata"].get("who").is_none());
+    let path = format!("{WIDGETS}/a");
+    let strict = client.put(&format!("{path}?fieldValidation=Strict"), &body).await.with_code(400).json();
+    assert!(strict["message"].as_str().unwrap().ends_with("strict decoding error: unknown field \"metadata.who\""));
+    body["metadata"] = json!({"name": "b", "ownerReferences": 5});
+    let refused = client.post(WIDGETS, &body).await.with_code(400).json();
+    let why = "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.ownerReferences";
+    assert!(refused["message"].as_str().unwrap().contains(why), "{refused}");
+    let patch = json!({"metadata": {"ownerReferences": [{"uid": 7}]}});
+    client.patch(&path, MERGE_PATCH, &patch).await.with_code(422);
+}

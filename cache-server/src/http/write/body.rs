@@ -18,7 +18,7 @@ use crate::registry::{Registry, ResourceType};
 /// One object while it is being written. Members are sorted; the cache puts kind and apiVersion first.
 pub(crate) type Object = Map<String, Value>;
 
-/// The media types a body may have. The last one is for built-in types alone.
+/// The media types a body may have. The last one is for types whose messages are known.
 const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// How the bytes of a body are written down.
@@ -29,13 +29,17 @@ pub(super) enum Encoding {
     Protobuf,
 }
 
+/// What aliases of a YAML document may repeat, in values: about as many as a document may have. The parser has bounds of
+/// its own for everything else.
+const YAML_REPLAYED_MAX: usize = 250_000;
+
 impl Encoding {
     /// By the Content-Type header of a body for objects of `ty`; none is JSON.
     ///
     /// # Errors
     /// 415 for anything else.
     pub(super) fn of(ty: &ResourceType, content_type: Option<&str>) -> Result<Self, Status> {
-        let accepted = if cfg!(feature = "openapi") && ty.schema.builtin { &ACCEPTED[..] } else { &ACCEPTED[..2] };
+        let accepted = if protobuf::reads(ty) { &ACCEPTED[..] } else { &ACCEPTED[..2] };
         match media_type(content_type).as_deref() {
             None | Some("application/json") => Ok(Self::Json),
             Some("application/yaml") => Ok(Self::Yaml),
@@ -102,6 +106,7 @@ fn yaml<T>(
         strict_booleans: true,
         with_snippet: false,
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: YAML_REPLAYED_MAX },
     };
     serde_saphyr::with_deserializer_from_slice_with_options(body, options, read).map_err(|error| {
         match error.location() {

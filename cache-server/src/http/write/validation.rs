@@ -2,7 +2,7 @@
 //! refused; values of another JSON type are refused.
 //!
 //! What is left out, knowingly: rules about values (ranges, formats, names in specs), and everything about the fields
-//! of custom resources, which are kept as they are sent.
+//! of custom resources but their metadata, which are kept as they are sent.
 //!
 //! INVARIANT: one walk over an object, with a look-up for each of its members; texts are made only of what is wrong.
 //!
@@ -38,14 +38,15 @@ pub(super) struct Findings {
 }
 
 /// Holds `object` against the schema of its type, and takes out of it what the type does not have: unknown fields, and
-/// known ones that are null. Objects of custom resources stay as they are.
+/// known ones that are null. Objects of custom resources stay as they are, except their metadata.
 pub(super) fn check(ty: &ResourceType, object: &mut Object) -> Findings {
     let mut found = Findings::default();
-    if !ty.schema.builtin {
-        return found;
-    }
-    if let Some(shape) = schemas::of(ty) {
-        members(object, &shape, &Path::Root, &mut found);
+    if ty.schema.builtin {
+        if let Some(shape) = schemas::of(ty) {
+            members(object, &shape, &Path::Root, &mut found);
+        }
+    } else if let (Some(shape), Some(metadata)) = (schemas::object_meta(), object.get_mut("metadata")) {
+        walk(metadata, &shape, &Path::Field(&Path::Root, "metadata", &ty.kind), &mut found);
     }
     found
 }
