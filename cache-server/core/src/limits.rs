@@ -69,8 +69,8 @@ pub const LOOKED_AT_PER_STEP: usize = 2_048;
 pub const CONDITIONS_PER_OBJECT: usize = 8;
 
 /// Bytes of objects that are shown in one step; the object that reaches them still is. Slices of them cost nothing, but
-/// what is made of an object when it is shown first does: rows, compressed pieces. Some milliseconds.
-pub const READ_PER_STEP: usize = 256 << 10;
+/// what is made of an object when it is shown first does: rows, compressed pieces. About a millisecond.
+pub const READ_PER_STEP: usize = 128 << 10;
 
 /// Bytes of an object's cells that are kept with it. Longer ones, as of a column that shows half of a custom resource,
 /// are made each time.
