@@ -279,7 +279,9 @@ impl<'a> Call<'a> {
 
     /// Answers about the server.
     fn document(&self, app: &App, route: &Route) -> Result<Response, Status> {
-        if self.method != Method::GET {
+        // Some probes ask for the head alone; kube-apiserver tells its health whatever the method.
+        let probes = self.method == Method::HEAD && matches!(route, Route::Health(..));
+        if self.method != Method::GET && !probes {
             return Err(Status::generic_method_not_allowed());
         }
         match route {

@@ -265,6 +265,7 @@ async fn health_version_and_metrics_have_their_documents() {
         let answer = server.get(path).await;
         assert_eq!((answer.code, &*answer.body), (200, "ok"), "{path}");
         assert_eq!(answer.headers[header::CONTENT_TYPE], "text/plain; charset=utf-8");
+        assert_eq!(server.send(with_body("HEAD", path, String::new())).await.code, 200, "{path}");
     }
     let verbose = server.get("/readyz?verbose").await.body;
     assert!(verbose.starts_with("[+]ping ok\n") && verbose.ends_with("readyz check passed\n"), "{verbose}");
