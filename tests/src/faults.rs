@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: what passes is the server's own bytes up to where a connection is cut; only the 410s are made here.
 //! INVARIANT: initial state is never broken. So every further read of it is the client's own choice, or follows a 410.
+//! INVARIANT: a fault is done once it broke something. One whose watch the client left before waits for the next watch.
 //! INVARIANT: a connection carries one request, which leaves nothing to guess about where an answer ends.
 
 mod asked;
@@ -27,8 +28,8 @@ use asked::Asked;
 pub use asked::Read;
 use scan::{Found, Scan};
 
-/// What happens to the next watch that goes on from a position. Each is used once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What happens to the next watch that goes on from a position. Each takes effect once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// The connection goes this many bytes after the first whole event: inside a line, inside a chunk, between two.
     Cut {
@@ -76,7 +77,7 @@ struct Shared {
     collection: String,
     legacy_discovery: bool,
     log: Mutex<Log>,
-    /// Faults that took effect.
+    /// How many faults took effect.
     done: watch::Sender<usize>,
     /// Initial states that went out whole.
     synced: watch::Sender<usize>,
@@ -88,7 +89,19 @@ struct Log {
     requests: Vec<String>,
     initial_reads: Vec<String>,
     positions: Vec<u64>,
-    expired: usize,
+    /// Faults that took effect, in order.
+    done: Vec<Fault>,
+}
+
+/// How an answer that was passed on came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// The server ended it.
+    Whole,
+    /// Here.
+    Cut,
+    /// The client went away.
+    Left,
 }
 
 impl Proxy {
@@ -135,9 +148,14 @@ impl Proxy {
         self.shared.log.lock().unwrap().positions.clone()
     }
 
+    /// The faults that took effect, in order.
+    pub fn done(&self) -> Vec<Fault> {
+        self.shared.log.lock().unwrap().done.clone()
+    }
+
     /// How often a watch was told 410.
     pub fn expired(&self) -> usize {
-        self.shared.log.lock().unwrap().expired
+        self.done().iter().filter(|fault| **fault == Fault::Expire).count()
     }
 
     /// Waits until so many faults took effect.
@@ -158,14 +176,26 @@ impl Shared {
         let asked = Asked::parse(&head, &self.collection);
         let fault = self.note(&asked);
         let passed = match fault {
-            Some(Fault::Refuse) => Ok(()),
-            Some(Fault::Expire) => client.write_all(EXPIRED).await,
+            Some(Fault::Refuse) => Ok(Ending::Cut),
+            Some(Fault::Expire) => client.write_all(EXPIRED).await.map(|()| Ending::Cut),
             Some(Fault::End | Fault::Cut { .. }) | None => self.forward(client, &asked, &rest, fault).await,
         };
-        if fault.is_some() {
-            self.done.send_modify(|done| *done += 1);
+        if let Some(fault) = fault {
+            self.settle(fault, passed.as_ref().ok().copied());
         }
-        passed
+        passed.map(drop)
+    }
+
+    /// Counts a fault that took effect, and keeps any other for the next watch.
+    fn settle(&self, fault: Fault, ending: Option<Ending>) {
+        let due = if fault == Fault::End { Ending::Whole } else { Ending::Cut };
+        let mut log = self.log.lock().unwrap();
+        if ending == Some(due) {
+            log.done.push(fault);
+            self.done.send_replace(log.done.len());
+        } else {
+            log.faults.push_front(fault);
+        }
     }
 
     async fn forward(
@@ -174,32 +204,32 @@ impl Shared {
         asked: &Asked,
         rest: &[u8],
         fault: Option<Fault>,
-    ) -> std::io::Result<()> {
+    ) -> std::io::Result<Ending> {
         let mut server = TcpStream::connect(self.server).await?;
         let head = asked.forwarded(self.legacy_discovery, fault == Some(Fault::End));
         server.write_all(head.as_bytes()).await?;
         server.write_all(rest).await?;
         let (from_server, mut to_server) = server.into_split();
         let (mut from_client, mut to_client) = client.into_split();
-        let was_cut = tokio::select! {
-            cut = self.answer(from_server, &mut to_client, asked, fault) => cut?,
+        let ending = tokio::select! {
+            ending = self.answer(from_server, &mut to_client, asked, fault) => ending?,
             // The client went away: so does its request.
-            _ = tokio::io::copy(&mut from_client, &mut to_server) => false,
+            _ = tokio::io::copy(&mut from_client, &mut to_server) => Ending::Left,
         };
-        if was_cut && matches!(fault, Some(Fault::Cut { reset: true, .. })) {
+        if ending == Ending::Cut && matches!(fault, Some(Fault::Cut { reset: true, .. })) {
             to_client.as_ref().set_zero_linger()?;
         }
-        Ok(())
+        Ok(ending)
     }
 
-    /// Passes an answer on; whether it was cut.
+    /// Passes an answer on.
     async fn answer(
         &self,
         mut server: OwnedReadHalf,
         client: &mut OwnedWriteHalf,
         asked: &Asked,
         fault: Option<Fault>,
-    ) -> std::io::Result<bool> {
+    ) -> std::io::Result<Ending> {
         let cut_after = match fault {
             Some(Fault::Cut { after, .. }) => Some(after),
             Some(Fault::End | Fault::Expire | Fault::Refuse) | None => None,
@@ -209,7 +239,7 @@ impl Shared {
             let bytes = server.read(&mut chunk).await?;
             if bytes == 0 {
                 client.shutdown().await?;
-                return Ok(false);
+                return Ok(Ending::Whole);
             }
             let Found { pass, position, cut } = scan.feed(&chunk[..bytes]);
             client.write_all(&chunk[..pass]).await?;
@@ -218,7 +248,7 @@ impl Shared {
                 self.synced.send_modify(|synced| *synced += 1);
             }
             if cut {
-                return Ok(true);
+                return Ok(Ending::Cut);
             }
         }
     }
@@ -237,9 +267,7 @@ impl Shared {
             Read::InitialWatch => matches!(log.faults.front(), Some(Fault::Cut { .. } | Fault::End)),
             Read::List | Read::Page | Read::Other => false,
         };
-        let fault = if fits { log.faults.pop_front() } else { None };
-        log.expired += usize::from(fault == Some(Fault::Expire));
-        fault
+        if fits { log.faults.pop_front() } else { None }
     }
 }
 

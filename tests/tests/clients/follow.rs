@@ -86,7 +86,7 @@ pub(crate) async fn follow(client: Client) -> Summary {
 pub(crate) struct Scene {
     server: Server,
     proxy: Proxy,
-    faults: usize,
+    faults: Vec<Fault>,
 }
 
 impl Scene {
@@ -95,7 +95,7 @@ impl Scene {
         let server = Server::start(SERVER, &[]).await;
         let plan = Plan { collection: "configmaps".to_owned(), faults: faults.to_vec(), ..Plan::default() };
         let proxy = Proxy::start(server.address(), plan).await;
-        Self { server, proxy, faults: faults.len() }
+        Self { server, proxy, faults: faults.to_vec() }
     }
 
     /// Where the client connects.
@@ -134,9 +134,9 @@ impl Scene {
         // A cut needs something to cut; a client that waits before it reads everything again leaves nothing. So it may
         // take more bursts.
         let mut burst = 1;
-        while burst < BURSTS || timeout(BURST_WAIT, self.proxy.broke(self.faults)).await.is_err() {
+        while burst < BURSTS || timeout(BURST_WAIT, self.proxy.broke(self.faults.len())).await.is_err() {
             history.write(client, &mut random, WRITES / BURSTS).await;
-            let due = (self.faults * burst / (BURSTS - 1)).min(self.faults);
+            let due = (self.faults.len() * burst / (BURSTS - 1)).min(self.faults.len());
             // Some find out at once that a connection is gone, others are away for a while: both should happen.
             let _ = timeout(BURST_WAIT, self.proxy.broke(due)).await;
             burst += 1;
@@ -148,6 +148,7 @@ impl Scene {
     pub(crate) async fn check(&self, rule: Rule, lines: &[Line], history: &History) -> Summary {
         let end = lines.iter().find_map(|line| line.cache.as_ref()).expect("it printed its copy");
         let served = self.served().await;
+        assert!(history.told().len() > WRITES / 2 && served.len() > 1, "{} changes", history.told().len());
         assert_eq!(served, history.state_at(u64::MAX), "the server holds what was written");
         assert_eq!(state(end), served, "the client holds what the server holds");
         if let Err(error) = check(rule, lines, history, &self.proxy.positions()) {
@@ -156,15 +157,24 @@ impl Scene {
         self.relists()
     }
 
-    /// As many relists as 410s, at most.
+    /// Every fault happened, and made no more relists than there were 410s, and no fewer than it must.
     pub(crate) fn relists(&self) -> Summary {
         let (requests, initial_reads) = (self.proxy.take(), self.proxy.initial_reads());
+        let (mut planned, mut done) = (self.faults.clone(), self.proxy.done());
+        planned.sort_unstable();
+        done.sort_unstable();
+        assert_eq!(done, planned, "each fault happens once: {requests:#?}");
+        for reset in [false, true] {
+            let has = |fault: &Fault| matches!(fault, Fault::Cut { reset: is, .. } if *is == reset);
+            assert!(planned.iter().any(has), "of the cuts some are resets and some are not");
+        }
         let relists = initial_reads.len() - 1;
-        assert!(
-            relists <= self.proxy.expired(),
-            "{relists} relists after {} 410s: {requests:#?}",
-            self.proxy.expired()
-        );
+        // Whoever is told 410 once, or several times in a row, reads everything again.
+        let told = |at: usize| self.faults[at] == Fault::Expire;
+        let least = (0..self.faults.len()).filter(|&at| told(at) && (at == 0 || !told(at - 1))).count();
+        let most = self.proxy.expired();
+        assert!((least..=most).contains(&relists), "{relists} relists after {most} 410s: {requests:#?}");
+        assert!(least > 0, "some 410s are told");
         let pages = requests.iter().filter(|request| request.contains("continue=")).count();
         Summary { initial_reads, pages }
     }

@@ -16,7 +16,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     check::{Line, Rule},
     every_fault,
-    follow::{Printed, Scene},
+    follow::{Printed, Scene, Summary},
     history::{SELECTOR, SENTINEL, State},
 };
 
@@ -49,21 +49,23 @@ impl Backoff for Soon {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubes_watcher_that_lists_in_pages() {
-    follow_watcher(watcher::Config::default().page_size(7), 11).await;
+    let summary = follow_watcher(watcher::Config::default().page_size(7), 11).await;
+    assert!(summary.pages > 2, "{} further pages", summary.pages);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubes_watcher_that_streams_its_state() {
-    follow_watcher(watcher::Config::default().streaming_lists(), 12).await;
+    let reads = follow_watcher(watcher::Config::default().streaming_lists(), 12).await.initial_reads;
+    assert!(reads.iter().all(|line| line.contains("sendInitialEvents=true")), "{reads:?}");
 }
 
-async fn follow_watcher(config: watcher::Config, seed: u64) {
+async fn follow_watcher(config: watcher::Config, seed: u64) -> Summary {
     let scene = Scene::set(&every_fault(seed, 3)).await;
     let printed = Printed::default();
     let (history, ended) = scene.play(seed, keep_copy(maps(&scene), config.labels(SELECTOR), &printed)).await;
     let lines = printed.lock().unwrap().clone();
     assert!(ended.is_some(), "the watcher hangs after {:#?}", lines.last());
-    scene.check(Rule::States, &lines, &history).await;
+    scene.check(Rule::States, &lines, &history).await
 }
 
 /// The program: a copy kept as its documentation asks for, until the sentinel is in it.
