@@ -54,6 +54,9 @@ pub(super) fn parse(session: &str) -> Vec<Row<'_>> {
     }
     for row in &mut rows {
         assert!(row.code > 0, "{}: no answer is expected", row.claim);
+        // What is not looked at would hold whatever came.
+        let looked_at = row.method == "WATCH" || row.text || row.lines.len() == 1;
+        assert!(looked_at, "{}: {} documents are expected", row.claim, row.lines.len());
         if !row.body.is_empty() && !row.headers.iter().any(|(name, _)| *name == "content-type") {
             row.headers.push(("content-type", "application/json".to_owned()));
         }
