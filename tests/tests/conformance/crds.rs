@@ -324,6 +324,9 @@ async fn a_deleted_definition_takes_its_objects_along() {
     }
     let old = client.get(ALL_WIDGETS).await.resource_version().to_string();
     let mut watch = client.watch(&with_query(ALL_WIDGETS, &[("watch", "1"), ("resourceVersion", &old)])).await;
+    let counted =
+        async || client.get("/metrics").await.text().contains("cache_objects{resource=\"widgets.example.com\"}");
+    assert!(counted().await);
     let deleted = client.delete(DEFINITION).await.with_code(200).json();
     assert_eq!(deleted["kind"], "CustomResourceDefinition");
     assert_eq!(deleted["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
@@ -333,7 +336,7 @@ async fn a_deleted_definition_takes_its_objects_along() {
         assert!(is_plain_404(&client.get(path).await), "{path}");
     }
     client.get(DEFINITION).await.with_code(404);
-    assert!(!client.get("/metrics").await.text().contains("cache_objects{resource=\"widgets.example.com\"}"));
+    assert!(!counted().await);
     client.post(DEFINITIONS, &definition()).await.with_code(201);
     assert!(client.get(ALL_WIDGETS).await.with_code(200).keys().is_empty(), "a new collection");
     let expired =

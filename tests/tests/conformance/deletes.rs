@@ -206,6 +206,8 @@ async fn a_part_of_a_collection_can_be_deleted() {
     assert_eq!((limited.keys().len(), all().await), (3, 6));
     let odd = client.delete(&with_query(CONFIGMAPS, &[("labelSelector", "odd=yes")])).await.with_code(200);
     assert_eq!(odd.json()["kind"], "ConfigMapList");
+    let left = client.get(&with_query(CONFIGMAPS, &[("labelSelector", "odd=yes")])).await;
+    assert_eq!((left.keys().len(), all().await), (0, 6 - odd.keys().len()), "those that are selected, and no others");
     for (query, code) in [
         ("resourceVersionMatch=Exact", 422),
         ("sendInitialEvents=true", 422),

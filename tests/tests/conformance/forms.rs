@@ -398,10 +398,25 @@ async fn managed_fields_can_be_left_out() {
         object
     };
     let whole = client.get(&configmap("a").path()).await.with_code(200).json();
+    assert_eq!(
+        whole["metadata"]["managedFields"], object["metadata"]["managedFields"],
+        "there is something to leave out"
+    );
     let cut = accepting(&client, &configmap("a").path(), DROP).await.with_code(200).json();
     assert_eq!(cut, without(whole.clone()));
     let listed = accepting(&client, CONFIGMAPS, DROP).await.with_code(200).json();
     assert_eq!(listed["items"][0]["metadata"], cut["metadata"]);
+    assert_eq!(listed["items"][0]["data"], cut["data"]);
+    for (form, pointer) in [(METADATA_LIST, "/items/0"), (TABLE, "/rows/0/object")] {
+        let plain = accepting(&client, CONFIGMAPS, form).await.with_code(200).json();
+        let without_them = accepting(&client, CONFIGMAPS, &format!("{form};drop=metadata.managedFields")).await;
+        let without_them = without_them.with_code(200).json();
+        let (plain, without_them) = (plain.pointer(pointer).unwrap(), without_them.pointer(pointer).unwrap());
+        assert!(plain["metadata"]["managedFields"].is_array(), "{form}");
+        assert_eq!(*without_them, without(plain.clone()), "{form}");
+    }
+    let other = accepting(&client, &configmap("a").path(), "application/json;drop=metadata.labels").await;
+    assert_eq!(other.with_code(200).json(), whole, "nothing else can be left out");
     let mut watch = client.watch_with(&watch_list(CONFIGMAPS), &[("accept", DROP)]).await;
     assert_eq!(watch.event().await.object, cut);
     assert!(watch.event().await.ends_initial_state());

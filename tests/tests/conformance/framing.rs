@@ -176,6 +176,7 @@ async fn short_answers_say_their_length_and_long_ones_come_in_chunks() {
         let mut wire = Wire::to(&server).await;
         wire.get(path).await;
         let raw = wire.answer().await;
+        assert_eq!(raw.header("content-length"), Some(&*raw.body().len().to_string()), "{path}");
         assert_eq!(raw.body(), client.get(path).await.body, "{path}");
     }
     for index in 0..100 {
@@ -184,6 +185,8 @@ async fn short_answers_say_their_length_and_long_ones_come_in_chunks() {
     let mut wire = Wire::to(&server).await;
     wire.get(CONFIGMAPS).await;
     let raw = wire.answer().await;
+    assert_eq!(raw.header("content-length"), None);
+    assert!(raw.chunks.len() > 1, "{} chunks of {} bytes", raw.chunks.len(), raw.body().len());
     assert_eq!(raw.body(), client.get(CONFIGMAPS).await.body);
 }
 
