@@ -87,10 +87,8 @@ impl<S: Sink> Driver<S> {
     /// already. Needs a tokio runtime.
     pub(crate) fn new(mut setup: Setup, sink: S, progress: Outlet, resume: Option<ResourceVersion>) -> Self {
         let timeout = setup.config.headers_timeout;
-        let wanted = Wanted {
-            metadata_only: setup.metadata_only,
-            without_managed_fields: setup.config.drops_managed_fields(),
-        };
+        let wanted =
+            Wanted { metadata_only: setup.metadata_only, without_managed_fields: setup.config.drops_managed_fields() };
         let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, wanted);
         let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();
         let endpoints = Endpoints::new(transports.len(), endpoints::Config::default(), fastrand::u64(..));

@@ -461,7 +461,8 @@ mod tests {
         let field = |path: &str, or| Field { label: path.into(), path: path.into(), absent: String::new(), or };
         let fields = vec![field("source.component", Some(1)), field("reporter", None)];
         let schema = Schema { fields, node_field: None, ..schema(true) };
-        for (source, value) in [(r#"{"component":"a"}"#, "a"), (r#"{"component":""}"#, "b"), ("{}", "b"), ("null", "b")] {
+        for (source, value) in [(r#"{"component":"a"}"#, "a"), (r#"{"component":""}"#, "b"), ("{}", "b"), ("null", "b")]
+        {
             let object = format!(r#"{{"metadata":{{"name":"x"}},"source":{source},"reporter":"b"}}"#);
             let entry = Draft::new(&schema, object.as_bytes()).expect("an object").commit(7);
             assert_eq!((entry.field(0), entry.field(1)), (value, "b"), "{source}");

@@ -77,7 +77,7 @@ fn run(json: Option<&str>) -> io::Result<bool> {
 
 /// All reads at one size, against a server of their own.
 fn measure(size: Size) -> io::Result<Vec<Row>> {
-    let server = Server::start(size)?;
+    let mut server = Server::start(size)?;
     let mut client = Client::connect(server.address())?;
     let pods = Pods::look(&mut client)?;
     assert_eq!(pods.count, size.pods, "the server is filled");

@@ -1,6 +1,7 @@
 //! The server as a process, and the CPU time of its threads.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, BufRead as _, BufReader},
     net::SocketAddr,
@@ -14,6 +15,10 @@ use crate::Size;
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
+    /// What each thread had run when it was looked at last, in nanoseconds.
+    threads: BTreeMap<String, u64>,
+    /// What threads had run that are gone.
+    gone: u64,
 }
 
 impl Server {
@@ -26,7 +31,8 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()?;
         let stdout = child.stdout.take().ok_or_else(|| io::Error::other("a pipe was asked for"))?;
-        let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { child, address, threads: BTreeMap::new(), gone: 0 };
         for line in BufReader::new(stdout).lines() {
             if let Some(address) = line?.strip_prefix("listening on http://") {
                 server.address = address.parse().map_err(io::Error::other)?;
@@ -40,14 +46,24 @@ impl Server {
         self.address
     }
 
-    /// What its threads ran until now, as the scheduler counts it: the first number of `schedstat`, nanoseconds.
-    pub(crate) fn cpu(&self) -> io::Result<Duration> {
-        let mut nanos = 0;
+    /// What its threads ran until now, as the scheduler counts it: the first number of `schedstat`, nanoseconds. Never
+    /// goes back: what a thread ran that is gone still counts, up to when it was looked at last.
+    pub(crate) fn cpu(&mut self) -> io::Result<Duration> {
+        let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-            nanos += text.split(' ').next().and_then(|ran| ran.parse::<u64>().ok()).unwrap_or_default();
+            let thread = thread?;
+            // One that ended in between has nothing to read.
+            let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
+            let ran = text.split(' ').next().and_then(|ran| ran.parse().ok()).unwrap_or_default();
+            threads.insert(thread.file_name().to_string_lossy().into_owned(), ran);
         }
-        Ok(Duration::from_nanos(nanos))
+        for (thread, before) in std::mem::replace(&mut self.threads, threads) {
+            // Another one may have its number by now.
+            if self.threads.get(&thread).is_none_or(|now| *now < before) {
+                self.gone += before;
+            }
+        }
+        Ok(Duration::from_nanos(self.gone + self.threads.values().sum::<u64>()))
     }
 }
 
