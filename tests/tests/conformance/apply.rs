@@ -378,3 +378,21 @@ async fn nothing_is_stored_that_cannot_be_read_again() {
     client.delete(&format!("{definitions}/deeps.example.com")).await.with_code(200);
     client.get(&format!("{definitions}/deeps.example.com")).await.with_code(404);
 }
+
+/// Goal: quantities are texts, however they were sent. Method: numbers in a body, a patch and a configuration, twice.
+#[tokio::test]
+async fn quantities_are_stored_as_texts() {
+    let (_server, client) = start().await;
+    let cpu =
+        |object: &Value| object["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"].clone();
+    let limited = |cpu: Value| containers(json!([{"name": "c", "image": "i", "resources": {"limits": {"cpu": cpu}}}]));
+    let applied = apply(&client, &deployment_path(), "m", &limited(json!(1))).await.with_code(201);
+    assert_eq!(cpu(&applied.json()), "1");
+    let again = apply(&client, &deployment_path(), "m", &limited(json!(1))).await.with_code(200);
+    assert_eq!(again.resource_version(), applied.resource_version(), "nothing changed");
+    let strategic = "application/strategic-merge-patch+json";
+    let patched = client.patch(&deployment_path(), strategic, &limited(json!(2))).await;
+    assert_eq!(cpu(&patched.with_code(200).json()), "2");
+    let replaced = client.put(&deployment_path(), &limited(json!(1.5))).await.with_code(200);
+    assert_eq!(cpu(&replaced.json()), "1.5");
+}

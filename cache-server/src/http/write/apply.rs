@@ -116,6 +116,8 @@ impl Applied {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
         let mut fields = typed::fields(&config, &shape(place.ty)).map_err(|error| unfit(place, &config, &error))?;
+        // In the form in which it is stored. What is wrong was said above.
+        let _ = validation::check(place.ty, &mut config);
         // Without schemas this is all that is known.
         metadata::check_shape(&config).map_err(Status::bad_request)?;
         if duplicates {

@@ -38,7 +38,7 @@ pub(super) struct Findings {
 }
 
 /// Holds `object` against the schema of its type, and takes out of it what the type does not have: unknown fields, and
-/// known ones that are null. Objects of custom resources stay as they are, except their metadata.
+/// known ones that are null. Quantities become texts. Objects of custom resources stay as they are, except their metadata.
 pub(super) fn check(ty: &ResourceType, object: &mut Object) -> Findings {
     let mut found = Findings::default();
     if ty.schema.builtin {
@@ -193,6 +193,8 @@ fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings)
                 walk(item, &inner, &Path::Item(path, at), found);
             }
         }
+        // Clients may send numbers, and all read texts.
+        (JsonKind::Quantity, number @ Value::Number(_)) => *number = Value::String(number.to_string()),
         (_, value) if fits(shape, value) => {}
         (_, value) => {
             found.mistyped.get_or_insert_with(|| {
