@@ -104,13 +104,13 @@ pub(crate) fn refuse_host() -> Response {
 /// Headers that every response has.
 fn finish(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    let id = audit_id(fastrand::u128(..));
+    let id = uuid();
     headers.insert(AUDIT_ID, HeaderValue::from_str(&id).expect("hexadecimal digits and dashes are a header"));
 }
 
-/// A random UUID (version 4) made of `bits`.
-fn audit_id(bits: u128) -> String {
-    let bits = bits & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+/// A random UUID: version 4, variant 1 of RFC 9562.
+fn uuid() -> String {
+    let bits = fastrand::u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
     let text = format!("{bits:032x}");
     [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
 }

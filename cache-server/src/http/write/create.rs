@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     app::App,
+    http::uuid,
     registry::ResourceType,
     storage::{Expect, Txn, WriteError},
 };
@@ -47,7 +48,7 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     let mut names_left = if generates { NAMES_MAX } else { 1 };
     loop {
         let mut object = sent.clone();
-        let birth = Birth { uid: &uid(), now: &now(), generated_name: &generate_name(&base) };
+        let birth = Birth { uid: &uuid(), now: &now(), generated_name: &generate_name(&base) };
         metadata::prepare_create(ty, &mut object, birth)?;
         names_left -= 1;
         match store(app, ty, &object, options).await? {
@@ -68,7 +69,7 @@ pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Re
     metadata::metadata_mut(&mut object).remove("resourceVersion");
     let status = object.get("status").cloned();
     let generation = metadata::metadata_mut(&mut object).get("generation").cloned();
-    let (uid, now) = (uid(), now());
+    let (uid, now) = (uuid(), now());
     let or = |said: &str, given: &str| if said.is_empty() { given.to_owned() } else { said.to_owned() };
     let uid = or(metadata::text(&object, "uid"), &uid);
     let now = or(metadata::text(&object, "creationTimestamp"), &now);
@@ -93,7 +94,7 @@ pub(super) async fn create_named(
     if let Some(error) = validation::check(ty, &mut object).mistyped {
         return Err(undecodable(&error));
     }
-    metadata::prepare_create(ty, &mut object, Birth { uid: &uid(), now: &now(), generated_name: "" })?;
+    metadata::prepare_create(ty, &mut object, Birth { uid: &uuid(), now: &now(), generated_name: "" })?;
     match store(app, ty, &object, options).await? {
         Stored::As(answer) => Ok(Some(answer)),
         Stored::Taken => Ok(None),
@@ -168,13 +169,6 @@ fn generate_name(base: &str) -> String {
     base[..end].chars().chain(random).collect()
 }
 
-/// A random uid: version 4, variant 1 of RFC 9562.
-fn uid() -> String {
-    let random = (fastrand::u128(..) & !(0xF << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{random:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -207,7 +201,7 @@ mod tests {
     #[test]
     fn uids_are_of_version_four() {
         for _ in 0..100 {
-            let uid = uid();
+            let uid = uuid();
             let lengths: Vec<usize> = uid.split('-').map(str::len).collect();
             assert_eq!(lengths, [8, 4, 4, 4, 12], "{uid}");
             assert_eq!(&uid[14..15], "4", "{uid}");
