@@ -72,7 +72,8 @@ impl Client {
         // Every object has one, bookmarks and lists have none.
         let found = memchr::memmem::find_iter(&body, br#""creationTimestamp":""#).count();
         let owned = memchr::memmem::find_iter(&body, br#""uid":""#).count();
-        if found < read.objects || owned < read.objects {
+        // Owners have one too.
+        if found != read.objects || owned < read.objects {
             let path = &read.path;
             return Err(io::Error::other(format!("{path}: {found} objects, not {}", read.objects)));
         }
