@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use informer_core::{
     Time,
@@ -74,7 +75,7 @@ impl Asked {
             Content::Row(_) => return None,
         };
         let ty = Arc::clone(&target.ty);
-        let place = (ty.id(), ty.api_version(), &target.namespace);
+        let place = (ty.id(), ty.api_version(), &target.namespace, &target.name);
         let selectors = (options.labels.to_string(), options.fields.to_string());
         let question = Check::of((place, selectors, partial, form.without_managed_fields));
         let said = header.to_str().unwrap_or_default();
@@ -83,13 +84,14 @@ impl Asked {
         has_end.then_some(Self { ty, partial, question, token })
     }
 
-    /// Where to go on, if that can be, for a watch that would start as `from` says.
-    pub(super) async fn rest(&self, app: &App, from: WatchStart) -> Option<(Reader, Start)> {
+    /// Where to go on, if that can be, for a watch that would start as `from` says. Waits for nothing: the cache that a token
+    /// is of was listed.
+    pub(super) fn rest(&self, app: &App, from: WatchStart) -> Option<(Reader, Start)> {
         let WatchStart::State(least) = from else { return None };
         let (text, check) = self.token.rsplit_once('.')?;
         let ContinueToken { resource_version, start } = ContinueToken::decode(text).ok()?;
         let Position::At(position) = resource_version else { return None };
-        let reader = app.caches.reader(&self.ty).await.ok()?;
+        let reader = app.caches.reader(&self.ty).now_or_never()?.ok()?;
         let is_ours = |snapshot: &Snapshot| self.check(snapshot.history_id(), text).text() == check;
         if position < least.unwrap_or(0) || !is_ours(&reader.snapshot()) {
             return None;

@@ -77,11 +77,7 @@ pub(super) async fn watch(
     let form = answer.form(&target.ty, Of::Events)?;
     answer.check_stream()?;
     let asked = Asked::read(headers, target, options, &form);
-    let rest = match &asked {
-        Some(asked) => asked.rest(app, from).await,
-        None => None,
-    };
-    let found = match rest {
+    let found = match asked.as_ref().and_then(|asked| asked.rest(app, from)) {
         Some(found) => Ok(found),
         None => start(from, app, &target.ty).await,
     };

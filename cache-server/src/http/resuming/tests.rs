@@ -29,7 +29,11 @@ async fn server(limits: Limits) -> Server {
 }
 
 async fn write(server: &Server, name: &str) {
-    let data = "v".repeat(OBJECT_BYTES);
+    write_large(server, name, OBJECT_BYTES).await;
+}
+
+async fn write_large(server: &Server, name: &str, bytes: usize) {
+    let data = "v".repeat(bytes);
     let object =
         format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"k":"{data}"}}}}"#);
     let answer = server.send(with_body("POST", "/api/v1/namespaces/ns/configmaps", object)).await;
@@ -44,15 +48,19 @@ async fn write_much(server: &Server) {
     }
 }
 
-fn request(marks: &str) -> Request<Full<Bytes>> {
+fn request(path: &str, marks: &str) -> Request<Full<Bytes>> {
     let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    let mut request = get(&format!("/api/v1/configmaps?{query}"));
+    let mut request = get(&format!("{path}?{query}"));
     request.headers_mut().insert(HEADER, HeaderValue::from_str(marks).expect("a header"));
     request
 }
 
 async fn open(server: &Server, marks: &str) -> (String, Lines) {
-    let response = server.open(request(marks)).await;
+    open_at(server, "/api/v1/configmaps", marks).await
+}
+
+async fn open_at(server: &Server, path: &str, marks: &str) -> (String, Lines) {
+    let response = server.open(request(path, marks)).await;
     let said = response.headers()[HEADER].to_str().expect("text").to_owned();
     (said, Lines { body: response.into_body(), text: String::new() })
 }
@@ -162,5 +170,23 @@ async fn streams_that_were_left_before_their_first_mark_or_complete_hold_nothing
         drop(first);
         write_much(&server).await;
         assert!(reader.at(position).is_err(), "{complete}");
+    }
+}
+
+/// Goal: a mark is of one question, also where the path asks it. Method: an object that is larger than the distance of
+/// marks, watched alone, in its namespace and everywhere.
+#[tokio::test(start_paused = true)]
+async fn the_mark_of_one_object_is_worth_nothing_for_all_of_them() {
+    let server = server(Limits::default()).await;
+    write_large(&server, "map-00a", 2 * MARK_BYTES).await;
+    let one = "/api/v1/watch/namespaces/ns/configmaps/map-00a";
+    let (said, mut alone) = open_at(&server, one, "new").await;
+    let mark = alone.mark().await.expect("a mark");
+    assert_eq!(said, "accepted");
+    let (said, mut rest) = open_at(&server, one, &mark).await;
+    assert_eq!((said.as_str(), rest.objects().await), ("resumed", Some(0)));
+    for path in ["/api/v1/namespaces/ns/configmaps", "/api/v1/configmaps"] {
+        let (said, mut all) = open_at(&server, path, &mark).await;
+        assert_eq!((said.as_str(), all.objects().await), ("restarted", Some(OBJECTS + 1)), "{path}");
     }
 }
