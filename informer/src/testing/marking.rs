@@ -54,7 +54,9 @@ impl Marks {
             answered: if asked == marks::NEW { Answered::Accepted } else { Answered::Restarted },
             echo: None,
         };
-        let start = made.read(asked).filter(|start| !server.is_expired(start.position));
+        // A state older than demanded is none to go on with.
+        let least = options.resource_version.parse().unwrap_or(0);
+        let start = made.read(asked).filter(|start| least <= start.position && !server.is_expired(start.position));
         if let Some(Start { position, .. }) = start {
             (made.position, made.answered, made.echo) = (position, Answered::Resumed, Some(asked.to_owned()));
         }

@@ -54,6 +54,8 @@ pub(super) struct Memory {
     trial: Option<FallBack>,
     /// Streams in a row that broke before their initial state was complete.
     stream_failures: u32,
+    /// Streams that were to go on behind a mark and began anew, there or elsewhere, since initial state was complete last.
+    streams_anew: u32,
     /// Reads in a row that asked for "not older than" and were not given it.
     unsatisfied: u32,
     /// Attempts in a row to resume that were answered with nonsense.
@@ -112,6 +114,7 @@ impl Memory {
             verdict_until: None,
             trial: None,
             stream_failures: 0,
+            streams_anew: 0,
             unsatisfied: 0,
             failed_resumes: 0,
             silences: 0,
@@ -246,33 +249,40 @@ impl Memory {
     pub(super) fn judge(&mut self, now: Time, cause: FallBack) {
         self.verdict = Verdict::Pages(cause);
         self.verdict_until = Some(now + self.backoff.around(self.config.verdict_lasts));
-        self.stream_failures = 0;
+        self.forgive_streams();
     }
 
     /// Fetches the next initial state by pages, once.
     pub(super) fn try_pages(&mut self, cause: FallBack) {
         self.trial = Some(cause);
-        self.stream_failures = 0;
+        self.forgive_streams();
         self.stats.count_fallback(cause);
         self.report(Report::FellBack { cause });
     }
 
+    /// A stream began anew that was to go on. Whatever marks it brings, they may come to nothing again.
+    pub(super) const fn stream_began_anew(&mut self) {
+        self.streams_anew = self.streams_anew.saturating_add(1);
+    }
+
+    /// Whether pages follow a stream that breaks now. One that `progressed` has brought a mark, behind which the next one
+    /// goes on: that is no failure, unless going on has failed too often.
+    pub(super) const fn is_last_stream(&self, progressed: bool) -> bool {
+        let failures = if progressed { 0 } else { self.stream_failures + 1 };
+        (failures >= STREAM_FAILURES_MAX || self.streams_anew >= STREAM_FAILURES_MAX) && self.may_fall_back()
+    }
+
     /// A stream broke before its initial state was complete.
-    pub(super) fn stream_failed(&mut self) {
-        self.stream_failures += 1;
-        if self.stream_failures >= STREAM_FAILURES_MAX && self.may_fall_back() {
+    pub(super) fn stream_broke(&mut self, progressed: bool) {
+        let is_last = self.is_last_stream(progressed);
+        self.stream_failures = if progressed { 0 } else { self.stream_failures + 1 };
+        if is_last {
             self.try_pages(FallBack::Failures);
         }
     }
 
-    /// Whether one more of those is answered with pages.
-    pub(super) const fn is_last_stream(&self) -> bool {
-        self.stream_failures + 1 >= STREAM_FAILURES_MAX && self.may_fall_back()
-    }
-
-    /// A stream broke, and the next one can go on behind a mark that it brought: streams work here.
-    pub(super) const fn stream_progressed(&mut self) {
-        self.stream_failures = 0;
+    const fn forgive_streams(&mut self) {
+        (self.stream_failures, self.streams_anew) = (0, 0);
     }
 
     /// The next initial state is fetched by pages.
@@ -285,7 +295,7 @@ impl Memory {
         self.unsatisfied += 1;
         if self.unsatisfied == UNSATISFIED_MAX {
             // The next read asks another question, which streams have not failed to answer yet.
-            self.stream_failures = 0;
+            self.forgive_streams();
         }
     }
 
@@ -381,7 +391,7 @@ impl Memory {
         self.distrust = false;
         self.latest = false;
         self.unsatisfied = 0;
-        self.stream_failures = 0;
+        self.forgive_streams();
         self.failed_resumes = 0;
         if self.doubts < DOUBTS_MAX {
             self.silences = 0;

@@ -113,6 +113,7 @@ impl Streaming {
         if self.opened {
             memory.stats.count_relist(RelistCause::Interrupted);
             memory.report(Report::Relist { cause: RelistCause::Interrupted });
+            memory.stream_began_anew();
         }
         self.marks.begin(with_marks);
         self.opened = true;
@@ -227,27 +228,28 @@ impl Streaming {
         relist(now, RelistCause::FellBack, memory)
     }
 
-    /// An answer that brought a mark is no failure of streams, however it ended: the next one goes on behind it.
+    /// An answer that brought a mark is no failure of streams, however it ended: the next one goes on behind it. Where that
+    /// comes to nothing again and again, pages follow.
     fn fail(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         let progressed = self.marks.has_progressed();
         self.marks.end();
-        let pages_follow = memory.tries_pages() || (!progressed && memory.is_last_stream());
+        let pages_follow = memory.tries_pages() || memory.is_last_stream(progressed);
         let goes_on = self.marks.is_known() && !pages_follow;
         if !goes_on {
             self.abandon(memory);
         }
-        if progressed {
-            memory.stream_progressed();
-        } else {
-            memory.stream_failed();
-        }
+        memory.stream_broke(progressed);
         let until = memory.unhealthy(now, ending, retry_after);
         let next = if goes_on { Next::Stream(Box::new(self)) } else { Next::Relist(cause_after(ending)) };
         Waiting::until(until, next)
     }
 
-    /// Marks are worth nothing at another endpoint.
+    /// Marks are worth nothing at another endpoint. Two that break in turn give no more of the state than one does that
+    /// knows no marks.
     pub(super) fn moved(self, now: Time, home: bool, memory: &mut Memory) -> State {
+        if self.marks.is_known() {
+            memory.stream_began_anew();
+        }
         self.abandon(memory);
         moved(now, home, memory)
     }

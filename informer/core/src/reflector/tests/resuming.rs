@@ -129,6 +129,64 @@ fn three_answers_without_a_new_mark_drop_the_stage() {
     assert_eq!(shown[shown.len() - 4..].join(" · "), "abandon · wait Server · [Interrupted] · stream any");
 }
 
+/// Goal: marks that nothing goes on behind do not keep a client from its state for ever. Method: each answer begins anew,
+/// as behind a balancer, or where the window is too short; each brings a mark and breaks.
+#[test]
+fn streams_that_begin_anew_again_and_again_are_left_for_pages() {
+    let tokens = ["t2", "t3", "t4"];
+    let anew = tokens.map(|token| [MARKS, added("a", "1"), mark(token), CLOSED, Timer]).concat();
+    let begun = "abandon · [Interrupted] · init · init-apply · -";
+    check_behind_a_mark(
+        &anew,
+        &format!(
+            "· {begun} · wait Closed · stream any after t2 · {begun} · wait Closed · stream any after t3 · {begun} \
+             · abandon · [fell back: Failures] · wait Closed · [Interrupted] · list any"
+        ),
+    );
+    let all: Vec<Step> = BROKEN.into_iter().chain([Timer]).chain(anew).collect();
+    assert_eq!(run(only_streams(), &all).shown.last().unwrap(), "stream any after t4");
+}
+
+/// Goal: the same for endpoints that are left in turn. Method: each breaks behind a mark, and is left before it is asked
+/// again.
+#[test]
+fn endpoints_that_break_in_turn_are_asked_for_pages() {
+    let turn = [now(Input::Moved { home: false }), MARKS, added("a", "1"), mark("t2"), fails(Class::Connection)];
+    let script: Vec<Step> = BROKEN.into_iter().chain(turn).chain(turn).chain(turn).chain([Timer]).collect();
+    let left = "wait Connection · abandon · [Interrupted] · stream any · init · init-apply · -";
+    check(
+        &script,
+        &format!(
+            "[Start] · stream any · init · init-apply · - · init-apply · {left} · {left} · {left} \
+             · abandon · [fell back: Failures] · wait Connection · [Interrupted] · list any"
+        ),
+    );
+}
+
+/// Goal: the same where some answers do go on. Method: each second one begins anew.
+#[test]
+fn going_on_in_between_does_not_hide_that_the_state_is_never_complete() {
+    let mut run = run(Config::default(), &BROKEN);
+    let mut answers = 0;
+    let mut last = "t1";
+    while run.reflector.stats().fallbacks(FallBack::Failures) == 0 {
+        answers += 1;
+        assert!(answers < 10, "{:?}", run.shown);
+        run.step(Timer);
+        if answers % 2 == 0 {
+            run.step(MARKS);
+        } else {
+            run.step(RESUMED);
+            run.step(mark(last));
+        }
+        run.step(added("a", "1"));
+        last = format!("u{answers}").leak();
+        run.step(mark(last));
+        run.step(CLOSED);
+    }
+    assert_eq!(answers, 6);
+}
+
 /// Goal: a server whose connections are cut every five seconds gives its state in the end, and its clients are not
 /// turned to pages for it. Method: thirty cuts, each behind a new mark.
 #[test]
