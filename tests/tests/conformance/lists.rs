@@ -87,6 +87,33 @@ async fn a_token_may_be_followed_with_another_limit_and_another_selector() {
     assert_eq!(odd.resource_version(), first.resource_version());
 }
 
+/// Goal: tokens of kube-apiserver's other store are read as its cache's are. Method: the members of ours in another order,
+/// the key without a slash in front, and one member more.
+#[tokio::test]
+async fn a_token_as_others_write_it_leads_to_the_same_page() {
+    let server = server(&[]).await;
+    let client = server.client();
+    create_many(&client, 10).await;
+    let first = client.get(&page(4, "")).await.with_code(200);
+    let at = first.resource_version();
+    client.create(&configmap("c005x")).await;
+    let ours = client.get(&page(4, &first.token().expect("six more"))).await.with_code(200);
+    assert_eq!(ours.keys(), ["default/c004", "default/c005", "default/c006", "default/c007"]);
+    for text in [
+        format!(r#"{{"v":"meta.k8s.io/v1","rv":{at},"start":"default/c003\u0000"}}"#),
+        format!(r#"{{"start":"/default/c003\u0000","more":{{}},"rv":{at},"v":"meta.k8s.io/v1"}}"#),
+    ] {
+        let theirs = client.get(&page(4, &base64(&text))).await.with_code(200);
+        assert_eq!(theirs.body, ours.body, "{text}");
+    }
+}
+
+/// In the alphabet of addresses, without padding.
+fn base64(text: &str) -> String {
+    let bytes = serde_json::to_value(k8s_openapi::ByteString(text.into())).expect("bytes are a text");
+    bytes.as_str().expect("bytes are a text").trim_end_matches('=').replace('+', "-").replace('/', "_")
+}
+
 /// Goal: whoever walks slower than the history lasts gets the rest all the same, and is told that it is of another
 /// time. Method: a small window, and writes until the walk's position is gone.
 #[tokio::test]
