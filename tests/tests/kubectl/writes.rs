@@ -45,7 +45,7 @@ spec:
         ports:
         - {containerPort: 80, name: http}
         - {containerPort: 81, name: metrics}
-        resources: {limits: {cpu: 1, memory: 1Gi}}
+        resources: {limits: {cpu: '1', memory: 1Gi}}
         volumeMounts:
         - {name: cache, mountPath: /cache}
         - {name: config, mountPath: /config}
