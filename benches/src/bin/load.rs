@@ -1,0 +1,5 @@
+//! The load tool: one call.
+
+fn main() -> std::process::ExitCode {
+    benches::load::main()
+}

@@ -1,0 +1,1 @@
+//! What taking an event in costs the cache, whoever watches.
