@@ -40,8 +40,8 @@ enum Kind {
 /// The body cannot go on. The connection is reset, so that nobody takes what was sent for the whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// A LIST that took so long that keeping its state became too expensive.
-    #[error("the list was read too slowly")]
+    /// A LIST or an initial state that took so long that keeping its state became too expensive.
+    #[error("the state was read too slowly")]
     Cut,
 }
 
@@ -110,7 +110,7 @@ impl http_body::Body for Body {
                 Poll::Ready((!slices.is_empty()).then(|| Ok(Frame::data(slices))))
             }
             Kind::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
-            Kind::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| Ok(Frame::data(batch)))),
+            Kind::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
         }
     }
 

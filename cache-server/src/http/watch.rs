@@ -1,8 +1,8 @@
 //! Answers WATCH: where it starts, what it is told, and how it ends.
 //!
 //! INVARIANT: an error before the stream is accepted is an HTTP status; what depends on the history (too old, too new)
-//! is one ERROR event in a stream that then ends. Everything else that ends a stream ends it cleanly and without a
-//! word: the client resumes. INVARIANT: a watch costs its cursor and one timer; nothing is queued for it.
+//! is one ERROR event in a stream that then ends. An initial state that cannot be completed is cut, so that nobody takes
+//! it for the whole. Everything else that ends a stream ends it cleanly and without a word: the client resumes. INVARIANT: a watch costs its cursor and one timer; nothing is queued for it.
 //!
 //! Differences from kube-apiserver, on purpose: bookmarks come every minute even when nothing moved, as signs of life,
 //! and more often when the window is short, so that their positions can always be resumed from.
@@ -23,7 +23,7 @@ use watch_cache::{Cursor, Reader, Slices, Start, Step};
 
 use super::{
     Response,
-    body::{self, BATCH, Body},
+    body::{self, BATCH, Body, BodyError},
     list::unix_now,
     negotiate::{Answer, Of},
     query,
@@ -192,6 +192,8 @@ pub(super) struct Watch {
     deadline: Instant,
     /// Whether the history is over and only the deadline is waited for.
     ending: bool,
+    /// Whether it is still to be said that the initial state was cut.
+    cut: bool,
     /// The earlier of the next look at bookmarks and the deadline.
     timer: Pin<Box<Sleep>>,
     watching: Watching,
@@ -206,6 +208,8 @@ enum Turn {
     Waiting,
     /// The stream is over.
     Over,
+    /// The initial state will not be complete.
+    Cut,
 }
 
 impl Watch {
@@ -219,21 +223,28 @@ impl Watch {
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        Self { marks, cursor: Some(cursor), bookmarks, end_bookmark, deadline, ending: false, timer, watching }
+        Self { marks, cursor: Some(cursor), bookmarks, end_bookmark, deadline, ending: false, cut: false, timer, watching }
     }
 
     /// Whether everything was said.
     pub(super) const fn is_over(&self) -> bool {
-        self.cursor.is_none()
+        self.cursor.is_none() && !self.cut
     }
 
     /// The next lines; `None` once the stream is over. Registers the waker with the cursor and the timer.
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Slices>> {
+    ///
+    /// # Errors
+    /// [`BodyError::Cut`] behind the last of what is sent of an initial state that will not be complete: the stream must
+    /// not end cleanly. Nothing follows.
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Slices, BodyError>>> {
+        if std::mem::take(&mut self.cut) {
+            return Poll::Ready(Some(Err(BodyError::Cut)));
+        }
         let mut out = Slices::new();
         let rang = self.timer.as_mut().poll(cx).is_ready();
         let turn = if Instant::now() >= self.deadline { Turn::Over } else { self.read(&mut out, cx) };
         match turn {
-            Turn::Over => (self.marks, self.cursor) = (None, None),
+            Turn::Over | Turn::Cut => (self.marks, self.cursor) = (None, None),
             // Others first: nothing was found in a while.
             Turn::More if out.is_empty() => cx.waker().wake_by_ref(),
             // Not before the cursor waits: until then a bookmark has nothing to say, and the timer stays rung.
@@ -241,9 +252,13 @@ impl Watch {
             Turn::More | Turn::Waiting => {}
         }
         match (out.is_empty(), turn) {
-            (false, _) => Poll::Ready(Some(out)),
+            (true, Turn::Cut) => Poll::Ready(Some(Err(BodyError::Cut))),
             (true, Turn::Over) => Poll::Ready(None),
             (true, Turn::More | Turn::Waiting) => Poll::Pending,
+            (false, _) => {
+                self.cut = turn == Turn::Cut;
+                Poll::Ready(Some(Ok(out)))
+            }
         }
     }
 
@@ -256,7 +271,7 @@ impl Watch {
         let mut turn = Turn::More;
         let mut bookmarks = self.marks.as_mut().map_or(0, |marks| marks.open(out));
         for _ in 0..STEPS_MAX {
-            let before = out.bytes();
+            let (before, initial) = (out.bytes(), cursor.is_initial());
             match cursor.step(BATCH, out, Some(cx)) {
                 Step::Sent => {
                     if let Some(marks) = &mut self.marks {
@@ -275,6 +290,7 @@ impl Watch {
                 }
                 Step::Wait => turn = Turn::Waiting,
                 Step::EpochEnded if !cursor.is_closed() => turn = self.end_soon(out, cx),
+                Step::Expired(_) if initial => turn = Turn::Cut,
                 Step::Expired(_) | Step::EpochEnded => turn = Turn::Over,
             }
             if turn != Turn::More || out.reached(BATCH) {
