@@ -34,6 +34,17 @@ pub struct Config {
     pub load: Vec<PathBuf>,
     /// Synthetic objects created at start.
     pub populate: Option<populate::Spec>,
+    /// What TLS is spoken with. Default `None`: HTTP in the clear.
+    pub tls: Option<TlsFiles>,
+}
+
+/// Where a certificate and its key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// PEM: the server's certificate, then those that sign it.
+    pub cert: PathBuf,
+    /// PEM: the key of the first certificate, as PKCS #8, SEC 1 or PKCS #1.
+    pub key: PathBuf,
 }
 
 /// How LIST bodies are made.
@@ -59,6 +70,7 @@ impl Default for Config {
             connections_max: limits::CONNECTIONS_MAX,
             load: Vec::new(),
             populate: None,
+            tls: None,
         }
     }
 }

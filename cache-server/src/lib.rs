@@ -13,6 +13,7 @@ pub mod populate;
 pub mod registry;
 pub mod storage;
 
+mod access;
 mod allocator;
 mod churn;
 mod client;
@@ -22,5 +23,6 @@ mod namespaces;
 mod schemas;
 mod serve;
 
+pub use access::tls::TlsError;
 pub use load::LoadError;
 pub use serve::{Server, StartError};

@@ -41,6 +41,15 @@ pub const HTTP2_SEND_BYTES_MAX: usize = 16 << 10;
 /// Head of one HTTP/2 request, decoded, in bytes.
 pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 
+/// Encrypted bytes of one connection that wait for the socket.
+pub const TLS_UNSENT_BYTES_MAX: usize = 16 << 10;
+
+/// How long a TLS handshake may take. Ten thousand clients that come at once need seconds of a small machine.
+pub const TLS_HANDSHAKE_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a changed certificate may go unnoticed. The cost is one read of two small files.
+pub const TLS_RELOAD_EVERY: Duration = Duration::from_secs(10);
+
 /// Bytes of one socket that the kernel holds and has not sent, above which the socket counts as full. Without it
 /// "constant memory for each client" hides megabytes in the kernel.
 pub const SOCKET_UNSENT_BYTES: u32 = 16 << 10;

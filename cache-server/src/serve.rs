@@ -3,6 +3,7 @@
 //! INVARIANT: the address is taken before anything is loaded, and nothing is accepted before everything is.
 
 mod host;
+mod http2;
 mod moving;
 
 use std::{
@@ -17,11 +18,12 @@ use std::{
 use http::{Method, Request, Response, header};
 use hyper::{
     body::{Body as _, Incoming},
-    server::conn::{http1, http2},
+    server::conn::http1,
     service::Service,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
@@ -29,6 +31,10 @@ use tokio::{
 
 use self::moving::Moving;
 use crate::{
+    access::{
+        Protocol,
+        tls::{Acceptor, TlsError},
+    },
     allocator,
     app::App,
     config::Config,
@@ -52,6 +58,9 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// The certificate or its key cannot be used.
+    #[error("cannot use the certificate: {0}")]
+    Tls(#[from] TlsError),
     /// A manifest cannot be used.
     #[error("cannot load {0}")]
     Load(#[from] LoadError),
@@ -69,6 +78,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     app: Arc<App>,
+    tls: Option<Arc<Acceptor>>,
 }
 
 impl fmt::Debug for Server {
@@ -89,6 +99,10 @@ impl Server {
         }
         let failed = |source| StartError::Listen { address, source };
         let socket = socket(address, config.unsent_bytes).map_err(failed)?;
+        let tls = match &config.tls {
+            Some(files) => Some(Arc::new(Acceptor::load(files.clone()).await?)),
+            None => None,
+        };
         let app = Arc::new(App::new(config));
         app.start().await;
         load::into_storage(&app, &app.config.load).await?;
@@ -98,13 +112,19 @@ impl Server {
         allocator::trim();
         let listener = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, app })
+        Ok(Self { listener, address, app, tls })
     }
 
     /// Where it listens; the port is the real one.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How a client begins its URLs: `http` or `https`.
+    #[must_use]
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// What its requests work with.
@@ -116,7 +136,7 @@ impl Server {
     /// Serves until `shutdown` resolves. Then accepts nothing more, ends watches cleanly, lets requests finish for at
     /// most [`Config::grace`], and drops what is left.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, address, app } = self;
+        let Self { listener, address, app, tls } = self;
         let (closing, closed) = watch::channel(());
         let mut connections = JoinSet::new();
         let trimming = tokio::spawn({
@@ -131,7 +151,8 @@ impl Server {
                 () = &mut shutdown => break,
                 Some(ended) = connections.join_next() => report(ended),
                 (stream, slot) = accept(&listener, &slots) => {
-                    let connection = Connection { app: Arc::clone(&app), bound: address, closed: closed.clone(), slot };
+                    let (app, tls, closed) = (Arc::clone(&app), tls.clone(), closed.clone());
+                    let connection = Connection { app, tls, bound: address, closed, slot };
                     connections.spawn(connection.run(stream));
                 }
             }
@@ -192,6 +213,7 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
 /// One accepted connection.
 struct Connection {
     app: Arc<App>,
+    tls: Option<Arc<Acceptor>>,
     bound: SocketAddr,
     closed: watch::Receiver<()>,
     /// Held while the connection lives.
@@ -200,50 +222,56 @@ struct Connection {
 
 impl Connection {
     async fn run(self, stream: TcpStream) {
-        let Self { app, bound, mut closed, slot } = self;
+        let Self { app, tls, bound, closed, slot } = self;
         let _counted = app.metrics.connection();
         // Events are small and wanted at once.
         let _ = stream.set_nodelay(true);
         let handler = Handler { app, bound: bound.ip() };
-        // Boxed one by one: an HTTP/1 connection does not pay for the size of an HTTP/2 one.
-        let ended = match detect(&stream, &mut closed).await {
-            Some(Protocol::Http1) => Box::pin(serve_http1(Moving::tcp(stream), handler, closed)).await,
-            Some(Protocol::Http2) => Box::pin(serve_http2(Moving::tcp(stream), handler, closed)).await,
-            None => Ok(()),
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended early");
+        match tls {
+            Some(tls) => over_tls(stream, &tls, handler, closed).await,
+            None => in_the_clear(stream, handler, closed).await,
         }
         drop(slot);
     }
 }
 
-async fn serve_http1(
-    stream: Moving<TcpStream>,
-    handler: Handler,
-    mut closed: watch::Receiver<()>,
-) -> hyper::Result<()> {
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
-    tokio::select! {
-        ended = &mut connection => return ended,
-        _ = closed.changed() => connection.as_mut().graceful_shutdown(),
+async fn in_the_clear(stream: TcpStream, handler: Handler, mut closed: watch::Receiver<()>) {
+    if let Some(protocol) = detect(&stream, &mut closed).await {
+        speak(Moving::tcp(stream), protocol, handler, closed).await;
     }
-    connection.await
 }
 
-async fn serve_http2(
-    stream: Moving<TcpStream>,
-    handler: Handler,
-    mut closed: watch::Receiver<()>,
-) -> hyper::Result<()> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_send_buf_size(limits::HTTP2_SEND_BYTES_MAX)
-        .max_concurrent_streams(limits::HTTP2_STREAMS_MAX)
-        .max_header_list_size(limits::HTTP2_HEAD_BYTES_MAX);
+async fn over_tls(stream: TcpStream, tls: &Acceptor, handler: Handler, mut closed: watch::Receiver<()>) {
+    let accepted = tokio::select! {
+        accepted = tls.accept(stream, Moving::tcp) => accepted,
+        _ = closed.changed() => return,
+    };
+    match accepted {
+        Ok((stream, protocol)) => speak(stream, protocol, handler, closed).await,
+        Err(error) => tracing::debug!(%error, "a handshake failed"),
+    }
+}
+
+async fn speak<S>(stream: S, protocol: Protocol, handler: Handler, closed: watch::Receiver<()>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    // Boxed one by one: an HTTP/1 connection does not pay for the size of an HTTP/2 one.
+    let ended = match protocol {
+        Protocol::Http1 => Box::pin(serve_http1(stream, handler, closed)).await,
+        Protocol::Http2 => Box::pin(http2::serve(stream, handler, closed)).await,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+async fn serve_http1<S>(stream: S, handler: Handler, mut closed: watch::Receiver<()>) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
     tokio::select! {
         ended = &mut connection => return ended,
@@ -281,11 +309,6 @@ fn without_body(response: Response<Body>) -> Response<Body> {
         head.headers.insert(header::CONTENT_LENGTH, length.into());
     }
     Response::from_parts(head, Body::from(Vec::new()))
-}
-
-enum Protocol {
-    Http1,
-    Http2,
 }
 
 /// What an HTTP/2 client says first; no HTTP/1 method starts like this.
