@@ -1,0 +1,228 @@
+//! What a measurement is made of: the server it is taken from, the load it is put under, and the rows that are read off
+//! what was found, each beside its target.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Failure, server::Server};
+
+/// What a run found. Names carry their units; counts and numbers alone are read off.
+pub(crate) type Fields = Map<String, Value>;
+
+/// One run against a server of its own.
+#[derive(Debug)]
+pub(crate) struct Case {
+    /// What `--row` takes, or its beginning.
+    pub(crate) name: String,
+    pub(crate) setup: Setup,
+    pub(crate) how: How,
+    pub(crate) rows: Vec<Row>,
+    /// Whether a stock kube-apiserver can be put under the same load.
+    pub(crate) is_comparable: bool,
+    /// Whether `--quick` takes it as well.
+    pub(crate) is_quick: bool,
+}
+
+/// The server a case is taken from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Setup {
+    /// Synthetic pods that are there at start.
+    pub(crate) pods: u32,
+    pub(crate) nodes: u32,
+    /// Secrets of a million characters each.
+    pub(crate) large_secrets: u32,
+    pub(crate) tls: bool,
+    /// Further flags of `cache-server serve`.
+    pub(crate) flags: Vec<String>,
+}
+
+/// What is done with the server.
+pub(crate) enum How {
+    /// Nothing: it is looked at as it idles.
+    Idle,
+    /// The load tool, by its arguments. Where the server is is added to them.
+    Load(Vec<String>),
+    /// A scenario of its own.
+    Run(fn(&Server) -> Result<Fields, Failure>),
+    /// In this process, without a server.
+    Inside(fn() -> Result<Fields, Failure>),
+}
+
+impl fmt::Debug for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle => f.write_str("idle"),
+            Self::Load(arguments) => write!(f, "load {}", arguments.join(" ")),
+            Self::Run(_) => f.write_str("a scenario of its own"),
+            Self::Inside(_) => f.write_str("in process"),
+        }
+    }
+}
+
+/// One number that is held to a target.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// What it is, for people.
+    pub(crate) what: String,
+    pub(crate) unit: Unit,
+    pub(crate) take: Take,
+    pub(crate) target: Target,
+    /// The limit that prototypes have shown, in the same unit.
+    pub(crate) seen: Option<f64>,
+}
+
+/// How a number is read off what was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Take {
+    /// As it stands.
+    Field(&'static str),
+    /// One field by another.
+    Ratio(&'static str, &'static str),
+    /// The sum of some, by another.
+    SumRatio(&'static [&'static str], &'static str),
+}
+
+/// What a number counts. What is measured in bytes and seconds is shown in what a reader can hold in mind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unit {
+    KibPerClient,
+    Mib,
+    CpuSeconds,
+    CpuMicros,
+    Millis,
+    PerSecond,
+    Count,
+    Percent,
+    Times,
+}
+
+/// What a number is held to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+    /// Shown, not promised.
+    None,
+}
+
+impl Unit {
+    /// What bytes, seconds and counts are divided by.
+    pub(crate) const fn scale(self) -> f64 {
+        match self {
+            Self::KibPerClient => 1024.0,
+            Self::Mib => 1024.0 * 1024.0,
+            Self::CpuMicros => 1e-6,
+            Self::Millis => 1e-3,
+            Self::Percent => 0.01,
+            Self::CpuSeconds | Self::PerSecond | Self::Count | Self::Times => 1.0,
+        }
+    }
+
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::KibPerClient => "KiB a client",
+            Self::Mib => "MiB",
+            Self::CpuSeconds => "CPU s",
+            Self::CpuMicros => "CPU µs",
+            Self::Millis => "ms",
+            Self::PerSecond => "a second",
+            Self::Count => "",
+            Self::Percent => "%",
+            Self::Times => "times",
+        }
+    }
+}
+
+impl Target {
+    pub(crate) fn is_met(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(most) => value <= most,
+            Self::AtLeast(least) => value >= least,
+            Self::None => true,
+        }
+    }
+
+    /// What stands in the column of the target.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::AtMost(most) => format!("≤ {}", amount(most)),
+            Self::AtLeast(least) => format!("≥ {}", amount(least)),
+            Self::None => "-".to_owned(),
+        }
+    }
+}
+
+impl Take {
+    /// The number in the row's unit; `None` where the run did not find it.
+    pub(crate) fn read(self, found: &Fields, unit: Unit) -> Option<f64> {
+        let number = |name: &str| found.get(name).and_then(Value::as_f64);
+        let value = match self {
+            Self::Field(name) => number(name)?,
+            Self::Ratio(above, below) => number(above)? / number(below)?,
+            Self::SumRatio(parts, below) => {
+                parts.iter().map(|part| number(part)).sum::<Option<f64>>()? / number(below)?
+            }
+        };
+        Some(value / unit.scale()).filter(|value| value.is_finite())
+    }
+}
+
+/// A number with as many digits as say something, and commas between thousands.
+pub(crate) fn amount(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 100.0 || value.fract() == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_once('.').map_or((&*text, None), |(whole, rest)| (whole, Some(rest)));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |whole| ("-", whole));
+    let mut grouped = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let rest = rest.map_or_else(String::new, |rest| format!(".{rest}"));
+    format!("{sign}{grouped}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found() -> Fields {
+        let Value::Object(found) = json!({"growth_bytes": 2_097_152, "kernel_bytes": 1_048_576, "clients": 64}) else {
+            panic!("an object")
+        };
+        found
+    }
+
+    #[test]
+    fn numbers_are_read_in_the_unit_of_their_row() {
+        let take = Take::Ratio("growth_bytes", "clients");
+        assert_eq!(take.read(&found(), Unit::KibPerClient), Some(32.0));
+        let both = Take::SumRatio(&["growth_bytes", "kernel_bytes"], "clients");
+        assert_eq!(both.read(&found(), Unit::KibPerClient), Some(48.0));
+        assert_eq!(Take::Field("growth_bytes").read(&found(), Unit::Mib), Some(2.0));
+    }
+
+    #[test]
+    fn what_was_not_found_is_no_number() {
+        assert_eq!(Take::Field("watts").read(&found(), Unit::Count), None);
+        assert_eq!(Take::Ratio("clients", "watts").read(&found(), Unit::Count), None);
+    }
+
+    #[test]
+    fn amounts_have_the_digits_that_say_something() {
+        let texts: Vec<String> = [0.5, 2.0, 9.876, 12.34, 987.6, 1_234_567.0, -1_000.0].map(amount).to_vec();
+        assert_eq!(texts, ["0.50", "2", "9.88", "12.3", "988", "1,234,567", "-1,000"]);
+    }
+}
