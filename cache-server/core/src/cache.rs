@@ -17,6 +17,7 @@ use crate::{
     entry::{Entry, Schema},
     epoch::Epoch,
     event::{Change, Event},
+    filter::Filters,
     interest::{Interest, Parked, Waking},
     limits::{Limits, Total},
     reader::{Exact, Reader},
@@ -75,6 +76,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
         waiting: Arc::default(),
         exact: Mutex::default(),
         counters: Counters::default(),
+        filters: Filters::default(),
     });
     let waking = Waking::new(Arc::clone(&shared.interest));
     let writer = Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), evicted: Vec::new() };
@@ -90,6 +92,8 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) exact: Mutex<Exact>,
     pub(crate) counters: Counters,
+    /// Of those that watch.
+    pub(crate) filters: Filters,
 }
 
 /// The state behind the lock.
@@ -132,14 +136,15 @@ impl State {
             return Err(OutOfOrder { got, applied: self.applied });
         }
         self.applied = self.applied.max(got);
+        let number = self.events + 1;
         Ok(match change {
             Change::Put(entry) => {
                 let previous = self.objects.insert(Arc::clone(&entry));
-                Some(Arc::new(Event::put(entry, previous, now)))
+                Some(Arc::new(Event::put(number, entry, previous, now)))
             }
             Change::Deleted { key, resource_version } => {
                 let last = self.objects.remove(&key);
-                last.map(|last| Arc::new(Event::deleted(last, resource_version, now)))
+                last.map(|last| Arc::new(Event::deleted(number, last, resource_version, now)))
             }
             Change::Progress(_) => None,
         })

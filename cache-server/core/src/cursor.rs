@@ -14,8 +14,8 @@ use crate::{
     buckets::Scope,
     cache::{Expired, Shared, State},
     epoch::Epoch,
-    event::{Event, EventKind},
-    filter::Filter,
+    event::Event,
+    filter::{Filter, Judge},
     form::{Form, Showing, Told},
     interest::{Parked, Place},
     limits::{EVENTS_PER_LOCK, EVENTS_READ_FIRST, LOOKED_AT_PER_STEP, READ_PER_STEP},
@@ -61,7 +61,7 @@ pub enum Step {
 pub struct Cursor {
     shared: Arc<Shared>,
     epoch: Arc<Epoch>,
-    filter: Arc<Filter>,
+    judge: Arc<Judge>,
     scope: Scope,
     /// Of the scope's bucket; `None` when the history was over before it was joined.
     parked: Option<Arc<Parked>>,
@@ -100,13 +100,16 @@ impl Cursor {
         };
         shared.counters.live.fetch_add(1, Ordering::Relaxed);
         let showing = Showing::default();
+        let judge = shared.filters.share(filter);
         let mut cursor =
-            Self { shared, epoch, filter, scope, parked: None, place: None, position, phase: Phase::Live, showing };
+            Self { shared, epoch, judge, scope, parked: None, place: None, position, phase: Phase::Live, showing };
         cursor.join()?;
         match start {
-            Start::Initial(snapshot) => cursor.enter(Phase::Initial(Walk::new(snapshot, Arc::clone(&cursor.filter)))),
+            Start::Initial(snapshot) => {
+                cursor.enter(Phase::Initial(Walk::new(snapshot, Arc::clone(cursor.judge.filter()))))
+            }
             Start::Rest(snapshot, start) => {
-                cursor.enter(Phase::Initial(Walk::starting(snapshot, Arc::clone(&cursor.filter), &start)));
+                cursor.enter(Phase::Initial(Walk::starting(snapshot, Arc::clone(cursor.judge.filter()), &start)));
             }
             Start::After(_) => {}
         }
@@ -222,7 +225,7 @@ impl Cursor {
                 if !out.reached(budget) {
                     self.push(&event, out);
                     self.position = event.resource_version;
-                    looked += self.filter.weight();
+                    looked += self.judge.filter().weight();
                 }
             }
         }
@@ -264,9 +267,8 @@ impl Cursor {
 
     /// Pushes `event` as this watcher sees it: objects enter and leave the selector.
     fn push(&mut self, event: &Event, out: &mut Slices) {
-        let before = event.previous.as_ref().filter(|previous| self.filter.matches(previous));
-        let now = event.kind != EventKind::Deleted && self.filter.matches(&event.object);
-        match (before, now) {
+        let verdict = self.judge.verdict(event, &self.shared.filters.asked);
+        match (event.previous.as_ref().filter(|_| verdict.before), verdict.now) {
             (None, false) => {}
             (None, true) => self.showing.line(&event.object, &Told::Added, out),
             (Some(_), true) => self.showing.line(&event.object, &Told::Modified, out),

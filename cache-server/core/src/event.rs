@@ -49,21 +49,23 @@ pub struct Event {
     pub at: Time,
     /// Digits of `resource_version`: shared with `object` where it has them.
     pub(crate) digits: Bytes,
+    /// Counts the events of one cache, through all its histories, from one.
+    pub(crate) number: u64,
 }
 
 impl Event {
     /// An event; decides its kind.
-    pub(crate) fn put(object: Arc<Entry>, previous: Option<Arc<Entry>>, at: Time) -> Self {
+    pub(crate) fn put(number: u64, object: Arc<Entry>, previous: Option<Arc<Entry>>, at: Time) -> Self {
         let kind = if previous.is_some() { EventKind::Updated } else { EventKind::Created };
         let (resource_version, digits) = (object.resource_version(), object.digits());
-        Self { kind, object, previous, resource_version, at, digits }
+        Self { kind, object, previous, resource_version, at, digits, number }
     }
 
     /// The end of `last`.
-    pub(crate) fn deleted(last: Arc<Entry>, resource_version: u64, at: Time) -> Self {
+    pub(crate) fn deleted(number: u64, last: Arc<Entry>, resource_version: u64, at: Time) -> Self {
         let digits = Bytes::copy_from_slice(itoa::Buffer::new().format(resource_version).as_bytes());
         let previous = Some(Arc::clone(&last));
-        Self { kind: EventKind::Deleted, object: last, previous, resource_version, at, digits }
+        Self { kind: EventKind::Deleted, object: last, previous, resource_version, at, digits, number }
     }
 
     /// Bytes that only the window keeps alive: the previous object and the event.

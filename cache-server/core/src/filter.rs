@@ -2,7 +2,13 @@
 //!
 //! INVARIANT: `range` and `node` only narrow where to look; [`Filter::matches`] alone decides.
 
-use std::sync::Arc;
+mod shared;
+mod verdicts;
+
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use informer_core::{
     Keyed,
@@ -10,6 +16,7 @@ use informer_core::{
 };
 use memchr::memmem::Finder;
 
+pub(crate) use self::{shared::Filters, verdicts::Judge};
 use crate::{
     buckets::Scope,
     entry::{Entry, Schema},
@@ -49,7 +56,7 @@ pub(crate) struct LabelKey {
 }
 
 /// Which keys can match.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Range {
     All,
     /// Keys of one namespace, as `namespace/`.
@@ -59,14 +66,14 @@ pub(crate) enum Range {
 }
 
 /// One comparison of a field selector, its field looked up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Term {
     operand: Operand,
     op: field::Op,
     value: Box<str>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Operand {
     Name,
     Namespace,
@@ -145,6 +152,22 @@ impl Filter {
         self.terms.is_empty() && self.labels.is_empty()
     }
 
+    /// Whether every object is wanted.
+    pub(crate) fn is_trivial(&self) -> bool {
+        self.selects_all() && self.namespace.is_none()
+    }
+
+    /// Whether several watchers are likely to have an equal one, so that it should be known. A node's watchers are few
+    /// and their filters many.
+    pub(crate) fn is_worth_sharing(&self) -> bool {
+        self.is_costly() || (self.node.is_none() && !matches!(self.range, Range::Key(_)))
+    }
+
+    /// Whether asking it takes longer than to look up what it said.
+    pub(crate) fn is_costly(&self) -> bool {
+        !self.labels.is_empty() || self.terms.len() > 1
+    }
+
     /// The namespace of the request's path.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
@@ -164,6 +187,25 @@ impl Filter {
             (Range::Namespace(prefix), None) => Scope::Namespace(prefix.strip_suffix('/').unwrap_or(prefix).into()),
             (Range::All, None) => Scope::All,
         }
+    }
+}
+
+/// What is left out follows from these.
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        self.namespace == other.namespace
+            && self.range == other.range
+            && self.node == other.node
+            && self.terms == other.terms
+            && self.labels == other.labels
+    }
+}
+
+impl Eq for Filter {}
+
+impl Hash for Filter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.namespace, &self.range, &self.node, &self.terms, &self.labels).hash(state);
     }
 }
 

@@ -76,6 +76,13 @@ pub const READ_PER_STEP: usize = 128 << 10;
 /// are made each time.
 pub const CELLS_KEPT_MAX: usize = 1 << 10;
 
+/// Filters that watchers of one cache share. Memory: some 100 bytes each, and with two watchers or more [`VERDICTS_KEPT`]
+/// words; gone with their watchers. Beyond that each watcher has a filter of its own.
+pub const FILTERS_SHARED_MAX: usize = 2_048;
+
+/// Events that a shared filter remembers its verdict of: watchers that are further apart ask again. Memory: 8 bytes each.
+pub const VERDICTS_KEPT: usize = 256;
+
 /// Exact states kept for the next page or reader. Memory: what each does not share with the objects now; gone as soon
 /// as the window no longer reaches back to them.
 pub const EXACT_STATES_KEPT: usize = 16;

@@ -195,6 +195,7 @@ impl Reader {
             watchers_initial: counters.initial.load(Ordering::Relaxed),
             watchers_live: counters.live.load(Ordering::Relaxed),
             watchers_expired: counters.expired.load(Ordering::Relaxed),
+            selectors_asked: self.shared.filters.asked(),
         }
     }
 }

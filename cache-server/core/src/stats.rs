@@ -27,4 +27,7 @@ pub struct Stats {
     pub watchers_live: u64,
     /// Cursors that fell behind the window.
     pub watchers_expired: u64,
+    /// Times that the selectors of a watch were asked about an event: once for all watches with equal ones, if they keep
+    /// up.
+    pub selectors_asked: u64,
 }
