@@ -5,12 +5,19 @@ use std::time::Duration;
 /// Connections open at once. More wait in the listen queue. Memory: about 20 KiB each while idle.
 pub const CONNECTIONS_MAX: usize = 16_384;
 
+/// Open files that connections leave to everything else: the log, `/proc`, certificates, the runtime's own.
+pub const FILES_RESERVED: usize = 32;
+
 /// Connections the kernel queues before it refuses.
 pub const LISTEN_BACKLOG: u32 = 1024;
 
 /// hyper's read buffer of one HTTP/1 connection, in bytes; so also the longest request head (answered 431 above).
 /// kube-apiserver's clients send URLs of a few KiB with long selectors.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes that a client may send behind the request of an HTTP/1.1 watch, before the socket is not read any more. Memory:
+/// as much as it sends, for each watch.
+pub const PIPELINED_BYTES_MAX: usize = 16 << 10;
 
 /// How long a client may take to send a request head, and how long an idle connection is kept.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
@@ -41,7 +48,7 @@ pub const HTTP2_SEND_BYTES_MAX: usize = 16 << 10;
 /// Head of one HTTP/2 request, decoded, in bytes.
 pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 
-/// Encrypted bytes of one connection that wait for the socket.
+/// Encrypted bytes of one connection that wait for the socket, beside the 16 KiB of the record they end with.
 pub const TLS_UNSENT_BYTES_MAX: usize = 16 << 10;
 
 /// How long a TLS handshake may take. Ten thousand clients that come at once need seconds of a small machine.

@@ -2,43 +2,28 @@
 //!
 //! INVARIANT: the address is taken before anything is loaded, and nothing is accepted before everything is.
 
+mod connection;
+mod handler;
 mod host;
+mod http1;
 mod http2;
 mod moving;
+mod takeover;
 
-use std::{
-    convert::Infallible,
-    fmt, io,
-    net::{IpAddr, SocketAddr},
-    pin::{Pin, pin},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use http::{Method, Request, Response, header};
-use hyper::{
-    body::{Body as _, Incoming},
-    server::conn::http1,
-    service::Service,
-};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
 };
 
-use self::moving::Moving;
+use self::connection::Connection;
 use crate::{
-    access::{
-        Protocol,
-        tls::{Acceptor, TlsError},
-    },
+    access::tls::{Acceptor, TlsError},
     allocator,
     app::App,
     config::Config,
-    http::body::Body,
     limits,
     load::{self, LoadError},
     populate::{self, PopulateError},
@@ -152,7 +137,7 @@ impl Server {
                 Some(ended) = connections.join_next() => report(ended),
                 (stream, slot) = accept(&listener, &slots) => {
                     let (app, tls, closed) = (Arc::clone(&app), tls.clone(), closed.clone());
-                    let connection = Connection { app, tls, bound: address, closed, slot };
+                    let connection = Connection { app, tls, bound: address.ip(), closed, slot };
                     connections.spawn(connection.run(stream));
                 }
             }
@@ -209,134 +194,6 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
         tracing::error!(%error, "a connection's task failed");
     }
 }
-
-/// One accepted connection.
-struct Connection {
-    app: Arc<App>,
-    tls: Option<Arc<Acceptor>>,
-    bound: SocketAddr,
-    closed: watch::Receiver<()>,
-    /// Held while the connection lives.
-    slot: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    async fn run(self, stream: TcpStream) {
-        let Self { app, tls, bound, closed, slot } = self;
-        let _counted = app.metrics.connection();
-        // Events are small and wanted at once.
-        let _ = stream.set_nodelay(true);
-        let handler = Handler { app, bound: bound.ip() };
-        match tls {
-            Some(tls) => over_tls(stream, &tls, handler, closed).await,
-            None => in_the_clear(stream, handler, closed).await,
-        }
-        drop(slot);
-    }
-}
-
-async fn in_the_clear(stream: TcpStream, handler: Handler, mut closed: watch::Receiver<()>) {
-    if let Some(protocol) = detect(&stream, &mut closed).await {
-        speak(Moving::tcp(stream), protocol, handler, closed).await;
-    }
-}
-
-async fn over_tls(stream: TcpStream, tls: &Acceptor, handler: Handler, mut closed: watch::Receiver<()>) {
-    let accepted = tokio::select! {
-        accepted = tls.accept(stream, Moving::tcp) => accepted,
-        _ = closed.changed() => return,
-    };
-    match accepted {
-        Ok((stream, protocol)) => speak(stream, protocol, handler, closed).await,
-        Err(error) => tracing::debug!(%error, "a handshake failed"),
-    }
-}
-
-async fn speak<S>(stream: S, protocol: Protocol, handler: Handler, closed: watch::Receiver<()>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    // Boxed one by one: an HTTP/1 connection does not pay for the size of an HTTP/2 one.
-    let ended = match protocol {
-        Protocol::Http1 => Box::pin(serve_http1(stream, handler, closed)).await,
-        Protocol::Http2 => Box::pin(http2::serve(stream, handler, closed)).await,
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
-    }
-}
-
-async fn serve_http1<S>(stream: S, handler: Handler, mut closed: watch::Receiver<()>) -> hyper::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
-    tokio::select! {
-        ended = &mut connection => return ended,
-        _ = closed.changed() => connection.as_mut().graceful_shutdown(),
-    }
-    connection.await
-}
-
-/// Answers the requests of one connection.
-struct Handler {
-    app: Arc<App>,
-    bound: IpAddr,
-}
-
-impl Service<Request<Incoming>> for Handler {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (ours, head_only) = (host::is_ours(&request, self.bound), request.method() == Method::HEAD);
-        let app = Arc::clone(&self.app);
-        Box::pin(async move {
-            let response = if ours { crate::http::handle(app, request).await } else { crate::http::refuse_host() };
-            Ok(if head_only { without_body(response) } else { response })
-        })
-    }
-}
-
-/// What HEAD gets: the head of the response. hyper leaves the body out for HTTP/1 alone, and an HTTP/2 client takes one
-/// for a broken stream.
-fn without_body(response: Response<Body>) -> Response<Body> {
-    let (mut head, body) = response.into_parts();
-    if let Some(length) = body.size_hint().exact() {
-        head.headers.insert(header::CONTENT_LENGTH, length.into());
-    }
-    Response::from_parts(head, Body::from(Vec::new()))
-}
-
-/// What an HTTP/2 client says first; no HTTP/1 method starts like this.
-const PREFACE: [u8; 4] = *b"PRI ";
-
-/// Looks at the first bytes without taking them. `None` when the client leaves, says nothing in time, or we close.
-async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<Protocol> {
-    let looking = async {
-        let mut start = [0; PREFACE.len()];
-        loop {
-            let count = stream.peek(&mut start).await.ok()?;
-            match &start[..count] {
-                [] => return None,
-                start if start == PREFACE => return Some(Protocol::Http2),
-                start if !PREFACE.starts_with(start) => return Some(Protocol::Http1),
-                // Fewer bytes than it takes to tell: they come in pieces. Peeking again would not wait for more.
-                _ => tokio::time::sleep(PEEK_PAUSE).await,
-            }
-        }
-    };
-    tokio::select! {
-        protocol = tokio::time::timeout(limits::HEAD_TIMEOUT, looking) => protocol.ok().flatten(),
-        _ = closed.changed() => None,
-    }
-}
-
-/// Pause before another look at a preface that came in pieces.
-const PEEK_PAUSE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests;

@@ -63,6 +63,11 @@ impl Body {
     pub(super) fn watch(watch: Watch) -> Self {
         Self(Kind::Watch(Box::new(watch)))
     }
+
+    /// Whether it is an accepted watch.
+    pub(crate) const fn is_watch(&self) -> bool {
+        matches!(self.0, Kind::Watch(_))
+    }
 }
 
 impl From<Bytes> for Body {

@@ -9,7 +9,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::Handler;
+use super::handler::Handler;
 use crate::limits;
 
 /// Serves a connection to its end. Once `closed` changes it takes no more requests, and ends with the last open one.

@@ -16,7 +16,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::limits::SOCKET_STUCK;
+use crate::{access::tls::TlsStream, limits::SOCKET_STUCK};
 
 /// A stream whose writes fail once nothing of them was taken for [`SOCKET_STUCK`].
 pub(super) struct Moving<S> {
@@ -25,6 +25,24 @@ pub(super) struct Moving<S> {
     abort: fn(&S),
     /// Runs while a write waits. Memory: one timer, and only then.
     stuck: Option<Pin<Box<Sleep>>>,
+}
+
+/// What a connection is served on.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Makes the close of the stream a reset: a response that was cut must not look like a whole one.
+    fn reset_on_close(&self);
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for Moving<S> {
+    fn reset_on_close(&self) {
+        (self.abort)(&self.stream);
+    }
+}
+
+impl<S: Socket> Socket for TlsStream<S> {
+    fn reset_on_close(&self) {
+        self.get_ref().0.reset_on_close();
+    }
 }
 
 impl Moving<TcpStream> {

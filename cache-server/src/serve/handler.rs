@@ -1,0 +1,55 @@
+//! What answers the requests of a connection.
+
+use std::{convert::Infallible, net::IpAddr, pin::Pin, sync::Arc};
+
+use http::{Method, Request, Response, header};
+use hyper::{
+    body::{Body as _, Incoming},
+    service::Service,
+};
+
+use super::host;
+use crate::{app::App, http::body::Body};
+
+/// Answers the requests of one connection. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Handler {
+    pub(super) app: Arc<App>,
+    pub(super) bound: IpAddr,
+}
+
+/// An answer on its way.
+pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl Handler {
+    /// The answer to one request.
+    pub(super) fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send + use<> {
+        let (ours, head_only) = (host::is_ours(&request, self.bound), request.method() == Method::HEAD);
+        let app = Arc::clone(&self.app);
+        async move {
+            let response = if ours { crate::http::handle(app, request).await } else { crate::http::refuse_host() };
+            if head_only { without_body(response) } else { response }
+        }
+    }
+}
+
+impl Service<Request<Incoming>> for Handler {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let answer = self.answer(request);
+        Box::pin(async move { Ok(answer.await) })
+    }
+}
+
+/// What HEAD gets: the head of the response. hyper leaves the body out for HTTP/1 alone, and an HTTP/2 client takes one
+/// for a broken stream.
+fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        head.headers.insert(header::CONTENT_LENGTH, length.into());
+    }
+    Response::from_parts(head, Body::from(Vec::new()))
+}

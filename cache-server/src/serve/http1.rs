@@ -1,0 +1,259 @@
+//! HTTP/1 connections: hyper answers requests, and hands over those that turn out to be watches.
+//!
+//! INVARIANT: nothing that was read is lost and nothing that was answered is left unsent when a connection changes hands,
+//! in either direction. INVARIANT: a response that was cut ends in a reset, never like a whole one.
+//!
+//! The service puts the answer of a watch into a slot and stays pending, so hyper has nothing to write for it. Once all
+//! earlier answers left hyper's buffer, the connection is taken apart, and its buffers are freed.
+
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf as _, Bytes};
+use http::{HeaderMap, Method, Request, Response, Version, header};
+use http_body::Body as _;
+use hyper::{body::Incoming, server::conn::http1, service::Service};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    sync::watch,
+};
+
+use super::{
+    handler::{Answering, Handler},
+    moving::Socket,
+    takeover::{End, Takeover},
+};
+use crate::{http::body::Body, limits};
+
+/// Serves a connection to its end. Once `closed` changes it takes no more requests, and ends with the open one.
+pub(super) async fn serve<S: Socket>(
+    mut stream: S,
+    handler: Handler,
+    mut closed: watch::Receiver<()>,
+) -> hyper::Result<()> {
+    let mut kept = Bytes::new();
+    loop {
+        let asked = Box::pin(requests(stream, kept, handler.clone(), &mut closed)).await?;
+        let Some(Taken { stream: taken, read, watch }) = asked else { return Ok(()) };
+        let last = watch.last || is_closing(&closed);
+        let mut watching = Box::new(Takeover::new(taken, read, watch.response, last));
+        let end = watching.ended().await;
+        (stream, kept) = watching.into_parts();
+        match end {
+            End::Clean if !last && !is_closing(&closed) => {}
+            End::Clean => {
+                let _ = stream.shutdown().await;
+                return Ok(());
+            }
+            End::Cut => {
+                stream.reset_on_close();
+                return Ok(());
+            }
+            End::Gone => return Ok(()),
+        }
+    }
+}
+
+/// Whether the server ends.
+fn is_closing(closed: &watch::Receiver<()>) -> bool {
+    closed.has_changed().unwrap_or(true)
+}
+
+/// A connection whose newest request is a watch.
+struct Taken<S> {
+    stream: S,
+    /// What was read of the requests behind it.
+    read: Bytes,
+    watch: Watch,
+}
+
+/// Lets hyper serve `stream`, of which `kept` was read before, to its end or to the first watch.
+async fn requests<S: Socket>(
+    stream: S,
+    kept: Bytes,
+    handler: Handler,
+    closed: &mut watch::Receiver<()>,
+) -> hyper::Result<Option<Taken<S>>> {
+    let slot = Arc::new(Slot::default());
+    let service = Watching { handler, slot: Arc::clone(&slot) };
+    let stream = TokioIo::new(Resumed { stream, kept, slot: Arc::clone(&slot) });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
+    let mut connection = builder.serve_connection(stream, service);
+    let ended = {
+        let mut serving = std::future::poll_fn(|cx| poll_serve(&mut connection, &slot, cx));
+        tokio::select! {
+            ended = &mut serving => Some(ended),
+            _ = closed.changed() => None,
+        }
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            Pin::new(&mut connection).graceful_shutdown();
+            std::future::poll_fn(|cx| poll_serve(&mut connection, &slot, cx)).await
+        }
+    };
+    let parts = connection.into_parts();
+    let Resumed { mut stream, kept, .. } = parts.io.into_inner();
+    match ended {
+        Ok(Some(watch)) => Ok(Some(Taken { stream, read: joined(parts.read_buf, kept), watch })),
+        Ok(None) => {
+            let _ = stream.shutdown().await;
+            Ok(None)
+        }
+        Err(error) => {
+            // The body of a response that cannot go on.
+            if error.is_user() {
+                stream.reset_on_close();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Bytes in the order they were sent.
+fn joined(first: Bytes, second: Bytes) -> Bytes {
+    match (first.is_empty(), second.is_empty()) {
+        (true, _) => second,
+        (_, true) => first,
+        (false, false) => [first, second].concat().into(),
+    }
+}
+
+/// Serves requests until the connection ends, or a watch is asked for and every answer before it was sent.
+fn poll_serve<S: Socket>(
+    connection: &mut http1::Connection<TokioIo<Resumed<S>>, Watching>,
+    slot: &Slot,
+    cx: &mut Context<'_>,
+) -> Poll<hyper::Result<Option<Watch>>> {
+    if let Poll::Ready(ended) = connection.poll_without_shutdown(cx) {
+        return Poll::Ready(ended.map(|()| None));
+    }
+    if slot.watch.lock().is_none() {
+        return Poll::Pending;
+    }
+    // hyper flushes the stream whenever it is polled and has nothing more to write.
+    slot.flushed.store(false, Ordering::Relaxed);
+    if let Poll::Ready(ended) = connection.poll_without_shutdown(cx) {
+        return Poll::Ready(ended.map(|()| None));
+    }
+    if slot.flushed.load(Ordering::Relaxed) { Poll::Ready(Ok(slot.watch.lock().take())) } else { Poll::Pending }
+}
+
+/// Where the parts of a connection meet that hyper holds.
+#[derive(Default)]
+struct Slot {
+    /// The watch that was asked for.
+    watch: Mutex<Option<Watch>>,
+    /// Whether everything that hyper had to write was written.
+    flushed: AtomicBool,
+}
+
+/// An accepted watch whose response has not begun.
+struct Watch {
+    response: Response<Body>,
+    /// Whether its client wants the connection to end with it.
+    last: bool,
+}
+
+/// Answers requests, but watches.
+struct Watching {
+    handler: Handler,
+    slot: Arc<Slot>,
+}
+
+impl Service<Request<Incoming>> for Watching {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (plain, last) = (is_plain(&request), asks_to_close(request.headers()));
+        let (answer, slot) = (self.handler.answer(request), Arc::clone(&self.slot));
+        Box::pin(async move {
+            let response = answer.await;
+            if !(plain && response.body().is_watch()) {
+                return Ok(response);
+            }
+            *slot.watch.lock() = Some(Watch { response, last });
+            std::future::pending().await
+        })
+    }
+}
+
+/// Whether the answer may be written by somebody else: a GET that has nothing behind its head. A watch of HTTP/1.0 ends
+/// with its connection; there are so few that hyper does them.
+fn is_plain(request: &Request<Incoming>) -> bool {
+    request.method() == Method::GET
+        && request.version() == Version::HTTP_11
+        && request.body().is_end_stream()
+        && !request.headers().contains_key(header::UPGRADE)
+}
+
+/// Whether a request of HTTP/1.1 is the last one of its connection, as hyper reads it: the last header has the say.
+fn asks_to_close(headers: &HeaderMap) -> bool {
+    let says = |value: &str, word: &str| value.split(',').any(|token| token.trim().eq_ignore_ascii_case(word));
+    headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .fold(false, |close, value| if close { !says(value, "keep-alive") } else { says(value, "close") })
+}
+
+/// A stream of which some was read before.
+struct Resumed<S> {
+    stream: S,
+    kept: Bytes,
+    slot: Arc<Slot>,
+}
+
+impl<S: Socket> AsyncRead for Resumed<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.kept.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, into);
+        }
+        let count = self.kept.len().min(into.remaining());
+        into.put_slice(&self.kept[..count]);
+        self.kept.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Socket> AsyncWrite for Resumed<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.slot.flushed.store(true, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

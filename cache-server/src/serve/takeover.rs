@@ -1,0 +1,169 @@
+//! HTTP/1.1 watches, written by ourselves: chunks of slices over shared bytes, straight to the socket.
+//!
+//! INVARIANT: nothing is queued. More is asked of the body only when all before it was taken. INVARIANT: the socket is
+//! read all the time, so a client that leaves is noticed at once, also while nothing happens and while it takes nothing.
+//! INVARIANT: a body that was cut never gets its last chunk.
+//!
+//! What a client sends behind the watch is kept, up to [`PIPELINED_BYTES_MAX`], for whoever serves the connection next.
+//! Beyond it the socket is not read any more, and that such a client left is noticed at the next write.
+
+mod chunked;
+mod head;
+
+use std::{
+    mem::MaybeUninit,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::Response;
+use http_body::Body;
+use tokio::io::ReadBuf;
+use watch_cache::Slices;
+
+use self::chunked::Chunked;
+use super::moving::Socket;
+use crate::{http::body::BodyError, limits::PIPELINED_BYTES_MAX};
+
+/// A connection on which a watch is sent.
+pub(super) struct Takeover<S, B> {
+    stream: S,
+    body: B,
+    out: Chunked,
+    /// What the client sent behind its request.
+    read: BytesMut,
+    /// Whether the stream may hold something that it has not sent.
+    unflushed: bool,
+}
+
+/// How a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// All was sent, and its client knows that it is over.
+    Clean,
+    /// Its body cannot go on. The client must not take what it has for the whole.
+    Cut,
+    /// There is no client any more.
+    Gone,
+}
+
+/// What a look for more came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Something is there to be sent.
+    Some,
+    /// The body will wake us.
+    Nothing,
+    /// The body cannot go on.
+    Cut,
+}
+
+/// Chunks sent in one turn, before others have theirs.
+const CHUNKS_PER_TURN: usize = 8;
+
+/// Bytes of one look at what the client sends. They are on the stack.
+const READ_BYTES: usize = 1 << 10;
+
+impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B> {
+    /// Begins to answer on `stream`, of which `read` was read already. `last` tells the client that the connection ends
+    /// with the response.
+    pub(super) fn new(stream: S, read: Bytes, response: Response<B>, last: bool) -> Self {
+        let (parts, body) = response.into_parts();
+        let out = Chunked::new(head::encode(&parts, last));
+        // What was kept in a large buffer is kept in one of its own.
+        Self { stream, body, out, read: BytesMut::from(&read[..]), unflushed: false }
+    }
+
+    /// Sends until there is nothing more to send, or nobody to send it to.
+    pub(super) async fn ended(&mut self) -> End {
+        std::future::poll_fn(|cx| self.poll_ended(cx)).await
+    }
+
+    /// The connection, and what was read of it meanwhile.
+    pub(super) fn into_parts(self) -> (S, Bytes) {
+        (self.stream, self.read.freeze())
+    }
+
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        if self.is_gone(cx) {
+            return Poll::Ready(End::Gone);
+        }
+        for _ in 0..CHUNKS_PER_TURN {
+            let found = self.find(cx);
+            if found == Found::Cut {
+                return Poll::Ready(End::Cut);
+            }
+            if ready!(self.poll_send(cx)).is_err() {
+                return Poll::Ready(End::Gone);
+            }
+            if self.out.is_over() {
+                return Poll::Ready(End::Clean);
+            }
+            if found == Found::Nothing {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Asks the body for more, once everything before was sent.
+    fn find(&mut self, cx: &mut Context<'_>) -> Found {
+        if self.out.is_over() || self.out.has_chunk() || self.unflushed {
+            return Found::Some;
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Pending => return Found::Nothing,
+            Poll::Ready(Some(Err(BodyError::Cut))) => return Found::Cut,
+            Poll::Ready(Some(Ok(frame))) => {
+                // A watch has no trailers.
+                if let Ok(slices) = frame.into_data() {
+                    self.out.chunk(slices);
+                }
+                if self.body.is_end_stream() {
+                    self.out.finish();
+                }
+            }
+            Poll::Ready(None) => self.out.finish(),
+        }
+        Found::Some
+    }
+
+    /// Sends what there is to send.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        while !self.out.is_empty() {
+            let count = ready!(self.out.poll_write(Pin::new(&mut self.stream), cx))?;
+            if count == 0 {
+                return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
+            }
+            self.out.advance(count);
+            self.unflushed = true;
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Keeps what the client sends. Whether it left.
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        loop {
+            let room = PIPELINED_BYTES_MAX.saturating_sub(self.read.len()).min(READ_BYTES);
+            if room == 0 {
+                return false;
+            }
+            let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
+            let mut into = ReadBuf::uninit(&mut space[..room]);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut into) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(())) if !into.filled().is_empty() => self.read.put_slice(into.filled()),
+                Poll::Ready(Ok(()) | Err(_)) => return true,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

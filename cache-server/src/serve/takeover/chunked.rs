@@ -1,0 +1,145 @@
+//! A chunked response on its way to a socket: its head, then one chunk at a time.
+//!
+//! INVARIANT: the bytes of a chunk are slices of shared bytes; only its frame is written here. INVARIANT: wherever a
+//! write stops, the next one goes on there.
+
+use std::{
+    io::{self, IoSlice, Write as _},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Buf as _;
+use tokio::io::AsyncWrite;
+use watch_cache::Slices;
+
+use crate::limits::SLICES_MAX;
+
+/// What is still to be sent of a response.
+pub(super) struct Chunked {
+    /// Head of the response. Freed when it was sent.
+    head: Vec<u8>,
+    /// Bytes of `head` that were sent.
+    head_sent: usize,
+    /// How the chunk begins: its length.
+    size: Size,
+    /// The bytes of the chunk. Freed when they were sent.
+    slices: Slices,
+    /// What is still to be sent behind the chunk.
+    tail: &'static [u8],
+    /// Whether no chunk follows.
+    over: bool,
+}
+
+/// Longest line of a length: sixteen digits and the end of the line.
+const SIZE_BYTES: usize = 18;
+
+/// The line that says how long a chunk is.
+#[derive(Default)]
+struct Size {
+    line: [u8; SIZE_BYTES],
+    sent: u8,
+    len: u8,
+}
+
+impl Size {
+    fn of(count: usize) -> Self {
+        let mut line = [0; SIZE_BYTES];
+        let mut left = &mut line[..];
+        write!(left, "{count:X}\r\n").expect("a usize has sixteen digits at most");
+        let len = SIZE_BYTES - left.len();
+        Self { line, sent: 0, len: u8::try_from(len).expect("at most eighteen") }
+    }
+
+    fn left(&self) -> &[u8] {
+        &self.line[usize::from(self.sent)..usize::from(self.len)]
+    }
+}
+
+/// What ends a chunk.
+const CHUNK_END: &[u8] = b"\r\n";
+
+/// What ends a chunk and the body.
+const CHUNK_AND_BODY_END: &[u8] = b"\r\n0\r\n\r\n";
+
+/// What ends a body behind a chunk that was sent.
+const BODY_END: &[u8] = b"0\r\n\r\n";
+
+impl Chunked {
+    /// A response that begins with `head`.
+    pub(super) fn new(head: Vec<u8>) -> Self {
+        Self { head, head_sent: 0, size: Size::default(), slices: Slices::new(), tail: &[], over: false }
+    }
+
+    /// Whether there is nothing to send now.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tail.is_empty() && self.head.is_empty()
+    }
+
+    /// Whether something of the body is still to be sent.
+    pub(super) fn has_chunk(&self) -> bool {
+        !self.tail.is_empty()
+    }
+
+    /// Whether the end of the body was said.
+    pub(super) const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Makes `slices` the next chunk. There must be none left. An empty one is none: it would end the body.
+    pub(super) fn chunk(&mut self, slices: Slices) {
+        debug_assert!(!self.has_chunk() && !self.over, "a chunk is sent before the next one");
+        if !slices.is_empty() {
+            (self.size, self.slices, self.tail) = (Size::of(slices.bytes()), slices, CHUNK_END);
+        }
+    }
+
+    /// Says that the body is over, behind the chunk if one is left of which nothing was sent yet.
+    pub(super) fn finish(&mut self) {
+        self.tail = if self.has_chunk() { CHUNK_AND_BODY_END } else { BODY_END };
+        self.over = true;
+    }
+
+    /// Writes what fits; how many bytes it was.
+    pub(super) fn poll_write<W: AsyncWrite>(&self, into: Pin<&mut W>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut vectors = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        for part in [&self.head[self.head_sent..], self.size.left()] {
+            if !part.is_empty() {
+                vectors[count] = IoSlice::new(part);
+                count += 1;
+            }
+        }
+        let filled = self.slices.chunks_vectored(&mut vectors[count..SLICES_MAX - 1]);
+        count += filled;
+        if filled == self.slices.len() {
+            vectors[count] = IoSlice::new(self.tail);
+            count += 1;
+        }
+        into.poll_write_vectored(cx, &vectors[..count])
+    }
+
+    /// Goes on behind the next `count` bytes.
+    pub(super) fn advance(&mut self, mut count: usize) {
+        let mut take = |left: usize| {
+            let taken = count.min(left);
+            count -= taken;
+            taken
+        };
+        self.head_sent += take(self.head.len() - self.head_sent);
+        if self.head_sent == self.head.len() && !self.head.is_empty() {
+            (self.head, self.head_sent) = (Vec::new(), 0);
+        }
+        let taken = take(self.size.left().len());
+        self.size.sent += u8::try_from(taken).expect("no longer than the line");
+        let taken = take(self.slices.bytes());
+        if taken > 0 {
+            self.slices.advance(taken);
+            if self.slices.is_empty() {
+                // Its room too: most watches have nothing to send most of the time.
+                self.slices = Slices::new();
+            }
+        }
+        self.tail = &self.tail[take(self.tail.len())..];
+    }
+}

@@ -1,0 +1,1 @@
+//! Watches over streams in memory, against scripted bodies.
