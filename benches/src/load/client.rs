@@ -1,0 +1,315 @@
+//! The client's side of a connection, cheap enough for ten thousand beside the server: a head is parsed once, a body is
+//! shown piece by piece from one buffer for all connections of a thread, and nothing is decoded that nobody asks for.
+//!
+//! INVARIANT: a body that ends is complete. One that is cut is a [`Failure`], never an end.
+
+mod framing;
+mod http1;
+mod http2;
+mod io;
+mod tls;
+
+use std::{
+    future::poll_fn,
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::PathBuf,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Method, Uri};
+use informer_core::wire::status::Status;
+use rustls::pki_types::ServerName;
+use tokio::{net::TcpSocket, time::timeout};
+use tokio_rustls::TlsConnector;
+
+pub use self::tls::Trust;
+use self::{http1::Http1, http2::Http2, io::Io};
+use super::failure::{Failure, Kind};
+
+/// How long a connection may take, TLS included.
+pub const CONNECT_WAIT: Duration = Duration::from_secs(30);
+
+/// Bytes of a refusal that are read for its message.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// JSON, the only encoding that is asked for.
+pub const JSON: &str = "application/json";
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Http {
+    /// HTTP/1.1.
+    #[default]
+    One,
+    /// HTTP/2, known before: by ALPN over TLS, by its preface in the clear.
+    Two,
+}
+
+/// Settings of HTTP/2 connections and of sockets. Each costs memory at the client only when it reads slowly.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// Bytes of one stream that may be under way. Default 4 MiB, as Go's client has it.
+    pub stream_window: u32,
+    /// Bytes of all streams of a connection that may be under way. Default 64 MiB.
+    pub connection_window: u32,
+    /// Largest frame that is taken. Default 16 KiB, as Go's client has it.
+    pub frame_bytes: u32,
+    /// SO_RCVBUF. Default: the kernel's own choice, which grows.
+    pub receive_bytes: Option<u32>,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self { stream_window: 4 << 20, connection_window: 64 << 20, frame_bytes: 16 << 10, receive_bytes: None }
+    }
+}
+
+/// A server, and how it is spoken to. Made once; connections are made from it.
+#[derive(Clone)]
+pub struct Target {
+    url: String,
+    authority: String,
+    address: SocketAddr,
+    http: Http,
+    buffers: Buffers,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    token: Option<Arc<str>>,
+}
+
+/// Who is asked, and who asks.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// `http://HOST[:PORT]` or `https://HOST[:PORT]`.
+    pub server: String,
+    /// What is spoken.
+    pub http: Http,
+    /// Whom to believe, over TLS; must be something there.
+    pub trust: Option<Trust>,
+    /// The client's certificate chain and its key, PEM.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// A bearer token.
+    pub token: Option<String>,
+    /// Windows and socket buffers.
+    pub buffers: Buffers,
+}
+
+impl Target {
+    /// Reads the files, looks the host up.
+    ///
+    /// # Errors
+    /// One line that says what cannot be used.
+    pub fn new(access: &Access) -> Result<Self, String> {
+        let server = &access.server;
+        let bad = || format!("{server} is no server; for example http://127.0.0.1:8001");
+        let uri: Uri = server.parse().map_err(|_| bad())?;
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(bad()),
+        };
+        let host = uri.host().filter(|host| !host.is_empty() && uri.path() == "/" && uri.query().is_none());
+        let host = host.ok_or_else(bad)?;
+        let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let plain = host.trim_start_matches('[').trim_end_matches(']');
+        let found = (plain, port).to_socket_addrs().map_err(|error| format!("cannot look up {host}: {error}"))?;
+        // The first that is IPv4, if there is one: servers on this machine listen there.
+        let mut found: Vec<SocketAddr> = found.collect();
+        found.sort_by_key(SocketAddr::is_ipv6);
+        let address = *found.first().ok_or_else(|| format!("{host} has no address"))?;
+        let tls = if tls {
+            let name = ServerName::try_from(plain.to_owned()).map_err(|_| bad())?;
+            Some((tls::connector(access)?, name))
+        } else if access.trust.is_some() || access.certificate.is_some() {
+            return Err("--ca, --insecure and --client-cert need an https:// server".to_owned());
+        } else {
+            None
+        };
+        let token = access.token.as_deref().map(Arc::from);
+        let (http, buffers) = (access.http, access.buffers);
+        Ok(Self { url: server.clone(), authority: format!("{host}:{port}"), address, http, buffers, tls, token })
+    }
+
+    /// The server, as it was named.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where connections go.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What is spoken.
+    #[must_use]
+    pub const fn http(&self) -> Http {
+        self.http
+    }
+
+    /// Whether it is spoken over TLS.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// A new connection, ready for a request. Bounded by [`CONNECT_WAIT`].
+    ///
+    /// # Errors
+    /// [`Kind::Connect`] or [`Kind::Tls`].
+    pub async fn connect(&self) -> Result<Connection, Failure> {
+        let wire = timeout(CONNECT_WAIT, self.wire()).await;
+        let wire = wire.map_err(|_| Failure::new(Kind::Connect, format!("none within {CONNECT_WAIT:?}")))??;
+        Ok(Connection { wire, authority: self.authority.as_str().into(), token: self.token.clone() })
+    }
+
+    async fn wire(&self) -> Result<Wire, Failure> {
+        let failed = |error: std::io::Error| Failure::new(Kind::Connect, error);
+        let socket = if self.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let socket = socket.map_err(failed)?;
+        if let Some(bytes) = self.buffers.receive_bytes {
+            // Before the connection: the window is announced with it.
+            socket.set_recv_buffer_size(bytes).map_err(failed)?;
+        }
+        let stream = socket.connect(self.address).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let io = match &self.tls {
+            None => Io::Plain(stream),
+            Some((connector, name)) => {
+                let stream = connector.connect(name.clone(), stream).await;
+                let stream = stream.map_err(|error| Failure::new(Kind::Tls, error))?;
+                if self.http == Http::Two && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                    return Err(Failure::new(Kind::Tls, "the server does not speak HTTP/2"));
+                }
+                Io::Tls(Box::new(stream))
+            }
+        };
+        match self.http {
+            Http::One => Ok(Wire::One(Box::new(Http1::new(io)))),
+            Http::Two => Ok(Wire::Two(Http2::new(io, &self.buffers, self.is_tls()).await?)),
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    /// Its method.
+    pub method: Method,
+    /// Path and query, escaped.
+    pub path: &'a str,
+    /// The media type asked for.
+    pub accept: &'a str,
+    /// Whether the answer may be compressed.
+    pub gzip: bool,
+    /// A body, and its media type.
+    pub body: Option<(&'a str, Bytes)>,
+}
+
+impl<'a> Ask<'a> {
+    /// Reads `path` as JSON.
+    #[must_use]
+    pub const fn get(path: &'a str) -> Self {
+        Self { method: Method::GET, path, accept: JSON, gzip: false, body: None }
+    }
+}
+
+/// What is told before the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The status code.
+    pub status: u16,
+    /// Whether the body is compressed by gzip.
+    pub gzip: bool,
+}
+
+/// One connection, or one stream after the other on a shared one; at most one answer at a time.
+pub struct Connection {
+    wire: Wire,
+    authority: Arc<str>,
+    token: Option<Arc<str>>,
+}
+
+enum Wire {
+    One(Box<Http1>),
+    Two(Http2),
+}
+
+impl Connection {
+    /// Another one over the same HTTP/2 connection; `None` over HTTP/1.1, which has no such thing.
+    #[must_use]
+    pub fn another(&self) -> Option<Self> {
+        let Wire::Two(wire) = &self.wire else { return None };
+        let wire = Wire::Two(wire.another());
+        Some(Self { wire, authority: Arc::clone(&self.authority), token: self.token.clone() })
+    }
+
+    /// Sends a request and waits for the head of its answer, whatever its status. What is left of an answer before is
+    /// not read: take bodies to their end, or drop the connection.
+    ///
+    /// # Errors
+    /// [`Kind::Reset`] or [`Kind::Protocol`].
+    pub async fn send(&mut self, ask: &Ask<'_>) -> Result<Head, Failure> {
+        let Self { wire, authority, token } = self;
+        match wire {
+            Wire::One(wire) => wire.send(ask, authority, token.as_deref()).await,
+            Wire::Two(wire) => wire.send(ask, authority, token.as_deref()).await,
+        }
+    }
+
+    /// The same, and refuses all but good answers (2xx).
+    ///
+    /// # Errors
+    /// The same, and [`Kind::Status`].
+    pub async fn send_well(&mut self, ask: &Ask<'_>) -> Result<Head, Failure> {
+        let head = self.send(ask).await?;
+        if (200..300).contains(&head.status) {
+            return Ok(head);
+        }
+        let body = self.collect(REFUSAL_BYTES_MAX).await.unwrap_or_default();
+        let message = Status::read(&body).map(|status| status.message).unwrap_or_default();
+        Err(Failure::new(Kind::Status(head.status), message))
+    }
+
+    /// Shows the next bytes of the body, framing taken off, in one or several pieces; over HTTP/1.1 not many more than
+    /// `max`. `false`: the body has ended, and another request can be sent. `take` must not read from connections.
+    ///
+    /// # Errors
+    /// [`Kind::Reset`], [`Kind::Short`] or [`Kind::Protocol`].
+    pub fn poll_bytes(
+        &mut self,
+        cx: &mut Context<'_>,
+        max: usize,
+        take: &mut impl FnMut(&[u8]),
+    ) -> Poll<Result<bool, Failure>> {
+        match &mut self.wire {
+            Wire::One(wire) => wire.poll_bytes(cx, max, take),
+            Wire::Two(wire) => wire.poll_bytes(cx, take),
+        }
+    }
+
+    /// [`poll_bytes`](Self::poll_bytes) as a future. Cancel safe.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn bytes(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> Result<bool, Failure> {
+        poll_fn(|cx| self.poll_bytes(cx, max, &mut take)).await
+    }
+
+    /// The whole body, which must not be larger than `max`.
+    ///
+    /// # Errors
+    /// The same, and [`Kind::Protocol`] for a larger one.
+    pub async fn collect(&mut self, max: usize) -> Result<Vec<u8>, Failure> {
+        let mut body = Vec::new();
+        while self.bytes(usize::MAX, |piece| body.extend_from_slice(piece)).await? {
+            if body.len() > max {
+                return Err(Failure::new(Kind::Protocol, format!("a body of more than {max} bytes")));
+            }
+        }
+        Ok(body)
+    }
+}

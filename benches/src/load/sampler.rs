@@ -1,0 +1,228 @@
+//! What a server costs its machine, as the kernel counts it: resident memory, CPU of its threads, memory of its sockets.
+//!
+//! Source: proc(5) for `status`, `schedstat` and `clear_refs`; ss(8) for `skmem`, of which `w` is what a socket holds
+//! that its client has not taken.
+
+mod process;
+mod sockets;
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+pub use self::process::{Cpu, Memory, own_cpu};
+pub use self::sockets::Sockets;
+
+/// Pause between looks at memory.
+const MEMORY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pause between looks at threads: one that ends in between counts only to the last look.
+const THREADS_PAUSE: Duration = Duration::from_millis(100);
+
+/// Least pause between looks at sockets. Ten thousand take `ss` a while: it rests ten times as long as it ran.
+const SOCKETS_PAUSE: Duration = Duration::from_millis(200);
+
+/// One look.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    /// Resident bytes.
+    pub rss_bytes: u64,
+    /// Threads.
+    pub threads: u64,
+    /// CPU time since the sampler began, in seconds.
+    pub cpu_seconds: f64,
+    /// Its sockets; `None` where `ss` is missing.
+    pub sockets: Option<Sockets>,
+}
+
+/// The most of each since the last [`Sampler::reset`].
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Peaks {
+    /// Resident bytes: the kernel's high water mark where it can be had for this time alone, else the largest sample.
+    pub rss_bytes: u64,
+    /// Bytes that its sockets held unsent.
+    pub socket_bytes: Option<u64>,
+    /// Resident bytes and unsent ones, seen together.
+    pub rss_and_socket_bytes: Option<u64>,
+    /// Threads.
+    pub threads: u64,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    cpu: Cpu,
+    peaks: Peaks,
+    /// High water mark when the peaks began.
+    high_water_before: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pid: u32,
+    port: u16,
+    stop: AtomicBool,
+    seen: Mutex<Seen>,
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks at a process in threads of its own until it is dropped. Cost: about a thousandth of a core, and `ss`.
+#[derive(Debug)]
+pub struct Sampler {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    sockets: bool,
+}
+
+impl Sampler {
+    /// Begins to look at process `pid` and at its sockets, which are those of TCP port `port` on this machine.
+    ///
+    /// # Errors
+    /// There is no such process, or it may not be looked at.
+    pub fn start(pid: u32, port: u16) -> io::Result<Self> {
+        let mut seen = Seen::default();
+        Memory::of(pid)?;
+        seen.cpu.look(pid)?;
+        let sockets = sockets::look(port).is_ok();
+        let shared = Arc::new(Shared { pid, port, stop: AtomicBool::new(false), seen: Mutex::new(seen) });
+        let mut threads = Vec::new();
+        let of = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let memory = Arc::clone(&shared);
+        threads.push(of("sample-memory").spawn(move || watch_memory(&memory))?);
+        if sockets {
+            let all = Arc::clone(&shared);
+            threads.push(of("sample-sockets").spawn(move || watch_sockets(&all))?);
+        }
+        let sampler = Self { shared, threads, sockets };
+        sampler.reset();
+        Ok(sampler)
+    }
+
+    /// Whether sockets can be looked at.
+    #[must_use]
+    pub const fn sees_sockets(&self) -> bool {
+        self.sockets
+    }
+
+    /// Looks now.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn sample(&self) -> io::Result<Sample> {
+        let Shared { pid, port, .. } = *self.shared;
+        let Memory { rss_bytes, threads, .. } = Memory::of(pid)?;
+        let cpu_seconds = self.cpu()?.as_secs_f64();
+        let sockets = if self.sockets { sockets::look(port).ok() } else { None };
+        Ok(Sample { rss_bytes, threads, cpu_seconds, sockets })
+    }
+
+    /// CPU time since the process began, of its threads that are gone since the sampler began too. Never goes back.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn cpu(&self) -> io::Result<Duration> {
+        let mut seen = self.shared.seen();
+        seen.cpu.look(self.shared.pid)?;
+        Ok(seen.cpu.total())
+    }
+
+    /// Lets the peaks begin anew, the kernel's high water mark too.
+    pub fn reset(&self) {
+        // Only for processes of the same user; for others the mark counts when it rises.
+        let _ = process::reset_high_water(self.shared.pid);
+        let high_water_before = Memory::of(self.shared.pid).map(|memory| memory.high_water_bytes).unwrap_or_default();
+        let mut seen = self.shared.seen();
+        seen.peaks = Peaks::default();
+        seen.high_water_before = high_water_before;
+    }
+
+    /// The most of each since the last [`reset`](Self::reset).
+    #[must_use]
+    pub fn peaks(&self) -> Peaks {
+        let memory = Memory::of(self.shared.pid).unwrap_or_default();
+        let seen = self.shared.seen();
+        let mut peaks = seen.peaks;
+        peaks.rss_bytes = peaks.rss_bytes.max(memory.rss_bytes);
+        if memory.high_water_bytes > seen.high_water_before {
+            peaks.rss_bytes = peaks.rss_bytes.max(memory.high_water_bytes);
+        }
+        peaks
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            // It panics only over a broken promise of ours, and has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch_memory(shared: &Shared) {
+    let mut looked = Instant::now();
+    while !shared.stop.load(Ordering::Relaxed) {
+        // A process that is gone stays so; whoever samples next is told.
+        let Ok(memory) = Memory::of(shared.pid) else { return };
+        let mut seen = shared.seen();
+        let peaks = &mut seen.peaks;
+        peaks.rss_bytes = peaks.rss_bytes.max(memory.rss_bytes);
+        peaks.threads = peaks.threads.max(memory.threads);
+        if looked.elapsed() >= THREADS_PAUSE {
+            looked = Instant::now();
+            let _ = seen.cpu.look(shared.pid);
+        }
+        drop(seen);
+        std::thread::park_timeout(MEMORY_PAUSE);
+    }
+}
+
+fn watch_sockets(shared: &Shared) {
+    while !shared.stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let Ok(Sockets { unsent_bytes, .. }) = sockets::look(shared.port) else { return };
+        let Ok(Memory { rss_bytes, .. }) = Memory::of(shared.pid) else { return };
+        let mut seen = shared.seen();
+        let peaks = &mut seen.peaks;
+        peaks.socket_bytes = peaks.socket_bytes.max(Some(unsent_bytes));
+        peaks.rss_and_socket_bytes = peaks.rss_and_socket_bytes.max(Some(rss_bytes + unsent_bytes));
+        drop(seen);
+        std::thread::park_timeout(SOCKETS_PAUSE.max(10 * begun.elapsed()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_was_given_back_is_still_the_peak() {
+        let sampler = Sampler::start(std::process::id(), 1).unwrap();
+        let before = sampler.sample().unwrap();
+        drop(std::hint::black_box(vec![1_u8; 64 << 20]));
+        let peak = sampler.peaks().rss_bytes;
+        assert!(peak >= before.rss_bytes + (60 << 20), "{peak} after {before:?}");
+        assert!(sampler.cpu().unwrap() >= Duration::from_secs_f64(before.cpu_seconds));
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        assert!(Sampler::start(u32::MAX, 1).is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! Lines of a watch stream, by their first bytes.
+
+use informer_core::wire::{status::Status, watch_event::INITIAL_EVENTS_ANNOTATION};
+
+use super::string;
+
+/// Bytes of a line after which its type is known: the longest, `{"type":"BOOKMARK"`, and one more.
+const HEAD_BYTES: usize = 19;
+
+/// Bytes of a bookmark or an error that are kept.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// How lines begin.
+const HEADS: [(&[u8], Line); 5] = [
+    (br#"{"type":"ADDED""#, Line::Added),
+    (br#"{"type":"MODIFIED""#, Line::Modified),
+    (br#"{"type":"DELETED""#, Line::Deleted),
+    (br#"{"type":"BOOKMARK""#, Line::Bookmark),
+    (br#"{"type":"ERROR""#, Line::Error),
+];
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Line {
+    #[default]
+    Unknown,
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
+/// Whole lines of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// ADDED.
+    pub added: u64,
+    /// MODIFIED.
+    pub modified: u64,
+    /// DELETED.
+    pub deleted: u64,
+    /// BOOKMARK, the end bookmark too.
+    pub bookmarks: u64,
+    /// Lines that are none of these, and no ERROR.
+    pub unknown: u64,
+}
+
+impl Counts {
+    /// Objects and their changes.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.added + self.modified + self.deleted
+    }
+}
+
+/// What a bookmark says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bookmark {
+    /// `metadata.resourceVersion`.
+    pub position: String,
+    /// Whether the initial state is complete with it.
+    pub ends_initial_state: bool,
+}
+
+/// A stream so far. Without memory of its own between bookmarks.
+#[derive(Clone, Debug, Default)]
+pub struct Events {
+    /// Whole lines so far.
+    pub counts: Counts,
+    /// ADDED before the end bookmark, once it was seen.
+    pub initial: Option<u64>,
+    /// Of the last bookmark.
+    pub position: Option<Box<str>>,
+    /// Code and message of the ERROR that ended the stream.
+    pub error: Option<(u16, String)>,
+    head: [u8; HEAD_BYTES],
+    filled: u8,
+    line: Line,
+    kept: Vec<u8>,
+}
+
+impl Events {
+    /// Takes the next bytes of the stream.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if usize::from(self.filled) < HEAD_BYTES {
+                bytes = self.begin(bytes);
+                continue;
+            }
+            let end = memchr::memchr(b'\n', bytes);
+            let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            if matches!(self.line, Line::Bookmark | Line::Error) {
+                let room = KEPT_BYTES_MAX.saturating_sub(self.kept.len());
+                self.kept.extend_from_slice(&line[..line.len().min(room)]);
+            }
+            bytes = rest;
+            if end.is_some() {
+                self.end();
+                bytes = &rest[1..];
+            }
+        }
+    }
+
+    /// Whether the initial state is complete.
+    #[must_use]
+    pub const fn is_synced(&self) -> bool {
+        self.initial.is_some()
+    }
+
+    /// Takes of a line's first bytes; what is left.
+    fn begin<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let filled = usize::from(self.filled);
+        let taken = bytes.len().min(HEAD_BYTES - filled);
+        // A line may be shorter than the head, when it is no event.
+        let newline = memchr::memchr(b'\n', &bytes[..taken]);
+        let taken = newline.unwrap_or(taken);
+        self.head[filled..filled + taken].copy_from_slice(&bytes[..taken]);
+        self.filled += u8::try_from(taken).expect("no more than the head has");
+        let head = &self.head[..usize::from(self.filled)];
+        if newline.is_some() {
+            if !head.is_empty() {
+                self.counts.unknown += 1;
+            }
+            self.filled = 0;
+            return &bytes[taken + 1..];
+        }
+        if head.len() == HEAD_BYTES {
+            let line = HEADS.iter().find(|(start, _)| head.starts_with(start));
+            self.line = line.map_or(Line::Unknown, |(_, line)| *line);
+            if matches!(self.line, Line::Bookmark | Line::Error) {
+                self.kept.extend_from_slice(&self.head);
+            }
+        }
+        &bytes[taken..]
+    }
+
+    /// The line is whole.
+    fn end(&mut self) {
+        self.filled = 0;
+        match self.line {
+            Line::Added => self.counts.added += 1,
+            Line::Modified => self.counts.modified += 1,
+            Line::Deleted => self.counts.deleted += 1,
+            Line::Unknown => self.counts.unknown += 1,
+            Line::Bookmark => {
+                self.counts.bookmarks += 1;
+                let Bookmark { position, ends_initial_state } = bookmark(&std::mem::take(&mut self.kept));
+                if ends_initial_state && self.initial.is_none() {
+                    self.initial = Some(self.counts.added);
+                }
+                self.position = Some(position.into());
+            }
+            Line::Error => self.error = Some(error(&std::mem::take(&mut self.kept))),
+        }
+    }
+}
+
+fn bookmark(line: &[u8]) -> Bookmark {
+    let position = string(line, r#""resourceVersion":"#).unwrap_or_default().to_owned();
+    Bookmark {
+        position,
+        ends_initial_state: string(line, &format!("\"{INITIAL_EVENTS_ANNOTATION}\":")) == Some("true"),
+    }
+}
+
+fn error(line: &[u8]) -> (u16, String) {
+    let object = memchr::memmem::find(line, br#""object":"#).map_or(&line[..0], |at| &line[at + 9..]);
+    let status = Status::read(object.trim_ascii_end().strip_suffix(b"}").unwrap_or(object));
+    status.map_or_else(|| (0, "an error that is no Status".to_owned()), |status| (status.code, status.message))
+}
+
+#[cfg(test)]
+mod tests {
+    use informer_core::wire::watch_event;
+
+    use super::*;
+
+    fn feed(wire: &[u8], size: usize) -> Events {
+        let mut events = Events::default();
+        for piece in wire.chunks(size) {
+            events.feed(piece);
+        }
+        events
+    }
+
+    #[test]
+    fn lines_are_counted_by_their_type_however_they_arrive() {
+        let mut wire = Vec::new();
+        for kind in ["ADDED", "ADDED", "MODIFIED", "DELETED"] {
+            wire.extend(format!("{{\"type\":\"{kind}\",\"object\":{{\"a\":\"\\n\"}}}}\n").bytes());
+        }
+        wire.extend(watch_event::bookmark("Pod", "v1", 41, true));
+        wire.extend(br#"{"type":"ADDED","object":{}}"#);
+        wire.extend(b"\n\n{}\n");
+        wire.extend(watch_event::bookmark("Pod", "v1", 42, false));
+        for size in 1..=wire.len() {
+            let events = feed(&wire, size);
+            let counts = Counts { added: 3, modified: 1, deleted: 1, bookmarks: 2, unknown: 1 };
+            assert_eq!(events.counts, counts, "by {size}");
+            assert_eq!((events.initial, events.position.as_deref()), (Some(2), Some("42")), "by {size}");
+            assert_eq!((events.counts.events(), events.error), (5, None));
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_cut_does_not_count() {
+        let wire = br#"{"type":"ADDED","object":{"metadata":{}}}"#;
+        assert_eq!(feed(wire, 7).counts, Counts::default());
+    }
+
+    #[test]
+    fn errors_keep_code_and_message() {
+        let wire = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
+        let events = feed(&[wire.as_slice(), b"\n"].concat(), 11);
+        assert_eq!(events.error, Some((410, "too old resource version".to_owned())));
+    }
+}
