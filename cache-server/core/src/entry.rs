@@ -1,7 +1,8 @@
 //! One object and its bytes on the wire, made once.
 //!
 //! INVARIANT: the line is `{"type":"ADDED","object":{"kind":K,"apiVersion":V,<other members>}}` and a newline, compact,
-//! with `metadata.resourceVersion` present exactly once. Everything else an entry knows are places in it.
+//! with `metadata.resourceVersion` present exactly once; `MODIFIED` where an object was before, so that what most
+//! watchers are told is one slice. Everything else an entry knows are places in it.
 
 use std::{
     borrow::Cow,
@@ -12,21 +13,22 @@ use std::{
 use bytes::Bytes;
 use informer_core::{
     Keyed, object,
-    wire::watch_event::{ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD, TAIL},
+    wire::watch_event::{ADDED_HEAD, MODIFIED_HEAD, TAIL},
 };
-
 use memchr::memchr;
 
 use crate::{
     filter::LabelKey,
-    form::{Cells, Piece, Rows},
+    form::{Cells, Piece, Rows, Told},
     limits::CELLS_KEPT_MAX,
     slices::Slices,
 };
 
 mod draft;
+mod sketch;
 
 pub use draft::{Draft, EntryError};
+pub(crate) use sketch::Sketch;
 
 /// What a cache needs to know of a resource type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,8 +78,12 @@ pub struct Entry {
     /// Where in the key the name begins.
     name_at: u32,
     builtin: bool,
+    /// Whether the line is told of a change of the object, not of a new one.
+    updated: bool,
     /// Whether labels are strings without escapes, so that a key can be found without reading the others.
     plain_labels: bool,
+    /// Of labels and node: here, where a walk comes by anyway, because the text is far away.
+    sketch: Sketch,
     resource_version: u64,
     /// There once one of them was asked for.
     variants: OnceLock<Box<Variants>>,
@@ -95,7 +101,20 @@ struct Variants {
 /// Cells, and who made them.
 struct Made {
     rows: Arc<dyn Rows>,
-    cells: Cells,
+    /// `None` when they are too long to be kept.
+    cells: Option<Cells>,
+}
+
+/// A part of an entry's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Object,
+    /// What stands behind kind and apiVersion, with the brace that closes the object.
+    Rest,
+    /// The same, with what closes the line.
+    RestOfLine,
+    /// The value of metadata.
+    Metadata,
 }
 
 /// A place in an entry's text. Empty ones stand at zero.
@@ -142,6 +161,11 @@ impl Entry {
         object::label(self.bytes(self.labels), key)
     }
 
+    /// What selectors may find: what it does not have is not there.
+    pub(crate) const fn sketch(&self) -> Sketch {
+        self.sketch
+    }
+
     /// The value of a label that is looked for in many objects. Cost: one search through the labels.
     pub(crate) fn find_label(&self, key: &LabelKey) -> Option<Cow<'_, str>> {
         if !self.plain_labels {
@@ -162,60 +186,64 @@ impl Entry {
     /// The object itself: `{"kind":…}`, no newline. Shared, not copied.
     #[must_use]
     pub fn object(&self) -> Bytes {
-        self.slice(HEAD, self.object_end())
+        self.slice(self.object_at(), self.object_end())
     }
 
-    /// The whole ADDED line. Shared, not copied.
-    #[must_use]
-    pub fn added(&self) -> Bytes {
-        self.slice(0, self.line_len)
+    /// Pushes the ADDED line: one slice, or two of an entry that came by an update.
+    pub fn added(&self, out: &mut Slices) {
+        self.push_line(&Told::Added, false, out);
     }
 
-    /// Pushes the MODIFIED line: a head and the rest.
+    /// Pushes the MODIFIED line: one slice of an entry that came by an update, else two.
     pub fn modified(&self, out: &mut Slices) {
-        out.push_static(MODIFIED_HEAD);
-        out.push(self.slice(HEAD, self.line_len));
+        self.push_line(&Told::Modified, false, out);
     }
 
-    /// Pushes the DELETED line: this content with `digits` as its resourceVersion.
-    pub fn deleted(&self, digits: Bytes, out: &mut Slices) {
-        out.push_static(DELETED_HEAD);
-        out.push(self.slice(HEAD, self.digits.start));
-        out.push(digits);
-        out.push(self.slice(self.digits.end, self.line_len));
+    /// Pushes the DELETED line: this content with `digits` as its resourceVersion. Four slices.
+    pub fn deleted(&self, digits: &Bytes, out: &mut Slices) {
+        self.push_line(&Told::Deleted(digits), false, out);
     }
 
     /// Pushes an item of a LIST, with a comma before it unless it is the first. Items of built-in types have no kind and
     /// apiVersion.
     pub fn item(&self, first: bool, out: &mut Slices) {
         if self.builtin {
-            out.push_static(if first { b"{" } else { b",{" });
-            out.push(self.slice(self.rest_at, self.object_end()));
+            self.push_item(first, false, out);
         } else {
             out.push_static(if first { b"" } else { b"," });
             out.push(self.object());
         }
     }
 
-    /// Pushes the object as it stands in the line, perhaps without managedFields, or with other digits.
-    pub(crate) fn push_whole(&self, without_managed_fields: bool, digits: Option<&Bytes>, out: &mut Slices) {
-        self.push_edited(HEAD, self.object_end(), without_managed_fields, digits, out);
-    }
-
-    /// Pushes what stands behind kind and apiVersion, with the brace that closes the object.
-    pub(crate) fn push_rest(&self, without_managed_fields: bool, digits: Option<&Bytes>, out: &mut Slices) {
-        self.push_edited(self.rest_at, self.object_end(), without_managed_fields, digits, out);
-    }
-
-    /// Pushes the value of metadata.
-    pub(crate) fn push_metadata(&self, without_managed_fields: bool, digits: Option<&Bytes>, out: &mut Slices) {
-        self.push_edited(self.metadata.start, self.metadata.end, without_managed_fields, digits, out);
-    }
-
     /// Pushes an item of a built-in type's LIST.
     pub(crate) fn push_item(&self, first: bool, without_managed_fields: bool, out: &mut Slices) {
         out.push_static(if first { b"{" } else { b",{" });
-        self.push_rest(without_managed_fields, None, out);
+        self.push_part(Part::Rest, without_managed_fields, None, out);
+    }
+
+    /// Pushes the line as it is told, perhaps without managedFields.
+    pub(crate) fn push_line(&self, told: &Told<'_>, without_managed_fields: bool, out: &mut Slices) {
+        let as_stored = match told {
+            Told::Added => !self.updated,
+            Told::Modified => self.updated,
+            Told::Deleted(_) => false,
+        };
+        let start = if as_stored { 0 } else { self.object_at() };
+        if !as_stored {
+            out.push_static(told.head());
+        }
+        self.push_edited(start, self.line_len, without_managed_fields, told.digits(), out);
+    }
+
+    /// Pushes a part of the line, perhaps without managedFields, or with other digits.
+    pub(crate) fn push_part(&self, part: Part, without: bool, digits: Option<&Bytes>, out: &mut Slices) {
+        let (start, end) = match part {
+            Part::Object => (self.object_at(), self.object_end()),
+            Part::Rest => (self.rest_at, self.object_end()),
+            Part::RestOfLine => (self.rest_at, self.line_len),
+            Part::Metadata => (self.metadata.start, self.metadata.end),
+        };
+        self.push_edited(start, end, without, digits, out);
     }
 
     pub(crate) const fn is_builtin(&self) -> bool {
@@ -225,23 +253,26 @@ impl Entry {
     /// The cells in a table. Cost: the object is read when it is shown first, and each time when they are long.
     pub(crate) fn cells(&self, rows: &Arc<dyn Rows>) -> Cow<'_, Cells> {
         let kept = &self.variants.get_or_init(Box::default).cells;
-        let is_of = |made: &&Made| ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows));
-        if let Some(made) = kept.get().filter(is_of) {
-            return Cow::Borrowed(&made.cells);
+        let mut long = None;
+        let made = kept.get_or_init(|| {
+            let cells = rows.cells(&self.object());
+            let cells = if cells.len() <= CELLS_KEPT_MAX { Some(cells.shrink()) } else { long.replace(cells) };
+            Made { rows: Arc::clone(rows), cells }
+        });
+        // Others when the columns of its type have changed, or differ in the other version.
+        let is_of = ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows));
+        match (&made.cells, long) {
+            (Some(cells), _) if is_of => Cow::Borrowed(cells),
+            (_, Some(cells)) => Cow::Owned(cells),
+            (_, None) => Cow::Owned(rows.cells(&self.object())),
         }
-        let cells = rows.cells(&self.object());
-        if cells.len() <= CELLS_KEPT_MAX {
-            // Fails when the columns of its type have changed, or differ in the other version.
-            let _ = kept.set(Made { rows: Arc::clone(rows), cells: cells.clone().shrink() });
-        }
-        Cow::Owned(cells)
     }
 
     /// The object as an item of a compressed list; `make` is told the item without a comma, once for this version of the
     /// object. Cost: a third of the object's bytes from then on.
     pub fn piece(&self, make: impl FnOnce(&[&[u8]]) -> Piece) -> &Piece {
         self.variants.get_or_init(Box::default).piece.get_or_init(|| {
-            let object = self.bytes(Span { start: HEAD, end: self.object_end() });
+            let object = self.bytes(Span { start: self.object_at(), end: self.object_end() });
             let rest = self.bytes(Span { start: self.rest_at, end: self.object_end() });
             if self.builtin { make(&[b"{", rest]) } else { make(&[object]) }
         })
@@ -272,6 +303,10 @@ impl Entry {
     /// Length of its line, in bytes.
     pub(crate) const fn len(&self) -> usize {
         self.line_len as usize
+    }
+
+    const fn object_at(&self) -> u32 {
+        narrow(head(self.updated).len())
     }
 
     const fn object_end(&self) -> u32 {
@@ -314,8 +349,12 @@ impl Span {
     }
 }
 
-/// Lengths of the line's ends. The heads differ per type of event, the tail does not.
-const HEAD: u32 = narrow(ADDED_HEAD.len());
+/// The head of the line that is stored.
+const fn head(updated: bool) -> &'static [u8] {
+    if updated { MODIFIED_HEAD } else { ADDED_HEAD }
+}
+
+/// The heads differ per type of event, the tail does not.
 const LINE_TAIL: u32 = narrow(TAIL.len());
 
 /// A place in an entry's text.
@@ -385,7 +424,7 @@ mod tests {
         ] {
             let odd = object.contains("etadata\":1");
             let expected = if odd { line.replace(r#""metadata""#, r#""ketadata":1,"metadata""#) } else { line.clone() };
-            assert_eq!(entry(object, 7).added(), expected.as_bytes(), "{object}");
+            assert_eq!(text(|out| entry(object, 7).added(out)), expected, "{object}");
         }
     }
 
@@ -407,12 +446,12 @@ mod tests {
                 "metadata": {"name": "a", "resourceVersion": resource_version.to_string()},
             });
             let read = |line: &str| serde_json::from_str::<Value>(line).expect("a line is JSON");
-            assert_eq!(read(&text(|out| out.push(entry.added()))), json!({"type": "ADDED", "object": object}));
+            assert_eq!(read(&text(|out| entry.added(out))), json!({"type": "ADDED", "object": object}));
             assert_eq!(read(&text(|out| entry.modified(out))), json!({"type": "MODIFIED", "object": object}));
             for digits in ["9", "10000000000"] {
                 let mut gone = object.clone();
                 gone["metadata"]["resourceVersion"] = json!(digits);
-                let line = text(|out| entry.deleted(Bytes::from(digits), out));
+                let line = text(|out| entry.deleted(&Bytes::from(digits), out));
                 assert_eq!(read(&line), json!({"type": "DELETED", "object": gone}));
                 assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
             }
@@ -551,14 +590,14 @@ mod tests {
             let mut object = json!({
                 "metadata": {"name": "a", "namespace": "b", "labels": {&label: label}}, "a": rest, "status": {"phase": "x y"},
             });
-            let text = if pretty { format!("{object:#}") } else { object.to_string() };
-            let draft = Draft::new(&schema(true), text.as_bytes()).expect("an object");
+            let sent = if pretty { format!("{object:#}") } else { object.to_string() };
+            let draft = Draft::new(&schema(true), sent.as_bytes()).expect("an object");
             object["kind"] = json!("Pod");
             object["apiVersion"] = json!("v1");
             object["metadata"]["resourceVersion"] = json!(at.to_string());
             let entry = draft.commit(at);
             prop_assert_eq!(serde_json::from_slice::<Value>(&entry.object()).expect("JSON"), object);
-            prop_assert_eq!(entry.added().iter().filter(|&&byte| byte == b'\n').count(), 1);
+            prop_assert_eq!(text(|out| entry.added(out)).matches('\n').count(), 1);
             prop_assert_eq!((entry.key(), entry.field(3)), ("b/a", "x y"));
             prop_assert_eq!(entry.label(&label), Some(label.as_str().into()));
             let again = Draft::new(&schema(true), &entry.object()).expect("an object");
@@ -568,6 +607,6 @@ mod tests {
 
     #[test]
     fn an_entry_adds_little_to_its_bytes() {
-        assert!(size_of::<Entry>() <= 144, "{}", size_of::<Entry>());
+        assert!(size_of::<Entry>() <= 160, "{}", size_of::<Entry>());
     }
 }

@@ -12,15 +12,18 @@ use std::{
 
 use informer_core::{
     Keyed,
-    selector::{field, label},
+    selector::{
+        field,
+        label::{self, Operator},
+    },
 };
 use memchr::memmem::Finder;
 
 pub(crate) use self::{shared::Filters, verdicts::Judge};
 use crate::{
     buckets::Scope,
-    entry::{Entry, Schema},
-    limits::CONDITIONS_PER_OBJECT,
+    entry::{Entry, Schema, Sketch},
+    limits::{CONDITIONS_PER_OBJECT, VALUES_SKETCHED_MAX},
 };
 
 /// A selector asks for a field that objects of this type cannot be selected by.
@@ -42,8 +45,18 @@ pub struct Filter {
     /// For each requirement of `labels`, in their order.
     label_keys: Box<[LabelKey]>,
     terms: Box<[Term]>,
+    sketches: Sketches,
     /// See [`Self::weight`].
     weight: usize,
+}
+
+/// What objects must have that are wanted, as far as their sketches tell.
+#[derive(Clone, Debug, Default)]
+struct Sketches {
+    /// All of this.
+    all: Sketch,
+    /// And one of each of these.
+    any: Box<[Box<[Sketch]>]>,
 }
 
 /// A label's key, ready to be found in many objects.
@@ -115,22 +128,26 @@ impl Filter {
         let label_keys: Box<_> =
             labels.requirements().iter().map(|requirement| LabelKey::new(requirement.key())).collect();
         let weight = 1 + (label_keys.len() + terms.len()) / CONDITIONS_PER_OBJECT;
-        Ok(Arc::new(Self { namespace: namespace.map(Into::into), range, node, labels, label_keys, terms, weight }))
+        let sketches = Sketches::new(&labels, schema.node_field, &terms);
+        let namespace = namespace.map(Into::into);
+        Ok(Arc::new(Self { namespace, range, node, labels, label_keys, terms, sketches, weight }))
     }
 
     /// Everything.
     #[must_use]
     pub fn all() -> Arc<Self> {
         let labels = label::Selector::default();
-        let (label_keys, terms) = Default::default();
-        Arc::new(Self { namespace: None, range: Range::All, node: None, labels, label_keys, terms, weight: 1 })
+        let (label_keys, terms, sketches) = Default::default();
+        let (namespace, range, node) = (None, Range::All, None);
+        Arc::new(Self { namespace, range, node, labels, label_keys, terms, sketches, weight: 1 })
     }
 
-    /// Whether `entry` is wanted. Cost: string comparisons, and one search in the labels for each requirement, some 50 ns;
-    /// the body is not scanned.
+    /// Whether `entry` is wanted. Cost: most that are not are known by their sketch, without a look at their text; of the
+    /// others string comparisons, and one search in the labels for each requirement, some 50 ns. The body is not scanned.
     #[must_use]
     pub fn matches(&self, entry: &Entry) -> bool {
-        self.namespace.as_deref().is_none_or(|namespace| entry.namespace() == namespace)
+        self.sketches.may_be_in(entry.sketch())
+            && self.namespace.as_deref().is_none_or(|namespace| entry.namespace() == namespace)
             && self.terms.iter().all(|term| term.matches(entry))
             && (self.labels.is_empty() || self.labels_match(entry))
     }
@@ -187,6 +204,41 @@ impl Filter {
             (Range::Namespace(prefix), None) => Scope::Namespace(prefix.strip_suffix('/').unwrap_or(prefix).into()),
             (Range::All, None) => Scope::All,
         }
+    }
+}
+
+impl Sketches {
+    fn new(labels: &label::Selector, node_field: Option<usize>, terms: &[Term]) -> Self {
+        let (mut all, mut any) = (Sketch::default(), Vec::new());
+        for requirement in labels.requirements() {
+            let key = requirement.key();
+            match requirement.operator() {
+                Operator::In | Operator::Equals | Operator::DoubleEquals
+                    if requirement.values().len() <= VALUES_SKETCHED_MAX =>
+                {
+                    let mut values = requirement.values().map(|value| Sketch::label(key, value));
+                    match (values.len(), values.next()) {
+                        (1, Some(only)) => all.add(only),
+                        (_, first) => any.push(first.into_iter().chain(values).collect()),
+                    }
+                }
+                Operator::In
+                | Operator::Equals
+                | Operator::DoubleEquals
+                | Operator::Exists
+                | Operator::GreaterThan
+                | Operator::LessThan => all.add(Sketch::key(key)),
+                // What must not be there is not told by what may be.
+                Operator::NotIn | Operator::NotEquals | Operator::DoesNotExist => {}
+            }
+        }
+        let is_node = |term: &&Term| term.op == field::Op::Eq && node_field.map(Operand::Field) == Some(term.operand);
+        terms.iter().filter(is_node).for_each(|term| all.add(Sketch::node(&term.value)));
+        Self { all, any: any.into() }
+    }
+
+    fn may_be_in(&self, sketch: Sketch) -> bool {
+        sketch.has(self.all) && self.any.iter().all(|one_of| one_of.iter().any(|&one| sketch.has(one)))
     }
 }
 

@@ -24,7 +24,7 @@ pub use piece::Piece;
 use unstored::Unstored;
 
 use crate::{
-    entry::{Entry, Schema},
+    entry::{Entry, Part, Schema},
     slices::Slices,
 };
 
@@ -156,6 +156,13 @@ impl Form {
     }
 }
 
+/// A PartialObjectMetadata up to its metadata, with what stands before it.
+macro_rules! partial {
+    ($before:literal, $version:literal) => {
+        concat!($before, r#"{"kind":"PartialObjectMetadata","apiVersion":""#, $version, r#"","metadata":"#)
+    };
+}
+
 impl Meta {
     /// As in `apiVersion`.
     #[must_use]
@@ -169,8 +176,28 @@ impl Meta {
     /// A PartialObjectMetadata up to its metadata.
     const fn partial_head(self) -> &'static str {
         match self {
-            Self::V1 => r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
-            Self::V1Beta1 => r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#,
+            Self::V1 => partial!("", "meta.k8s.io/v1"),
+            Self::V1Beta1 => partial!("", "meta.k8s.io/v1beta1"),
+        }
+    }
+
+    /// The same behind another item.
+    const fn next_partial_head(self) -> &'static str {
+        match self {
+            Self::V1 => partial!(",", "meta.k8s.io/v1"),
+            Self::V1Beta1 => partial!(",", "meta.k8s.io/v1beta1"),
+        }
+    }
+
+    /// The same in a line of a watch.
+    const fn partial_line_head(self, told: &Told<'_>) -> &'static str {
+        match (self, told) {
+            (Self::V1, Told::Added) => partial!(r#"{"type":"ADDED","object":"#, "meta.k8s.io/v1"),
+            (Self::V1, Told::Modified) => partial!(r#"{"type":"MODIFIED","object":"#, "meta.k8s.io/v1"),
+            (Self::V1, Told::Deleted(_)) => partial!(r#"{"type":"DELETED","object":"#, "meta.k8s.io/v1"),
+            (Self::V1Beta1, Told::Added) => partial!(r#"{"type":"ADDED","object":"#, "meta.k8s.io/v1beta1"),
+            (Self::V1Beta1, Told::Modified) => partial!(r#"{"type":"MODIFIED","object":"#, "meta.k8s.io/v1beta1"),
+            (Self::V1Beta1, Told::Deleted(_)) => partial!(r#"{"type":"DELETED","object":"#, "meta.k8s.io/v1beta1"),
         }
     }
 }
@@ -194,9 +221,33 @@ impl fmt::Debug for Row {
     }
 }
 
-/// Behind a Table's last row, and behind the object of a line.
-const TABLE_TAIL: &[u8] = b"]}";
-const TABLE_LINE_TAIL: &[u8] = b"]}}\n";
+/// What stands behind a row.
+#[derive(Clone, Copy, Debug)]
+enum Behind {
+    /// Nothing, or another one.
+    Row,
+    /// The end of the table.
+    Table,
+    /// The same, and that of its line.
+    Line,
+}
+
+impl Behind {
+    /// With what closes the row, and the `inner` objects in it that are open.
+    const fn text(self, inner: bool) -> &'static [u8] {
+        match (self, inner) {
+            (Self::Row, false) => b"}",
+            (Self::Row, true) => b"}}",
+            (Self::Table, false) => b"}]}",
+            (Self::Table, true) => b"}}]}",
+            (Self::Line, false) => b"}]}}\n",
+            (Self::Line, true) => b"}}]}}\n",
+        }
+    }
+}
+
+/// Behind the metadata of a PartialObjectMetadata in a line.
+const PARTIAL_LINE_TAIL: &[u8] = b"}}\n";
 
 /// What happened to an object, for the one who is told.
 #[derive(Clone, Debug)]
@@ -208,7 +259,7 @@ pub(crate) enum Told<'a> {
 }
 
 impl Told<'_> {
-    const fn head(&self) -> &'static [u8] {
+    pub(crate) const fn head(&self) -> &'static [u8] {
         match self {
             Self::Added => ADDED_HEAD,
             Self::Modified => MODIFIED_HEAD,
@@ -216,7 +267,7 @@ impl Told<'_> {
         }
     }
 
-    const fn digits(&self) -> Option<&Bytes> {
+    pub(crate) const fn digits(&self) -> Option<&Bytes> {
         match self {
             Self::Added | Self::Modified => None,
             Self::Deleted(digits) => Some(digits),
@@ -257,27 +308,24 @@ impl Showing {
 
     /// Pushes a line of a watch.
     pub(crate) fn line(&mut self, entry: &Entry, told: &Told<'_>, out: &mut Slices) {
-        if self.form.is_plain() {
-            match told {
-                Told::Added => out.push(entry.added()),
-                Told::Modified => entry.modified(out),
-                Told::Deleted(digits) => entry.deleted(Bytes::clone(digits), out),
-            }
-            return;
-        }
-        let digits = told.digits();
-        match &self.form.content {
-            Content::Whole | Content::Metadata(_) => {
+        let Form { content, without_managed_fields: without, version } = &self.form;
+        match (content, version) {
+            (Content::Whole, None) => entry.push_line(told, *without, out),
+            (Content::Whole, Some(version)) => {
                 out.push_static(told.head());
-                entry.push_object(&self.form, digits, out);
-                out.push_static(watch_event::TAIL);
+                out.push(version.head.clone());
+                entry.push_part(Part::RestOfLine, *without, told.digits(), out);
             }
-            Content::Row(row) => {
+            (Content::Metadata(meta), _) => {
+                out.push_static(meta.partial_line_head(told).as_bytes());
+                entry.push_part(Part::Metadata, *without, told.digits(), out);
+                out.push_static(PARTIAL_LINE_TAIL);
+            }
+            (Content::Row(row), _) => {
                 let mut text = told.head().to_vec();
-                let position = digits.map_or_else(|| entry.digits(), Bytes::clone);
+                let position = told.digits().map_or_else(|| entry.digits(), Bytes::clone);
                 row.table_head(&position, self.told, &mut text);
-                entry.push_row(&self.form, row, digits, self.now, text, out);
-                out.push_static(TABLE_LINE_TAIL);
+                entry.push_row(&self.form, row, told.digits(), self.now, text, Behind::Line, out);
                 self.told = true;
             }
         }
@@ -306,8 +354,7 @@ impl Showing {
         row.rows.cells(b"{}").write(self.now, &mut text);
         text.extend_from_slice(br#","object":"#);
         text.extend_from_slice(&object);
-        text.push(b'}');
-        text.extend_from_slice(TABLE_LINE_TAIL);
+        text.extend_from_slice(Behind::Line.text(false));
         self.told = true;
         out.push(text.into());
     }
@@ -318,12 +365,12 @@ impl Entry {
     /// rows look at it.
     pub fn object_as(&self, form: &Form, now: i64, out: &mut Slices) {
         match &form.content {
-            Content::Whole | Content::Metadata(_) => self.push_object(form, None, out),
+            Content::Whole => self.push_whole(form, None, out),
+            Content::Metadata(meta) => self.push_partial(meta.partial_head(), form, out),
             Content::Row(row) => {
                 let mut text = Vec::new();
                 row.table_head(&self.digits(), false, &mut text);
-                self.push_row(form, row, None, now, text, out);
-                out.push_static(TABLE_TAIL);
+                self.push_row(form, row, None, now, text, Behind::Table, out);
             }
         }
     }
@@ -335,13 +382,17 @@ impl Entry {
         }
         match &form.content {
             Content::Whole if self.is_builtin() => self.push_item(first, form.without_managed_fields, out),
-            Content::Whole | Content::Metadata(_) => {
+            Content::Whole => {
                 out.push_static(if first { b"" } else { b"," });
-                self.push_object(form, None, out);
+                self.push_whole(form, None, out);
+            }
+            Content::Metadata(meta) => {
+                let head = if first { meta.partial_head() } else { meta.next_partial_head() };
+                self.push_partial(head, form, out);
             }
             Content::Row(row) => {
                 let text = if first { Vec::new() } else { vec![b','] };
-                self.push_row(form, row, None, now, text, out);
+                self.push_row(form, row, None, now, text, Behind::Row, out);
             }
         }
     }
@@ -361,46 +412,56 @@ impl Entry {
         Showing { form: form.clone(), now, told: true }.line(self, &Told::Deleted(digits), out);
     }
 
-    /// Pushes a whole object or a PartialObjectMetadata.
-    fn push_object(&self, form: &Form, digits: Option<&Bytes>, out: &mut Slices) {
-        match &form.content {
-            Content::Metadata(meta) => self.push_partial(*meta, form, digits, out),
-            Content::Whole | Content::Row(_) => match &form.version {
-                Some(version) => {
-                    out.push(version.head.clone());
-                    self.push_rest(form.without_managed_fields, digits, out);
-                }
-                None => self.push_whole(form.without_managed_fields, digits, out),
-            },
-        }
+    /// Pushes the object with all its members.
+    fn push_whole(&self, form: &Form, digits: Option<&Bytes>, out: &mut Slices) {
+        let part = match &form.version {
+            Some(version) => {
+                out.push(version.head.clone());
+                Part::Rest
+            }
+            None => Part::Object,
+        };
+        self.push_part(part, form.without_managed_fields, digits, out);
     }
 
-    fn push_partial(&self, meta: Meta, form: &Form, digits: Option<&Bytes>, out: &mut Slices) {
-        out.push_static(meta.partial_head().as_bytes());
-        self.push_metadata(form.without_managed_fields, digits, out);
+    /// Pushes a PartialObjectMetadata that begins with `head`.
+    fn push_partial(&self, head: &'static str, form: &Form, out: &mut Slices) {
+        out.push_static(head.as_bytes());
+        self.push_part(Part::Metadata, form.without_managed_fields, None, out);
         out.push_static(b"}");
     }
 
-    /// Pushes `{"cells":…,"object":…}` behind `text`.
-    fn push_row(&self, form: &Form, row: &Row, digits: Option<&Bytes>, now: i64, mut text: Vec<u8>, out: &mut Slices) {
+    /// Pushes `{"cells":…,"object":…}` between `text` and what is `behind`.
+    #[expect(clippy::too_many_arguments, reason = "what a row is made of, and what stands around it")]
+    fn push_row(
+        &self,
+        form: &Form,
+        row: &Row,
+        digits: Option<&Bytes>,
+        now: i64,
+        mut text: Vec<u8>,
+        behind: Behind,
+        out: &mut Slices,
+    ) {
         text.extend_from_slice(br#"{"cells":"#);
         self.cells(&row.rows).write(now, &mut text);
         text.extend_from_slice(br#","object":"#);
         match row.object {
             RowObject::None => {
-                text.extend_from_slice(b"null}");
+                text.extend_from_slice(b"null");
+                text.extend_from_slice(behind.text(false));
                 out.push(text.into());
             }
             RowObject::Metadata => {
                 text.extend_from_slice(row.meta.partial_head().as_bytes());
                 out.push(text.into());
-                self.push_metadata(form.without_managed_fields, digits, out);
-                out.push_static(b"}}");
+                self.push_part(Part::Metadata, form.without_managed_fields, digits, out);
+                out.push_static(behind.text(true));
             }
             RowObject::Whole => {
                 out.push(text.into());
-                self.push_object(form, digits, out);
-                out.push_static(b"}");
+                self.push_whole(form, digits, out);
+                out.push_static(behind.text(false));
             }
         }
     }

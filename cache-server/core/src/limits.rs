@@ -76,6 +76,10 @@ pub const READ_PER_STEP: usize = 128 << 10;
 /// are made each time.
 pub const CELLS_KEPT_MAX: usize = 1 << 10;
 
+/// Values of one requirement that are looked for in an object's sketch. With more of them only the label's key is, since
+/// one of them is nearly always said to be there.
+pub const VALUES_SKETCHED_MAX: usize = 16;
+
 /// Filters that watchers of one cache share. Memory: some 100 bytes each, and with two watchers or more [`VERDICTS_KEPT`]
 /// words; gone with their watchers. Beyond that each watcher has a filter of its own.
 pub const FILTERS_SHARED_MAX: usize = 2_048;

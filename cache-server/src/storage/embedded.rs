@@ -109,7 +109,11 @@ impl Embedded {
         let resource_version = store.revision;
         let (change, written) = match txn.put.take() {
             Some(draft) => {
-                let entry = kept.cast(Draft::commit(draft, resource_version), &txn.ty.schema);
+                let entry = match txn.expect {
+                    Expect::Absent => draft.commit(resource_version),
+                    Expect::At(_) => draft.commit_update(resource_version),
+                };
+                let entry = kept.cast(entry, &txn.ty.schema);
                 kept.objects.insert(Arc::clone(&entry));
                 (Change::Put(Arc::clone(&entry)), Some(entry))
             }

@@ -7,12 +7,12 @@ use informer_core::{
     limits::OBJECT_BYTES_MAX,
     wire::{
         json::{self, JsonError, Key, Walk},
-        watch_event::{ADDED_HEAD, TAIL},
+        watch_event::TAIL,
     },
 };
 use memchr::memchr2;
 
-use super::{Entry, HEAD, Schema, Span, narrow};
+use super::{Entry, Schema, Sketch, Span, head, narrow};
 
 /// Why bytes are no object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +53,7 @@ pub struct Draft {
     uid: Span,
     labels: Span,
     plain_labels: bool,
+    sketch: Sketch,
     fields: Box<[Span]>,
     key: Box<str>,
     name_at: usize,
@@ -74,7 +75,17 @@ impl Draft {
             return Err(EntryError::NotAnObject);
         }
         let Canonical { body, rest_at, metadata } = Canonical::write(schema, object)?;
-        let Metadata { at: metadata, managed_fields, digits_at, name, namespace, uid, labels, plain_labels } = metadata;
+        let Metadata {
+            at: metadata,
+            managed_fields,
+            digits_at,
+            name,
+            namespace,
+            uid,
+            labels,
+            plain_labels,
+            mut sketch,
+        } = metadata;
         if name.is_empty() {
             return Err(EntryError::NoName);
         }
@@ -84,6 +95,9 @@ impl Draft {
         let name_at = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
         let key = if namespace.is_empty() { name } else { namespace + "/" + &name }.into_boxed_str();
         let (fields, values) = Fields::read(schema, &body)?;
+        if let Some(node) = schema.node_field.and_then(|place| fields.get(place)) {
+            sketch.add(Sketch::node(value_of(&body, &values, *node)));
+        }
         let builtin = schema.builtin;
         Ok(Self {
             body,
@@ -95,6 +109,7 @@ impl Draft {
             uid,
             labels,
             plain_labels,
+            sketch,
             fields,
             key,
             name_at,
@@ -124,30 +139,43 @@ impl Draft {
     #[must_use]
     pub fn same_content(&self, entry: &Entry) -> bool {
         let object = entry.object();
-        let (digits, head) = ((entry.digits.end - entry.digits.start) as usize, (entry.digits.start - HEAD) as usize);
+        let (digits, head) =
+            ((entry.digits.end - entry.digits.start) as usize, (entry.digits.start - entry.object_at()) as usize);
         head == self.digits_at
             && object[..head] == self.body[..head]
             && object[head + digits..] == self.body[self.digits_at..]
     }
 
-    /// The entry at `resource_version`. Cost: one allocation of the line's size and one for the entry.
+    /// The entry at `resource_version`, of a new object. Cost: one allocation of the line's size and one for the entry.
     #[must_use]
     pub fn commit(self, resource_version: u64) -> Arc<Entry> {
+        self.commit_as(false, resource_version)
+    }
+
+    /// The same where an object was before. It says the same; its watchers, who are told that it was modified, get it in
+    /// one slice.
+    #[must_use]
+    pub fn commit_update(self, resource_version: u64) -> Arc<Entry> {
+        self.commit_as(true, resource_version)
+    }
+
+    fn commit_as(self, updated: bool, resource_version: u64) -> Arc<Entry> {
+        let head = head(updated);
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(resource_version);
-        let line_len = ADDED_HEAD.len() + self.body.len() + digits.len() + TAIL.len();
+        let line_len = head.len() + self.body.len() + digits.len() + TAIL.len();
         let mut text = Vec::with_capacity(line_len + self.values.len());
-        text.extend_from_slice(ADDED_HEAD);
+        text.extend_from_slice(head);
         text.extend_from_slice(&self.body[..self.digits_at]);
         text.extend_from_slice(digits.as_bytes());
         text.extend_from_slice(&self.body[self.digits_at..]);
         text.extend_from_slice(TAIL);
         text.extend_from_slice(&self.values);
-        let place = |span: Span| self.place(span, digits.len());
-        let digits_at = ADDED_HEAD.len() + self.digits_at;
+        let place = |span: Span| self.place(span, head.len(), digits.len());
+        let digits_at = head.len() + self.digits_at;
         Arc::new(Entry {
             line_len: narrow(line_len),
-            rest_at: narrow(ADDED_HEAD.len() + self.rest_at),
+            rest_at: narrow(head.len() + self.rest_at),
             digits: Span::new(digits_at, digits_at + digits.len()),
             uid: place(self.uid),
             labels: place(self.labels),
@@ -156,7 +184,9 @@ impl Draft {
             fields: self.fields.iter().map(|&span| place(span)).collect(),
             name_at: narrow(self.name_at),
             builtin: self.builtin,
+            updated,
             plain_labels: self.plain_labels,
+            sketch: self.sketch,
             resource_version,
             text: Bytes::from(text),
             key: self.key,
@@ -165,14 +195,14 @@ impl Draft {
     }
 
     /// Where a span of the body, or of the values behind it, stands in the entry's text. The digits may lie in it.
-    fn place(&self, span: Span, digits: usize) -> Span {
+    fn place(&self, span: Span, head: usize, digits: usize) -> Span {
         if span.is_empty() {
             return span;
         }
         let (start, end) = (span.start as usize, span.end as usize);
         let shift = |behind_digits: bool| {
             let tail = if start >= self.body.len() { TAIL.len() } else { 0 };
-            ADDED_HEAD.len() + tail + if behind_digits { digits } else { 0 }
+            head + tail + if behind_digits { digits } else { 0 }
         };
         Span::new(start + shift(start >= self.digits_at), end + shift(end > self.digits_at))
     }
@@ -239,6 +269,8 @@ struct Metadata {
     uid: Span,
     labels: Span,
     plain_labels: bool,
+    /// Of the labels.
+    sketch: Sketch,
 }
 
 impl Metadata {
@@ -296,17 +328,12 @@ impl Metadata {
             b"labels" | b"annotations" if value.first() != Some(&b'{') => return Err(EntryError::NotAnObject),
             b"labels" if self.labels.is_empty() => {
                 self.labels = Span::new(start, start + value.len());
-                self.plain_labels = is_plain(value);
+                (self.sketch, self.plain_labels) = Sketch::of_labels(value);
             }
             _ => {}
         }
         Ok(())
     }
-}
-
-/// Whether a compact map has nothing but strings without escapes, in keys and values.
-fn is_plain(map: &[u8]) -> bool {
-    !map.contains(&b'\\') && json::members(map).all(|member| member.is_ok_and(|member| member.value.starts_with(b"\"")))
 }
 
 fn push_position(body: &mut Vec<u8>) -> usize {
@@ -421,6 +448,16 @@ impl<'a> Fields<'a> {
             _ => Some(Span::new(start, end)),
         }
     }
+}
+
+/// What stands at `span` in the body, or in the values behind it.
+fn value_of<'a>(body: &'a [u8], values: &'a [u8], span: Span) -> &'a str {
+    let (start, end) = (span.start as usize, span.end as usize);
+    let bytes = match start.checked_sub(body.len()) {
+        Some(start) => values.get(start..end - body.len()),
+        None => body.get(start..end),
+    };
+    std::str::from_utf8(bytes.unwrap_or_default()).expect("a draft is UTF-8 and spans lie between ASCII")
 }
 
 /// Puts a value behind the body.
