@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use informer_core::Keyed;
 
-use crate::{event::Event, interest::Parked, window::Log};
+use crate::{event::Event, interest::Waiters, window::Log};
 
 /// What a watch is about: the narrowest bucket that has all its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Scope {
 #[derive(Debug)]
 pub(crate) struct Bucket {
     pub(crate) log: Log,
-    pub(crate) parked: Arc<Parked>,
+    pub(crate) waiters: Arc<Waiters>,
     watchers: usize,
 }
 
@@ -36,7 +36,7 @@ type ByText = HashMap<Box<str>, Bucket>;
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
     /// Who waits for any event.
-    pub(crate) all: Arc<Parked>,
+    pub(crate) all: Arc<Waiters>,
     namespaces: ByText,
     names: ByText,
     nodes: ByText,
@@ -66,14 +66,14 @@ impl Buckets {
         position: u64,
         window: &Log,
         node_field: Option<usize>,
-    ) -> Option<Arc<Parked>> {
+    ) -> Option<Arc<Waiters>> {
         let reachable = window.lost() <= position;
         let Some((map, key)) = self.map(scope) else { return reachable.then(|| Arc::clone(&self.all)) };
         if !map.contains_key(key) {
             if !reachable {
                 return None;
             }
-            map.insert(key.into(), Bucket { log: Log::new(u64::MAX), parked: Arc::default(), watchers: 0 });
+            map.insert(key.into(), Bucket { log: Log::new(u64::MAX), waiters: Arc::default(), watchers: 0 });
         }
         let bucket = map.get_mut(key)?;
         if position < bucket.log.lost() {
@@ -85,7 +85,7 @@ impl Buckets {
             bucket.log.fill_back(older.cloned(), position);
         }
         bucket.watchers += 1;
-        Some(Arc::clone(&bucket.parked))
+        Some(Arc::clone(&bucket.waiters))
     }
 
     /// Removes a watcher; the last one takes the bucket along.
@@ -113,12 +113,12 @@ impl Buckets {
         &mut self,
         event: &Arc<Event>,
         node_field: Option<usize>,
-        mut touched: impl FnMut(&Arc<Parked>),
+        mut touched: impl FnMut(&Arc<Waiters>),
     ) {
         touched(&self.all);
         self.each(event, node_field, |bucket| {
             bucket.log.push(Arc::clone(event));
-            touched(&bucket.parked);
+            touched(&bucket.waiters);
         });
     }
 
@@ -128,12 +128,12 @@ impl Buckets {
     }
 
     /// Everybody, in an order that does not depend on hashing.
-    pub(crate) fn everybody(&self) -> Vec<Arc<Parked>> {
+    pub(crate) fn everybody(&self) -> Vec<Arc<Waiters>> {
         let mut all = vec![Arc::clone(&self.all)];
         for map in [&self.namespaces, &self.names, &self.nodes] {
             let mut buckets: Vec<_> = map.iter().collect();
             buckets.sort_unstable_by_key(|&(key, _)| key);
-            all.extend(buckets.into_iter().map(|(_, bucket)| Arc::clone(&bucket.parked)));
+            all.extend(buckets.into_iter().map(|(_, bucket)| Arc::clone(&bucket.waiters)));
         }
         all
     }

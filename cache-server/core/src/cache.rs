@@ -10,7 +10,6 @@ use std::{
 };
 
 use informer_core::{Objects, Time};
-use parking_lot::{Mutex, RwLock};
 
 use crate::{
     buckets::{Buckets, Scope},
@@ -18,9 +17,10 @@ use crate::{
     epoch::Epoch,
     event::{Change, Event},
     filter::Filters,
-    interest::{Interest, Parked, Waking},
+    interest::{Interest, Waiters, Waking},
     limits::{Limits, Total},
     reader::{Exact, Reader},
+    sync::{Mutex, RwLock},
     waiting::Waiting,
     window::{Log, Window},
 };
@@ -44,11 +44,6 @@ pub struct OutOfOrder {
     /// Newest position taken in.
     pub applied: u64,
 }
-
-/// The cache takes nothing in any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cache is closed")]
-pub struct Closed;
 
 /// An empty cache: who writes it, who wakes its watchers, and who reads it. Nothing can be read before the first
 /// [`Writer::reset`].
@@ -174,7 +169,7 @@ pub struct Writer {
     shared: Arc<Shared>,
     total: Total,
     /// Room kept between events; empty in between.
-    touched: Vec<Arc<Parked>>,
+    touched: Vec<Arc<Waiters>>,
     evicted: Vec<Arc<Event>>,
 }
 
@@ -187,16 +182,14 @@ impl Writer {
         window.measure(now);
         let buckets = Buckets::default();
         let epoch = Epoch::new(number);
-        let old = {
-            let state = &mut *self.shared.state.write();
+        let old = self.shared.interest.publish(&self.shared.state, &mut self.touched, |state, touched| {
             state.epoch.end();
+            touched.extend(state.buckets.everybody());
             let events = state.events;
             mem::replace(state, State { objects, window, buckets, applied: resource_version, epoch, events })
-        };
-        self.touched.extend(old.buckets.everybody());
+        });
         drop(old);
         let _dropped_outside = self.shared.exact.lock().clear();
-        self.shared.interest.touch(&mut self.touched);
         self.shared.waiting.reach(resource_version);
     }
 
@@ -208,21 +201,18 @@ impl Writer {
     pub fn apply(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
         let Self { shared, touched, evicted, .. } = self;
         let node_field = shared.schema.node_field;
-        let (event, applied, lost) = {
-            let state = &mut *shared.state.write();
+        let (event, applied, lost) = shared.interest.publish(&shared.state, touched, |state, touched| {
             let event = state.take_in(change, now)?;
             if let Some(event) = &event {
                 state.events += 1;
                 state.window.push(Arc::clone(event));
-                state.buckets.push(event, node_field, |parked| touched.push(Arc::clone(parked)));
+                state.buckets.push(event, node_field, |waiters| touched.push(Arc::clone(waiters)));
             }
             state.evict(&shared.limits, node_field, now, evicted);
-            (event, state.applied, state.window.log.lost())
-        };
-        shared.forget(evicted, lost);
-        // First the waiting reads: they are who is waiting for an answer.
+            Ok((event, state.applied, state.window.log.lost()))
+        })?;
         shared.waiting.reach(applied);
-        shared.interest.touch(touched);
+        shared.forget(evicted, lost);
         Ok(event)
     }
 
@@ -240,12 +230,10 @@ impl Writer {
     pub fn close(&mut self) {
         // First, so that a watch that finds its history over can tell why.
         self.shared.waiting.close();
-        {
-            let state = &mut *self.shared.state.write();
+        self.shared.interest.publish(&self.shared.state, &mut self.touched, |state, touched| {
             state.epoch.end();
-            self.touched.extend(state.buckets.everybody());
-        }
-        self.shared.interest.touch(&mut self.touched);
+            touched.extend(state.buckets.everybody());
+        });
         self.shared.interest.close();
     }
 }

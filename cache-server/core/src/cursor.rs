@@ -17,7 +17,7 @@ use crate::{
     event::Event,
     filter::{Filter, Judge},
     form::{Form, Showing, Told},
-    interest::{Parked, Place},
+    interest::{self, Look, Place, Waiters},
     limits::{EVENTS_PER_LOCK, EVENTS_READ_FIRST, LOOKED_AT_PER_STEP, READ_PER_STEP},
     page::Walk,
     reader::Snapshot,
@@ -64,8 +64,8 @@ pub struct Cursor {
     judge: Arc<Judge>,
     scope: Scope,
     /// Of the scope's bucket; `None` when the history was over before it was joined.
-    parked: Option<Arc<Parked>>,
-    place: Option<Place>,
+    waiters: Option<Arc<Waiters>>,
+    place: Place,
     /// Everything that matches at or below was pushed.
     position: u64,
     phase: Phase,
@@ -85,7 +85,6 @@ enum Phase {
 /// What was read under the lock.
 enum Read {
     Events,
-    AtHead,
     Over(Step),
 }
 
@@ -102,7 +101,7 @@ impl Cursor {
         let showing = Showing::default();
         let judge = shared.filters.share(filter);
         let mut cursor =
-            Self { shared, epoch, judge, scope, parked: None, place: None, position, phase: Phase::Live, showing };
+            Self { shared, epoch, judge, scope, waiters: None, place: Place::default(), position, phase: Phase::Live, showing };
         cursor.join()?;
         match start {
             Start::Initial(snapshot) => {
@@ -125,7 +124,7 @@ impl Cursor {
             if self.position < state.window.log.lost() && !self.epoch.ended() {
                 return Err(expired(&state));
             }
-            self.parked = Some(Arc::clone(&state.buckets.all));
+            self.waiters = Some(Arc::clone(&state.buckets.all));
             return Ok(());
         }
         let state = &mut *self.shared.state.write();
@@ -133,8 +132,8 @@ impl Cursor {
             // A start in the future must not hide events from a bucket that others share.
             let position = self.position.min(state.applied);
             let node_field = self.shared.schema.node_field;
-            let parked = state.buckets.join(&self.scope, position, &state.window.log, node_field);
-            self.parked = Some(parked.ok_or_else(|| expired(state))?);
+            let waiters = state.buckets.join(&self.scope, position, &state.window.log, node_field);
+            self.waiters = Some(waiters.ok_or_else(|| expired(state))?);
         }
         Ok(())
     }
@@ -217,9 +216,9 @@ impl Cursor {
             wanted = EVENTS_PER_LOCK.min(wanted * 2);
             let sent = out.bytes() != before;
             match self.read(&mut batch[..room], if sent { None } else { cx.as_deref_mut() }) {
-                Read::Events => {}
-                Read::AtHead => return if sent { Step::Sent } else { Step::Wait },
-                Read::Over(step) => return step,
+                Look::Found(Read::Events) => {}
+                Look::Found(Read::Over(step)) => return step,
+                Look::Nothing => return if sent { Step::Sent } else { Step::Wait },
             }
             for event in batch.iter_mut().map_while(Option::take) {
                 if !out.reached(budget) {
@@ -232,37 +231,35 @@ impl Cursor {
         Step::Sent
     }
 
-    /// Takes the next events of the bucket, or parks when there are none.
-    fn read(&mut self, batch: &mut [Option<Arc<Event>>], cx: Option<&mut Context<'_>>) -> Read {
-        let (read, _dropped_outside) = {
-            let state = self.shared.state.read();
-            let log = match state.log(&self.scope) {
+    /// Takes the next events of the bucket, or waits when there are none.
+    fn read(&mut self, batch: &mut [Option<Arc<Event>>], cx: Option<&mut Context<'_>>) -> Look<Read> {
+        let Self { shared, epoch, scope, position, waiters, place, .. } = self;
+        let wait = waiters.as_deref().zip(cx.map(|cx| cx.waker()));
+        interest::look_or_wait(&shared.state, wait, place, |state| {
+            let log = match state.log(scope) {
                 // A history that was replaced is not there any more; one that was closed is read to its end.
-                Some(log) if Arc::ptr_eq(&state.epoch, &self.epoch) => log,
-                Some(_) | None => return Read::Over(Step::EpochEnded),
+                Some(log) if Arc::ptr_eq(&state.epoch, epoch) => log,
+                Some(_) | None => return Look::Found(Read::Over(Step::EpochEnded)),
             };
-            if self.position < log.lost() {
+            if *position < log.lost() {
                 let oldest = state.window.log.lost();
-                return Read::Over(Step::Expired(Expired { asked: self.position, oldest }));
+                return Look::Found(Read::Over(Step::Expired(Expired { asked: *position, oldest })));
             }
-            let mut events = log.after(self.position);
             let mut count = 0;
-            for (place, event) in batch.iter_mut().zip(&mut events) {
+            for (place, event) in batch.iter_mut().zip(log.after(*position)) {
                 *place = Some(Arc::clone(event));
                 count += 1;
             }
             if 0 < count {
-                (Read::Events, None)
-            } else if self.epoch.ended() {
-                (Read::Over(Step::EpochEnded), None)
-            } else {
-                // Nothing unread in the bucket: what happened elsewhere up to here is no concern of this watcher.
-                self.position = self.position.max(state.applied);
-                let old = cx.zip(self.parked.as_ref());
-                (Read::AtHead, old.and_then(|(cx, parked)| parked.park(&mut self.place, cx.waker())))
+                return Look::Found(Read::Events);
             }
-        };
-        read
+            if epoch.ended() {
+                return Look::Found(Read::Over(Step::EpochEnded));
+            }
+            // Nothing unread in the bucket: what happened elsewhere up to here is no concern of this watcher.
+            *position = state.applied.max(*position);
+            Look::Nothing
+        })
     }
 
     /// Pushes `event` as this watcher sees it: objects enter and leave the selector.
@@ -351,8 +348,8 @@ impl Cursor {
 
     /// Leaves the bucket; the last watcher takes it along.
     fn leave(&mut self) {
-        let Some(parked) = self.parked.take() else { return };
-        drop(parked.leave(self.place.take()));
+        let Some(waiters) = self.waiters.take() else { return };
+        drop(waiters.leave(mem::take(&mut self.place)));
         if self.scope != Scope::All {
             let state = &mut *self.shared.state.write();
             // Buckets of a later history are not ours.

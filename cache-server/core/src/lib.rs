@@ -5,7 +5,7 @@
 //! clock.
 //!
 //! In reading order: an object and its bytes ([`entry`]), which of them a client gets ([`form`]), a change of it ([`event`]), which objects a client wants
-//! ([`filter`]), recent changes (`window`, `buckets`), who waits for them ([`interest`]), the cache that ties them
+//! ([`filter`]), recent changes (`window`, `buckets`), who waits for them (`interest`), the cache that ties them
 //! together ([`mod@cache`], read through [`reader`]), and how clients walk it ([`cursor`], [`page`]) into [`slices`].
 
 pub mod limits;
@@ -18,23 +18,24 @@ pub mod slices;
 
 mod buckets;
 mod epoch;
+mod interest;
+mod sync;
 mod waiting;
 mod window;
 
 pub mod cache;
 pub mod cursor;
-pub mod interest;
 pub mod page;
 pub mod reader;
 pub mod stats;
 
-pub use cache::{Closed, Expired, OutOfOrder, Writer, cache, cache_within};
+pub use cache::{Expired, OutOfOrder, Writer, cache, cache_within};
 pub use cursor::{Cursor, Start, Step};
 pub use entry::{Draft, Entry, EntryError, Field, Schema};
 pub use event::{Change, Event, EventKind};
 pub use filter::{Filter, UnknownField};
 pub use form::{Cells, Content, Form, Meta, Piece, Row, RowObject, Rows};
-pub use interest::Waking;
+pub use interest::{Closed, Waking};
 pub use limits::{Limits, Total};
 pub use page::Page;
 pub use reader::{Reader, Snapshot};

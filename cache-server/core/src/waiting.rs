@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::cache::Closed;
+use crate::interest::Closed;
 
 /// The position reached and who waits for a later one.
 #[derive(Debug, Default)]
