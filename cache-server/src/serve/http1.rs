@@ -201,14 +201,10 @@ fn is_plain(request: &Request<Incoming>) -> bool {
         && !request.headers().contains_key(header::UPGRADE)
 }
 
-/// Whether a request of HTTP/1.1 is the last one of its connection, as hyper reads it: the last header has the say.
+/// Whether a request of HTTP/1.1 is the last one of its connection.
 fn asks_to_close(headers: &HeaderMap) -> bool {
-    let says = |value: &str, word: &str| value.split(',').any(|token| token.trim().eq_ignore_ascii_case(word));
-    headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .fold(false, |close, value| if close { !says(value, "keep-alive") } else { says(value, "close") })
+    let mut values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.any(|value| value.split(',').any(|token| token.trim().eq_ignore_ascii_case("close")))
 }
 
 /// A stream of which some was read before.
@@ -257,3 +253,6 @@ impl<S: Socket> AsyncWrite for Resumed<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -143,3 +143,80 @@ impl Chunked {
         self.tail = &self.tail[take(self.tail.len())..];
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn slices(parts: &[&'static str]) -> Slices {
+        let mut slices = Slices::new();
+        for part in parts {
+            slices.push(Bytes::from_static(part.as_bytes()));
+        }
+        slices
+    }
+
+    /// Writes into `room` bytes at most; what was written.
+    fn write(out: &mut Chunked, room: usize) -> Vec<u8> {
+        let mut space = vec![0; room];
+        let mut into = Cursor::new(&mut space[..]);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let Poll::Ready(Ok(count)) = out.poll_write(Pin::new(&mut into), &mut cx) else { panic!("memory takes all") };
+        out.advance(count);
+        space.truncate(count);
+        space
+    }
+
+    fn write_all(out: &mut Chunked) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !out.is_empty() {
+            all.extend(write(out, 1 << 20));
+        }
+        all
+    }
+
+    #[test]
+    fn a_write_may_stop_anywhere() {
+        let whole = b"HEAD\r\n\r\n21\r\nfirst, second, and a longer third\r\n0\r\n\r\n".as_slice();
+        for first in 0..=whole.len() {
+            for second in 0..=whole.len() - first {
+                let mut out = Chunked::new(b"HEAD\r\n\r\n".to_vec());
+                out.chunk(slices(&["first, ", "second", ", and a ", "longer third"]));
+                out.finish();
+                let mut sent = write(&mut out, first);
+                sent.extend(write(&mut out, second));
+                sent.extend(write_all(&mut out));
+                assert_eq!(sent, whole, "stopped at {first}, then after {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chunk_of_more_slices_than_a_write_takes_goes_out_in_several() {
+        let mut out = Chunked::new(Vec::new());
+        out.chunk(slices(&["ab"; 300]));
+        assert_eq!(write_all(&mut out), ["258\r\n", &"ab".repeat(300), "\r\n"].concat().as_bytes());
+        assert!(out.is_empty() && !out.has_chunk() && !out.is_over());
+    }
+
+    #[test]
+    fn nothing_is_no_chunk() {
+        let mut out = Chunked::new(Vec::new());
+        out.chunk(Slices::new());
+        assert!(out.is_empty(), "an empty chunk would end the body");
+        out.finish();
+        assert_eq!(write_all(&mut out), b"0\r\n\r\n");
+        assert!(out.is_over());
+    }
+
+    #[test]
+    fn every_length_fits_into_its_line() {
+        for (count, line) in [(0, "0\r\n"), (15, "F\r\n"), (0x1234, "1234\r\n"), (usize::MAX, "FFFFFFFFFFFFFFFF\r\n")] {
+            assert_eq!(Size::of(count).left(), line.as_bytes());
+        }
+    }
+}
