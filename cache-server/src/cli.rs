@@ -4,6 +4,7 @@
 //! anything is served or sent. What fails later is one line and exit code 1.
 
 mod client;
+mod files;
 mod serve;
 mod units;
 

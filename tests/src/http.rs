@@ -13,13 +13,17 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
 
 pub use watch::{Event, LINE_WAIT, Step, Watch, briefs};
 
-use crate::objects::Object;
+use crate::{objects::Object, tls::Trust};
 
 /// How long an answer may take. Reads that wait for a position take three seconds.
 pub const ANSWER_WAIT: Duration = Duration::from_secs(15);
@@ -34,7 +38,15 @@ pub const MERGE_PATCH: &str = "application/merge-patch+json";
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
     address: SocketAddr,
+    http2: bool,
+    /// Whom it trusts, where it speaks TLS.
+    trust: Option<&'static Trust>,
 }
+
+/// A connection of any kind.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// A whole answer.
 #[derive(Debug)]
@@ -54,7 +66,19 @@ pub struct Answer {
 impl Client {
     /// A client of the server at `address`.
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address }
+        Self { address, http2: false, trust: None }
+    }
+
+    /// The same, speaking HTTP/2.
+    #[must_use]
+    pub const fn over_http2(self) -> Self {
+        Self { http2: true, ..self }
+    }
+
+    /// The same, speaking TLS. `trust` lives as long as the test, so that clients stay plain values.
+    #[must_use]
+    pub fn over_tls(self, trust: Trust) -> Self {
+        Self { trust: Some(Box::leak(Box::new(trust))), ..self }
     }
 
     /// Asks for `path`, which may carry a query.
@@ -138,22 +162,50 @@ impl Client {
         request.body(Full::new(body)).unwrap_or_else(|error| panic!("{path} is no request: {error}"))
     }
 
-    async fn exchange(&self, mut request: Request<Full<Bytes>>, asked: &str) -> Response<Incoming> {
-        let host = self.address.to_string().parse().expect("an address is a header value");
-        request.headers_mut().entry(header::HOST).or_insert(host);
+    async fn exchange(&self, request: Request<Full<Bytes>>, asked: &str) -> Response<Incoming> {
         let exchange = async {
-            let stream = TcpStream::connect(self.address).await.map_err(|error| error.to_string())?;
+            let stream = self.connect().await.map_err(|error| error.to_string())?;
             let io = TokioIo::new(stream);
-            let (mut sender, connection) =
-                hyper::client::conn::http1::handshake(io).await.map_err(|error| error.to_string())?;
+            if self.http2 {
+                let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+                let (mut sender, connection) = handshake.await.map_err(|error| error.to_string())?;
+                tokio::spawn(connection);
+                return sender.send_request(self.absolute(request)).await.map_err(|error| error.to_string());
+            }
+            let handshake = hyper::client::conn::http1::handshake(io);
+            let (mut sender, connection) = handshake.await.map_err(|error| error.to_string())?;
             tokio::spawn(connection);
-            sender.send_request(request).await.map_err(|error| error.to_string())
+            sender.send_request(self.named(request)).await.map_err(|error| error.to_string())
         };
         match timeout(ANSWER_WAIT, exchange).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => panic!("{asked}: {error}"),
             Err(_) => panic!("{asked}: no answer within {ANSWER_WAIT:?}"),
         }
+    }
+
+    async fn connect(&self) -> std::io::Result<Box<dyn Stream>> {
+        let alpn = if self.http2 { "h2" } else { "http/1.1" };
+        Ok(match self.trust {
+            Some(trust) => Box::new(trust.connect(self.address, &[alpn]).await?),
+            None => Box::new(TcpStream::connect(self.address).await?),
+        })
+    }
+
+    /// With the server's name, as HTTP/1.1 has it.
+    fn named(&self, mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+        let host = self.address.to_string().parse().expect("an address is a header value");
+        request.headers_mut().entry(header::HOST).or_insert(host);
+        request
+    }
+
+    /// With the server's name, as HTTP/2 has it.
+    fn absolute(&self, mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+        let scheme = if self.trust.is_some() { "https" } else { "http" };
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let uri = format!("{scheme}://{}{path}", self.address).parse().expect("is a URI");
+        *request.uri_mut() = uri;
+        request
     }
 }
 

@@ -16,6 +16,7 @@ pub mod objects;
 pub mod process;
 pub mod table;
 pub mod tap;
+pub mod tls;
 
 pub mod api;
 pub mod checkers;

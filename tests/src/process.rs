@@ -27,8 +27,8 @@ pub const STOP_WAIT: Duration = Duration::from_secs(30);
 /// Bytes kept of each output stream, for the story of a failure.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// What the server prints when it is ready, before the address.
-pub const READY: &str = "listening on http://";
+/// What the server prints when it is ready, before its URL.
+pub const READY: &str = "listening on ";
 
 /// A running server.
 pub struct Server {
@@ -94,7 +94,7 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = timeout(START_WAIT, async {
             while let Some(line) = lines.next_line().await.unwrap() {
-                if let Some(address) = line.strip_prefix(READY) {
+                if let Some((_, address)) = line.strip_prefix(READY).and_then(|url| url.split_once("://")) {
                     return Some(address.trim_end_matches('/').parse().unwrap());
                 }
             }

@@ -16,7 +16,10 @@ use parking_lot::Mutex;
 use rustls::{
     ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
     server::{NoServerSessionStorage, ProducesTickets},
 };
 use tokio::{
@@ -52,7 +55,7 @@ pub enum TlsError {
         /// Which.
         path: PathBuf,
         /// What is wrong with it; nothing of the content itself.
-        problem: String,
+        problem: &'static str,
     },
     /// Both files are well-formed, and still cannot be used together.
     #[error("{} with {}: {problem}", cert.display(), key.display())]
@@ -181,19 +184,23 @@ const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
 fn acceptor(pem: &Pem, files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<TlsAcceptor, TlsError> {
-    let content = |path: &Path, problem: String| TlsError::Content { path: path.to_owned(), problem };
+    let content = |path: &Path, problem| TlsError::Content { path: path.to_owned(), problem };
     let pair = |error: rustls::Error| TlsError::Pair {
         cert: files.cert.clone(),
         key: files.key.clone(),
-        problem: error.to_string(),
+        problem: if matches!(error, rustls::Error::InconsistentKeys(_)) {
+            "the key is of another certificate".to_owned()
+        } else {
+            error.to_string()
+        },
     };
     let chain = CertificateDer::pem_slice_iter(&pem.cert)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| content(&files.cert, error.to_string()))?;
+        .map_err(|error| content(&files.cert, problem(&error)))?;
     if chain.is_empty() {
-        return Err(content(&files.cert, "no certificate in it".to_owned()));
+        return Err(content(&files.cert, "there is no certificate in it"));
     }
-    let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| content(&files.key, error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| content(&files.key, problem(&error)))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(pair)?
@@ -204,6 +211,15 @@ fn acceptor(pem: &Pem, files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> 
     config.ticketer = Arc::clone(tickets);
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config).into())
+}
+
+/// What is wrong with a PEM file. Its own text stays out of it: it may be a key.
+fn problem(error: &pem::Error) -> &'static str {
+    if matches!(error, pem::Error::NoItemsFound) {
+        "there is no private key in it"
+    } else {
+        "it is not well-formed PEM"
+    }
 }
 
 /// What a client gets that speaks HTTP in the clear, in the words of kube-apiserver.
@@ -223,3 +239,6 @@ async fn refuse_plain(mut stream: TcpStream) -> io::Result<TcpStream> {
     while stream.read(&mut rest).await? > 0 {}
     Err(io::Error::new(io::ErrorKind::InvalidData, "the client speaks HTTP in the clear"))
 }
+
+#[cfg(test)]
+mod tests;

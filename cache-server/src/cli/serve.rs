@@ -11,10 +11,10 @@ use std::{
 use clap::Args;
 use tracing_subscriber::EnvFilter;
 
-use super::{fail_input, stop_signal, units};
+use super::{fail_input, files, stop_signal, units};
 use crate::{
     Server,
-    config::{Config, ListEncoding},
+    config::{Config, ListEncoding, TlsFiles},
     populate::Spec,
 };
 
@@ -63,6 +63,15 @@ pub(super) struct Serve {
     /// How long open requests may take to end after SIGTERM: with ms, s, m, h.
     #[arg(long, env = "CACHE_SERVER_GRACE", value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     grace: Duration,
+
+    /// PEM file with the server's certificate, then those that sign it: HTTPS is served in place of HTTP. Read again
+    /// when it changes. Left out: HTTP.
+    #[arg(long, env = "CACHE_SERVER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// PEM file with the key of the certificate. Left out: HTTP.
+    #[arg(long, env = "CACHE_SERVER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Bytes of a connection that the kernel may hold unsent before its client counts as slow: bytes, or with KiB,
     /// MiB, GiB. Linux only.
@@ -120,6 +129,8 @@ impl From<Serve> for Config {
             grace: serve.grace,
             load: serve.load,
             populate: serve.populate,
+            // One is never given without the other.
+            tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             ..Self::default()
         };
         config.limits.window_bytes_max = serve.window_bytes;
@@ -141,7 +152,9 @@ pub(super) async fn run(serve: Serve) -> ExitCode {
         Ok(stop) => stop,
         Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
     };
-    let server = match Server::bind(serve.into()).await {
+    let mut config = Config::from(serve);
+    config.connections_max = files::room_for(config.connections_max);
+    let server = match Server::bind(config).await {
         Ok(server) => server,
         Err(error) => return fail_input(&error.to_string()),
     };
@@ -187,6 +200,8 @@ mod tests {
             "--load=folder",
             "--grace=0s",
             "--unsent-bytes=32KiB",
+            "--tls-cert=tls.crt",
+            "--tls-key=tls.key",
         ])
         .unwrap();
         assert_eq!(config.listen.to_string(), "[::1]:0");
@@ -197,6 +212,7 @@ mod tests {
         assert_eq!(config.limits.window_age_max, Duration::from_secs(5_400));
         assert_eq!((config.first_revision, config.grace), (Some(100), Duration::ZERO));
         assert_eq!(config.unsent_bytes, 32 << 10);
+        assert_eq!(config.tls, Some(TlsFiles { cert: "tls.crt".into(), key: "tls.key".into() }));
         assert_eq!(config.load, [PathBuf::from("a.yaml"), PathBuf::from("folder")]);
     }
 
@@ -213,6 +229,8 @@ mod tests {
             "--window-age=5",
             "--unsent-bytes=0",
             "--unsent-bytes=2GiB",
+            "--tls-cert=without.key",
+            "--tls-key=without.crt",
             "--first-revision=0",
             "--first-revision=-1",
             "--log=cache_server=loud",

@@ -1,0 +1,158 @@
+//! Certificates that are used, refused and replaced; handshakes that do not end.
+
+use std::{fs, net::Ipv4Addr, time::Duration};
+
+use rcgen::{CertifiedKey, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName},
+};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsConnector;
+
+use super::*;
+
+struct Folder {
+    folder: tempfile::TempDir,
+}
+
+impl Folder {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn files(&self) -> TlsFiles {
+        TlsFiles { cert: self.folder.path().join("tls.crt"), key: self.folder.path().join("tls.key") }
+    }
+
+    fn write(&self, cert: &str, key: &str) {
+        fs::write(self.files().cert, cert).unwrap();
+        fs::write(self.files().key, key).unwrap();
+    }
+
+    /// A new certificate in both files.
+    fn renew(&self) -> CertifiedKey<KeyPair> {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        self.write(&pair.cert.pem(), &pair.signing_key.serialize_pem());
+        pair
+    }
+}
+
+async fn refused(cert: &str, key: &str) -> String {
+    let folder = Folder::new();
+    folder.write(cert, key);
+    let Err(error) = Acceptor::load(folder.files()).await else { panic!("{cert} and {key} are used") };
+    error.to_string().replace(folder.folder.path().to_str().unwrap(), "")
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_said_in_one_line_without_its_content() {
+    let folder = Folder::new();
+    let (one, other) = (folder.renew(), folder.renew());
+    let (cert, key) = (one.cert.pem(), one.signing_key.serialize_pem());
+    let broken = key.replace("-----END", "-----");
+    for (cert, key, why) in [
+        (key.as_str(), key.as_str(), "/tls.crt: there is no certificate in it"),
+        ("", &key, "/tls.crt: there is no certificate in it"),
+        (&cert, &cert, "/tls.key: there is no private key in it"),
+        (&cert, "", "/tls.key: there is no private key in it"),
+        (&cert, &broken, "/tls.key: it is not well-formed PEM"),
+        (&cert, "-----BEGIN secret", "/tls.key: it is not well-formed PEM"),
+        (&cert, &other.signing_key.serialize_pem(), "/tls.crt with /tls.key: the key is of another certificate"),
+    ] {
+        assert_eq!(refused(cert, key).await, why);
+    }
+    fs::remove_file(folder.files().key).unwrap();
+    let Err(error) = Acceptor::load(folder.files()).await else { panic!("there is no key") };
+    assert!(error.to_string().ends_with("tls.key: No such file or directory (os error 2)"), "{error}");
+}
+
+/// A client that trusts `roots`, and what the server makes of it.
+struct Pair {
+    listener: TcpListener,
+    acceptor: Acceptor,
+}
+
+impl Pair {
+    async fn new(folder: &Folder) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self { listener, acceptor: Acceptor::load(folder.files()).await.unwrap() }
+    }
+
+    async fn accept(&self) -> io::Result<(TlsStream<TcpStream>, Protocol)> {
+        self.acceptor.accept(self.listener.accept().await?.0, |stream| stream).await
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.listener.local_addr().unwrap()).await.unwrap()
+    }
+
+    /// Whether a client that trusts `cert` alone, and offers `alpn`, is served, and what is spoken.
+    async fn served(&self, cert: &CertificateDer<'static>, alpn: &[&[u8]]) -> Result<Protocol, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.clone()).unwrap();
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connecting = async { TlsConnector::from(Arc::new(config)).connect(name, self.connect().await).await };
+        let (accepted, connected) = tokio::join!(self.accept(), connecting);
+        connected.map_err(|error| error.to_string())?;
+        accepted.map(|(_, protocol)| protocol).map_err(|error| error.to_string())
+    }
+}
+
+#[tokio::test]
+async fn the_client_chooses_the_protocol() {
+    let folder = Folder::new();
+    let certified = folder.renew();
+    let pair = Pair::new(&folder).await;
+    let cert = certified.cert.der();
+    assert_eq!(pair.served(cert, &[b"h2", b"http/1.1"]).await, Ok(Protocol::Http2));
+    assert_eq!(pair.served(cert, &[b"http/1.1"]).await, Ok(Protocol::Http1));
+    assert_eq!(pair.served(cert, &[]).await, Ok(Protocol::Http1));
+    let error = pair.served(cert, &[b"spdy/3"]).await.unwrap_err();
+    assert!(error.contains("NoApplicationProtocol"), "{error}");
+}
+
+/// Goal: certificates are replaced while the server runs, and a broken replacement does no harm.
+#[tokio::test(start_paused = true)]
+async fn changed_files_are_used_and_broken_ones_are_not() {
+    let folder = Folder::new();
+    let old = folder.renew();
+    let pair = Pair::new(&folder).await;
+    let soon = TLS_RELOAD_EVERY + Duration::from_secs(1);
+    assert_eq!(pair.served(old.cert.der(), &[]).await, Ok(Protocol::Http1));
+
+    let new = folder.renew();
+    fs::write(folder.files().key, old.signing_key.serialize_pem()).unwrap();
+    tokio::time::advance(soon).await;
+    assert_eq!(pair.served(old.cert.der(), &[]).await, Ok(Protocol::Http1), "half of a pair is not used");
+
+    fs::write(folder.files().key, new.signing_key.serialize_pem()).unwrap();
+    tokio::time::advance(soon).await;
+    assert_eq!(pair.served(new.cert.der(), &[]).await, Ok(Protocol::Http1));
+    assert!(pair.served(old.cert.der(), &[]).await.is_err(), "the old certificate is gone");
+
+    fs::remove_file(folder.files().cert).unwrap();
+    tokio::time::advance(soon).await;
+    assert_eq!(pair.served(new.cert.der(), &[]).await, Ok(Protocol::Http1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_does_not_end_is_given_up() {
+    let folder = Folder::new();
+    folder.renew();
+    let pair = Pair::new(&folder).await;
+    // Nothing at all, and the beginning of a record.
+    for said in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
+        let begun = Instant::now();
+        let mut client = pair.connect().await;
+        client.write_all(said).await.unwrap();
+        let error = pair.accept().await.unwrap_err();
+        assert_eq!((error.kind(), begun.elapsed().as_secs()), (io::ErrorKind::TimedOut, TLS_HANDSHAKE_WAIT.as_secs()));
+    }
+}

@@ -1,0 +1,43 @@
+//! How many files the process may have open: each connection is one.
+//!
+//! INVARIANT: connections never take the last descriptors, so that a full server still reads its files and its metrics.
+
+use crate::limits::FILES_RESERVED;
+
+/// Asks for as many open files as this process may have, and says how many connections fit beside `wanted` at most.
+pub(super) fn room_for(wanted: usize) -> usize {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(files) => {
+            let room = room(files, wanted);
+            if room < wanted {
+                tracing::warn!(files, connections = room, wanted, "few open files are allowed; more connections wait");
+            } else {
+                tracing::debug!(files, connections = room, "as many open files as are allowed");
+            }
+            room
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot ask for more open files");
+            wanted
+        }
+    }
+}
+
+/// Connections that fit into `files`, one at least.
+fn room(files: u64, wanted: usize) -> usize {
+    let files = usize::try_from(files).unwrap_or(usize::MAX);
+    files.saturating_sub(FILES_RESERVED).clamp(1, wanted.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_some_files_to_others() {
+        assert_eq!(room(u64::MAX, 16_384), 16_384);
+        assert_eq!(room(16_384 + FILES_RESERVED as u64, 16_384), 16_384);
+        assert_eq!(room(1_024, 16_384), 1_024 - FILES_RESERVED);
+        assert_eq!(room(0, 16_384), 1, "one is served whatever happens");
+    }
+}

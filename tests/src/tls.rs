@@ -1,0 +1,108 @@
+//! Certificates for servers under test, and clients that trust nothing else.
+
+use std::{
+    fmt, fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{IpAddr, ServerName},
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// Who signs certificates.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// Where a certificate and its key were written.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// PEM of the certificate and of the one that signed it.
+    pub cert: PathBuf,
+    /// PEM of its key.
+    pub key: PathBuf,
+}
+
+impl Files {
+    /// The server's flags.
+    pub fn flags(&self) -> [&str; 4] {
+        let (cert, key) = (self.cert.to_str(), self.key.to_str());
+        ["--tls-cert", cert.expect("is text"), "--tls-key", key.expect("is text")]
+    }
+}
+
+impl Authority {
+    /// A new one.
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new([]).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Self { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate") }
+    }
+
+    /// Writes a certificate for this machine, and its key, into `folder`. One that is there is replaced.
+    pub fn issue(&self, folder: &Path) -> Files {
+        let params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("names");
+        let key = KeyPair::generate().expect("a key");
+        let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let files = Files { cert: folder.join("tls.crt"), key: folder.join("tls.key") };
+        fs::write(&files.cert, cert.pem() + &self.issuer.pem()).expect("a file");
+        fs::write(&files.key, key.serialize_pem()).expect("a file");
+        files
+    }
+
+    /// Its own certificate, for those that are to trust it.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// What connects to servers that it signed for.
+    pub fn trust(&self) -> Trust {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).expect("a certificate");
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Trust { config }
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Connects to servers that one authority signed for.
+#[derive(Clone)]
+pub struct Trust {
+    config: ClientConfig,
+}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Trust")
+    }
+}
+
+impl Trust {
+    /// A stream to `address`, on which a protocol of `alpn` is spoken.
+    ///
+    /// # Errors
+    /// Nobody listens, or the handshake fails.
+    pub async fn connect(&self, address: SocketAddr, alpn: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut config = self.config.clone();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let name = ServerName::IpAddress(IpAddr::from(address.ip()));
+        TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(address).await?).await
+    }
+}
