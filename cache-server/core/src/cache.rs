@@ -6,7 +6,7 @@
 
 use std::{
     mem,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Weak, atomic::AtomicU64},
 };
 
 use informer_core::{Objects, Time};
@@ -14,7 +14,7 @@ use informer_core::{Objects, Time};
 use crate::{
     buckets::{Buckets, Scope},
     entry::{Entry, Schema},
-    epoch::Epoch,
+    epoch::{Cut, Cuts, Epoch},
     event::{Change, Event},
     filter::Filters,
     interest::{Interest, Waiters, Waking},
@@ -74,7 +74,8 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
         filters: Filters::default(),
     });
     let waking = Waking::new(Arc::clone(&shared.interest));
-    let writer = Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), evicted: Vec::new() };
+    let writer =
+        Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), gone: Gone::default(), retired: Vec::new() };
     (writer, waking, Reader::new(shared))
 }
 
@@ -109,6 +110,7 @@ pub(crate) struct Counters {
     pub(crate) initial: AtomicU64,
     pub(crate) live: AtomicU64,
     pub(crate) expired: AtomicU64,
+    pub(crate) cuts: Cuts,
 }
 
 impl State {
@@ -146,19 +148,16 @@ impl State {
     }
 
     /// Drops events until every bound holds, those last that open snapshots still need. Returns whether any went.
-    fn evict(&mut self, limits: &Limits, node_field: Option<usize>, now: Time, gone: &mut Vec<Arc<Event>>) {
+    fn evict(&mut self, limits: &Limits, node_field: Option<usize>, now: Time, gone: &mut Gone) {
+        self.epoch.look(now, limits);
         while !self.window.fits(limits, now) {
             let Some(oldest) = self.window.log.oldest().map(|event| event.resource_version) else { break };
-            let needed = self.epoch.oldest_needed(now).is_some_and(|position| position < oldest);
-            if needed && self.window.fits_snapshots(limits) {
+            if !self.epoch.let_go(oldest, !self.window.fits_snapshots(limits), now, &mut gone.readers) {
                 break;
-            }
-            if needed {
-                self.epoch.cut_below(oldest);
             }
             let Some(event) = self.window.evict() else { break };
             self.buckets.evict(&event, node_field);
-            gone.push(event);
+            gone.events.push(event);
         }
         self.window.measure(now);
     }
@@ -170,7 +169,16 @@ pub struct Writer {
     total: Total,
     /// Room kept between events; empty in between.
     touched: Vec<Arc<Waiters>>,
-    evicted: Vec<Arc<Event>>,
+    gone: Gone,
+    /// Histories that are over, while somebody still reads them.
+    retired: Vec<Weak<Epoch>>,
+}
+
+/// What is let go of without the lock.
+#[derive(Default)]
+struct Gone {
+    events: Vec<Arc<Event>>,
+    readers: Vec<Cut>,
 }
 
 impl Writer {
@@ -188,6 +196,8 @@ impl Writer {
             let events = state.events;
             mem::replace(state, State { objects, window, buckets, applied: resource_version, epoch, events })
         });
+        old.epoch.release_streams();
+        self.retired.push(Arc::downgrade(&old.epoch));
         drop(old);
         let _dropped_outside = self.shared.exact.lock().clear();
         self.shared.waiting.reach(resource_version);
@@ -199,7 +209,7 @@ impl Writer {
     /// # Errors
     /// [`OutOfOrder`] when it does not follow; the state is unchanged.
     pub fn apply(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
-        let Self { shared, touched, evicted, .. } = self;
+        let Self { shared, touched, gone, .. } = self;
         let node_field = shared.schema.node_field;
         let (event, applied, lost) = shared.interest.publish(&shared.state, touched, |state, touched| {
             let event = state.take_in(change, now)?;
@@ -208,11 +218,11 @@ impl Writer {
                 state.window.push(Arc::clone(event));
                 state.buckets.push(event, node_field, |waiters| touched.push(Arc::clone(waiters)));
             }
-            state.evict(&shared.limits, node_field, now, evicted);
+            state.evict(&shared.limits, node_field, now, gone);
             Ok((event, state.applied, state.window.log.lost()))
         })?;
         shared.waiting.reach(applied);
-        shared.forget(evicted, lost);
+        shared.forget(gone, lost);
         Ok(event)
     }
 
@@ -220,10 +230,14 @@ impl Writer {
     pub fn trim(&mut self, now: Time) {
         let lost = {
             let state = &mut *self.shared.state.write();
-            state.evict(&self.shared.limits, self.shared.schema.node_field, now, &mut self.evicted);
+            state.evict(&self.shared.limits, self.shared.schema.node_field, now, &mut self.gone);
             state.window.log.lost()
         };
-        self.shared.forget(&mut self.evicted, lost);
+        self.retired.retain(|epoch| {
+            let epoch = epoch.upgrade();
+            epoch.inspect(|epoch| epoch.cut_late(now, &self.shared.limits, &mut self.gone.readers)).is_some()
+        });
+        self.shared.forget(&mut self.gone, lost);
     }
 
     /// Ends the cache: watches end cleanly, waits fail. Reads of what is there still work.
@@ -246,9 +260,10 @@ impl Drop for Writer {
 
 impl Shared {
     /// Lets go of what the window no longer reaches, without the lock.
-    fn forget(&self, evicted: &mut Vec<Arc<Event>>, lost: u64) {
-        if !evicted.is_empty() {
-            evicted.clear();
+    fn forget(&self, gone: &mut Gone, lost: u64) {
+        gone.readers.drain(..).for_each(|reader| reader.release(&self.counters.cuts));
+        if !gone.events.is_empty() {
+            gone.events.clear();
             let _dropped_outside = self.exact.lock().remove_below(lost);
         }
     }

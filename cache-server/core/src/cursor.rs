@@ -105,10 +105,11 @@ impl Cursor {
         cursor.join()?;
         match start {
             Start::Initial(snapshot) => {
-                cursor.enter(Phase::Initial(Walk::new(snapshot, Arc::clone(cursor.judge.filter()))))
+                cursor.enter(Phase::Initial(Walk::new(snapshot.freeze(true), Arc::clone(cursor.judge.filter()))))
             }
             Start::Rest(snapshot, start) => {
-                cursor.enter(Phase::Initial(Walk::starting(snapshot, Arc::clone(cursor.judge.filter()), &start)));
+                let walk = Walk::starting(snapshot.freeze(true), Arc::clone(cursor.judge.filter()), &start);
+                cursor.enter(Phase::Initial(walk));
             }
             Start::After(_) => {}
         }
@@ -165,7 +166,7 @@ impl Cursor {
             Phase::Initial(walk) => {
                 if self.epoch.ended() {
                     Step::EpochEnded
-                } else if walk.snapshot().is_cut() {
+                } else if walk.state().is_cut() {
                     Step::Expired(Expired { asked: self.position, oldest: self.shared.state.read().window.log.lost() })
                 } else {
                     let mut shown = 0;

@@ -1,19 +1,27 @@
 //! One history of a cache, from one listing of the storage to the next, and which of its positions are still needed.
 //!
-//! INVARIANT: a snapshot opened at a position either keeps the events after it in the window, or is cut.
+//! INVARIANT: a snapshot opened at a position either keeps the events after it in the window, or is cut: the slowest
+//! first, which are those at the oldest positions. INVARIANT: a reader that has had its time keeps nothing that the
+//! window would not keep without it; nobody is cut as long as it costs nothing.
+
+mod pin;
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use informer_core::Time;
 use parking_lot::Mutex;
 
-use crate::limits::HELD_POSITIONS_MAX;
+use self::pin::Held;
+pub(crate) use self::pin::{Cut, Cuts, Frozen, Pin};
+use crate::limits::{HELD_POSITIONS_MAX, Limits, RESUMED_WITHIN};
 
 /// One history. What is positioned in it holds it, so a position is never read in another.
 #[derive(Debug)]
@@ -24,27 +32,40 @@ pub(crate) struct Epoch {
     pub(crate) id: u64,
     /// Set under the state's write lock, so who parks under the read lock has seen it or will be woken.
     ended: AtomicBool,
-    /// Snapshots below this position are cut. Only grows.
-    cut: AtomicU64,
     needs: Mutex<Needs>,
 }
 
+/// Readers by position, and by what tells them apart.
+type Readers = BTreeMap<(u64, u64), Open>;
+
 #[derive(Debug, Default)]
 struct Needs {
-    /// Open snapshots by position.
-    open: BTreeMap<u64, usize>,
+    /// Snapshots that keep the events after them.
+    open: Readers,
+    /// Those that have had their time, and keep nothing.
+    late: Readers,
     /// Positions kept for a next page, and until when.
     held: BTreeMap<u64, Time>,
+    /// The oldest position that somebody slow may come back for, by the second up to which it is kept.
+    returning: BTreeMap<u64, u64>,
+    /// Readers that there were.
+    numbers: u64,
+    /// When it was looked last who has had its time.
+    looked: Option<Time>,
 }
 
-/// A snapshot's share in the window. Dropping it lets the events go.
+/// One open snapshot.
 #[derive(Debug)]
-pub(crate) struct Pin {
-    epoch: Arc<Epoch>,
-    position: u64,
+struct Open {
+    held: Arc<Held>,
+    /// When it was seen first.
+    since: Option<Time>,
 }
 
 static HISTORIES: AtomicU64 = AtomicU64::new(0);
+
+/// Between two looks who has had its time. The cost of one is some nanoseconds for each open snapshot.
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 impl Epoch {
     pub(crate) fn new(number: u64) -> Arc<Self> {
@@ -52,8 +73,7 @@ impl Epoch {
             number,
             id: HISTORIES.fetch_add(1, Ordering::Relaxed),
             ended: AtomicBool::new(false),
-            cut: AtomicU64::new(0),
-            needs: Mutex::new(Needs::default()),
+            needs: Mutex::default(),
         })
     }
 
@@ -68,8 +88,27 @@ impl Epoch {
 
     /// Opens a snapshot at `position`. The caller holds the state's lock, so nothing is evicted in between.
     pub(crate) fn pin(self: &Arc<Self>, position: u64) -> Arc<Pin> {
-        *self.needs.lock().open.entry(position).or_default() += 1;
-        Arc::new(Pin { epoch: Arc::clone(self), position })
+        let held = Arc::<Held>::default();
+        let needs = &mut *self.needs.lock();
+        needs.numbers += 1;
+        let number = needs.numbers;
+        needs.open.insert((position, number), Open { held: Arc::clone(&held), since: None });
+        Arc::new(Pin::new(Arc::clone(self), position, number, held))
+    }
+
+    /// Closes a snapshot. Who was slow and got everything may need as long again before it comes back.
+    fn unpin(&self, position: u64, number: u64) {
+        let needs = &mut *self.needs.lock();
+        // One that was cut is not there any more.
+        let Some(open) = needs.open.remove(&(position, number)).or_else(|| needs.late.remove(&(position, number)))
+        else {
+            return;
+        };
+        if let Some((since, now)) = open.since.zip(needs.looked).filter(|_| open.held.is_done()) {
+            let until = now + now.since(since).min(RESUMED_WITHIN);
+            let oldest = needs.returning.entry(until.0.as_secs()).or_insert(position);
+            *oldest = position.min(*oldest);
+        }
     }
 
     /// Keeps `position` until `until`. Above the limit, what would end first goes.
@@ -83,96 +122,84 @@ impl Epoch {
         }
     }
 
-    /// The oldest position that somebody still needs at `now`. Cost: O(log n), for it is asked for every evicted event:
-    /// held positions whose time is over go when they are the oldest.
-    pub(crate) fn oldest_needed(&self, now: Time) -> Option<u64> {
+    /// Looks who has had its time, if that is due. To be called whenever time passes.
+    pub(crate) fn look(&self, now: Time, limits: &Limits) {
+        self.needs.lock().look(now, limits);
+    }
+
+    /// Whether the event at `version`, the oldest of the window, may go at `now`: when nobody needs it, or it `must`. Then
+    /// whoever has not read it is cut, into `cut`. Cost: O(log n), for it is asked for every evicted event.
+    pub(crate) fn let_go(&self, version: u64, must: bool, now: Time, cut: &mut Vec<Cut>) -> bool {
         let needs = &mut *self.needs.lock();
-        while let Some(first) = needs.held.first_entry().filter(|first| *first.get() <= now) {
-            first.remove();
+        let is_needed = needs.oldest(now).is_some_and(|position| position < version);
+        if is_needed && !must {
+            return false;
         }
-        let open = needs.open.first_key_value().map(|(&position, _)| position);
-        let held = needs.held.first_key_value().map(|(&position, _)| position);
-        open.into_iter().chain(held).min()
+        needs.cut_below(version, cut);
+        true
     }
 
-    /// Gives up every position below `position`, whose event is about to go.
-    pub(crate) fn cut_below(&self, position: u64) {
-        self.cut.fetch_max(position, Ordering::AcqRel);
-        let needs = &mut *self.needs.lock();
-        needs.open = needs.open.split_off(&position);
-        needs.held = needs.held.split_off(&position);
-    }
-}
-
-impl Pin {
-    pub(crate) fn is_cut(&self) -> bool {
-        self.position < self.epoch.cut.load(Ordering::Acquire)
-    }
-
-    pub(crate) const fn epoch(&self) -> &Arc<Epoch> {
-        &self.epoch
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        let open = &mut self.epoch.needs.lock().open;
-        // A cut position is not there any more.
-        if let Some(count) = open.get_mut(&self.position) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.position);
+    /// What becomes of snapshots when the history is over: streams end anyway, lists go on until they have had their time.
+    /// To be called without locks.
+    pub(crate) fn release_streams(&self) {
+        let mut gone = Vec::new();
+        {
+            let needs = &mut *self.needs.lock();
+            for readers in [&mut needs.open, &mut needs.late] {
+                gone.extend(readers.extract_if(.., |_, open| open.held.is_stream()));
             }
         }
+        gone.iter().for_each(|(_, open)| open.held.release());
+    }
+
+    /// Cuts those that have had their time, of a history that is over: their objects are only theirs.
+    pub(crate) fn cut_late(&self, now: Time, limits: &Limits, cut: &mut Vec<Cut>) {
+        let needs = &mut *self.needs.lock();
+        needs.look(now, limits);
+        cut.extend(mem::take(&mut needs.late).into_values().map(|open| Cut::new(open.held, true)));
+    }
+}
+
+impl Needs {
+    fn look(&mut self, now: Time, limits: &Limits) {
+        if self.looked.is_some_and(|looked| now < looked + LOOK_PAUSE) {
+            return;
+        }
+        self.looked = Some(now);
+        let late = self.open.extract_if(.., |_, open| {
+            let since = *open.since.get_or_insert(now);
+            open.held.is_late(since, now, limits)
+        });
+        self.late.extend(late);
+    }
+
+    /// The oldest position that somebody still needs. Held positions whose time is over go when they are the oldest.
+    fn oldest(&mut self, now: Time) -> Option<u64> {
+        while let Some(first) = self.held.first_entry().filter(|first| *first.get() <= now) {
+            first.remove();
+        }
+        while let Some(first) = self.returning.first_entry().filter(|first| *first.key() < now.0.as_secs()) {
+            first.remove();
+        }
+        let open = self.open.first_key_value().map(|(&(position, _), _)| position);
+        let held = self.held.first_key_value().map(|(&position, _)| position);
+        let returning = self.returning.values().copied().min();
+        [open, held, returning].into_iter().flatten().min()
+    }
+
+    /// Gives up every position below `version`, whose event is about to go.
+    fn cut_below(&mut self, version: u64, cut: &mut Vec<Cut>) {
+        for (readers, late) in [(&mut self.open, false), (&mut self.late, true)] {
+            while let Some(first) = readers.first_entry().filter(|first| first.key().0 < version) {
+                cut.push(Cut::new(first.remove().held, late));
+            }
+        }
+        while let Some(first) = self.held.first_entry().filter(|first| *first.key() < version) {
+            first.remove();
+        }
+        self.returning.retain(|_, position| version <= *position);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn at(seconds: u64) -> Time {
-        Time(Duration::from_secs(seconds))
-    }
-
-    #[test]
-    fn the_oldest_open_snapshot_or_held_page_counts() {
-        let epoch = Epoch::new(1);
-        let (first, again, later) = (epoch.pin(5), epoch.pin(5), epoch.pin(9));
-        epoch.hold(7, at(75));
-        assert_eq!(epoch.oldest_needed(at(0)), Some(5));
-        drop(first);
-        assert_eq!(epoch.oldest_needed(at(0)), Some(5));
-        drop(again);
-        assert_eq!(epoch.oldest_needed(at(74)), Some(7));
-        assert_eq!(epoch.oldest_needed(at(75)), Some(9));
-        drop(later);
-        assert_eq!(epoch.oldest_needed(at(75)), None);
-    }
-
-    #[test]
-    fn a_cut_leaves_newer_snapshots_alone() {
-        let epoch = Epoch::new(1);
-        let (old, new) = (epoch.pin(5), epoch.pin(9));
-        epoch.cut_below(8);
-        assert!(old.is_cut() && !new.is_cut());
-        assert_eq!(epoch.oldest_needed(at(0)), Some(9));
-        drop(old);
-        let same_place_again = epoch.pin(9);
-        drop(new);
-        assert_eq!(epoch.oldest_needed(at(0)), Some(9));
-        drop(same_place_again);
-    }
-
-    #[test]
-    fn held_positions_are_bounded() {
-        let epoch = Epoch::new(1);
-        for position in 1..=u64::try_from(HELD_POSITIONS_MAX).expect("small") + 3 {
-            epoch.hold(position, at(position));
-        }
-        assert_eq!(epoch.needs.lock().held.len(), HELD_POSITIONS_MAX);
-        assert_eq!(epoch.oldest_needed(at(0)), Some(4), "what would end first went");
-    }
-}
+mod tests;

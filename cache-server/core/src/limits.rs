@@ -20,6 +20,12 @@ pub struct Limits {
     pub window_age_max: Duration,
     /// Window bytes while an open snapshot still needs its events. Default 128 MiB. Above it the slowest reader is cut.
     pub snapshot_bytes_max: usize,
+    /// How long a reader of a snapshot may keep events that would go without it. Default 60 s, as long as a LIST may take
+    /// in Kubernetes. Who takes longer is cut when the window moves on.
+    pub read_time_max: Duration,
+    /// Bytes a second, of objects as they are stored, at which an initial stream may take longer than that. Default
+    /// 256 KiB.
+    pub stream_rate_min: u64,
     /// Window bytes of all resource types that share a [`Total`]. Default 256 MiB. Hard, whatever is open.
     pub window_bytes_total_max: usize,
 }
@@ -31,6 +37,8 @@ impl Default for Limits {
             window_events_max: 65_536,
             window_age_max: Duration::from_secs(300),
             snapshot_bytes_max: 128 << 20,
+            read_time_max: Duration::from_secs(60),
+            stream_rate_min: 256 << 10,
             window_bytes_total_max: 256 << 20,
         }
     }
@@ -93,5 +101,9 @@ pub const EXACT_STATES_KEPT: usize = 16;
 
 /// Positions of paged listings that are kept resumable for a while. More replace the one that would end first.
 pub const HELD_POSITIONS_MAX: usize = 1_024;
+
+/// How long the position of a reader that was slow and got everything is kept, so that it can come back for what happened
+/// since: as long as it read, and no longer than this. Within [`Limits::snapshot_bytes_max`].
+pub const RESUMED_WITHIN: Duration = Duration::from_secs(30);
 
 const _: () = assert!(EVENTS_PER_LOCK <= LOOKED_AT_PER_STEP, "a step takes at least one batch");

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use informer_core::Keyed;
+use informer_core::{Keyed, Objects};
 
 use crate::{
     entry::Entry,
+    epoch::Frozen,
     filter::{Filter, Range},
     form::{Form, Showing},
     limits::{LOOKED_AT_PER_STEP, READ_PER_STEP},
@@ -18,7 +19,7 @@ use crate::{
 /// A place in a snapshot: everything before it is done. Initial states and LIST answers walk the same way.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    snapshot: Snapshot,
+    state: Frozen,
     filter: Arc<Filter>,
     /// Where to go on.
     key: String,
@@ -27,14 +28,14 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    pub(crate) fn new(snapshot: Snapshot, filter: Arc<Filter>) -> Self {
+    pub(crate) fn new(state: Frozen, filter: Arc<Filter>) -> Self {
         let key = filter.range().start().to_owned();
-        Self { snapshot, filter, key, passed: false }
+        Self { state, filter, key, passed: false }
     }
 
     /// The same from `start` on: as in a continue token, relative to the namespace of the path, inclusive.
-    pub(crate) fn starting(snapshot: Snapshot, filter: Arc<Filter>, start: &str) -> Self {
-        let mut walk = Self::new(snapshot, filter);
+    pub(crate) fn starting(state: Frozen, filter: Arc<Filter>, start: &str) -> Self {
+        let mut walk = Self::new(state, filter);
         let absolute = match walk.filter.namespace() {
             Some(namespace) => format!("{namespace}/{start}"),
             None => start.to_owned(),
@@ -49,42 +50,50 @@ impl Walk {
         self.passed.then(|| format!("{}\0", self.key.get(prefix..).unwrap_or_default()))
     }
 
-    pub(crate) const fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+    pub(crate) const fn state(&self) -> &Frozen {
+        &self.state
     }
 
     /// Shows objects that match, in key order, until `visit` says to stop behind one, or too many were looked at.
-    /// Returns whether there may be more; not to be called again when there is not.
+    /// Returns whether there may be more; not to be called again when there is not. Of a state that was cut there is always
+    /// more, and nothing is shown.
     pub(crate) fn step(&mut self, mut visit: impl FnMut(&Arc<Entry>) -> bool) -> bool {
         let mut last = None;
         let mut more = false;
-        let mut looked = 0;
+        let (mut looked, mut shown) = (0, 0);
+        let Some(objects) = self.state.objects() else { return true };
         {
             let range = self.filter.range();
             let mut look = |entry: &Arc<Entry>| {
                 looked += self.filter.weight();
                 more = looked >= LOOKED_AT_PER_STEP;
-                if self.filter.matches(entry) && !visit(entry) {
-                    more = true;
+                if self.filter.matches(entry) {
+                    shown += entry.len();
+                    more |= !visit(entry);
                 }
                 if more {
                     last = Some(Arc::clone(entry));
                 }
                 !more
             };
-            walk(&self.snapshot, range, &self.key, self.passed, &mut look);
+            walk(&objects, range, &self.key, self.passed, &mut look);
         }
+        self.state.read(shown);
         if let Some(last) = last {
             self.key.clear();
             self.key.push_str(last.key());
             self.passed = true;
         }
+        if !more {
+            self.state.done();
+        }
         more
     }
 
     fn is_at_end(&self) -> bool {
+        let Some(objects) = self.state.objects() else { return false };
         let mut end = true;
-        walk(&self.snapshot, self.filter.range(), &self.key, self.passed, &mut |_| {
+        walk(&objects, self.filter.range(), &self.key, self.passed, &mut |_| {
             end = false;
             false
         });
@@ -93,8 +102,7 @@ impl Walk {
 }
 
 /// Shows every object of `range` from `key` on until `look` says to stop. Cost: O(log n + shown).
-fn walk(snapshot: &Snapshot, range: &Range, key: &str, passed: bool, look: &mut impl FnMut(&Arc<Entry>) -> bool) {
-    let objects = &snapshot.objects;
+fn walk(objects: &Objects<Entry>, range: &Range, key: &str, passed: bool, look: &mut impl FnMut(&Arc<Entry>) -> bool) {
     match (range, passed) {
         (Range::Key(_), true) => {}
         // Everything in the range starts at or behind its start, so a key before it would change nothing.
@@ -152,9 +160,10 @@ impl Page {
     #[must_use]
     pub fn begin(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
         let left = limit.filter(|&limit| 0 < limit);
+        let state = snapshot.freeze(false);
         let walk = || match start {
-            Some(start) => Walk::starting(snapshot.clone(), Arc::clone(&filter), start),
-            None => Walk::new(snapshot.clone(), Arc::clone(&filter)),
+            Some(start) => Walk::starting(state.clone(), Arc::clone(&filter), start),
+            None => Walk::new(state.clone(), Arc::clone(&filter)),
         };
         let ahead = left.map(|left| Box::new(Ahead { walk: walk(), left }));
         let (walk, next, remaining, showing) = (walk(), None, None, Showing::default());
@@ -164,7 +173,10 @@ impl Page {
     /// Looks for the end of the page, and counts what follows when there is no selector. Returns whether there is more to
     /// do. Cost: one step; each object of the page is walked over once, and those behind it when they are counted.
     pub fn look_ahead(&mut self) -> bool {
-        let Some(Ahead { walk, left }) = self.ahead.as_deref_mut() else { return false };
+        // Nothing follows a page that was cut, and nobody is told so: its reader is cut as well.
+        let Some(Ahead { walk, left }) = self.ahead.as_deref_mut().filter(|ahead| !ahead.walk.state.is_cut()) else {
+            return false;
+        };
         let more = match &mut self.remaining {
             Some(count) => walk.step(|_| {
                 *count += 1;
@@ -191,7 +203,7 @@ impl Page {
     /// What the list's metadata says.
     #[must_use]
     pub const fn resource_version(&self) -> u64 {
-        self.walk.snapshot.resource_version
+        self.walk.state.resource_version
     }
 
     /// `start` of the next page, when at least one more stored object follows in the range, wanted or not.
@@ -242,6 +254,9 @@ impl Page {
             *left != Some(0) && go_on
         });
         self.done = !more || self.left == Some(0);
+        if self.done {
+            walk.state.done();
+        }
         !self.done
     }
 
@@ -264,9 +279,10 @@ impl Page {
         self.showing.is_plain()
     }
 
-    /// Whether the snapshot became too expensive to keep: reset the connection, never end it cleanly.
+    /// Whether the snapshot became too expensive to keep: reset the connection, never end it cleanly. Nothing more is
+    /// shown then, though there seems to be more.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        self.walk.snapshot.is_cut()
+        self.walk.state.is_cut()
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     cache::{Expired, Shared},
     cursor::{Cursor, Start},
     entry::{Entry, Schema},
-    epoch::{Epoch, Pin},
+    epoch::{Epoch, Frozen, Pin},
     event::{Event, EventKind},
     filter::Filter,
     limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
@@ -50,6 +50,11 @@ impl Snapshot {
     #[must_use]
     pub fn history_id(&self) -> u64 {
         self.pin.epoch().id
+    }
+
+    /// To be read bit by bit: by a stream, or for a LIST.
+    pub(crate) fn freeze(self, is_stream: bool) -> Frozen {
+        Frozen::new(self.objects, self.pin, is_stream)
     }
 
     pub(crate) fn history(&self) -> &Arc<Epoch> {
@@ -195,6 +200,10 @@ impl Reader {
             watchers_initial: counters.initial.load(Ordering::Relaxed),
             watchers_live: counters.live.load(Ordering::Relaxed),
             watchers_expired: counters.expired.load(Ordering::Relaxed),
+            lists_cut_for_bytes: counters.cuts.lists_for_bytes.load(Ordering::Relaxed),
+            lists_cut_for_time: counters.cuts.lists_for_time.load(Ordering::Relaxed),
+            streams_cut_for_bytes: counters.cuts.streams_for_bytes.load(Ordering::Relaxed),
+            streams_cut_for_time: counters.cuts.streams_for_time.load(Ordering::Relaxed),
             selectors_asked: self.shared.filters.asked(),
         }
     }

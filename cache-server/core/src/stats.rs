@@ -27,6 +27,15 @@ pub struct Stats {
     pub watchers_live: u64,
     /// Cursors that fell behind the window.
     pub watchers_expired: u64,
+    /// LISTs that were cut because what they kept reached [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max).
+    pub lists_cut_for_bytes: u64,
+    /// LISTs that were cut because they took longer than [`Limits::read_time_max`](crate::Limits::read_time_max).
+    pub lists_cut_for_time: u64,
+    /// Initial streams that were cut because of what they kept.
+    pub streams_cut_for_bytes: u64,
+    /// Initial streams that were cut because they were slower than
+    /// [`Limits::stream_rate_min`](crate::Limits::stream_rate_min) for that long.
+    pub streams_cut_for_time: u64,
     /// Times that the selectors of a watch were asked about an event: once for all watches with equal ones, if they keep
     /// up.
     pub selectors_asked: u64,

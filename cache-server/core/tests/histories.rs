@@ -158,6 +158,8 @@ impl World {
             window_events_max: rng.usize(1..200),
             window_age_max: std::time::Duration::from_secs(rng.u64(1..400)),
             snapshot_bytes_max: rng.usize(1..24) * 1_000,
+            read_time_max: std::time::Duration::from_secs(rng.u64(1..100)),
+            stream_rate_min: rng.u64(0..2_000),
             window_bytes_total_max: usize::MAX,
         };
         let (writer, waking, reader) = cache(schema(), limits);

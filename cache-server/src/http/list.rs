@@ -87,7 +87,7 @@ pub(super) async fn respond(
         ListEncoding::Buffered => {
             // Encoding takes long enough to be in the way of everybody else on this worker.
             let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
-            let whole = whole.map_err(|_| Status::internal("a list could not be encoded"))?;
+            let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
             Ok(body::json(StatusCode::OK, whole.into()))
         }
     }
@@ -296,12 +296,16 @@ impl Listing {
         Body::list(self)
     }
 
-    /// The whole body in memory, each object decoded and encoded again: what it takes when nothing is shared.
-    fn into_whole(mut self) -> Vec<u8> {
+    /// The whole body in memory, each object decoded and encoded again: what it takes when nothing is shared. `None` when
+    /// its state could not be kept for so long.
+    fn into_whole(mut self) -> Option<Vec<u8>> {
         let mut whole = self.ends.head.to_vec();
         let mut begun = false;
         let mut more = true;
         while more {
+            if self.page.is_cut() {
+                return None;
+            }
             more = self.page.visit_texts(|_, text| {
                 if std::mem::replace(&mut begun, true) {
                     whole.extend_from_slice(list::SEPARATOR);
@@ -314,9 +318,9 @@ impl Listing {
         }
         if begun {
             whole.extend_from_slice(&self.ends.tail);
-            whole
+            Some(whole)
         } else {
-            self.ends.empty.to_vec()
+            Some(self.ends.empty.to_vec())
         }
     }
 
