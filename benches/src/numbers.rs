@@ -8,9 +8,30 @@
 //! INVARIANT: a run in which an answer was wrong, short or missing is no number but a failure.
 
 mod case;
+mod cases;
+mod curves;
+mod large;
+mod lease;
+mod machine;
+mod outcome;
+mod page;
+mod picture;
+mod publish;
+mod run;
 mod server;
+mod stock;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
+
+use cache_server::populate::Spec;
+use clap::Parser;
+
+use self::{
+    case::Case,
+    outcome::{Outcome, Report},
+    picture::Graph,
+    stock::Cluster,
+};
 
 /// Why a number could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +48,9 @@ pub(crate) enum Failure {
     /// What should be JSON is not.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+    /// A request of our own failed.
+    #[error(transparent)]
+    Request(#[from] crate::load::failure::Failure),
     /// No certificate could be made.
     #[error(transparent)]
     Certificate(#[from] rcgen::Error),
@@ -35,8 +59,155 @@ pub(crate) enum Failure {
     Picture(String),
 }
 
+/// Measures the server and says target and measurement side by side. Exit 1: a target was missed.
+#[derive(Debug, Parser)]
+#[command(name = "numbers")]
+struct Flags {
+    /// Folder that the page, the curves and the raw numbers are written to. Left out: nothing is written.
+    #[arg(long, value_name = "FOLDER")]
+    write: Option<PathBuf>,
+
+    /// Measure only cases and curves whose name begins so. May be repeated.
+    #[arg(long = "row", value_name = "NAME")]
+    rows: Vec<String>,
+
+    /// Measure a few cases and no curves.
+    #[arg(long)]
+    quick: bool,
+
+    /// Say what could be measured, and measure nothing.
+    #[arg(long)]
+    list: bool,
+
+    /// Folder with `kube-apiserver` and `etcd`, which are put under the same load where they can be; see
+    /// `benches/kube-apiserver/prepare`.
+    #[arg(long, value_name = "FOLDER")]
+    kube_apiserver: Option<PathBuf>,
+}
+
 /// Runs the program with the process's own arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    ExitCode::from(2)
+    // It is also the server that is measured, and the load it is put under.
+    match std::env::args().nth(1).as_deref() {
+        Some("serve") => return cache_server::cli::main(),
+        Some("load") => return crate::load::main_of(std::env::args().skip(1)),
+        Some(_) | None => {}
+    }
+    let flags = Flags::parse();
+    if flags.list {
+        return list();
+    }
+    match measure(&flags) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("numbers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "what was asked for")]
+fn list() -> ExitCode {
+    for case in cases::all() {
+        println!("{:<20} {:?}", case.name, case.how);
+    }
+    for name in curves::NAMES {
+        println!("{name:<20} a curve");
+    }
+    ExitCode::SUCCESS
+}
+
+impl Flags {
+    fn wants(&self, name: &str, is_quick: bool) -> bool {
+        let is_asked = self.rows.is_empty() || self.rows.iter().any(|row| name.starts_with(row.as_str()));
+        is_asked && (!self.quick || is_quick)
+    }
+
+    /// The same again, as it is typed.
+    fn command(&self) -> String {
+        let mut words = vec!["cargo run --release -p benches --bin numbers".to_owned()];
+        let mut rest: Vec<String> = std::env::args().skip(1).collect();
+        if !rest.is_empty() {
+            words.push("--".to_owned());
+            words.append(&mut rest);
+        }
+        words.join(" ")
+    }
+}
+
+/// Whether all targets were met.
+fn measure(flags: &Flags) -> Result<bool, Failure> {
+    let mut report =
+        Report { command: flags.command(), machine: machine::describe(), outcomes: Vec::new(), graphs: Vec::new() };
+    let (stolen_before, ticks_before) = machine::ticks();
+    let wanted: Vec<Case> = cases::all().into_iter().filter(|case| flags.wants(&case.name, case.is_quick)).collect();
+    for case in &wanted {
+        let found = run::case(case).map_err(|error| error.to_string());
+        report.outcomes.push(Outcome::of(case, false, found));
+        tell(&report);
+    }
+    for (like, case, more) in cases::RELATED {
+        report.relate(like, case, more);
+    }
+    if let Some(binaries) = &flags.kube_apiserver {
+        stock(binaries, &wanted, &mut report)?;
+    }
+    for name in curves::NAMES.into_iter().filter(|name| flags.wants(name, false)) {
+        report.graphs.push(curves::measure(name)?);
+        tell_curve(&report.graphs);
+    }
+    let (stolen, ticks) = machine::ticks();
+    report.machine.stolen_percent = percent(stolen - stolen_before, ticks - ticks_before);
+    if let Some(folder) = &flags.write {
+        page::write(folder, &report)?;
+    }
+    Ok(report.holds())
+}
+
+/// Puts a stock server under the load of the cases that it can bear.
+fn stock(binaries: &std::path::Path, wanted: &[Case], report: &mut Report) -> Result<(), Failure> {
+    let comparable: Vec<&Case> = wanted.iter().filter(|case| case.is_comparable).collect();
+    if comparable.is_empty() {
+        return Ok(());
+    }
+    let cluster = Cluster::start(binaries, &Spec::default())?;
+    for case in comparable {
+        let found = run::stock_case(&cluster, case).map_err(|error| error.to_string());
+        report.outcomes.push(Outcome::of(case, true, found));
+        tell(report);
+    }
+    Ok(())
+}
+
+fn percent(part: u64, of: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "ticks of a run are far below 2^52")]
+    let (part, of) = (part as f64, of.max(1) as f64);
+    part / of * 100.0
+}
+
+/// The newest outcome, as it stands on the page.
+#[expect(clippy::print_stdout, reason = "the report is what the program is for")]
+fn tell(report: &Report) {
+    let Some(outcome) = report.outcomes.last() else { return };
+    let whose = if outcome.is_stock { "kube-apiserver: " } else { "" };
+    for row in &outcome.rows {
+        let [what, unit, seen, target, measured, ratio] = page::cells(outcome, row);
+        let case = &outcome.case;
+        println!("{whose}{case}: {what}: {measured} {unit} (target {target}, limit seen {seen}, by it {ratio})");
+    }
+    if let Some(problem) = &outcome.problem {
+        println!("{whose}{}: FAILED: {problem}", outcome.case);
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the report is what the program is for")]
+fn tell_curve(graphs: &[Graph]) {
+    for (graph, series) in graphs.last().into_iter().flat_map(|graph| graph.series.iter().map(move |one| (graph, one)))
+    {
+        let points: Vec<String> =
+            series.points.iter().map(|(x, y)| format!("{}: {}", case::amount(*x), case::amount(*y))).collect();
+        println!("{}, {} ({} by {}): {}", graph.name, series.label, graph.y, graph.x, points.join(", "));
+    }
 }

@@ -78,10 +78,10 @@ pub(crate) struct Row {
 pub(crate) enum Take {
     /// As it stands.
     Field(&'static str),
+    /// A field in milliseconds.
+    Millis(&'static str),
     /// One field by another.
     Ratio(&'static str, &'static str),
-    /// The sum of some, by another.
-    SumRatio(&'static [&'static str], &'static str),
 }
 
 /// What a number counts. What is measured in bytes and seconds is shown in what a reader can hold in mind.
@@ -162,10 +162,8 @@ impl Take {
         let number = |name: &str| found.get(name).and_then(Value::as_f64);
         let value = match self {
             Self::Field(name) => number(name)?,
+            Self::Millis(name) => number(name)? * 1e-3,
             Self::Ratio(above, below) => number(above)? / number(below)?,
-            Self::SumRatio(parts, below) => {
-                parts.iter().map(|part| number(part)).sum::<Option<f64>>()? / number(below)?
-            }
         };
         Some(value / unit.scale()).filter(|value| value.is_finite())
     }
@@ -199,9 +197,7 @@ mod tests {
     use super::*;
 
     fn found() -> Fields {
-        let Value::Object(found) = json!({"growth_bytes": 2_097_152, "kernel_bytes": 1_048_576, "clients": 64}) else {
-            panic!("an object")
-        };
+        let Value::Object(found) = json!({"growth_bytes": 2_097_152, "clients": 64}) else { panic!("an object") };
         found
     }
 
@@ -209,8 +205,6 @@ mod tests {
     fn numbers_are_read_in_the_unit_of_their_row() {
         let take = Take::Ratio("growth_bytes", "clients");
         assert_eq!(take.read(&found(), Unit::KibPerClient), Some(32.0));
-        let both = Take::SumRatio(&["growth_bytes", "kernel_bytes"], "clients");
-        assert_eq!(both.read(&found(), Unit::KibPerClient), Some(48.0));
         assert_eq!(Take::Field("growth_bytes").read(&found(), Unit::Mib), Some(2.0));
     }
 

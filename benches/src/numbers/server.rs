@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{Failure, case::Setup};
+use crate::load::client::{Access, Trust};
 
 /// How often a server that settles is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -22,13 +23,24 @@ const SETTLE_WAIT: Duration = Duration::from_secs(15);
 pub(crate) struct Endpoint {
     /// `http://…` or `https://…`, without a slash at the end.
     pub(crate) url: String,
-    /// The certificate it is to be trusted by.
+    /// The certificate it is trusted by. Without one, whoever answers over TLS is.
     pub(crate) ca: Option<PathBuf>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) pid: u32,
 }
 
 impl Endpoint {
+    /// What it takes to talk to it from here.
+    pub(crate) fn access(&self) -> Access {
+        let trust = match &self.ca {
+            Some(file) => Some(Trust::Authority(file.clone())),
+            None => self.url.starts_with("https://").then_some(Trust::Anybody),
+        };
+        let token = self.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+        let token = token.map(|token| token.trim().to_owned());
+        Access { server: self.url.clone(), trust, token, ..Access::default() }
+    }
+
     /// The flags of the load tool that lead to it.
     pub(crate) fn flags(&self) -> Vec<String> {
         let mut flags = vec!["--server".to_owned(), self.url.clone(), "--pid".to_owned(), self.pid.to_string()];
@@ -36,6 +48,9 @@ impl Endpoint {
             if let Some(file) = file {
                 flags.extend([flag.to_owned(), file.display().to_string()]);
             }
+        }
+        if self.ca.is_none() && self.url.starts_with("https://") {
+            flags.push("--insecure".to_owned());
         }
         flags
     }

@@ -1,0 +1,325 @@
+//! `load fanout`: many watch, a few write, and each watcher must see each write that concerns it, once.
+//!
+//! What a delivery costs the server is its CPU time over all deliveries, the writes included. How late it is, is told by
+//! the time that each write carries; the same machine reads both clocks.
+//!
+//! INVARIANT: a delivery that was lost, came twice or to somebody it does not concern is a failure.
+
+pub(crate) mod crowd;
+pub(crate) mod marks;
+pub(crate) mod subject;
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::json;
+
+use self::{
+    crowd::{Crowd, Plan, Sight},
+    subject::{Kind as ObjectKind, Scope, Subject},
+};
+use super::{
+    client::{Http, Target},
+    failure::{Failure, Kind},
+    report::{Looks, Report},
+    sampler::{Sampler, own_cpu},
+    writer::{Pace, Writer, Written, nanos},
+};
+
+/// How long all streams may take to open.
+const OPEN_WAIT: Duration = Duration::from_secs(120);
+/// Everybody must be at the head so soon after the last write was answered.
+const HEAD_WAIT: Duration = Duration::from_secs(1);
+/// How long what is late then is still waited for, so that late is told from lost.
+const LATE_WAIT: Duration = Duration::from_secs(20);
+/// Rest before and after, so that what was opened and closed is not counted.
+const REST: Duration = Duration::from_millis(1_500);
+/// Longest life of a stream that is asked for.
+const TIMEOUT_SECONDS: u32 = 3_600;
+
+/// Flags of `fanout`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Flags {
+    /// Writes a second.
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
+    pub(crate) rate: f64,
+
+    /// Writes that are sent at the same time; bursts keep the rate.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) burst: u32,
+
+    /// Size of an object, as the server sends it.
+    #[arg(long, value_name = "BYTES", default_value_t = 3_000)]
+    pub(crate) bytes: usize,
+
+    /// Objects that are written in turn.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) objects: u32,
+
+    /// What each watcher asks for. Left out: everything.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Scope::All)]
+    pub(crate) scope: Scope,
+
+    /// What is written. Left out: config-maps, or pods when nodes are watched.
+    #[arg(long, value_name = "KIND", value_enum)]
+    pub(crate) kind: Option<ObjectKind>,
+
+    /// Groups that objects and watchers are spread over, unless everybody asks for everything. Left out: one for each
+    /// watcher.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) groups: Option<u32>,
+
+    /// Connections that write.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) writers: u32,
+
+    /// Watches that share a connection, over HTTP/2.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) streams: u32,
+
+    /// Seconds of writes before anything is counted, with all watching.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) warm_up: f64,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be more than 0".to_owned()) }
+}
+
+/// Who, how many, how fast; the same for the storm.
+#[derive(Clone)]
+pub(crate) struct Common {
+    /// The server.
+    pub(crate) target: Target,
+    /// Its process.
+    pub(crate) pid: Option<u32>,
+    /// Streams.
+    pub(crate) clients: u32,
+    /// Connections a second.
+    pub(crate) connect_rate: f64,
+    /// How long is written.
+    pub(crate) time: Duration,
+}
+
+impl Flags {
+    /// The objects for so many watchers.
+    pub(super) fn subject(&self, watchers: u32) -> Subject {
+        let objects = self.objects as usize;
+        let groups = match self.scope {
+            Scope::All => 1,
+            Scope::Name => objects,
+            Scope::Node | Scope::Namespace | Scope::Label => self.groups.unwrap_or(watchers) as usize,
+        };
+        let usual = if self.scope == Scope::Node { ObjectKind::Pods } else { ObjectKind::ConfigMaps };
+        let kind = self.kind.unwrap_or(usual);
+        // Names of their own, should others be at the same server.
+        let run = format!("{:x}", nanos() / 1_000_000);
+        Subject { kind, scope: self.scope, objects, groups, run, padding: 0 }
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The server cannot be asked at all; what goes wrong later is in the report.
+pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failure> {
+    let Common { target, pid, clients, .. } = common;
+    let mut writer = Writer::prepare(target, flags.subject(*clients), flags.writers as usize, flags.bytes).await?;
+    let mut report = blank("fanout", common);
+    report.path = writer.subject().watched(0).trim_end_matches(['?', '&']).to_owned();
+    let sampler = sampler(*pid, target)?;
+    let sample = || sampler.as_ref().and_then(|sampler| sampler.sample().ok()).unwrap_or_default();
+    tokio::time::sleep(REST).await;
+    let mut looks = Looks { idle: sample(), ..Looks::default() };
+
+    let position = writer.position().await?;
+    let crowd = Crowd::start(&plan(common, flags, writer.subject(), &position)).map_err(failed)?;
+    let closed = crowd.opened(*clients as usize, OPEN_WAIT).await;
+    tokio::time::sleep(REST).await;
+    let mut warm = warm_up(&mut writer, &crowd, flags).await;
+    looks.connected = sample();
+    looks.held = Some(looks.connected);
+
+    let (client_before, bytes_before) = (own_cpu().unwrap_or_default(), crowd.bytes());
+    let pace = Pace { rate: flags.rate, burst: flags.burst, time: common.time };
+    let written = writer.write(pace, warm.next).await;
+    let expected: Vec<u32> = warm.numbers.iter().chain(&written.numbers).copied().collect();
+    let all = concerned(writer.subject(), *clients, &expected);
+    let late = crowd.delivered(all, HEAD_WAIT).await;
+    let never = crowd.delivered(all, LATE_WAIT).await;
+    looks.ended = sample();
+    report.client_cpu_seconds = (own_cpu().unwrap_or_default() - client_before).as_secs_f64();
+    report.bytes = crowd.bytes() - bytes_before;
+    looks.peaks = sampler.as_ref().map(Sampler::peaks).unwrap_or_default();
+    let sight = crowd.stop()?;
+    tokio::time::sleep(REST).await;
+    looks.after = sample();
+    report.server_process = pid.map(|pid| looks.report(pid, u64::from(*clients)));
+
+    report.failures.merge(std::mem::take(&mut warm.failures));
+    for _ in 0..closed {
+        report.failures.add(Failure::new(Kind::Timeout, "a watch did not open"));
+    }
+    report.add("behindAfterOneSecond", late);
+    report.add("neverDelivered", never);
+    let counted = concerned(writer.subject(), *clients, &written.numbers);
+    describe(&mut report, flags, &written, counted);
+    check(&mut report, writer.subject(), &expected, sight);
+    writer.clean().await?;
+    Ok(report)
+}
+
+/// A report of nothing yet.
+pub(super) fn blank(scenario: &str, common: &Common) -> Report {
+    let Common { target, clients, .. } = common;
+    Report {
+        scenario: scenario.to_owned(),
+        server: target.url().to_owned(),
+        http: if target.http() == Http::Two { 2 } else { 1 },
+        tls: target.is_tls(),
+        clients: u64::from(*clients),
+        ..Report::default()
+    }
+}
+
+pub(super) fn sampler(pid: Option<u32>, target: &Target) -> Result<Option<Sampler>, Failure> {
+    pid.map(|pid| Sampler::start(pid, target.address().port())).transpose().map_err(failed)
+}
+
+pub(super) fn failed(error: std::io::Error) -> Failure {
+    Failure::new(Kind::Client, error)
+}
+
+/// A watch of each from one position on.
+pub(super) fn plan(common: &Common, flags: &Flags, subject: &Subject, position: &str) -> Plan {
+    let rest =
+        format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={TIMEOUT_SECONDS}&resourceVersion={position}");
+    let paths = (0..common.clients as usize).map(|watcher| format!("{}{rest}", subject.watched(watcher))).collect();
+    let Common { target, connect_rate, .. } = common;
+    Plan {
+        target: target.clone(),
+        paths: Arc::new(paths),
+        streams: flags.streams as usize,
+        connect_rate: *connect_rate,
+    }
+}
+
+/// Writes that are not counted.
+struct WarmUp {
+    numbers: Vec<u32>,
+    /// The first number after them.
+    next: u32,
+    failures: super::failure::Failures,
+}
+
+async fn warm_up(writer: &mut Writer, crowd: &Crowd, flags: &Flags) -> WarmUp {
+    let time = Duration::try_from_secs_f64(flags.warm_up).unwrap_or_default();
+    if time.is_zero() {
+        return WarmUp { numbers: Vec::new(), next: 0, failures: super::failure::Failures::default() };
+    }
+    let pace = Pace { rate: flags.rate, burst: flags.burst, time };
+    let Written { numbers, failures, .. } = writer.write(pace, 0).await;
+    crowd.settled(HEAD_WAIT).await;
+    crowd.forget_latency();
+    WarmUp { numbers, next: pace.writes(), failures }
+}
+
+/// Deliveries of these writes to all that they concern.
+pub(super) fn concerned(subject: &Subject, watchers: u32, numbers: &[u32]) -> u64 {
+    let watchers = u64::from(watchers);
+    let groups = subject.groups as u64;
+    let of = |group: u64| (watchers + groups - 1 - group) / groups;
+    numbers.iter().map(|number| of(subject.group(subject.object_of(*number)) as u64)).sum()
+}
+
+/// What is read off the run.
+fn describe(report: &mut Report, flags: &Flags, written: &Written, deliveries: u64) {
+    #[expect(clippy::cast_precision_loss, reason = "counts of a run are far below 2^52")]
+    let (writes, counted) = (written.numbers.len() as f64, deliveries as f64);
+    let seconds = written.time.as_secs_f64();
+    report.seconds = seconds;
+    report.requests = written.numbers.len() as u64;
+    report.events = deliveries;
+    report.add("objectBytes", flags.bytes);
+    report.add("writesPerSecond", writes / seconds);
+    report.add("deliveriesPerSecond", counted / seconds);
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a run are far below 2^52")]
+    report.add("bytesPerDelivery", report.bytes as f64 / counted);
+    report.add("clientMicrosPerDelivery", report.client_cpu_seconds * 1e6 / counted);
+    if let Some(server) = &report.server_process {
+        let cpu = server.cpu_seconds;
+        report.add("serverCpuSecondsPerDelivery", cpu / counted);
+        report.add("serverCpuSecondsPerWrite", cpu / writes);
+        report.add("serverCpuPercent", cpu / seconds * 100.0);
+    }
+    report.add("writeMillis", quantiles(&written.latency));
+    report.failures.merge(written.failures.clone());
+}
+
+/// In milliseconds.
+pub(super) fn quantiles(micros: &hdrhistogram::Histogram<u64>) -> serde_json::Value {
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of a run are far below 2^52")]
+    let millis = |micros: u64| micros as f64 / 1e3;
+    let at = |quantile| millis(micros.value_at_quantile(quantile));
+    json!({ "p50": at(0.5), "p99": at(0.99), "max": millis(micros.max()) })
+}
+
+/// Holds each watcher to what it must have seen.
+pub(super) fn check(report: &mut Report, subject: &Subject, expected: &[u32], sight: Sight) {
+    report.add("latencyMillis", quantiles(&sight.latency));
+    let (mut lost, mut twice, mut strange) = (0, 0, 0);
+    for (watcher, tally) in &sight.tallies {
+        let group = subject.group(*watcher);
+        let mine = expected.iter().filter(|number| subject.group(subject.object_of(**number)) == group);
+        let seen = mine.clone().filter(|number| tally.has(**number)).count() as u64;
+        lost += mine.count() as u64 - seen;
+        twice += tally.again;
+        strange += tally.seen - seen;
+    }
+    report.add("lost", lost);
+    report.add("duplicated", twice);
+    report.add("strange", strange);
+    report.failures.merge(sight.failures);
+    for (count, what) in [(lost, "were lost"), (twice, "came twice"), (strange, "came to somebody else")] {
+        if count > 0 {
+            report.failures.add(Failure::new(Kind::Count, format!("{count} deliveries {what}")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(scope: Scope, objects: usize, groups: usize) -> Subject {
+        Subject { kind: ObjectKind::Pods, scope, objects, groups, run: String::new(), padding: 0 }
+    }
+
+    #[test]
+    fn deliveries_are_foretold() {
+        assert_eq!(concerned(&subject(Scope::All, 10, 1), 7, &[0, 1, 2]), 21);
+        // Five watchers of three nodes: two of the first, two of the second, one of the third.
+        assert_eq!(concerned(&subject(Scope::Node, 3, 3), 5, &[0, 1, 2, 3]), 2 + 2 + 1 + 2);
+        assert_eq!(concerned(&subject(Scope::Node, 100, 10_000), 10_000, &[5, 105]), 2);
+    }
+
+    #[test]
+    fn a_write_that_one_watcher_missed_is_found() {
+        let subject = subject(Scope::All, 4, 1);
+        let (mut all, mut less) = (marks::Tally::default(), marks::Tally::default());
+        for number in [0, 1, 2] {
+            all.add(number);
+        }
+        for number in [0, 2, 2, 9] {
+            less.add(number);
+        }
+        let times = || hdrhistogram::Histogram::new_with_max(10, 3).unwrap();
+        let tallies = vec![(0, all), (1, less)];
+        let sight = Sight { tallies, latency: times(), opening: times(), failures: Default::default() };
+        let mut report = Report::default();
+        check(&mut report, &subject, &[0, 1, 2], sight);
+        let counts = ["lost", "duplicated", "strange"].map(|name| report.more[name].as_u64());
+        assert_eq!(counts, [Some(1), Some(1), Some(1)]);
+        assert!(!report.is_good());
+    }
+}

@@ -1,0 +1,364 @@
+//! Every case: which server, which load, and what it is held to.
+
+use super::{
+    case::{Case, How, Row, Setup, Take, Target, Unit},
+    publish,
+};
+
+/// Pods and nodes of the published incident.
+const INCIDENT: (u32, u32) = (7_130, 80);
+/// A cluster seven times as large.
+const LARGE: (u32, u32) = (50_000, 560);
+
+/// The ways in which a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Way {
+    name: &'static str,
+    http: &'static str,
+    tls: bool,
+}
+
+const H1: Way = Way { name: "h1", http: "1", tls: false };
+const H2: Way = Way { name: "h2", http: "2", tls: false };
+const H1_TLS: Way = Way { name: "h1-tls", http: "1", tls: true };
+const H2_TLS: Way = Way { name: "h2-tls", http: "2", tls: true };
+const WAYS: [Way; 4] = [H1, H2, H1_TLS, H2_TLS];
+
+/// All of them, in the order in which they are measured.
+pub(crate) fn all() -> Vec<Case> {
+    [idle(), syncs(), lists(), secrets(), slow_readers(), fanouts(), nodes(), storms(), super::lease::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Rows whose target another row tells: at most `more` above the first row of that case.
+pub(crate) const RELATED: [(&str, &str, f64); 2] =
+    [("sync-h1", "sync-50000-h1", 8.0), ("sync-h1-tls", "sync-50000-h1-tls", 8.0)];
+
+fn row(what: &str, unit: Unit, take: Take, target: Target, seen: Option<f64>) -> Row {
+    Row { what: what.to_owned(), unit, take, target, seen }
+}
+
+fn most(value: f64) -> Target {
+    Target::AtMost(value)
+}
+
+/// One of two, by whether the way is encrypted.
+fn by_tls<T>(way: Way, plain: T, tls: T) -> T {
+    if way.tls { tls } else { plain }
+}
+
+fn load(way: Way, arguments: &str) -> How {
+    let words = arguments.split_whitespace().chain(["--http", way.http]);
+    How::Load(words.map(str::to_owned).collect())
+}
+
+fn setup(way: Way, (pods, nodes): (u32, u32)) -> Setup {
+    Setup { pods, nodes, tls: way.tls, ..Setup::default() }
+}
+
+fn case(name: String, setup: Setup, how: How, rows: Vec<Row>) -> Case {
+    Case { name, setup, how, rows, is_comparable: false, is_quick: false }
+}
+
+const GROWTH: Take = Take::Field("serverProcess.rssGrowthPerClientBytes");
+const CPU: Take = Take::Field("serverProcess.cpuSeconds");
+
+fn idle() -> Vec<Case> {
+    let resident = row("resident memory, idle", Unit::Mib, Take::Field("rssBytes"), most(64.0), Some(40.0));
+    let mut cases = vec![Case {
+        is_comparable: true,
+        is_quick: true,
+        ..case("idle".to_owned(), setup(H1, INCIDENT), How::Idle, vec![resident])
+    }];
+    for (way, target, seen) in [
+        (H1, most(4.0), Some(2.9)),
+        (H1_TLS, most(12.0), Some(10.0)),
+        (H2, Target::None, None),
+        (H2_TLS, Target::None, None),
+    ] {
+        let held = Take::Field("serverProcess.rssHeldPerClientBytes");
+        let rows = vec![row("10,000 idle watches, one a connection", Unit::KibPerClient, held, target, seen)];
+        let how = load(way, "idle --clients 10000 --seconds 3 --path /api/v1/configmaps");
+        let name = format!("idle-10000-{}", way.name);
+        cases.push(Case {
+            is_comparable: way == H1_TLS || way == H2_TLS,
+            is_quick: way == H1,
+            ..case(name, setup(way, (0, 0)), how, rows)
+        });
+    }
+    cases
+}
+
+fn syncs() -> Vec<Case> {
+    let rows = |way: Way, growth_target: Target| {
+        let growth = row(
+            "64 watch-list syncs at once, memory growth",
+            Unit::KibPerClient,
+            GROWTH,
+            growth_target,
+            Some(by_tls(way, 10.0, 75.0)),
+        );
+        let cpu =
+            row("… server CPU", Unit::CpuSeconds, CPU, most(by_tls(way, 1.0, 2.0)), Some(by_tls(way, 0.45, 1.15)));
+        vec![growth, cpu]
+    };
+    let mut cases = Vec::new();
+    for way in WAYS {
+        let target = most(by_tls(way, 64.0, 128.0));
+        let how = load(way, "watch-list --clients 64");
+        let name = format!("sync-{}", way.name);
+        cases.push(Case {
+            is_comparable: way.tls,
+            is_quick: way == H1,
+            ..case(name, setup(way, INCIDENT), how, rows(way, target))
+        });
+    }
+    for way in [H1, H1_TLS] {
+        let target = most(by_tls(way, 64.0, 128.0));
+        let gzip = load(way, "watch-list --clients 64 --gzip");
+        cases.push(case(format!("sync-gzip-{}", way.name), setup(way, INCIDENT), gzip, rows(way, target)));
+        // The growth's target is that of the small dataset, and 8 KiB; the CPU has none of its own.
+        let large = vec![row(
+            "64 watch-list syncs of 50,000 pods, memory growth",
+            Unit::KibPerClient,
+            GROWTH,
+            target,
+            Some(by_tls(way, 10.0, 75.0)),
+        )];
+        cases.push(case(
+            format!("sync-50000-{}", way.name),
+            setup(way, LARGE),
+            load(way, "watch-list --clients 64"),
+            large,
+        ));
+    }
+    cases
+}
+
+fn lists() -> Vec<Case> {
+    let growth = || {
+        row(
+            "256 LISTs at once, memory growth",
+            Unit::Mib,
+            Take::Field("serverProcess.rssGrowthBytes"),
+            most(16.0),
+            None,
+        )
+    };
+    let cpu = || row("… server CPU", Unit::CpuSeconds, CPU, Target::None, None);
+    let mut cases = Vec::new();
+    for way in [H1, H2, H1_TLS] {
+        let how = load(way, "list --clients 256");
+        let name = format!("list-256-{}", way.name);
+        cases.push(Case { is_comparable: way.tls, ..case(name, setup(way, INCIDENT), how, vec![growth(), cpu()]) });
+    }
+    let gzip = load(H1, "list --clients 64 --gzip");
+    let each = row("64 LISTs at once with gzip, memory growth", Unit::KibPerClient, GROWTH, most(64.0), None);
+    cases.push(case("list-gzip".to_owned(), setup(H1, INCIDENT), gzip, vec![each]));
+    cases
+}
+
+fn secrets() -> Vec<Case> {
+    [H1, H1_TLS]
+        .into_iter()
+        .map(|way| {
+            let rows = vec![
+                row(
+                    "64 watch-list syncs of 200 Secrets of 1 MB, memory growth",
+                    Unit::KibPerClient,
+                    GROWTH,
+                    most(by_tls(way, 64.0, 128.0)),
+                    Some(by_tls(way, 10.0, 75.0)),
+                ),
+                row("… server CPU", Unit::CpuSeconds, CPU, most(by_tls(way, 4.0, 10.0)), Some(by_tls(way, 2.4, 6.2))),
+            ];
+            let how = load(way, "watch-list --clients 64 --path /api/v1/secrets");
+            let setup = Setup { large_secrets: 200, tls: way.tls, ..Setup::default() };
+            case(format!("secrets-{}", way.name), setup, how, rows)
+        })
+        .collect()
+}
+
+fn slow_readers() -> Vec<Case> {
+    [H1, H2, H1_TLS]
+        .into_iter()
+        .map(|way| {
+            let both = Take::Field("serverProcess.rssAndSocketGrowthPerClientBytes");
+            let rows = vec![row(
+                "64 slow readers, memory growth and unsent bytes",
+                Unit::KibPerClient,
+                both,
+                most(128.0),
+                Some(60.0),
+            )];
+            let how = load(way, "slow-readers --clients 64 --rate 1000000 --seconds 8");
+            case(format!("slow-{}", way.name), setup(way, INCIDENT), how, rows)
+        })
+        .collect()
+}
+
+/// One load of writes and watchers.
+struct Fanout {
+    name: &'static str,
+    what: &'static str,
+    way: Way,
+    flags: &'static str,
+    target: Target,
+    seen: Option<f64>,
+    is_comparable: bool,
+}
+
+#[rustfmt::skip]
+fn fanouts() -> Vec<Case> {
+    const PACED: &str = "fanout --clients 100 --rate 10 --bytes 3000 --seconds 10";
+    const SMALL: &str = "fanout --clients 1000 --rate 200 --burst 100 --bytes 512 --seconds 5";
+    const MIDDLE: &str = "fanout --clients 1000 --rate 100 --burst 100 --bytes 5000 --seconds 5";
+    const BIG: &str = "fanout --clients 1000 --rate 20 --burst 20 --bytes 50000 --seconds 5";
+    const WIDE: &str = "fanout --clients 10000 --rate 20 --burst 20 --bytes 512 --seconds 5 --connect-rate 4000";
+    let none = Target::None;
+    let table = [
+        Fanout { name: "paced", what: "100 watchers, 10 events/s of 3 KB: a delivery, writes included", way: H1, flags: PACED, target: most(15.0), seen: Some(10.0), is_comparable: false },
+        Fanout { name: "paced", what: "… HTTP/2", way: H2, flags: PACED, target: none, seen: None, is_comparable: false },
+        Fanout { name: "paced", what: "… TLS", way: H1_TLS, flags: PACED, target: none, seen: None, is_comparable: true },
+        Fanout { name: "burst-05k", what: "1,000 watchers, bursts of 100 events of 0.5 KB: a delivery", way: H1, flags: SMALL, target: most(2.0), seen: Some(1.0), is_comparable: false },
+        Fanout { name: "burst-05k", what: "… HTTP/2", way: H2, flags: SMALL, target: none, seen: None, is_comparable: false },
+        Fanout { name: "burst-05k", what: "… TLS", way: H1_TLS, flags: SMALL, target: none, seen: None, is_comparable: false },
+        Fanout { name: "burst-05k", what: "… HTTP/2 over TLS", way: H2_TLS, flags: SMALL, target: none, seen: None, is_comparable: false },
+        Fanout { name: "burst-5k", what: "1,000 watchers, bursts of 100 events of 5 KB: a delivery", way: H1, flags: MIDDLE, target: most(3.0), seen: Some(1.6), is_comparable: false },
+        Fanout { name: "burst-5k", what: "… HTTP/2", way: H2, flags: MIDDLE, target: none, seen: None, is_comparable: false },
+        Fanout { name: "burst-5k", what: "… TLS", way: H1_TLS, flags: MIDDLE, target: none, seen: None, is_comparable: false },
+        Fanout { name: "burst-50k", what: "1,000 watchers, bursts of 20 events of 50 KB: a delivery", way: H1, flags: BIG, target: none, seen: None, is_comparable: false },
+        Fanout { name: "burst-50k", what: "… HTTP/2", way: H2, flags: BIG, target: none, seen: None, is_comparable: false },
+        Fanout { name: "burst-50k", what: "… TLS", way: H1_TLS, flags: BIG, target: none, seen: None, is_comparable: false },
+        Fanout { name: "wide", what: "10,000 watchers, bursts of 20 events of 0.5 KB: a delivery", way: H1, flags: WIDE, target: most(2.0), seen: None, is_comparable: false },
+        Fanout { name: "wide", what: "… HTTP/2", way: H2, flags: WIDE, target: none, seen: None, is_comparable: false },
+    ];
+    let mut cases: Vec<Case> = table.into_iter().map(Fanout::case).collect();
+    cases.push(flood());
+    cases
+}
+
+impl Fanout {
+    fn case(self) -> Case {
+        let Self { name, what, way, flags, target, seen, is_comparable } = self;
+        let cost = row(what, Unit::CpuMicros, Take::Field("serverCpuSecondsPerDelivery"), target, seen);
+        let late = row("… latency, p99", Unit::Millis, Take::Millis("latencyMillis.p99"), Target::None, None);
+        let is_quick = way == H1 && name == "burst-05k";
+        Case {
+            is_comparable,
+            is_quick,
+            ..case(format!("{name}-{}", way.name), setup(way, (0, 0)), load(way, flags), vec![cost, late])
+        }
+    }
+}
+
+/// As much as the machine takes.
+fn flood() -> Case {
+    let rows = vec![
+        row(
+            "1,000 watchers, 505 writes/s of 0.5 KB for 30 s: deliveries",
+            Unit::PerSecond,
+            Take::Field("deliveriesPerSecond"),
+            Target::AtLeast(500_000.0),
+            None,
+        ),
+        row("… not at the head 1 s after", Unit::Count, Take::Field("behindAfterOneSecond"), most(0.0), None),
+        row("… lost, cut", Unit::Count, Take::Field("lost"), most(0.0), None),
+        row(
+            "… a delivery, writes included",
+            Unit::CpuMicros,
+            Take::Field("serverCpuSecondsPerDelivery"),
+            Target::None,
+            None,
+        ),
+        row("… latency, p99", Unit::Millis, Take::Millis("latencyMillis.p99"), Target::None, None),
+    ];
+    let how = load(H1, "fanout --clients 1000 --rate 505 --burst 5 --bytes 512 --seconds 30");
+    case("flood".to_owned(), setup(H1, (0, 0)), how, rows)
+}
+
+/// One watcher of ten thousand is concerned.
+fn nodes() -> Vec<Case> {
+    let inside = How::Inside(publish::compare);
+    let rows = vec![
+        row(
+            "an event for 1 of 10,000 node-scoped watchers, in process",
+            Unit::CpuMicros,
+            Take::Field("manySeconds"),
+            most(5.0),
+            Some(0.7),
+        ),
+        row("… by its cost at 100", Unit::Times, Take::Ratio("manySeconds", "fewSeconds"), most(1.5), None),
+    ];
+    let publish = Case { is_quick: true, ..case("publish".to_owned(), Setup::default(), inside, rows) };
+    let rows = vec![
+        row(
+            "an event for 1 of 10,000 node-scoped watchers, end to end, the write included",
+            Unit::CpuMicros,
+            Take::Field("serverCpuSecondsPerWrite"),
+            most(40.0),
+            None,
+        ),
+        row("… latency, p99", Unit::Millis, Take::Millis("latencyMillis.p99"), Target::None, None),
+    ];
+    let how = load(
+        H1,
+        "fanout --clients 10000 --scope node --objects 1000 --rate 1000 --burst 10 --bytes 512 --seconds 5 --connect-rate 4000",
+    );
+    let nodes = case("nodes".to_owned(), Setup::default(), how, rows);
+    vec![publish, nodes]
+}
+
+fn storms() -> Vec<Case> {
+    [("resume", "--clients 5000 --return resume"), ("watch-list", "--clients 5000 --return watch-list")]
+        .into_iter()
+        .map(|(name, flags)| {
+            let rows = vec![
+                row(
+                    &format!("5,000 clients return at once by {name}: the last is back after"),
+                    Unit::Millis,
+                    Take::Millis("backMillis.max"),
+                    Target::None,
+                    None,
+                ),
+                row(
+                    "… server CPU for each",
+                    Unit::CpuMicros,
+                    Take::Field("serverCpuSecondsPerClient"),
+                    Target::None,
+                    None,
+                ),
+            ];
+            let how = load(H1, &format!("reconnect-storm {flags} --rate 100 --burst 100 --bytes 512 --seconds 1"));
+            case(format!("storm-{name}"), Setup::default(), how, rows)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_each_case_has_rows() {
+        let cases = all();
+        let names: BTreeSet<&str> = cases.iter().map(|case| &*case.name).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(cases.iter().all(|case| !case.rows.is_empty()));
+        for (like, case, _) in RELATED {
+            assert!(names.contains(like) && names.contains(case));
+        }
+    }
+
+    #[test]
+    fn what_is_compared_can_be_put_to_a_stock_server() {
+        for case in all().iter().filter(|case| case.is_comparable) {
+            let is_secure = case.setup.tls || matches!(case.how, How::Idle);
+            assert!(is_secure && !matches!(case.how, How::Run(_) | How::Inside(_)), "{}", case.name);
+        }
+    }
+}

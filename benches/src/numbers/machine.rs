@@ -1,0 +1,84 @@
+//! What the numbers were taken on.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine, as it describes itself. What cannot be read is empty.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) memory_bytes: u64,
+    pub(crate) kernel: String,
+    pub(crate) system: String,
+    /// Average number of running threads in the minute before: noise that was there already.
+    pub(crate) load_before: f64,
+    /// Share of the time that the machine below us took away while it was measured; see `stolen`.
+    pub(crate) stolen_percent: f64,
+    /// When, in UTC.
+    pub(crate) date: String,
+}
+
+/// Reads it off `/proc` and `/etc`.
+pub(crate) fn describe() -> Machine {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let value = |text: &str, name: &str, separator: char| {
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split_once(separator)).map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+    };
+    let kib = value(&read("/proc/meminfo"), "MemTotal", ':');
+    Machine {
+        processor: value(&read("/proc/cpuinfo"), "model name", ':'),
+        cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+        memory_bytes: kib.trim_end_matches(" kB").parse().unwrap_or(0_u64) * 1024,
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        system: value(&read("/etc/os-release"), "PRETTY_NAME", '=').trim_matches('"').to_owned(),
+        load_before: read("/proc/loadavg").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or_default(),
+        stolen_percent: 0.0,
+        date: date(),
+    }
+}
+
+/// Today, as the kernel's clock has it.
+fn date() -> String {
+    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (year, month, day) = civil(seconds / 86_400);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// Days since 1970 as year, month and day, by the Gregorian rule of 400 years of 146,097 days that begin in March.
+const fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year_of_era + later, month, day)
+}
+
+/// Ticks of all processors until now: those that were stolen by the machine below, and all.
+pub(crate) fn ticks() -> (u64, u64) {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let first = stat.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = first.split_whitespace().skip(1).filter_map(|text| text.parse().ok()).collect();
+    (ticks.get(7).copied().unwrap_or_default(), ticks.iter().take(8).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!([0, 59, 19_782, 20_513].map(civil), [(1970, 1, 1), (1970, 3, 1), (2024, 2, 29), (2026, 3, 1)]);
+    }
+
+    #[test]
+    fn a_machine_describes_itself() {
+        let machine = describe();
+        assert!(machine.cores > 0 && machine.date.starts_with("20"), "{machine:?}");
+    }
+}

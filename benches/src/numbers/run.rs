@@ -1,0 +1,110 @@
+//! Runs one case: a server, the load as a process of its own, and what it printed.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Map, Value};
+
+use super::{
+    Failure,
+    case::{Case, Fields, How, Setup},
+    large,
+    server::{Endpoint, Server, resident},
+    stock::Cluster,
+};
+
+/// Runs a case against a server of its own.
+pub(crate) fn case(case: &Case) -> Result<Fields, Failure> {
+    let Case { setup, how, .. } = case;
+    if let How::Inside(run) = how {
+        return run();
+    }
+    let server = Server::start(setup)?;
+    large::fill(server.endpoint(), setup.large_secrets)?;
+    match how {
+        How::Idle => idle(server.endpoint()),
+        How::Load(arguments) => load(server.endpoint(), arguments),
+        How::Run(run) => run(&server),
+        How::Inside(run) => run(),
+    }
+}
+
+/// Runs the same load against a stock kube-apiserver that was just started.
+pub(crate) fn stock_case(cluster: &Cluster, case: &Case) -> Result<Fields, Failure> {
+    let stock = cluster.serve()?;
+    match &case.how {
+        How::Idle => idle(stock.endpoint()),
+        How::Load(arguments) => load(stock.endpoint(), arguments),
+        How::Run(_) | How::Inside(_) => Err(Failure::Server("only our own can be measured so".to_owned())),
+    }
+}
+
+/// What a server costs that does nothing.
+fn idle(endpoint: &Endpoint) -> Result<Fields, Failure> {
+    let mut found = Fields::new();
+    found.insert("rssBytes".to_owned(), resident(endpoint.pid)?.into());
+    Ok(found)
+}
+
+/// Runs the load tool.
+pub(crate) fn load(endpoint: &Endpoint, arguments: &[String]) -> Result<Fields, Failure> {
+    let output = Command::new(std::env::current_exe()?)
+        .arg("load")
+        .args(arguments)
+        .args(endpoint.flags())
+        .arg("--json")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?
+        .wait_with_output()?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let lines: Vec<&str> = words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let failed: Vec<&str> = lines.iter().copied().filter(|line| line.starts_with("FAILED")).collect();
+        let why =
+            if failed.is_empty() { lines.last().copied().unwrap_or("no word").to_owned() } else { failed.join("; ") };
+        return Err(Failure::Load(why));
+    }
+    let line = String::from_utf8_lossy(&output.stdout);
+    Ok(flat(serde_json::from_str(line.trim())?))
+}
+
+/// Objects inside become names with dots.
+pub(crate) fn flat(value: Value) -> Fields {
+    let mut fields = Fields::new();
+    if let Value::Object(members) = value {
+        flatten(&mut fields, "", members);
+    }
+    fields
+}
+
+fn flatten(fields: &mut Fields, before: &str, members: Map<String, Value>) {
+    for (name, value) in members {
+        let name = format!("{before}{name}");
+        if let Value::Object(members) = value {
+            flatten(fields, &format!("{name}."), members);
+        } else {
+            fields.insert(name, value);
+        }
+    }
+}
+
+/// A case's server, without its load; for curves.
+pub(crate) fn with_server<T>(setup: &Setup, run: impl FnOnce(&Endpoint) -> Result<T, Failure>) -> Result<T, Failure> {
+    let server = Server::start(setup)?;
+    run(server.endpoint())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_inside_gets_a_name_with_a_dot() {
+        let fields = flat(json!({"clients": 3, "server": {"cpu": {"seconds": 1.5}}, "list": [1]}));
+        assert_eq!(fields["clients"], 3);
+        assert_eq!(fields["server.cpu.seconds"], 1.5);
+        assert_eq!(fields["list"], json!([1]));
+    }
+}
