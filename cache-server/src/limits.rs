@@ -42,8 +42,14 @@ pub const SLICES_MAX: usize = 64;
 /// one client holds a worker.
 pub const BATCH_BYTES: usize = 16 << 10;
 
-/// Unsent bytes that one HTTP/2 stream may hold. HTTP/2 copies what it sends.
-pub const HTTP2_SEND_BYTES_MAX: usize = 16 << 10;
+/// Bytes of request bodies that one HTTP/2 connection may send ahead of who reads them.
+pub const HTTP2_RECEIVE_BYTES_MAX: u32 = 256 << 10;
+
+/// How long an HTTP/2 connection may say nothing before it is asked whether it lives. Memory: one timer each.
+pub const HTTP2_PING_EVERY: Duration = Duration::from_secs(60);
+
+/// How long it may take to answer. What is on its way to a slow reader comes first: on loopback 128 KiB.
+pub const HTTP2_PONG_WAIT: Duration = Duration::from_secs(120);
 
 /// Head of one HTTP/2 request, decoded, in bytes.
 pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;

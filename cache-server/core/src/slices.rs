@@ -29,6 +29,11 @@ impl Slices {
         Self { list: Vec::new(), first: 0, bytes: 0 }
     }
 
+    /// Makes room for as many slices, and no more.
+    pub fn reserve(&mut self, count: usize) {
+        self.list.reserve_exact(count);
+    }
+
     /// Puts a slice at the end; an empty one is left out.
     pub fn push(&mut self, slice: Bytes) {
         if !slice.is_empty() {
@@ -69,6 +74,52 @@ impl Slices {
     /// The slices still to send.
     pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
         self.list[self.first..].iter()
+    }
+
+    /// Puts all of `other` at the end.
+    pub fn append(&mut self, mut other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        self.bytes += other.bytes;
+        self.list.extend(other.list.drain(other.first..));
+    }
+
+    /// How many slices the first `bytes` bytes are in.
+    #[must_use]
+    pub fn len_within(&self, bytes: usize) -> usize {
+        let mut before = 0;
+        let begins_within = |slice: &&Bytes| {
+            let begins = before;
+            before += slice.len();
+            begins < bytes
+        };
+        self.iter().take_while(begins_within).count()
+    }
+
+    /// Takes the first `bytes` bytes off, without a copy.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn split_to(&mut self, bytes: usize) -> Self {
+        if bytes == self.bytes {
+            return std::mem::take(self);
+        }
+        assert!(bytes < self.bytes, "split behind the end");
+        let mut head = Self { list: Vec::with_capacity(self.len_within(bytes)), first: 0, bytes: 0 };
+        while head.bytes < bytes {
+            let (slice, room) = (&mut self.list[self.first], bytes - head.bytes);
+            if slice.len() <= room {
+                head.push(std::mem::take(slice));
+                self.first += 1;
+            } else {
+                head.push(slice.split_to(room));
+            }
+        }
+        self.bytes -= bytes;
+        head
     }
 
     /// Forgets everything and keeps the room.
@@ -142,6 +193,24 @@ mod tests {
             }
             assert_eq!(read, b"abcdefghij", "width {width}");
             assert_eq!((slices.is_empty(), slices.len()), (true, 0));
+        }
+    }
+
+    #[test]
+    fn what_is_split_off_and_put_together_again_is_the_same() {
+        for width in 0..=10 {
+            let mut slices = Slices::new();
+            for part in ["-", "ab", "cdefg", "h", "ij"] {
+                slices.push(Bytes::from(part));
+            }
+            slices.advance(1);
+            let within = [0, 1, 1, 2, 2, 2, 2, 2, 3, 4, 4][width];
+            assert_eq!(slices.len_within(width), within);
+            let mut head = slices.split_to(width);
+            assert_eq!((head.bytes(), head.len(), slices.bytes()), (width, within, 10 - width));
+            head.append(slices);
+            assert_eq!(head.copy_to_bytes(10), "abcdefghij", "width {width}");
+            assert!(head.is_empty());
         }
     }
 

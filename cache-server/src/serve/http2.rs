@@ -1,32 +1,58 @@
 //! HTTP/2 connections.
+//!
+//! INVARIANT: a stream that its client does not read holds two pages of unsent bytes and one batch of shared ones, and
+//! keeps no other stream waiting. INVARIANT: who does not answer a ping within [`HTTP2_PONG_WAIT`] is gone.
 
-use std::pin::pin;
+mod paged;
 
-use hyper::server::conn::http2;
+use std::{convert::Infallible, pin::Pin};
+
+use http::{Request, Response};
+use hyper::{body::Incoming, server::conn::http2, service::Service};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    sync::watch,
+use tokio::sync::watch;
+
+use self::paged::{PAGE_BYTES, Paged};
+use super::{handler::Handler, moving::Socket};
+use crate::limits::{
+    HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
 };
 
-use super::handler::Handler;
-use crate::limits;
-
 /// Serves a connection to its end. Once `closed` changes it takes no more requests, and ends with the last open one.
-pub(super) async fn serve<S>(stream: S, handler: Handler, mut closed: watch::Receiver<()>) -> hyper::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+pub(super) async fn serve<S: Socket>(
+    stream: S,
+    handler: Handler,
+    mut closed: watch::Receiver<()>,
+) -> hyper::Result<()> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .max_send_buf_size(limits::HTTP2_SEND_BYTES_MAX)
-        .max_concurrent_streams(limits::HTTP2_STREAMS_MAX)
-        .max_header_list_size(limits::HTTP2_HEAD_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
+        // A page waits for the one before it.
+        .max_send_buf_size(PAGE_BYTES)
+        .initial_stream_window_size(HTTP2_RECEIVE_BYTES_MAX)
+        .initial_connection_window_size(HTTP2_RECEIVE_BYTES_MAX)
+        .max_concurrent_streams(HTTP2_STREAMS_MAX)
+        .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
+        .keep_alive_interval(HTTP2_PING_EVERY)
+        .keep_alive_timeout(HTTP2_PONG_WAIT);
+    let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages(handler)));
     tokio::select! {
         ended = &mut connection => return ended,
         _ = closed.changed() => connection.as_mut().graceful_shutdown(),
     }
     connection.await
+}
+
+/// Answers requests in pages.
+struct Pages(Handler);
+
+impl Service<Request<Incoming>> for Pages {
+    type Response = Response<Paged>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Paged>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let answer = self.0.answer(request);
+        Box::pin(async move { Ok(answer.await.map(Paged::new)) })
+    }
 }
