@@ -9,8 +9,12 @@ mod schemas;
 #[path = "kubectl/tables.rs"]
 mod tables;
 
+#[path = "kubectl/tls.rs"]
+mod tls;
+
 #[path = "kubectl/types.rs"]
 mod types;
+
 #[path = "kubectl/writes.rs"]
 mod writes;
 

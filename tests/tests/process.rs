@@ -1,11 +1,16 @@
 //! The server as a process: what its command line refuses, and how it ends.
 
-use std::io::Write as _;
+use std::{io::Write as _, time::Duration};
 
 use tests::{
-    http::LINE_WAIT,
+    http::{ANSWER_WAIT, LINE_WAIT},
     objects::configmap,
     process::{READY, Server},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
@@ -70,4 +75,60 @@ async fn a_memory_only_store_never_repeats_positions() {
         // Positions start at unix seconds times 2^20, so the next second is another run.
         tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     }
+}
+
+/// A program that runs the server with `limits` of the shell.
+fn limited(folder: &std::path::Path, limits: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = folder.join("limited");
+    std::fs::write(&path, format!("#!/bin/sh\n{limits} && exec {BINARY} \"$@\"\n")).expect("a file");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its own file");
+    path.to_str().expect("is text").to_owned()
+}
+
+/// Connections on which something was asked.
+async fn open(server: &Server, count: usize) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let mut stream = TcpStream::connect(server.address()).await.expect("the listen queue takes it");
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("the socket takes it");
+        streams.push(stream);
+    }
+    streams
+}
+
+/// Whether the server answers what was asked.
+async fn is_answered(stream: &mut TcpStream, wait: Duration) -> bool {
+    let mut answer = [0; 12];
+    timeout(wait, stream.read_exact(&mut answer)).await.is_ok_and(|read| read.is_ok()) && answer.ends_with(b"200")
+}
+
+#[tokio::test]
+async fn the_usual_limit_of_open_files_is_raised() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&limited(folder.path(), "ulimit -S -n 64"), &[]).await;
+    for stream in &mut open(&server, 200).await {
+        assert!(is_answered(stream, ANSWER_WAIT).await);
+    }
+}
+
+/// Goal: a server that may open few files serves as many clients as fit, and the others as soon as those leave.
+#[tokio::test]
+async fn connections_beyond_the_open_files_wait_for_others_to_leave() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&limited(folder.path(), "ulimit -n 100"), &["--grace", "0s"]).await;
+    let mut streams = open(&server, 100).await;
+    let mut late = streams.split_off(60);
+    for stream in &mut streams {
+        assert!(is_answered(stream, ANSWER_WAIT).await);
+    }
+    assert!(!is_answered(&mut late[39], Duration::from_millis(100)).await, "there is no file for it");
+    drop(streams);
+    for stream in &mut late {
+        assert!(is_answered(stream, ANSWER_WAIT).await);
+    }
+    server.terminate();
+    let ended = server.ended().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("few open files are allowed") && ended.stderr.lines().count() == 1, "{ended:?}");
 }
