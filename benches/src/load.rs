@@ -1,23 +1,208 @@
 //! Drives a server of the Kubernetes list/watch API: `load SCENARIO --server URL [--path /api/v1/pods] …`.
+//!
+//! INVARIANT: whatever is wrong with the flags, or with what they name, is one line on stderr and exit code 2, before
+//! anything is sent. What goes wrong later is counted by kind, and the exit code is 1.
 
 pub mod client;
 pub mod failure;
 pub(crate) mod fanout;
+mod flags;
+mod idle;
+mod list;
+mod paged;
+mod reader;
 pub mod report;
 pub mod sampler;
 pub mod scan;
+mod session;
+mod slow_readers;
 pub(crate) mod storm;
+mod watch_list;
 pub(crate) mod writer;
 
-use std::process::ExitCode;
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
+
+use self::{client::Target, failure::Failure, report::Report};
+
+/// Exit code for flags that cannot be used, and for what they name.
+const BAD_INPUT: u8 = 2;
+
+/// Drives a server of the Kubernetes list/watch API, and says what that cost it.
+#[derive(Debug, Parser)]
+#[command(name = "load", arg_required_else_help = false)]
+struct Arguments {
+    #[command(subcommand)]
+    scenario: Scenario,
+}
+
+#[derive(Debug, Subcommand)]
+enum Scenario {
+    /// Everybody lists at once.
+    List(list::Flags),
+    /// Everybody lists at once, page by page.
+    Paged(paged::Flags),
+    /// Everybody reads the initial state as a stream at once, and may keep it open.
+    WatchList(watch_list::Flags),
+    /// Everybody watches, nothing comes.
+    Idle(idle::Flags),
+    /// Everybody reads at so many bytes a second.
+    SlowReaders(slow_readers::Flags),
+    /// Many watch, a few write: what a delivery costs, and how late it is.
+    Fanout(Writing<fanout::Flags>),
+    /// All watches are dropped at once, and return at once.
+    ReconnectStorm(Writing<storm::Flags>),
+}
+
+/// Flags of the scenarios that write.
+#[derive(Clone, Debug, Args)]
+struct Writing<F: Args> {
+    #[command(flatten)]
+    server: flags::Server,
+
+    /// How long is written.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = flags::seconds)]
+    seconds: Duration,
+
+    #[command(flatten)]
+    flags: F,
+}
+
+impl<F: Args> Writing<F> {
+    fn common(&self, target: Target) -> fanout::Common {
+        let flags::Server { pid, clients, connect_rate, .. } = self.server;
+        fanout::Common { target, pid, clients, connect_rate, time: self.seconds }
+    }
+}
 
 /// Runs the program with the process's own arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    main_of(std::env::args())
+    main_of(std::env::args_os())
 }
 
 /// The same with arguments of somebody else; the first one is the program's name.
-pub(crate) fn main_of(_arguments: impl Iterator<Item = String>) -> ExitCode {
-    ExitCode::from(2)
+pub(crate) fn main_of(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+    let scenario = match Arguments::try_parse_from(arguments) {
+        Ok(Arguments { scenario }) => scenario.settled(),
+        Err(error) => return explain(&error),
+    };
+    let (server, streams) = scenario.server();
+    let target = server.raise_file_limit(streams).and_then(|()| server.target(streams));
+    let target = match target {
+        Ok(target) => target,
+        Err(line) => return fail(BAD_INPUT, &line),
+    };
+    let runtime = match runtime(server.threads) {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(BAD_INPUT, &format!("cannot start: {error}")),
+    };
+    let (json, result) = (server.json, runtime.block_on(scenario.run(target)));
+    match result {
+        Ok(report) => {
+            report.print(json);
+            if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(failure) => fail(1, &failure.to_string()),
+    }
+}
+
+impl Scenario {
+    /// With the defaults that depend on the scenario.
+    fn settled(self) -> Self {
+        match self {
+            Self::SlowReaders(flags) => Self::SlowReaders(flags.with_small_buffers()),
+            Self::List(_)
+            | Self::Paged(_)
+            | Self::WatchList(_)
+            | Self::Idle(_)
+            | Self::Fanout(_)
+            | Self::ReconnectStorm(_) => self,
+        }
+    }
+
+    /// The server, and the streams of a connection.
+    const fn server(&self) -> (&flags::Server, u32) {
+        let reading = match self {
+            Self::List(flags) => &flags.reading,
+            Self::Paged(flags) => &flags.reading,
+            Self::WatchList(flags) => &flags.reading,
+            Self::Idle(flags) => &flags.reading,
+            Self::SlowReaders(flags) => &flags.reading,
+            Self::Fanout(writing) => return (&writing.server, writing.flags.streams),
+            Self::ReconnectStorm(writing) => return (&writing.server, writing.flags.writes.streams),
+        };
+        (&reading.server, reading.streams)
+    }
+
+    async fn run(&self, target: Target) -> Result<Report, Failure> {
+        match self {
+            Self::List(flags) => list::run(flags, target).await,
+            Self::Paged(flags) => paged::run(flags, target).await,
+            Self::WatchList(flags) => watch_list::run(flags, target).await,
+            Self::Idle(flags) => idle::run(flags, target).await,
+            Self::SlowReaders(flags) => slow_readers::run(flags, target).await,
+            Self::Fanout(writing) => fanout::run(&writing.common(target), &writing.flags).await,
+            Self::ReconnectStorm(writing) => storm::run(&writing.common(target), &writing.flags).await,
+        }
+    }
+}
+
+/// One thread needs no scheduler.
+fn runtime(threads: Option<u16>) -> io::Result<tokio::runtime::Runtime> {
+    let half = || std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
+    match threads.map_or_else(half, usize::from) {
+        1 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        more => tokio::runtime::Builder::new_multi_thread().worker_threads(more).enable_all().build(),
+    }
+}
+
+/// Help goes to stdout as it is; everything else is one line.
+fn explain(error: &clap::Error) -> ExitCode {
+    let text = error.to_string();
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let _ = write!(io::stdout(), "{text}");
+        return ExitCode::SUCCESS;
+    }
+    if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
+        return fail(BAD_INPUT, "say which scenario; --help tells more");
+    }
+    // clap says what is wrong first, then a hint and the usage after an empty line.
+    let first = text.split("\n\n").next().unwrap_or(&text);
+    let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    fail(BAD_INPUT, line.strip_prefix("error: ").unwrap_or(&line))
+}
+
+fn fail(code: u8, line: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "error: {line}");
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    /// Goal: `--help` is enough to use every flag. Method: each has a help text.
+    #[test]
+    fn every_flag_says_what_it_does() {
+        let mut command = <Arguments as clap::CommandFactory>::command();
+        command.build();
+        for scenario in command.get_subcommands().filter(|scenario| scenario.get_name() != "help") {
+            for argument in scenario.get_arguments() {
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!help.is_empty(), "{} {} has no help", scenario.get_name(), argument.get_id());
+            }
+        }
+    }
 }

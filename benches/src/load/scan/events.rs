@@ -80,6 +80,12 @@ pub struct Events {
 }
 
 impl Events {
+    /// A stream that goes on from a position: its initial state is complete, with nothing in it.
+    #[must_use]
+    pub fn without_initial_state() -> Self {
+        Self { initial: Some(0), ..Self::default() }
+    }
+
     /// Takes the next bytes of the stream.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {

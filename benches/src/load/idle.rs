@@ -1,0 +1,75 @@
+//! `load idle`: everybody watches, nothing comes. What a watch costs that waits.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{
+    client::{Ask, Target},
+    failure::{Failure, Kind},
+    flags::{Reading, seconds},
+    reader::Reader,
+    report::Report,
+    scan::{Events, List},
+    session::{Found, Session, Work},
+    watch_list,
+};
+
+/// Bytes of a page of one object.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+
+/// Flags of `idle`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Flags {
+    #[command(flatten)]
+    pub(super) reading: Reading,
+
+    /// How long the streams stay open once all are.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    seconds: Duration,
+
+    /// Begin each stream with the initial state, instead of at the head.
+    #[arg(long)]
+    initial: bool,
+}
+
+struct Idle {
+    timeout: Duration,
+    /// Where streams begin; `None` is with the initial state.
+    position: Option<String>,
+}
+
+impl Work for Idle {
+    async fn work(&self, reader: &mut Reader, found: &mut Found) -> Result<(), Failure> {
+        let mut events = if self.position.is_some() { Events::without_initial_state() } else { Events::default() };
+        let opened = timeout(self.timeout, async {
+            let Some(position) = &self.position else {
+                return watch_list::initial(reader, found, &mut events).await;
+            };
+            let path = reader.reading.watch(reader.number, position);
+            reader.open(&path, found).await
+        });
+        opened.await.unwrap_or_else(|_| Err(Failure::new(Kind::Timeout, "the stream did not open in time")))?;
+        let result = reader.hold(found, &mut events).await;
+        watch_list::count(found, &events);
+        result
+    }
+}
+
+/// Runs it.
+pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
+    let session = Session::begin("idle", &flags.reading, target)?;
+    let position = if flags.initial { None } else { Some(head(&session).await?) };
+    let work = Idle { timeout: flags.reading.timeout, position };
+    Ok(session.run(work, None, Some(flags.seconds)).await)
+}
+
+/// The position of now, by a page of one object.
+async fn head(session: &Session) -> Result<String, Failure> {
+    let mut connection = session.connect().await?;
+    let path = session.reading.path(0, &[("limit", "1")]);
+    connection.send_well(&Ask::get(&path)).await?;
+    let mut list = List::default();
+    list.feed(&connection.collect(PAGE_BYTES_MAX).await?);
+    Ok(list.finish()?.position)
+}

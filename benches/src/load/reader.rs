@@ -1,0 +1,140 @@
+//! One client: its connection, the answer that is read over it, and what of it is compressed.
+
+use std::{io::Write as _, sync::Arc};
+
+use flate2::write::MultiGzDecoder;
+
+use super::{
+    client::{Ask, Connection, Target},
+    failure::{Failure, Kind},
+    flags::Reading,
+    scan::{Events, List, ListEnd},
+    session::{Found, Gate},
+};
+
+/// A client. It reads one answer at a time.
+pub(super) struct Reader {
+    /// Which of the clients it is.
+    pub(super) number: usize,
+    pub(super) reading: Arc<Reading>,
+    connection: Connection,
+    target: Target,
+    gate: Arc<Gate>,
+    gunzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
+    held: bool,
+}
+
+impl Reader {
+    pub(super) const fn new(
+        number: usize,
+        connection: Connection,
+        reading: Arc<Reading>,
+        target: Target,
+        gate: Arc<Gate>,
+    ) -> Self {
+        Self { number, reading, connection, target, gate, gunzip: None, held: false }
+    }
+
+    /// Whether it has told that it holds still.
+    pub(super) const fn held(&self) -> bool {
+        self.held
+    }
+
+    /// Drops the connection, and whatever is read over it, for a new one.
+    pub(super) async fn reconnect(&mut self) -> Result<(), Failure> {
+        self.gunzip = None;
+        self.connection = self.target.connect().await?;
+        Ok(())
+    }
+
+    /// Asks for a path; the head of the answer is there, and good.
+    pub(super) async fn open(&mut self, path: &str, found: &mut Found) -> Result<(), Failure> {
+        found.requests += 1;
+        let ask = Ask { accept: &self.reading.accept, gzip: self.reading.gzip, ..Ask::get(path) };
+        let head = self.connection.send_well(&ask).await?;
+        self.gunzip = head.gzip.then(|| Box::new(MultiGzDecoder::new(Vec::new())));
+        Ok(())
+    }
+
+    /// Shows what comes next of the body. `false` at its end.
+    pub(super) async fn next(
+        &mut self,
+        found: &mut Found,
+        max: usize,
+        mut take: impl FnMut(&[u8]) + Send,
+    ) -> Result<bool, Failure> {
+        let Self { connection, gunzip, .. } = self;
+        let Some(gunzip) = gunzip else {
+            return connection
+                .bytes(max, |piece| {
+                    found.bytes += piece.len() as u64;
+                    take(piece);
+                })
+                .await;
+        };
+        let mut good = Ok(());
+        let more = connection.bytes(max, |piece| {
+            found.bytes += piece.len() as u64;
+            if good.is_ok() {
+                good = gunzip.write_all(piece).and_then(|()| gunzip.flush());
+            }
+            take(gunzip.get_ref());
+            gunzip.get_mut().clear();
+        });
+        let more = more.await?;
+        if !more {
+            good = good.and_then(|()| gunzip.try_finish());
+            take(gunzip.get_ref());
+            gunzip.get_mut().clear();
+        }
+        good.map(|()| more).map_err(|error| Failure::new(Kind::Protocol, format!("gzip: {error}")))
+    }
+
+    /// Reads a whole list; `first` is called when there is its first object.
+    pub(super) async fn list(
+        &mut self,
+        found: &mut Found,
+        mut first: impl FnMut() + Send,
+    ) -> Result<(u64, ListEnd), Failure> {
+        let mut list = List::default();
+        let mut begun = false;
+        while self.next(found, usize::MAX, |piece| list.feed(piece)).await? {
+            if !begun && list.objects > 0 {
+                begun = true;
+                first();
+            }
+        }
+        Ok((list.objects, list.finish()?))
+    }
+
+    /// Reads the next of a stream, which must not end.
+    pub(super) async fn events(&mut self, found: &mut Found, events: &mut Events, max: usize) -> Result<(), Failure> {
+        let more = self.next(found, max, |piece| events.feed(piece)).await?;
+        if let Some((code, message)) = events.error.take() {
+            return Err(Failure::new(Kind::ErrorEvent(code), message));
+        }
+        if events.counts.unknown > 0 {
+            return Err(Failure::new(Kind::Protocol, "a line that is no event"));
+        }
+        let (kind, what) = if events.is_synced() {
+            (Kind::Ended, "the stream ended")
+        } else {
+            (Kind::Short, "the stream ended before its initial state")
+        };
+        if more { Ok(()) } else { Err(Failure::new(kind, what)) }
+    }
+
+    /// Holds the stream open until all clients may go.
+    pub(super) async fn hold(&mut self, found: &mut Found, events: &mut Events) -> Result<(), Failure> {
+        self.held = true;
+        let gate = Arc::clone(&self.gate);
+        let mut until = std::pin::pin!(gate.hold());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut until => return Ok(()),
+                read = self.events(found, events, usize::MAX) => read?,
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `load slow-readers`: everybody reads an initial state at so many bytes a second. What a reader costs that is slow, and
+//! whether what it reads is still good when it has it.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use super::{
+    client::Target,
+    failure::{Failure, Kind},
+    flags::{Reading, seconds, size},
+    reader::Reader,
+    report::Report,
+    scan::{Events, List},
+    session::{Found, Session, Work},
+    watch_list::count,
+};
+
+/// Receive buffer of a slow reader, unless another one is asked for: the kernel's own grows to megabytes, and takes for
+/// the client what it does not want yet.
+const RECEIVE_BYTES: u32 = 64 << 10;
+
+/// Bytes of one read: a tenth of a second's, within these.
+const READ_BYTES: (usize, usize) = (1 << 10, 64 << 10);
+
+/// How long a stream that goes on must live without an ERROR.
+const RESUMED_WAIT: Duration = Duration::from_secs(1);
+
+/// What is read slowly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// A stream of the initial state.
+    WatchList,
+    /// A list.
+    List,
+}
+
+/// Flags of `slow-readers`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Flags {
+    #[command(flatten)]
+    pub(super) reading: Reading,
+
+    /// Bytes that each client reads in a second: bytes, or with kB, MB, KiB, MiB.
+    #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = size)]
+    rate: u32,
+
+    /// How long is read, at most; who is not done then is no failure.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    seconds: Duration,
+
+    /// What is read.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = What::WatchList)]
+    of: What,
+
+    /// A client that the server cuts is counted, and no failure.
+    #[arg(long)]
+    cuts_are_good: bool,
+}
+
+impl Flags {
+    /// With receive buffers of slow readers.
+    pub(super) fn with_small_buffers(mut self) -> Self {
+        self.reading.server = self.reading.server.with_receive_buffer(RECEIVE_BYTES);
+        self
+    }
+}
+
+struct SlowReaders {
+    rate: u32,
+    time: Duration,
+    of: What,
+}
+
+/// How fast one may read, and for how long.
+struct Pace {
+    begun: Instant,
+    rate: f64,
+    time: Duration,
+    read_bytes: usize,
+}
+
+impl Pace {
+    fn new(rate: u32, time: Duration) -> Self {
+        let read_bytes = (rate as usize / 10).clamp(READ_BYTES.0, READ_BYTES.1);
+        Self { begun: Instant::now(), rate: f64::from(rate), time, read_bytes }
+    }
+
+    /// Waits until so many bytes are due.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a run are far below 2^52")]
+    async fn wait(&self, bytes: u64) {
+        let due = Duration::from_secs_f64(bytes as f64 / self.rate);
+        sleep(due.saturating_sub(self.begun.elapsed())).await;
+    }
+}
+
+impl Work for SlowReaders {
+    async fn work(&self, reader: &mut Reader, found: &mut Found) -> Result<(), Failure> {
+        let pace = Pace::new(self.rate, self.time);
+        let done = match self.of {
+            What::List => timeout(pace.time, list(reader, found, &pace)).await,
+            What::WatchList => {
+                let mut events = Events::default();
+                let done = timeout(pace.time, stream(reader, found, &mut events, &pace)).await;
+                count(found, &events);
+                if let (Ok(Ok(())), Some(position)) = (&done, &events.position) {
+                    resume(reader, found, position).await?;
+                }
+                done
+            }
+        };
+        done.unwrap_or_else(|_| {
+            found.unfinished = true;
+            Ok(())
+        })
+    }
+}
+
+async fn list(reader: &mut Reader, found: &mut Found, pace: &Pace) -> Result<(), Failure> {
+    let path = reader.reading.path(reader.number, &[]);
+    reader.open(&path, found).await?;
+    let mut list = List::default();
+    while reader.next(found, pace.read_bytes, |piece| list.feed(piece)).await? {
+        if found.first.is_empty() && list.objects > 0 {
+            found.first.push(pace.begun.elapsed());
+        }
+        pace.wait(found.bytes).await;
+    }
+    list.finish()?;
+    found.synced.push(pace.begun.elapsed());
+    found.objects.push(list.objects);
+    Ok(())
+}
+
+async fn stream(reader: &mut Reader, found: &mut Found, events: &mut Events, pace: &Pace) -> Result<(), Failure> {
+    let path = reader.reading.watch_list(reader.number);
+    reader.open(&path, found).await?;
+    while !events.is_synced() {
+        reader.events(found, events, pace.read_bytes).await?;
+        if found.first.is_empty() && events.counts.added > 0 {
+            found.first.push(pace.begun.elapsed());
+        }
+        pace.wait(found.bytes).await;
+    }
+    found.synced.push(pace.begun.elapsed());
+    found.objects.extend(events.initial);
+    Ok(())
+}
+
+/// Goes on from where the initial state ended: it must not be too late for that.
+async fn resume(reader: &mut Reader, found: &mut Found, position: &str) -> Result<(), Failure> {
+    reader.reconnect().await?;
+    let path = reader.reading.watch(reader.number, position);
+    reader.open(&path, found).await?;
+    let mut events = Events::without_initial_state();
+    // Silence is good too.
+    if let Ok(read) = timeout(RESUMED_WAIT, reader.events(found, &mut events, usize::MAX)).await {
+        read?;
+    }
+    found.resumed = true;
+    count(found, &events);
+    Ok(())
+}
+
+/// Runs it.
+pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
+    let session = Session::begin("slow-readers", &flags.reading, target)?;
+    let work = SlowReaders { rate: flags.rate, time: flags.seconds, of: flags.of };
+    let mut report = session.run(work, None, None).await;
+    report.add("bytesPerSecondPerClient", flags.rate);
+    if flags.cuts_are_good {
+        let cut = report.failures.remove(Kind::Reset) + report.failures.remove(Kind::Short);
+        report.add("cut", cut);
+    }
+    Ok(report)
+}
