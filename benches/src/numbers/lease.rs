@@ -1,8 +1,174 @@
 //! What node leases and EndpointSlices cost: writes that nobody watches, and one write that everybody does.
 
-use super::case::Case;
+use std::time::Duration;
+
+use http::Method;
+use memchr::memmem;
+use serde_json::json;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Failure,
+    case::{Case, Fields, How, Row, Setup, Take, Target, Unit},
+    run,
+    server::Server,
+};
+use crate::load::{
+    client::{Connection, JSON, Target as Goal},
+    sampler::Cpu,
+    writer,
+};
+
+/// Nodes; each renews its lease every ten seconds.
+const NODES: u32 = 5_000;
+const RENEWED_EVERY: Duration = Duration::from_secs(10);
+/// Connections that renew. A kubelet has one of its own, but what a connection costs is another row.
+const LANES: u32 = 8;
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Their cases.
 pub(crate) fn cases() -> Vec<Case> {
-    Vec::new()
+    let row = |what: &str, unit, take, target| Row { what: what.to_owned(), unit, take, target, seen: None };
+    let leases = Case {
+        name: "leases".to_owned(),
+        setup: Setup::default(),
+        how: How::Run(renew),
+        rows: vec![
+            row(
+                "5,000 leases renewed every 10 s, nobody watching: of one core",
+                Unit::Percent,
+                Take::Field("serverCpuShare"),
+                Target::AtMost(5.0),
+            ),
+            row("… a renewal", Unit::CpuMicros, Take::Field("serverCpuSecondsPerWrite"), Target::None),
+        ],
+        is_comparable: false,
+        is_quick: true,
+    };
+    let flags = "fanout --clients 5000 --kind endpoint-slices --objects 4 --rate 4 --burst 1 --bytes 5000 --seconds 8 \
+                 --connect-rate 4000 --http 1";
+    let slices = Case {
+        name: "endpointslices".to_owned(),
+        setup: Setup::default(),
+        how: How::Load(flags.split_whitespace().map(str::to_owned).collect()),
+        rows: vec![
+            row(
+                "one EndpointSlice of 5 KB to 5,000 watchers: a delivery, each woken for it alone",
+                Unit::CpuMicros,
+                Take::Field("serverCpuSecondsPerDelivery"),
+                Target::AtMost(15.0),
+            ),
+            row("… latency, p99", Unit::Millis, Take::Millis("latencyMillis.p99"), Target::None),
+        ],
+        is_comparable: false,
+        is_quick: false,
+    };
+    vec![leases, slices]
+}
+
+/// Creates a lease for each node and renews each once, at the pace of their kubelets.
+fn renew(server: &Server) -> Result<Fields, Failure> {
+    let goal = Goal::new(&server.endpoint().access()).map_err(Failure::Server)?;
+    let pid = server.endpoint().pid;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut lanes = JoinSet::new();
+        for lane in 0..LANES {
+            lanes.spawn(Lane::create(goal.clone(), lane));
+        }
+        let lanes = all(lanes).await?;
+        let mut cpu = Cpu::default();
+        cpu.look(pid)?;
+        let (before, start) = (cpu.total(), Instant::now());
+        let mut renewing = JoinSet::new();
+        for lane in lanes {
+            renewing.spawn(lane.renew(start));
+        }
+        let late: Vec<Duration> = all(renewing).await?;
+        let time = start.elapsed().as_secs_f64();
+        cpu.look(pid)?;
+        let spent = (cpu.total() - before).as_secs_f64();
+        Ok(run::flat(json!({
+            "writes": NODES,
+            "seconds": time,
+            "lateSeconds": late.into_iter().max().unwrap_or_default().as_secs_f64(),
+            "serverCpuShare": spent / time,
+            "serverCpuSecondsPerWrite": spent / f64::from(NODES),
+        })))
+    })
+}
+
+/// What all tasks came to.
+async fn all<T: 'static>(mut tasks: JoinSet<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+    let mut done = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        done.push(task.map_err(|error| Failure::Load(error.to_string()))??);
+    }
+    Ok(done)
+}
+
+/// One connection, and the leases that are renewed over it: each node's resourceVersion.
+struct Lane {
+    connection: Connection,
+    leases: Vec<(u32, String)>,
+}
+
+impl Lane {
+    async fn create(goal: Goal, lane: u32) -> Result<Self, Failure> {
+        let mut this = Self { connection: goal.connect().await?, leases: Vec::new() };
+        for node in (lane..NODES).step_by(LANES as usize) {
+            let body = lease(node, None, 0);
+            let answer = writer::send(&mut this.connection, Method::POST, LEASES, Some((JSON, body))).await?;
+            this.leases.push((node, version(&answer)?));
+        }
+        Ok(this)
+    }
+
+    /// Renews each when it is due, after `start`. Returns how late the last one was.
+    async fn renew(mut self, start: Instant) -> Result<Duration, Failure> {
+        let mut late = Duration::ZERO;
+        for (node, version) in self.leases {
+            let due = start + RENEWED_EVERY.mul_f64(f64::from(node) / f64::from(NODES));
+            sleep_until(due).await;
+            late = late.max(due.elapsed());
+            let (path, body) = (format!("{LEASES}/node-{node}"), lease(node, Some(&version), 1));
+            writer::send(&mut self.connection, Method::PUT, &path, Some((JSON, body))).await?;
+        }
+        Ok(late)
+    }
+}
+
+/// The resourceVersion of an object that was written.
+fn version(object: &[u8]) -> Result<String, Failure> {
+    const MEMBER: &[u8] = br#""resourceVersion":""#;
+    let start = memmem::find(object, MEMBER).map(|at| at + MEMBER.len());
+    let digits = start.and_then(|start| object.get(start..)?.split(|byte| *byte == b'"').next());
+    let digits = digits.ok_or_else(|| Failure::Server("an answer without a resourceVersion".to_owned()))?;
+    Ok(String::from_utf8_lossy(digits).into_owned())
+}
+
+/// As a kubelet writes it, what its API server keeps of it included.
+fn lease(node: u32, version: Option<&str>, second: u32) -> String {
+    let version = version.map_or_else(String::new, |version| format!(r#""resourceVersion":"{version}","#));
+    let uid = format!("1f0e3dad-9990-4f5e-8b3e-{node:012}");
+    format!(
+        r#"{{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{{"name":"node-{node}","namespace":"kube-node-lease",{version}"ownerReferences":[{{"apiVersion":"v1","kind":"Node","name":"node-{node}","uid":"{uid}"}}],"managedFields":[{{"manager":"kubelet","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{{"f:metadata":{{"f:ownerReferences":{{".":{{}},"k:{{\"uid\":\"{uid}\"}}":{{}}}}}},"f:spec":{{"f:holderIdentity":{{}},"f:leaseDurationSeconds":{{}},"f:renewTime":{{}}}}}}}}]}},"spec":{{"holderIdentity":"node-{node}","leaseDurationSeconds":40,"renewTime":"2026-01-01T00:00:{second:02}.000000Z"}}}}"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_json_of_the_usual_size() {
+        let text = lease(7, Some("12"), 1);
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:renewTime"], json!({}));
+        assert!((700..1_000).contains(&text.len()), "{}", text.len());
+        assert_eq!(version(text.as_bytes()).ok().as_deref(), Some("12"));
+    }
 }
