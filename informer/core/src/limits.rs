@@ -13,6 +13,9 @@ pub const DEPTH_MAX: usize = 512;
 /// What the framer keeps allocated between objects, in bytes. One large object must not pin its size for ever.
 pub const FRAMER_KEEP_BYTES: usize = 256 << 10;
 
+/// What is kept allocated for the keys of objects, in bytes: a namespace, a slash and a name have 317 at most.
+pub const KEY_KEEP_BYTES: usize = 512;
+
 /// An error body that is read to find the Status in it, in bytes. The rest is not read.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 

@@ -66,9 +66,15 @@ impl<E: Keyed> Objects<E> {
     /// Puts `entry` in the place of its key and returns what was there.
     pub fn insert(&mut self, entry: Arc<E>) -> Option<Arc<E>> {
         let previous = self.get(entry.key()).cloned();
+        self.put(entry);
+        previous
+    }
+
+    /// Puts `entry` in the place of its key. One search less than [`insert`](Self::insert), for whoever has what was
+    /// there or does not care.
+    pub fn put(&mut self, entry: Arc<E>) {
         let stamp = Stamp::of(&entry);
         self.map.insert(Slot(entry), stamp);
-        previous
     }
 
     /// Takes `key` out and returns what was there.
@@ -140,7 +146,7 @@ impl<E: Keyed> FromIterator<Arc<E>> for Objects<E> {
     fn from_iter<I: IntoIterator<Item = Arc<E>>>(entries: I) -> Self {
         let mut objects = Self::new();
         for entry in entries {
-            objects.insert(entry);
+            objects.put(entry);
         }
         objects
     }

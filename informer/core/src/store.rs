@@ -14,6 +14,7 @@ mod staging;
 use std::{ops::Range, sync::Arc};
 
 use crate::{
+    limits::KEY_KEEP_BYTES,
     object::Meta,
     objects::{Difference, Objects},
     resource_version::ResourceVersion,
@@ -80,8 +81,9 @@ pub struct Store {
     stage: Option<Stage>,
     ring: Ring,
     ends: Option<Ends>,
-    // Of the object at hand; kept for its allocations.
+    // Of the object at hand; kept for their allocations.
     values: Values,
+    key: String,
 }
 
 /// One state of a store, at one position. Holding it costs nothing; it keeps alive what it shows.
@@ -132,21 +134,23 @@ impl Store {
     pub fn new(keeping: Keeping) -> Self {
         let now = Snapshot { indexes: Indexes::new(keeping.indexes.len()), ..Snapshot::default() };
         let ends = keeping.linger.map(Ends::new);
-        Self { keeping, now, stage: None, ring: Ring::default(), ends, values: Values::default() }
+        let (ring, values) = (Ring::default(), Values::default());
+        Self { keeping, now, stage: None, ring, ends, values, key: String::new() }
     }
 
-    /// Takes one event. Cost: O(log n), and what it takes to keep the object if it is new or changed. Of one that is
-    /// already there with the same uid and resourceVersion nothing is copied.
+    /// Takes one event. Cost: O(log n), and what it takes to keep the object if it is new or changed: three allocations
+    /// for one that is kept as JSON and found by no index. Of one that is already there with the same uid and
+    /// resourceVersion nothing is copied.
     ///
     /// # Errors
     /// [`StoreError`] for an object that cannot be kept.
     pub fn handle(&mut self, now: Time, event: Event<'_>) -> Result<(), StoreError> {
         match event {
             Event::Init { trusts_versions } => self.stage = Some(Stage::open(&self.now.objects, trusts_versions)),
-            Event::InitApply(json, meta) => return self.stage_object(json, meta),
+            Event::InitApply(json, meta) => return self.by_key(meta, |store, key| store.stage_object(key, json, meta)),
             Event::InitDone(position) => self.swap(now, position),
-            Event::Apply(json, meta) => return self.apply(now, json, meta),
-            Event::Delete(meta) => self.delete(now, meta),
+            Event::Apply(json, meta) => return self.by_key(meta, |store, key| store.apply(now, key, json, meta)),
+            Event::Delete(meta) => self.by_key(meta, |store, key| store.delete(now, key, meta)),
             Event::Bookmark(position) => self.now.resource_version = Some(position),
             Event::Abandon => self.stage = None,
             Event::Restored => self.restored(),
@@ -228,22 +232,31 @@ impl Store {
         self.stage.is_some()
     }
 
-    fn stage_object(&mut self, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
-        let key = meta.key();
-        let known = self.now.objects.get(&key).filter(|known| known.is(&meta.uid, &meta.resource_version)).cloned();
+    /// Lends the text of the object's key, which is made in the same buffer for all of them.
+    fn by_key<T>(&mut self, meta: &Meta<'_>, take: impl FnOnce(&mut Self, &str) -> T) -> T {
+        let mut key = std::mem::take(&mut self.key);
+        meta.write_key(&mut key);
+        let taken = take(self, &key);
+        key.shrink_to(KEY_KEEP_BYTES);
+        self.key = key;
+        taken
+    }
+
+    fn stage_object(&mut self, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
+        let known = self.now.objects.get(key).filter(|known| known.is(&meta.uid, &meta.resource_version)).cloned();
         let trusts_versions = self.stage.as_ref().is_none_or(|stage| stage.trusts_versions);
         let (same, entry) = match known {
             Some(_) if trusts_versions => (true, None),
             Some(known) => {
-                let entry = self.make(&key, json, meta)?;
+                let entry = self.make(key, json, meta)?;
                 (known.shows_the_same(&entry), Some(entry))
             }
-            None => (false, Some(self.make(&key, json, meta)?)),
+            None => (false, Some(self.make(key, json, meta)?)),
         };
         let stage = self.stage.get_or_insert_with(|| Stage::open(&self.now.objects, true));
         match entry {
             Some(entry) if !same => stage.put(entry),
-            Some(_) | None => stage.confirm(&key),
+            Some(_) | None => stage.confirm(key),
         }
         if self.keeping.represent.learned(false) {
             stage.keep_again(&mut *self.keeping.represent);
@@ -276,7 +289,7 @@ impl Store {
                 for change in differences(&before, &self.now.objects, true) {
                     self.ring.record(Record::Change(change));
                 }
-                self.ring.record(Record::Synced(position))
+                self.ring.record(Record::Synced(Box::new(position)))
             }
             None if self.now.synced => self.ring.skip(),
             None => self.ring.begin(Some(position)),
@@ -293,24 +306,23 @@ impl Store {
         }
     }
 
-    fn apply(&mut self, now: Time, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
-        let key = meta.key();
+    fn apply(&mut self, now: Time, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
+        let old = self.now.objects.get(key).cloned();
         // A change sent twice is no change: subscribers would see an update from an object to itself.
-        if !self.now.objects.get(&key).is_some_and(|known| known.is(&meta.uid, &meta.resource_version)) {
-            let new = self.make(&key, json, meta)?;
-            let old = self.now.objects.insert(Arc::clone(&new));
+        if !old.as_ref().is_some_and(|known| known.is(&meta.uid, &meta.resource_version)) {
+            let new = self.make(key, json, meta)?;
+            self.now.objects.put(Arc::clone(&new));
             self.changed(now, old, Some(new));
         }
         self.moved(&meta.resource_version);
         Ok(())
     }
 
-    fn delete(&mut self, now: Time, meta: &Meta<'_>) {
-        let key = meta.key();
+    fn delete(&mut self, now: Time, key: &str, meta: &Meta<'_>) {
         match &mut self.stage {
-            Some(stage) => stage.remove(&key, self.now.objects.get(&key)),
+            Some(stage) => stage.remove(key, self.now.objects.get(key)),
             None => {
-                let old = self.now.objects.remove(&key);
+                let old = self.now.objects.remove(key);
                 self.changed(now, old, None);
                 self.moved(&meta.resource_version);
             }

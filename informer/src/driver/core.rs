@@ -47,6 +47,8 @@ pub(super) struct Core<S> {
     first_object: Option<bool>,
     bytes_received: u64,
     unreadable: Unreadable,
+    // Of the object at hand; kept for its allocation.
+    key: String,
 }
 
 /// Objects without name or position. Each is told once; the number of those remembered is bounded.
@@ -90,6 +92,7 @@ impl<S: Sink> Core<S> {
             first_object: None,
             bytes_received: 0,
             unreadable: Unreadable::default(),
+            key: String::new(),
         }
     }
 
@@ -127,9 +130,10 @@ impl<S: Sink> Core<S> {
             Ok(meta) => return self.on_unreadable(now, meta.key()),
             Err(_) => return self.on_unreadable(now, String::new()),
         };
-        let key = meta.key();
-        let observed = Observed { change, key: &key, uid: &meta.uid, resource_version: &meta.resource_version };
+        meta.write_key(&mut self.key);
+        let observed = Observed { change, key: &self.key, uid: &meta.uid, resource_version: &meta.resource_version };
         self.reflector.handle(now, Input::Object(observed));
+        self.key.shrink_to(limits::KEY_KEEP_BYTES);
         self.obey(now, Some((object, &meta)));
     }
 

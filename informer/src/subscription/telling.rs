@@ -129,7 +129,7 @@ impl<K> Teller<K> {
                     self.queue_change(change);
                 }
                 ring::Record::Synced(version) => {
-                    self.reach(Reached { is_synced: true, relists: self.relists + 1, version: Some(version) });
+                    self.reach(Reached { is_synced: true, relists: self.relists + 1, version: Some(*version) });
                 }
             }
         }

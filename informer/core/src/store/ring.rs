@@ -16,8 +16,9 @@ use crate::{limits::RING_CHANGES_MAX, objects::Objects, resource_version::Resour
 pub enum Record {
     /// One object changed.
     Change(Change),
-    /// Initial state was read again, and everything it changed stands before this.
-    Synced(ResourceVersion),
+    /// Initial state was read again, and everything it changed stands before this. Boxed, because
+    /// changes are many and have to be small.
+    Synced(Box<ResourceVersion>),
 }
 
 /// The ring of one store. Clones are the same ring.

@@ -36,7 +36,7 @@ impl Stage {
     /// The object is new, or differs from the current state.
     pub(super) fn put(&mut self, entry: Arc<Entry>) {
         self.unseen.remove(entry.key());
-        self.staged.insert(entry);
+        self.staged.put(entry);
     }
 
     /// Keeps what is staged as JSON in the form that `represent` has for it now. Nobody has seen it yet.
@@ -48,7 +48,7 @@ impl Stage {
     pub(super) fn remove(&mut self, key: &str, known: Option<&Arc<Entry>>) {
         self.staged.remove(key);
         if let Some(known) = known {
-            self.unseen.insert(Arc::clone(known));
+            self.unseen.put(Arc::clone(known));
         }
     }
 

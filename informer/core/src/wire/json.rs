@@ -310,6 +310,19 @@ mod tests {
     }
 
     #[test]
+    fn brackets_match_at_every_depth() {
+        let opening: String = (0..300).map(|level| if level % 3 == 0 { "[" } else { "{\"a\":" }).collect();
+        let closing: Vec<u8> = (0..300).rev().map(|level| if level % 3 == 0 { b']' } else { b'}' }).collect();
+        let whole = [opening.as_bytes(), b"1", &closing].concat();
+        assert_eq!(skip_value(&whole), Ok(whole.len()));
+        for wrong in opening.len() + 1..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[wrong] = if bytes[wrong] == b']' { b'}' } else { b']' };
+            assert_eq!(skip_value(&bytes), Err(JsonError::Malformed { at: wrong as u64 }));
+        }
+    }
+
+    #[test]
     fn a_value_ends_where_it_ends() {
         for (json, length) in [(" 12.5e+3 ,", 8), ("null", 4), ("\"a\\\"b\"x", 6), ("[1,[2]] ", 7), ("{} {}", 2)] {
             assert_eq!(skip_value(json.as_bytes()), Ok(length), "{json}");
