@@ -1,0 +1,242 @@
+//! What the server's hot paths cost without sockets and tasks, in instructions and allocations.
+
+#![expect(missing_docs, reason = "the macros of gungraun make public items")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Wake, Waker},
+};
+
+use cache_server::registry::Registry;
+use gungraun::{library_benchmark, library_benchmark_group, main};
+use informer_core::{
+    Objects, Time,
+    selector::{field, label},
+};
+use watch_cache::{
+    Budget, Change, Cursor, Draft, Entry, Filter, Limits, Reader, Schema, Slices, Start, Step, Waking, Writer, cache,
+};
+
+mod gate;
+#[path = "gate/objects.rs"]
+mod objects;
+
+use gate::limits;
+
+/// Objects of a cache.
+const STORED: u32 = 1_000;
+
+/// Nodes they run on.
+const NODES: usize = 80;
+
+fn schema(plural: &str, group: &str) -> Arc<Schema> {
+    let ty = Registry::builtin().find(group, "v1", plural).expect("a built-in type");
+    Arc::clone(&ty.schema)
+}
+
+/// A Lease as a node renews it.
+const LEASE: &[u8] = br#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"node-17","namespace":"kube-node-lease","uid":"7a5b6c7d-0000-4000-8000-000000000017","resourceVersion":"123456","creationTimestamp":"2026-01-01T00:00:00Z","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"node-17","uid":"7a5b6c7d-0000-4000-8000-000000000018"}],"managedFields":[{"manager":"kubelet","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:ownerReferences":{".":{},"k:{\"uid\":\"7a5b6c7d-0000-4000-8000-000000000018\"}":{}}},"f:spec":{"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:renewTime":{}}}}]},"spec":{"holderIdentity":"node-17","leaseDurationSeconds":40,"renewTime":"2026-01-01T00:10:00.123456Z"}}"#;
+
+fn pod_text() -> (Arc<Schema>, Vec<u8>) {
+    (schema("pods", ""), objects::at_version(&objects::pods(1)[0], 1, 1))
+}
+
+fn lease_text() -> (Arc<Schema>, Vec<u8>) {
+    (schema("leases", "coordination.k8s.io"), LEASE.to_vec())
+}
+
+#[library_benchmark]
+#[bench::pod(
+    setup = pod_text,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+#[bench::lease(
+    setup = lease_text,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+fn draft_to_entry((schema, text): (Arc<Schema>, Vec<u8>)) -> (Arc<Schema>, Vec<u8>, Arc<Entry>) {
+    let entry = Draft::new(&schema, &text).expect("an object").commit(7);
+    (schema, text, entry)
+}
+
+/// Counts how often a watcher was woken.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A cache with pods in it, and what is about to happen to them.
+struct World {
+    schema: Arc<Schema>,
+    pods: Vec<Vec<u8>>,
+    writer: Writer,
+    waking: Waking,
+    reader: Reader,
+    cursors: Vec<Cursor>,
+    woken: Arc<Counting>,
+    changes: Vec<Change>,
+    out: Slices,
+}
+
+impl World {
+    fn new() -> Self {
+        let (schema, pods) = (schema("pods", ""), objects::pods(STORED));
+        let (mut writer, waking, reader) = cache(Arc::clone(&schema), Limits::default());
+        let entry = |(number, pod): (usize, &Vec<u8>)| {
+            let pod = objects::at_version(pod, number, 1);
+            Draft::new(&schema, &pod).expect("a pod").commit(number as u64 + 1)
+        };
+        let objects: Objects<Entry> = pods.iter().enumerate().map(entry).collect();
+        writer.reset(objects, STORED.into(), Time::ZERO);
+        let (cursors, woken, changes, out) = (Vec::new(), Arc::default(), Vec::new(), Slices::new());
+        Self { schema, pods, writer, waking, reader, cursors, woken, changes, out }
+    }
+
+    /// Every tenth pod has a new version, a hundred of them.
+    fn changing(mut self) -> Self {
+        for (number, pod) in self.pods.iter().enumerate().step_by(10) {
+            let pod = objects::at_version(pod, number, 1);
+            let draft = Draft::new(&self.schema, &pod).expect("a pod");
+            self.changes.push(Change::Put(draft.commit(u64::from(STORED) + 1 + number as u64)));
+        }
+        self
+    }
+
+    /// So many watchers of a node each, all of them parked.
+    fn watched(mut self, watchers: usize) -> Self {
+        for number in 0..watchers {
+            let filter = self.filter("", &format!("spec.nodeName=node-{}", number % NODES));
+            let start = Start::After(self.reader.applied());
+            let mut cursor = self.reader.cursor(start, filter).expect("a position in the window");
+            let waker = Waker::from(Arc::clone(&self.woken));
+            assert_eq!(cursor.step(PLENTY, &mut self.out, Some(&mut Context::from_waker(&waker))), Step::Wait);
+            self.cursors.push(cursor);
+        }
+        self
+    }
+
+    fn filter(&self, labels: &str, fields: &str) -> Arc<Filter> {
+        let labels = label::Selector::parse(labels).expect("a label selector");
+        let fields = field::Selector::parse(fields).expect("a field selector");
+        Filter::new(&self.schema, true, None, labels, &fields).expect("known fields")
+    }
+
+    /// Takes in what is about to happen, and wakes whom it concerns.
+    fn published(mut self) -> Self {
+        for change in self.changes.drain(..) {
+            self.writer.apply(change, Time::ZERO).expect("changes in order");
+            self.waking.wake();
+        }
+        self
+    }
+
+    /// One watcher that reads from `start` on with `labels`.
+    fn read_by(mut self, start: Start, labels: &str) -> Self {
+        let filter = self.filter(labels, "");
+        self.cursors = vec![self.reader.cursor(start, filter).expect("a position in the window")];
+        self
+    }
+
+    /// Steps every cursor until it waits.
+    fn stepped(mut self) -> Self {
+        for cursor in &mut self.cursors {
+            loop {
+                match cursor.step(PLENTY, &mut self.out, None) {
+                    Step::Sent | Step::InitialDone(_) => self.out = Slices::new(),
+                    Step::Wait => break,
+                    Step::Expired(_) | Step::EpochEnded => unreachable!("the history goes on"),
+                }
+            }
+        }
+        self
+    }
+}
+
+const PLENTY: Budget = Budget { slices: 64, bytes: 64 << 10 };
+
+fn unwatched() -> World {
+    World::new().changing()
+}
+
+fn watched(watchers: usize) -> World {
+    World::new().watched(watchers).changing()
+}
+
+#[library_benchmark]
+#[bench::nobody_watches(
+    setup = unwatched,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+#[bench::node_watchers_100(
+    args = (100),
+    setup = watched,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+#[bench::node_watchers_2000(
+    args = (2_000),
+    setup = watched,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+fn publish_100_events(world: World) -> World {
+    world.published()
+}
+
+/// A watcher of everything, `events` behind.
+fn behind(events: usize) -> World {
+    let mut world = World::new();
+    let start = Start::After(world.reader.applied());
+    world = world.read_by(start, "").changing();
+    world.changes.truncate(events);
+    world.published()
+}
+
+#[library_benchmark]
+#[bench::events_1(
+    args = (1),
+    setup = behind,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+#[bench::events_100(
+    args = (100),
+    setup = behind,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+fn step_a_live_cursor(world: World) -> World {
+    world.stepped()
+}
+
+/// A watcher at the start of an initial state of what `labels` selects.
+fn starting(labels: &str) -> World {
+    let world = World::new();
+    let start = Start::Initial(world.reader.snapshot());
+    world.read_by(start, labels)
+}
+
+#[library_benchmark]
+#[bench::all(
+    args = (""),
+    setup = starting,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+#[bench::label_selected(
+    args = ("app=nothing-has-this"),
+    setup = starting,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+fn walk_an_initial_state_of_1000_pods(world: World) -> World {
+    world.stepped()
+}
+
+library_benchmark_group!(
+    name = hot_paths,
+    benchmarks = [draft_to_entry, publish_100_events, step_a_live_cursor, walk_an_initial_state_of_1000_pods]
+);
+
+main!(library_benchmark_groups = hot_paths);

@@ -1,0 +1,15 @@
+//! What the counted benches have in common: how a limit is said, and the objects they work on.
+//!
+//! A limit is the count of the day it was set and a tenth or so more. Instructions differ a little between compilers, C
+//! libraries and processors (`memchr` and `zlib-rs` choose by what the processor has); allocations do not.
+
+use gungraun::{Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig};
+
+/// What one bench may cost: instructions, allocations (one that grows or moves counts again), and bytes of them. Above any
+/// it fails, whatever it cost before.
+pub(crate) fn limits(instructions: u64, allocations: u64, bytes: u64) -> LibraryBenchmarkConfig {
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(Callgrind::with_args(["--cache-sim=no"]).hard_limits([(EventKind::Ir, instructions)]));
+    config.tool(Dhat::default().hard_limits([(DhatMetric::TotalBlocks, allocations), (DhatMetric::TotalBytes, bytes)]));
+    config
+}
