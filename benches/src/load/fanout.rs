@@ -19,7 +19,7 @@ use self::{
 };
 use super::{
     client::{Http, Target},
-    failure::{Failure, Kind},
+    failure::{Failure, Failures, Kind},
     report::{Looks, Report},
     sampler::{Sampler, own_cpu},
     writer::{Pace, Writer, Written, nanos},
@@ -38,6 +38,7 @@ const TIMEOUT_SECONDS: u32 = 3_600;
 
 /// Flags of `fanout`.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "writes")]
 pub(crate) struct Flags {
     /// Writes a second.
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
@@ -76,7 +77,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) streams: u32,
 
-    /// Seconds of writes before anything is counted, with all watching.
+    /// Seconds of writes before anything is counted: once while nobody watches, which tells what a write costs alone,
+    /// and once while all do.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) warm_up: f64,
 }
@@ -132,11 +134,18 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     tokio::time::sleep(REST).await;
     let mut looks = Looks { idle: sample(), ..Looks::default() };
 
+    let mut warm = WarmUp::default();
+    let before = sample();
+    warm.write(&mut writer, flags).await;
+    let alone = Alone { cpu_seconds: sample().cpu_seconds - before.cpu_seconds, writes: warm.numbers.len() };
+    warm.numbers.clear();
     let position = writer.position().await?;
     let crowd = Crowd::start(&plan(common, flags, writer.subject(), &position)).map_err(failed)?;
     let closed = crowd.opened(*clients as usize, OPEN_WAIT).await;
     tokio::time::sleep(REST).await;
-    let mut warm = warm_up(&mut writer, &crowd, flags).await;
+    warm.write(&mut writer, flags).await;
+    crowd.settled(HEAD_WAIT).await;
+    crowd.forget_latency();
     looks.connected = sample();
     looks.held = Some(looks.connected);
 
@@ -164,6 +173,7 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     report.add("neverDelivered", never);
     let counted = concerned(writer.subject(), *clients, &written.numbers);
     describe(&mut report, flags, &written, counted);
+    describe_alone(&mut report, alone);
     check(&mut report, writer.subject(), &expected, sight);
     writer.clean().await?;
     Ok(report)
@@ -205,23 +215,34 @@ pub(super) fn plan(common: &Common, flags: &Flags, subject: &Subject, position: 
 }
 
 /// Writes that are not counted.
+#[derive(Default)]
 struct WarmUp {
+    /// Those that somebody must see.
     numbers: Vec<u32>,
     /// The first number after them.
     next: u32,
-    failures: super::failure::Failures,
+    failures: Failures,
 }
 
-async fn warm_up(writer: &mut Writer, crowd: &Crowd, flags: &Flags) -> WarmUp {
-    let time = Duration::try_from_secs_f64(flags.warm_up).unwrap_or_default();
-    if time.is_zero() {
-        return WarmUp { numbers: Vec::new(), next: 0, failures: super::failure::Failures::default() };
+impl WarmUp {
+    async fn write(&mut self, writer: &mut Writer, flags: &Flags) {
+        let time = Duration::try_from_secs_f64(flags.warm_up).unwrap_or_default();
+        if time.is_zero() {
+            return;
+        }
+        let pace = Pace { rate: flags.rate, burst: flags.burst, time };
+        let Written { numbers, failures, .. } = writer.write(pace, self.next).await;
+        self.numbers.extend(numbers);
+        self.next += pace.writes();
+        self.failures.merge(failures);
     }
-    let pace = Pace { rate: flags.rate, burst: flags.burst, time };
-    let Written { numbers, failures, .. } = writer.write(pace, 0).await;
-    crowd.settled(HEAD_WAIT).await;
-    crowd.forget_latency();
-    WarmUp { numbers, next: pace.writes(), failures }
+}
+
+/// What writes cost while nobody watched.
+#[derive(Clone, Copy)]
+struct Alone {
+    cpu_seconds: f64,
+    writes: usize,
 }
 
 /// Deliveries of these writes to all that they concern.
@@ -254,6 +275,13 @@ fn describe(report: &mut Report, flags: &Flags, written: &Written, deliveries: u
     }
     report.add("writeMillis", quantiles(&written.latency));
     report.failures.merge(written.failures.clone());
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of writes")]
+fn describe_alone(report: &mut Report, Alone { cpu_seconds, writes }: Alone) {
+    if report.server_process.is_some() && writes > 0 {
+        report.add("serverCpuSecondsPerWriteAlone", cpu_seconds / writes as f64);
+    }
 }
 
 /// In milliseconds.
