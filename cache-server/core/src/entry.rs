@@ -19,8 +19,8 @@ use memchr::memchr;
 
 use crate::{
     filter::LabelKey,
-    form::{Cells, Piece, Rows, Told},
-    limits::CELLS_KEPT_MAX,
+    form::{Cells, Kept, PIECES, Piece, Rows, Told},
+    limits::{CELLS_KEPT_MAX, PIECE_ALONE_BYTES_MAX, PIECES_BYTES_MAX},
     slices::Slices,
 };
 
@@ -80,6 +80,8 @@ pub struct Entry {
     builtin: bool,
     /// Whether the line is told of a change of the object, not of a new one.
     updated: bool,
+    /// See [`Self::is_normal`].
+    normal: bool,
     /// Whether labels are strings without escapes, so that a key can be found without reading the others.
     plain_labels: bool,
     /// Of labels and node: here, where a walk comes by anyway, because the text is far away.
@@ -95,7 +97,7 @@ struct Variants {
     /// Of the table it was shown in first.
     cells: OnceLock<Made>,
     /// Its item in compressed lists.
-    piece: OnceLock<Piece>,
+    piece: OnceLock<Kept>,
 }
 
 /// Cells, and who made them.
@@ -153,6 +155,18 @@ impl Entry {
     #[must_use]
     pub fn digits(&self) -> Bytes {
         self.slice(self.digits.start, self.digits.end)
+    }
+
+    /// The value of metadata. Shared, not copied.
+    #[must_use]
+    pub fn metadata(&self) -> Bytes {
+        self.slice(self.metadata.start, self.metadata.end)
+    }
+
+    /// Whether [`Draft::normal`] was said of it.
+    #[must_use]
+    pub const fn is_normal(&self) -> bool {
+        self.normal
     }
 
     /// A label's value. Cost: reads the labels up to it, not the body.
@@ -269,13 +283,24 @@ impl Entry {
     }
 
     /// The object as an item of a compressed list; `make` is told the item without a comma, once for this version of the
-    /// object. Cost: a third of the object's bytes from then on.
-    pub fn piece(&self, make: impl FnOnce(&[&[u8]]) -> Piece) -> &Piece {
-        self.variants.get_or_init(Box::default).piece.get_or_init(|| {
-            let object = self.bytes(Span { start: self.object_at(), end: self.object_end() });
-            let rest = self.bytes(Span { start: self.rest_at, end: self.object_end() });
-            if self.builtin { make(&[b"{", rest]) } else { make(&[object]) }
-        })
+    /// object as long as there is room to keep what it makes. `None` when there is none and the object is long. Cost: a
+    /// third of the object's bytes from then on.
+    pub fn piece(&self, make: impl FnOnce(&[&[u8]]) -> Piece) -> Option<Piece> {
+        if let Some(kept) = self.variants.get().and_then(|variants| variants.piece.get()) {
+            return Some(kept.piece().clone());
+        }
+        let has_room = PIECES.taken() + self.len() / 2 < PIECES_BYTES_MAX;
+        if !has_room && self.len() > PIECE_ALONE_BYTES_MAX {
+            return None;
+        }
+        let object = self.bytes(Span { start: self.object_at(), end: self.object_end() });
+        let rest = self.bytes(Span { start: self.rest_at, end: self.object_end() });
+        let piece = if self.builtin { make(&[b"{", rest]) } else { make(&[object]) };
+        if let Some(kept) = PIECES.keep(&piece).filter(|_| has_room) {
+            // Somebody else may have been as fast: then this one goes.
+            let _ = self.variants.get_or_init(Box::default).piece.set(kept);
+        }
+        Some(piece)
     }
 
     /// Pushes a part of the line that contains metadata or lies in it: without managedFields, or with `digits` in place

@@ -20,7 +20,8 @@ use informer_core::wire::{
 };
 
 pub use cells::{Cells, Rows, human_duration};
-pub use piece::Piece;
+pub(crate) use piece::{Kept, PIECES};
+pub use piece::{Piece, pieces_bytes};
 use unstored::Unstored;
 
 use crate::{
