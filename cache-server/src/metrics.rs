@@ -195,8 +195,13 @@ impl CacheGauges {
         if let Some(covered) = stats.window_covers {
             self.window_covers.get_or_create(&labels).set(covered.as_secs_f64());
         }
-        let states =
-            [("initial", stats.watchers_initial), ("live", stats.watchers_live), ("expired", stats.watchers_expired)];
+        let states = [
+            ("initial", stats.watchers_initial),
+            ("catching_up", stats.watchers_catching_up),
+            ("parked", stats.watchers_parked),
+            ("live", stats.watchers_live),
+            ("expired", stats.watchers_expired),
+        ];
         for (state, count) in states {
             self.watchers.get_or_create(&State { resource: resource.to_owned(), state }).set(count);
         }

@@ -108,6 +108,8 @@ pub(crate) struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) initial: AtomicU64,
+    pub(crate) catching_up: AtomicU64,
+    pub(crate) parked: AtomicU64,
     pub(crate) live: AtomicU64,
     pub(crate) expired: AtomicU64,
     pub(crate) cuts: Cuts,

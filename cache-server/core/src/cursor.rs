@@ -1,4 +1,4 @@
-//! One watcher's place in the history: in the initial snapshot, live, or over.
+//! One watcher's place in the history: in the initial snapshot, catching up, parked, live, or over.
 //!
 //! INVARIANT: its memory does not depend on objects, events or other watchers. INVARIANT: a position is told only when
 //! nothing before it is unread. INVARIANT: the initial state is never called complete at a position that cannot be
@@ -18,7 +18,7 @@ use crate::{
     filter::{Filter, Judge},
     form::{Form, Showing, Told},
     interest::{self, Look, Place, Waiters},
-    limits::{EVENTS_PER_LOCK, EVENTS_READ_FIRST, LOOKED_AT_PER_STEP, READ_PER_STEP},
+    limits::{EVENTS_PER_LOCK, LOOKED_AT_PER_STEP, READ_PER_STEP},
     page::Walk,
     reader::Snapshot,
     slices::{Budget, Slices},
@@ -72,19 +72,29 @@ pub struct Cursor {
     showing: Showing,
 }
 
+/// From the first to the last one, except that those in the middle alternate.
 #[derive(Debug)]
 enum Phase {
-    /// Sends a frozen state; its events are kept meanwhile.
-    Initial(Walk),
-    /// Follows the bucket.
+    /// Sends a frozen state; its events are kept meanwhile. Boxed: most watchers are past it.
+    Initial(Box<Walk>),
+    /// Behind, and on its way: it just began, or what it looked at so far was not for it.
+    CatchingUp,
+    /// Behind, with as much given out as its sink asked for, and not asked for more yet: the socket is full, or about to
+    /// be written to. Costs nothing else meanwhile, and goes on as long as its bucket has what comes next.
+    Parked,
+    /// Nothing was unread when it looked last.
     Live,
-    /// Says the same for ever.
+    /// Says the same for ever: expired, or the history ended.
     Over(Step),
 }
 
 /// What was read under the lock.
 enum Read {
-    Events,
+    /// So many events, and whether that is all there are.
+    Events {
+        count: usize,
+        all: bool,
+    },
     Over(Step),
 }
 
@@ -97,19 +107,19 @@ impl Cursor {
             }
             Start::After(position) => (Arc::clone(&shared.state.read().epoch), *position),
         };
-        shared.counters.live.fetch_add(1, Ordering::Relaxed);
+        shared.counters.catching_up.fetch_add(1, Ordering::Relaxed);
         let showing = Showing::default();
         let judge = shared.filters.share(filter);
-        let mut cursor =
-            Self { shared, epoch, judge, scope, waiters: None, place: Place::default(), position, phase: Phase::Live, showing };
+        let (waiters, place, phase) = (None, Place::default(), Phase::CatchingUp);
+        let mut cursor = Self { shared, epoch, judge, scope, waiters, place, position, phase, showing };
         cursor.join()?;
+        let filter = Arc::clone(cursor.judge.filter());
         match start {
             Start::Initial(snapshot) => {
-                cursor.enter(Phase::Initial(Walk::new(snapshot.freeze(true), Arc::clone(cursor.judge.filter()))))
+                cursor.enter(Phase::Initial(Box::new(Walk::new(snapshot.freeze(true), filter))))
             }
             Start::Rest(snapshot, start) => {
-                let walk = Walk::starting(snapshot.freeze(true), Arc::clone(cursor.judge.filter()), &start);
-                cursor.enter(Phase::Initial(walk));
+                cursor.enter(Phase::Initial(Box::new(Walk::starting(snapshot.freeze(true), filter, &start))));
             }
             Start::After(_) => {}
         }
@@ -178,11 +188,11 @@ impl Cursor {
                     if more { Step::Sent } else { self.finish_initial() }
                 }
             }
-            Phase::Live => self.follow(budget, out, cx),
+            Phase::CatchingUp | Phase::Parked | Phase::Live => self.follow(budget, out, cx),
         };
         match step {
             Step::Sent | Step::Wait => {}
-            Step::InitialDone(_) => self.enter(Phase::Live),
+            Step::InitialDone(_) => self.enter(Phase::CatchingUp),
             Step::EpochEnded => self.enter(Phase::Over(step)),
             Step::Expired(_) => {
                 self.shared.counters.expired.fetch_add(1, Ordering::Relaxed);
@@ -203,37 +213,46 @@ impl Cursor {
         }
     }
 
+    /// Pushes the events after the position, until the budget is reached or none is left.
     fn follow(&mut self, budget: Budget, out: &mut Slices, mut cx: Option<&mut Context<'_>>) -> Step {
         let before = out.bytes();
         let mut looked = 0;
         let mut batch = [const { None }; EVENTS_PER_LOCK];
-        let mut wanted = EVENTS_READ_FIRST;
+        // What goes beyond the budget is read again. So it bounds what is read first; when little of that was wanted,
+        // more is read the next time.
+        let mut bytes = budget.bytes;
         while looked < LOOKED_AT_PER_STEP {
             if out.reached(budget) {
-                return Step::Sent;
+                return self.now(Phase::Parked, Step::Sent);
             }
-            // What goes beyond the budget is read again: few large events fill it, many that do not match never do.
-            let room = (budget.slices - out.len()).min(wanted);
-            wanted = EVENTS_PER_LOCK.min(wanted * 2);
+            let room = budget.slices.saturating_sub(out.len()).clamp(1, EVENTS_PER_LOCK);
             let sent = out.bytes() != before;
-            match self.read(&mut batch[..room], if sent { None } else { cx.as_deref_mut() }) {
-                Look::Found(Read::Events) => {}
+            let (count, all) = match self.read(&mut batch[..room], bytes, if sent { None } else { cx.as_deref_mut() }) {
+                Look::Found(Read::Events { count, all }) => (count, all),
                 Look::Found(Read::Over(step)) => return step,
-                Look::Nothing => return if sent { Step::Sent } else { Step::Wait },
-            }
+                Look::Nothing => return self.now(Phase::Live, if sent { Step::Sent } else { Step::Wait }),
+            };
+            bytes = bytes.saturating_mul(2);
+            out.reserve(count);
+            let mut unread = count;
             for event in batch.iter_mut().map_while(Option::take) {
                 if !out.reached(budget) {
                     self.push(&event, out);
                     self.position = event.resource_version;
                     looked += self.judge.filter().weight();
+                    unread -= 1;
                 }
             }
+            if all && unread == 0 && out.bytes() != before {
+                // Who sends first and asks then finds out whether there is more by now.
+                return self.now(Phase::Live, Step::Sent);
+            }
         }
-        Step::Sent
+        self.now(if out.bytes() == before { Phase::CatchingUp } else { Phase::Parked }, Step::Sent)
     }
 
-    /// Takes the next events of the bucket, or waits when there are none.
-    fn read(&mut self, batch: &mut [Option<Arc<Event>>], cx: Option<&mut Context<'_>>) -> Look<Read> {
+    /// Takes the next events of the bucket, until their objects have `bytes`; or waits when there are none.
+    fn read(&mut self, batch: &mut [Option<Arc<Event>>], bytes: usize, cx: Option<&mut Context<'_>>) -> Look<Read> {
         let Self { shared, epoch, scope, position, waiters, place, .. } = self;
         let wait = waiters.as_deref().zip(cx.map(|cx| cx.waker()));
         interest::look_or_wait(&shared.state, wait, place, |state| {
@@ -246,13 +265,18 @@ impl Cursor {
                 let oldest = state.window.log.lost();
                 return Look::Found(Read::Over(Step::Expired(Expired { asked: *position, oldest })));
             }
-            let mut count = 0;
-            for (place, event) in batch.iter_mut().zip(log.after(*position)) {
+            let mut events = log.after(*position);
+            let (mut count, mut taken) = (0, 0);
+            for (place, event) in batch.iter_mut().zip(&mut events) {
+                taken += event.object.len();
                 *place = Some(Arc::clone(event));
                 count += 1;
+                if bytes <= taken {
+                    break;
+                }
             }
             if 0 < count {
-                return Look::Found(Read::Events);
+                return Look::Found(Read::Events { count, all: events.next().is_none() });
             }
             if epoch.ended() {
                 return Look::Found(Read::Over(Step::EpochEnded));
@@ -278,7 +302,8 @@ impl Cursor {
     /// start lies ahead of the cache, or the cursor is over. Write it before the next step.
     pub fn bookmark(&mut self) -> Option<u64> {
         match self.phase {
-            Phase::Live => {}
+            // Even if it was parked: what it gave out goes before the bookmark.
+            Phase::CatchingUp | Phase::Parked | Phase::Live => {}
             Phase::Initial(_) | Phase::Over(_) => return None,
         }
         let state = self.shared.state.read();
@@ -308,7 +333,7 @@ impl Cursor {
     pub fn behind(&self) -> Option<String> {
         match &self.phase {
             Phase::Initial(walk) => walk.behind(),
-            Phase::Live | Phase::Over(_) => None,
+            Phase::CatchingUp | Phase::Parked | Phase::Live | Phase::Over(_) => None,
         }
     }
 
@@ -323,6 +348,14 @@ impl Cursor {
     #[must_use]
     pub const fn is_initial(&self) -> bool {
         matches!(self.phase, Phase::Initial(_))
+    }
+
+    /// The end of a step in `phase`, which costs nothing where it was before.
+    fn now(&mut self, phase: Phase, step: Step) -> Step {
+        if mem::discriminant(&self.phase) != mem::discriminant(&phase) {
+            self.enter(phase);
+        }
+        step
     }
 
     /// Changes the phase and what is counted. Lets the snapshot go.
@@ -340,9 +373,12 @@ impl Cursor {
     }
 
     fn counter(&self) -> Option<&std::sync::atomic::AtomicU64> {
+        let counters = &self.shared.counters;
         match self.phase {
-            Phase::Initial(_) => Some(&self.shared.counters.initial),
-            Phase::Live => Some(&self.shared.counters.live),
+            Phase::Initial(_) => Some(&counters.initial),
+            Phase::CatchingUp => Some(&counters.catching_up),
+            Phase::Parked => Some(&counters.parked),
+            Phase::Live => Some(&counters.live),
             Phase::Over(_) => None,
         }
     }

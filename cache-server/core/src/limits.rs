@@ -67,9 +67,6 @@ impl Total {
 /// Events a reader takes while it holds the lock. Cost under the lock: one reference count each.
 pub const EVENTS_PER_LOCK: usize = 64;
 
-/// Events a reader takes first in a step; each time it comes back, twice as many.
-pub const EVENTS_READ_FIRST: usize = 4;
-
 /// Objects and events a cursor looks at in one step, whether they match or not. Bounds the time it holds a worker.
 pub const LOOKED_AT_PER_STEP: usize = 2_048;
 

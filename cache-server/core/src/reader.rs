@@ -198,6 +198,8 @@ impl Reader {
             window_covers: state.window.covers(),
             buckets: state.buckets.len(),
             watchers_initial: counters.initial.load(Ordering::Relaxed),
+            watchers_catching_up: counters.catching_up.load(Ordering::Relaxed),
+            watchers_parked: counters.parked.load(Ordering::Relaxed),
             watchers_live: counters.live.load(Ordering::Relaxed),
             watchers_expired: counters.expired.load(Ordering::Relaxed),
             lists_cut_for_bytes: counters.cuts.lists_for_bytes.load(Ordering::Relaxed),

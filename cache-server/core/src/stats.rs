@@ -23,7 +23,11 @@ pub struct Stats {
     pub buckets: usize,
     /// Cursors in their initial state.
     pub watchers_initial: u64,
-    /// Cursors that follow changes, parked or not.
+    /// Cursors with something unread that are on their way to it.
+    pub watchers_catching_up: u64,
+    /// Cursors with something unread that gave out a batch and were not asked for more: slow clients, if it stays so.
+    pub watchers_parked: u64,
+    /// Cursors that had nothing unread when they looked last.
     pub watchers_live: u64,
     /// Cursors that fell behind the window.
     pub watchers_expired: u64,
@@ -39,4 +43,12 @@ pub struct Stats {
     /// Times that the selectors of a watch were asked about an event: once for all watches with equal ones, if they keep
     /// up.
     pub selectors_asked: u64,
+}
+
+impl Stats {
+    /// Cursors that are open and not over.
+    #[must_use]
+    pub const fn watchers(&self) -> u64 {
+        self.watchers_initial + self.watchers_catching_up + self.watchers_parked + self.watchers_live
+    }
 }

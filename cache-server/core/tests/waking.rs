@@ -153,7 +153,7 @@ fn every_watcher_on_every_thread_gets_everything() {
         assert_eq!(reader.applied(), 100 + EVENTS);
         // The writer is dropped once all watchers are through, by moving it into the last thread to end.
         threads.spawn(move || {
-            while 0 < reader.stats().watchers_live {
+            while 0 < reader.stats().watchers() {
                 thread::yield_now();
             }
             drop(writer);

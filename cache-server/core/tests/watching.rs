@@ -287,3 +287,33 @@ fn a_step_looks_at_a_bounded_number_of_objects() {
     }
     assert_eq!((steps, out.is_empty()), (5, true));
 }
+
+/// Goal: an operator sees what watchers do. Method: one of them goes through every stage.
+#[test]
+fn the_stage_of_a_watcher_is_counted() {
+    let (mut writer, _waking, reader) = listed(Limits { window_events_max: 10, ..Limits::default() });
+    write(&mut writer, (101..=103).map(|n| put(&pod(&format!("a/{n}"), "", "", n))));
+    let counts = || {
+        let stats = reader.stats();
+        [
+            stats.watchers_initial,
+            stats.watchers_catching_up,
+            stats.watchers_parked,
+            stats.watchers_live,
+            stats.watchers_expired,
+        ]
+    };
+    let one = Budget { slices: 1, bytes: usize::MAX };
+    let mut watcher = open(&reader, Start::Initial(reader.snapshot()), &Filter::all());
+    assert_eq!(counts(), [1, 0, 0, 0, 0], "it sends its initial state");
+    let mut step = || watcher.step(one, &mut Slices::new(), None);
+    while step() != Step::InitialDone(103) {}
+    assert_eq!(counts(), [0, 1, 0, 0, 0], "what happened meanwhile is still to be looked at");
+    assert_eq!((step(), counts()), (Step::Wait, [0, 0, 0, 1, 0]), "nothing did");
+    write(&mut writer, (104..=105).map(|n| put(&pod("a/p", "", "", n))));
+    assert_eq!((step(), counts()), (Step::Sent, [0, 0, 1, 0, 0]), "it was asked for one event of two");
+    assert_eq!((step(), counts()), (Step::Sent, [0, 0, 0, 1, 0]), "that was the last");
+    write(&mut writer, (106..=120).map(|n| put(&pod("a/p", "", "", n))));
+    assert!(matches!(step(), Step::Expired(_)));
+    assert_eq!((counts(), reader.stats().watchers()), ([0, 0, 0, 0, 1], 0));
+}
