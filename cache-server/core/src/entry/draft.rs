@@ -58,6 +58,7 @@ pub struct Draft {
     key: Box<str>,
     name_at: usize,
     builtin: bool,
+    normal: bool,
 }
 
 impl Draft {
@@ -114,7 +115,16 @@ impl Draft {
             key,
             name_at,
             builtin,
+            normal: false,
         })
+    }
+
+    /// The same, of a text that its writer gives to every object that says the same: of two such, different texts are
+    /// different objects.
+    #[must_use]
+    pub const fn normal(mut self) -> Self {
+        self.normal = true;
+        self
     }
 
     /// `namespace/name`, or `name` when there is no namespace.
@@ -185,6 +195,7 @@ impl Draft {
             name_at: narrow(self.name_at),
             builtin: self.builtin,
             updated,
+            normal: self.normal,
             plain_labels: self.plain_labels,
             sketch: self.sketch,
             resource_version,
@@ -233,12 +244,13 @@ impl Canonical {
         let mut metadata = None;
         let mut walk = Walk::new(object)?;
         while let Some(key) = walk.key()? {
-            if key.is("kind") || key.is("apiVersion") {
+            let name = key.bytes();
+            if let b"kind" | b"apiVersion" = &*name {
                 continue;
             }
             body.push(b',');
             push_key(&mut body, key)?;
-            if !key.is("metadata") {
+            if *name != *b"metadata" {
                 push_compact(&mut body, &object[walk.value()?]);
             } else if metadata.is_none() && walk.enter()? {
                 let start = body.len();
@@ -288,7 +300,8 @@ impl Metadata {
             separator = b',';
         }
         for (key, at) in members {
-            let is_position = key.is("resourceVersion");
+            let name = key.bytes();
+            let is_position = *name == *b"resourceVersion";
             if is_position && found.digits_at > 0 {
                 continue;
             }
@@ -301,9 +314,9 @@ impl Metadata {
                 push_key(body, key)?;
                 let start = body.len();
                 push_compact(body, &object[at]);
-                found.read(&key.bytes(), &body[start..], start)?;
+                found.read(&name, &body[start..], start)?;
             }
-            if key.is("managedFields") && found.managed_fields.is_empty() {
+            if *name == *b"managedFields" && found.managed_fields.is_empty() {
                 // A member follows the first one: there is a resourceVersion.
                 let comma = usize::from(is_first);
                 found.managed_fields = Span::new(before + comma, body.len() + comma);
@@ -342,6 +355,13 @@ fn push_position(body: &mut Vec<u8>) -> usize {
 }
 
 fn push_key(body: &mut Vec<u8>, key: Key<'_>) -> Result<(), EntryError> {
+    let name = key.bytes();
+    if name.iter().all(|byte| byte.is_ascii_alphanumeric()) {
+        body.push(b'"');
+        body.extend_from_slice(&name);
+        body.extend_from_slice(b"\":");
+        return Ok(());
+    }
     let text = key.text().ok_or(EntryError::NotAnObject)?;
     body.extend_from_slice(json::quote(&text).as_bytes());
     body.push(b':');
