@@ -60,7 +60,7 @@ enum Found {
 }
 
 /// Chunks sent in one turn, before others have theirs.
-const CHUNKS_PER_TURN: usize = 8;
+const CHUNKS_PER_TURN: usize = 4;
 
 /// Bytes of one look at what the client sends. They are on the stack.
 const READ_BYTES: usize = 1 << 10;
