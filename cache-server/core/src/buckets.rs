@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use informer_core::Keyed;
 
-use crate::{event::Event, interest::Waiters, window::Log};
+use crate::{event::Event, interest::Waiters, limits::EVENTS_PER_LOCK, window::Log};
 
 /// What a watch is about: the narrowest bucket that has all its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,27 @@ pub(crate) struct Bucket {
     pub(crate) log: Log,
     pub(crate) waiters: Arc<Waiters>,
     watchers: usize,
+}
+
+/// What joining came to.
+pub(crate) enum Join {
+    /// Whom to ask for waking.
+    Joined(Arc<Waiters>),
+    /// Events after the position are gone.
+    Expired,
+    /// Too much of the window up to this position is still to be looked at: read it without the lock, see [`Past::read`].
+    Far(u64),
+}
+
+/// Events of one scope between a watcher's position and its bucket, gathered from the window bit by bit.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Of the watcher.
+    position: u64,
+    /// Looked at up to here.
+    read: u64,
+    /// Of the scope in (`position`, `read`], in order.
+    events: Vec<Arc<Event>>,
 }
 
 type ByText = HashMap<Box<str>, Bucket>;
@@ -57,35 +78,36 @@ impl Buckets {
         }
     }
 
-    /// Adds a watcher that has read up to `position`, and tells whom to ask for waking; `None` when events after
-    /// `position` are gone. A new bucket begins at `position`; one that begins later takes what lies between from the
-    /// window. `position` is not ahead of the cache.
-    pub(crate) fn join(
-        &mut self,
-        scope: &Scope,
-        position: u64,
-        window: &Log,
-        node_field: Option<usize>,
-    ) -> Option<Arc<Waiters>> {
-        let reachable = window.lost() <= position;
-        let Some((map, key)) = self.map(scope) else { return reachable.then(|| Arc::clone(&self.all)) };
-        if !map.contains_key(key) {
+    /// Adds a watcher that has read up to `past.position`, which is not ahead of the cache. A new bucket begins there; one
+    /// that begins later takes what lies between from `past` and, where that ends, from the window. Cost: at most
+    /// [`EVENTS_PER_LOCK`] events are looked at.
+    pub(crate) fn join(&mut self, scope: &Scope, past: &mut Past, window: &Log, node_field: Option<usize>) -> Join {
+        let reachable = window.lost() <= past.position;
+        let Some((map, key)) = self.map(scope) else {
+            return if reachable { Join::Joined(Arc::clone(&self.all)) } else { Join::Expired };
+        };
+        // What is newer than this is in the bucket; of a bucket that is not there yet, nothing is.
+        let begin = map.get(key).map_or(u64::MAX, |bucket| bucket.log.lost());
+        if past.position < begin {
             if !reachable {
-                return None;
+                return Join::Expired;
             }
-            map.insert(key.into(), Bucket { log: Log::new(u64::MAX), waiters: Arc::default(), watchers: 0 });
+            if past.is_far_from(begin, window) {
+                return Join::Far(begin);
+            }
+            let rest = window.back_from(begin, past.read);
+            past.take(rest, scope, node_field);
         }
-        let bucket = map.get_mut(key)?;
-        if position < bucket.log.lost() {
-            if !reachable {
-                return None;
-            }
-            let newest = bucket.log.lost();
-            let older = window.back_from(newest, position).filter(|event| scope.touched_by(event, node_field));
-            bucket.log.fill_back(older.cloned(), position);
+        let new = || Bucket { log: Log::new(u64::MAX), waiters: Arc::default(), watchers: 0 };
+        let bucket = map.entry(key.into()).or_insert_with(new);
+        if past.position < begin {
+            bucket.log.fill_back(
+                past.events.drain(..).rev().skip_while(|event| begin < event.resource_version),
+                past.position,
+            );
         }
         bucket.watchers += 1;
-        Some(Arc::clone(&bucket.waiters))
+        Join::Joined(Arc::clone(&bucket.waiters))
     }
 
     /// Removes a watcher; the last one takes the bucket along.
@@ -150,6 +172,45 @@ impl Buckets {
                 self.nodes.get_mut(before).map(&mut visit);
             }
         }
+    }
+}
+
+impl Past {
+    pub(crate) const fn new(position: u64) -> Self {
+        Self { position, read: position, events: Vec::new() }
+    }
+
+    /// The next events of the window that are to be looked at, up to `end`; none at the end. The caller holds the read
+    /// lock, and has seen that the window still reaches back to the position.
+    pub(crate) fn next(&self, end: u64, window: &Log) -> Vec<Arc<Event>> {
+        let events = window.after(self.read).take_while(|event| event.resource_version <= end);
+        events.take(EVENTS_PER_LOCK).cloned().collect()
+    }
+
+    /// Keeps those of `events` that are of the scope; they are all that come next, from the newest to the oldest.
+    pub(crate) fn take<'a>(
+        &mut self,
+        events: impl Iterator<Item = &'a Arc<Event>>,
+        scope: &Scope,
+        node_field: Option<usize>,
+    ) {
+        let known = self.events.len();
+        for event in events {
+            self.read = event.resource_version.max(self.read);
+            if scope.touched_by(event, node_field) {
+                self.events.push(Arc::clone(event));
+            }
+        }
+        self.events[known..].reverse();
+    }
+
+    fn is_far_from(&self, end: u64, window: &Log) -> bool {
+        window.back_from(end, self.read).nth(EVENTS_PER_LOCK).is_some()
+    }
+
+    /// Whether the window still reaches back to the position.
+    pub(crate) const fn is_reached_by(&self, window: &Log) -> bool {
+        window.lost() <= self.position
     }
 }
 

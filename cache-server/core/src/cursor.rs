@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    buckets::Scope,
+    buckets::{Join, Past, Scope},
     cache::{Expired, Shared, State},
     epoch::Epoch,
     event::Event,
@@ -138,15 +138,49 @@ impl Cursor {
             self.waiters = Some(Arc::clone(&state.buckets.all));
             return Ok(());
         }
-        let state = &mut *self.shared.state.write();
-        if !self.epoch.ended() {
-            // A start in the future must not hide events from a bucket that others share.
-            let position = self.position.min(state.applied);
-            let node_field = self.shared.schema.node_field;
-            let waiters = state.buckets.join(&self.scope, position, &state.window.log, node_field);
-            self.waiters = Some(waiters.ok_or_else(|| expired(state))?);
+        let mut past = None;
+        loop {
+            let joined = {
+                let state = &mut *self.shared.state.write();
+                if self.epoch.ended() {
+                    return Ok(());
+                }
+                // A start in the future must not hide events from a bucket that others share.
+                let past = past.get_or_insert_with(|| Past::new(self.position.min(state.applied)));
+                let node_field = self.shared.schema.node_field;
+                match state.buckets.join(&self.scope, past, &state.window.log, node_field) {
+                    Join::Expired => return Err(expired(state)),
+                    joined @ (Join::Joined(_) | Join::Far(_)) => joined,
+                }
+            };
+            match (joined, &mut past) {
+                (Join::Far(end), Some(past)) => self.read_past(past, end),
+                (Join::Joined(waiters), _) => {
+                    self.waiters = Some(waiters);
+                    return Ok(());
+                }
+                (Join::Far(_) | Join::Expired, _) => {}
+            }
         }
-        Ok(())
+    }
+
+    /// Looks through the window up to `end` for what a bucket lacks, a few events at a time: nobody waits for that. Leaves
+    /// the rest when the window moves away.
+    fn read_past(&self, past: &mut Past, end: u64) {
+        loop {
+            let mut events = {
+                let state = self.shared.state.read();
+                if self.epoch.ended() || !past.is_reached_by(&state.window.log) {
+                    return;
+                }
+                past.next(end, &state.window.log)
+            };
+            if events.is_empty() {
+                return;
+            }
+            events.reverse();
+            past.take(events.iter(), &self.scope, self.shared.schema.node_field);
+        }
     }
 
     /// The same in another form: to be said before the first step.

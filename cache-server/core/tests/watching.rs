@@ -317,3 +317,32 @@ fn the_stage_of_a_watcher_is_counted() {
     assert!(matches!(step(), Step::Expired(_)));
     assert_eq!((counts(), reader.stats().watchers()), ([0, 0, 0, 0, 1], 0));
 }
+
+/// Goal: a bucket that begins far back has all its events, whoever writes meanwhile and whoever was there before.
+/// Method: watchers of three nodes resume from everywhere in a long window while a thread goes on writing.
+#[test]
+fn a_bucket_that_begins_far_back_has_every_event() {
+    const BEFORE: u64 = 2_000;
+    const MEANWHILE: u64 = 2_000;
+    let (mut writer, _waking, reader) = listed(Limits::default());
+    let event = |n: u64| put(&pod(&format!("a/{n}"), &format!("n{}", n % 3), "", n));
+    write(&mut writer, (101..=100 + BEFORE).map(event));
+    let end = 100 + BEFORE + MEANWHILE;
+    std::thread::scope(|threads| {
+        threads.spawn(|| write(&mut writer, (101 + BEFORE..=end).map(event)));
+        for from in (100..100 + BEFORE).rev().step_by(131) {
+            for node in 0..3 {
+                let filter = filter(None, "", &format!("spec.nodeName=n{node}"));
+                let mut watcher = open(&reader, Start::After(from), &filter);
+                let mut next = (from + 1..).find(|n| n % 3 == node).expect("endless");
+                while next <= end {
+                    let (told, _) = drain(&mut watcher);
+                    for line in told {
+                        assert_eq!(line, format!("ADDED a/{next}@{next}"), "from {from}");
+                        next += 3;
+                    }
+                }
+            }
+        }
+    });
+}
