@@ -94,7 +94,7 @@ pub(crate) fn main_of(arguments: impl IntoIterator<Item = impl Into<OsString> + 
         Err(error) => return explain(&error),
     };
     let (server, streams) = scenario.server();
-    let target = server.raise_file_limit(streams).and_then(|()| server.target(streams));
+    let target = server.check(streams).and_then(|()| server.target(streams));
     let target = match target {
         Ok(target) => target,
         Err(line) => return fail(BAD_INPUT, &line),

@@ -4,7 +4,10 @@ use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::client::{Access, Buffers, Http, JSON, Target, Trust};
+use super::{
+    client::{Access, Buffers, Http, JSON, Target, Trust},
+    sampler::Memory,
+};
 
 /// Files that are open besides connections.
 const OTHER_FILES: u64 = 64;
@@ -94,8 +97,11 @@ impl Server {
         })
     }
 
-    /// Lets the process have as many files as it needs.
-    pub(super) fn raise_file_limit(&self, streams: u32) -> Result<(), String> {
+    /// Looks for the server's process, and lets this one have as many files as it needs.
+    pub(super) fn check(&self, streams: u32) -> Result<(), String> {
+        if let Some(pid) = self.pid {
+            Memory::of(pid).map_err(|error| format!("--pid {pid}: {error}"))?;
+        }
         let streams = if self.http == Http::Two { streams } else { 1 };
         let needed = u64::from(self.clients.div_ceil(streams)) + OTHER_FILES;
         let limit = rlimit::increase_nofile_limit(u64::MAX).map_err(|error| format!("no limit of files: {error}"))?;

@@ -32,7 +32,9 @@ impl Quantiles {
     pub fn millis(mut times: Vec<Duration>) -> Option<Self> {
         times.sort_unstable();
         // The nearest rank: the smallest that so many of a hundred do not exceed.
-        let at = |percent: usize| times[(times.len() * percent).div_ceil(100).max(1) - 1].as_secs_f64() * 1e3;
+        let rank = |percent: usize| times[(times.len() * percent).div_ceil(100).max(1) - 1];
+        // To the microsecond.
+        let at = |percent| (rank(percent).as_secs_f64() * 1e6).round() / 1e3;
         (!times.is_empty()).then(|| Self { p50: at(50), p99: at(99), max: at(100) })
     }
 }
@@ -105,9 +107,10 @@ impl Looks {
             rss_growth_per_client_bytes: each(peaks.rss_bytes, idle.rss_bytes),
             rss_held_per_client_bytes: held.map(|sample| each(sample.rss_bytes, idle.rss_bytes)),
             socket_peak_bytes: peaks.socket_bytes,
+            // Sockets are looked at less often than memory is: both together are never less than memory alone.
             rss_and_socket_growth_per_client_bytes: peaks
                 .rss_and_socket_bytes
-                .map(|bytes| each(bytes, idle.rss_bytes + unsent(idle))),
+                .map(|bytes| each(bytes, idle.rss_bytes + unsent(idle)).max(each(peaks.rss_bytes, idle.rss_bytes))),
             cpu_seconds: ended.cpu_seconds - connected.cpu_seconds,
             connect_cpu_seconds: connected.cpu_seconds - idle.cpu_seconds,
             threads_peak: peaks.threads,

@@ -39,6 +39,8 @@ pub(super) struct Found {
     pub(super) requests: u64,
     /// Objects of each initial state.
     pub(super) objects: Vec<u64>,
+    /// Objects of one that was not read to its end.
+    pub(super) partial_objects: u64,
     pub(super) events: u64,
     pub(super) bookmarks: u64,
     /// From a request to its first object.
@@ -152,8 +154,10 @@ impl Session {
         self.report.seconds = begun.elapsed().as_secs_f64();
         self.report.client_cpu_seconds = own_cpu().unwrap_or_default().saturating_sub(cpu).as_secs_f64();
         self.looks.ended = self.look();
+        let mut all = Vec::with_capacity(count);
         if let Some(hold) = hold {
-            sleep(hold).await;
+            // Nobody is left to hold still when all have failed.
+            let _ = timeout(hold, self.gather_all(&mut running, &mut all)).await;
             let held = self.look();
             self.report.add("heldSeconds", hold.as_secs_f64());
             if self.sampler.is_some() {
@@ -163,14 +167,18 @@ impl Session {
         }
         // Whoever did not hold does not wait for it.
         let _ = gate.stop.send(true);
-        let mut all = Vec::with_capacity(count);
+        self.gather_all(&mut running, &mut all).await;
+        self.finish(all).await
+    }
+
+    /// Waits until all clients have ended. Cancel safe.
+    async fn gather_all(&mut self, running: &mut JoinSet<Found>, all: &mut Vec<Found>) {
         while let Some(ended) = running.join_next().await {
             match ended {
                 Ok(found) => all.push(found),
                 Err(error) => self.report.failures.add(Failure::new(Kind::Client, error)),
             }
         }
-        self.finish(all).await
     }
 
     /// Connects them all; those who cannot are failures.
@@ -234,7 +242,7 @@ impl Session {
             report.requests += found.requests;
             report.events += found.events;
             report.bookmarks += found.bookmarks;
-            report.objects += found.objects.iter().sum::<u64>();
+            report.objects += found.objects.iter().sum::<u64>() + found.partial_objects;
             first.extend(found.first);
             synced.extend(found.synced);
             pages.extend(found.pages);

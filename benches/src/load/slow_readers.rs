@@ -72,6 +72,9 @@ struct SlowReaders {
     of: What,
 }
 
+/// How far ahead of its rate one may be: pieces can be small, and timers are of milliseconds.
+const AHEAD: Duration = Duration::from_millis(5);
+
 /// How fast one may read, and for how long.
 struct Pace {
     begun: Instant,
@@ -81,22 +84,29 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(rate: u32, time: Duration) -> Self {
+    /// Begins at a time of its own: clients that do not know each other do not read at the same moment.
+    async fn begin(rate: u32, time: Duration) -> Self {
         let read_bytes = (rate as usize / 10).clamp(READ_BYTES.0, READ_BYTES.1);
-        Self { begun: Instant::now(), rate: f64::from(rate), time, read_bytes }
+        let rate = f64::from(rate);
+        let one_read = u32::try_from(read_bytes).map_or(0.0, f64::from) / rate;
+        sleep(Duration::from_secs_f64(one_read * fastrand::f64())).await;
+        Self { begun: Instant::now(), rate, time, read_bytes }
     }
 
     /// Waits until so many bytes are due.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a run are far below 2^52")]
     async fn wait(&self, bytes: u64) {
         let due = Duration::from_secs_f64(bytes as f64 / self.rate);
-        sleep(due.saturating_sub(self.begun.elapsed())).await;
+        let ahead = due.saturating_sub(self.begun.elapsed());
+        if ahead > AHEAD {
+            sleep(ahead).await;
+        }
     }
 }
 
 impl Work for SlowReaders {
     async fn work(&self, reader: &mut Reader, found: &mut Found) -> Result<(), Failure> {
-        let pace = Pace::new(self.rate, self.time);
+        let pace = Pace::begin(self.rate, self.time).await;
         let done = match self.of {
             What::List => timeout(pace.time, list(reader, found, &pace)).await,
             What::WatchList => {
@@ -124,9 +134,11 @@ async fn list(reader: &mut Reader, found: &mut Found, pace: &Pace) -> Result<(),
         if found.first.is_empty() && list.objects > 0 {
             found.first.push(pace.begun.elapsed());
         }
+        found.partial_objects = list.objects;
         pace.wait(found.bytes).await;
     }
     list.finish()?;
+    found.partial_objects = 0;
     found.synced.push(pace.begun.elapsed());
     found.objects.push(list.objects);
     Ok(())

@@ -61,7 +61,11 @@ pub(super) async fn initial(reader: &mut Reader, found: &mut Found, events: &mut
 
 /// Adds what a stream has told.
 pub(super) fn count(found: &mut Found, events: &Events) {
-    found.events += events.counts.events() - events.initial.unwrap_or_default();
+    // What was added before the end bookmark is the initial state, or the part of it that came.
+    found.events += events.counts.events() - events.initial.unwrap_or(events.counts.added);
+    if !events.is_synced() {
+        found.partial_objects += events.counts.added;
+    }
     found.bookmarks += events.counts.bookmarks;
 }
 
