@@ -5,6 +5,7 @@
 
 use std::{fmt, fs, sync::atomic::AtomicU64};
 
+use informer_core::wire::marks::Answered;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -35,6 +36,21 @@ struct State {
     state: &'static str,
 }
 
+/// Labels of readers of one resource type that were cut: what they read, and what was over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CutReaders {
+    resource: String,
+    reader: &'static str,
+    reason: &'static str,
+}
+
+/// Labels of initial streams of one resource type whose clients asked for marks: what they were told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Marked {
+    resource: String,
+    answer: &'static str,
+}
+
 /// Labels of a request that lasts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LongRunning {
@@ -48,6 +64,7 @@ pub struct Metrics {
     requests: Family<Request, Counter>,
     long_running: Family<LongRunning, Gauge>,
     watch_events: Family<Resource, Counter>,
+    marked: Family<Marked, Counter>,
     connections: Gauge,
     connections_ended: Counter,
 }
@@ -72,6 +89,7 @@ impl Metrics {
         let requests = Family::<Request, Counter>::default();
         let long_running = Family::<LongRunning, Gauge>::default();
         let watch_events = Family::<Resource, Counter>::default();
+        let marked = Family::<Marked, Counter>::default();
         let connections = Gauge::default();
         let connections_ended = Counter::default();
         registry.register("apiserver_request", "Requests answered", requests.clone());
@@ -81,9 +99,11 @@ impl Metrics {
             "Events sent to watches, bookmarks not counted",
             watch_events.clone(),
         );
+        let about_marked = "Initial streams that go on where they broke, by what their clients were told";
+        registry.register("cache_marked_streams", about_marked, marked.clone());
         registry.register("cache_connections", "Connections that are open", connections.clone());
         registry.register("cache_connections_ended", "Connections that ended", connections_ended.clone());
-        Self { registry, requests, long_running, watch_events, connections, connections_ended }
+        Self { registry, requests, long_running, watch_events, marked, connections, connections_ended }
     }
 
     /// Counts one answered request. `verb` is Kubernetes' own, in capitals: `GET`, `LIST`, `WATCH`, `POST`; `resource`
@@ -102,6 +122,12 @@ impl Metrics {
         open.inc();
         let events = self.watch_events.get_or_create_owned(&Resource { resource: resource.to_owned() });
         Watching { open, events }
+    }
+
+    /// Counts one initial stream of `resource` whose client asked for marks, and was told `answer`.
+    pub(crate) fn marked(&self, resource: &str, answer: Answered) {
+        let labels = Marked { resource: resource.to_owned(), answer: answer.as_str() };
+        self.marked.get_or_create(&labels).inc();
     }
 
     /// Counts one open connection until the guard is dropped.
@@ -178,6 +204,8 @@ struct CacheGauges {
     window_covers: Family<Resource, Gauge<f64, AtomicU64>>,
     buckets: Family<Resource, Number>,
     watchers: Family<State, Number>,
+    expired: Family<Resource, Counter>,
+    cut: Family<CutReaders, Counter>,
     events: Family<Resource, Counter>,
     epochs: Family<Resource, Counter>,
 }
@@ -200,10 +228,19 @@ impl CacheGauges {
             ("catching_up", stats.watchers_catching_up),
             ("parked", stats.watchers_parked),
             ("live", stats.watchers_live),
-            ("expired", stats.watchers_expired),
         ];
         for (state, count) in states {
             self.watchers.get_or_create(&State { resource: resource.to_owned(), state }).set(count);
+        }
+        self.expired.get_or_create(&labels).inc_by(stats.watchers_expired);
+        let cut = [
+            ("list", "bytes", stats.lists_cut_for_bytes),
+            ("list", "time", stats.lists_cut_for_time),
+            ("stream", "bytes", stats.streams_cut_for_bytes),
+            ("stream", "time", stats.streams_cut_for_time),
+        ];
+        for (reader, reason, count) in cut {
+            self.cut.get_or_create(&CutReaders { resource: resource.to_owned(), reader, reason }).inc_by(count);
         }
     }
 
@@ -215,7 +252,9 @@ impl CacheGauges {
         let covers = "How far back the window reaches, once it evicts";
         registry.register_with_unit("cache_window", covers, Unit::Seconds, self.window_covers);
         registry.register("cache_buckets", "Nodes, namespaces and names that are watched", self.buckets);
-        registry.register("cache_watchers", "Watches by state", self.watchers);
+        registry.register("cache_watchers", "Watches that are open, by state", self.watchers);
+        registry.register("cache_watches_expired", "Watches that fell behind the window", self.expired);
+        registry.register("cache_readers_cut", "LISTs and initial streams cut for being slow", self.cut);
         registry.register("cache_events", "Events taken in", self.events);
         registry.register("cache_epochs", "Times the history began, the first listing included", self.epochs);
     }
@@ -229,6 +268,10 @@ fn read_now(app: &App) -> Registry {
         gauges.set(&resource, &stats);
     }
     gauges.register(&mut registry);
+    let compressed = Number::default();
+    compressed.set(watch_cache::pieces_bytes() as u64);
+    let about_compressed = "Bytes of compressed objects that lists share";
+    registry.register_with_unit("cache_compressed", about_compressed, Unit::Bytes, compressed);
     let resident = Number::default();
     resident.set(resident_bytes().unwrap_or_default());
     registry.register_with_unit("process_resident_memory", "Resident memory", Unit::Bytes, resident);

@@ -14,6 +14,7 @@ pub mod faults;
 pub mod http;
 pub mod objects;
 pub mod process;
+pub mod slow;
 pub mod table;
 pub mod tap;
 pub mod tls;

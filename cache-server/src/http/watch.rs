@@ -102,6 +102,7 @@ pub(super) async fn watch(
     let watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
     let mut response = stream(Body::watch(watch));
     if let Some(answered) = answered {
+        app.metrics.marked(target.ty.id(), answered);
         resuming::say(answered, &mut response);
     }
     Ok(response)
