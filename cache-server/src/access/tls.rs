@@ -35,8 +35,9 @@ use crate::{
     limits::{TLS_HANDSHAKE_WAIT, TLS_RELOAD_EVERY, TLS_UNSENT_BYTES_MAX},
 };
 
-/// A stream that is encrypted on its way.
-pub(crate) type TlsStream<S> = tokio_rustls::server::TlsStream<S>;
+/// A stream that is encrypted on its way. Its state has more than a kilobyte: boxed, whatever holds a stream on the way
+/// to its protocol has room for a pointer.
+pub(crate) type TlsStream<S> = Box<tokio_rustls::server::TlsStream<S>>;
 
 /// Why a certificate and its key cannot be used: one line.
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +136,7 @@ impl Acceptor {
             Some(name) if name == HTTP2 => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        Ok((stream, protocol))
+        Ok((Box::new(stream), protocol))
     }
 
     /// What is used now; one connection in [`TLS_RELOAD_EVERY`] looks at the files first.

@@ -56,3 +56,6 @@ impl Service<Request<Incoming>> for Pages {
         Box::pin(async move { Ok(answer.await.map(Paged::new)) })
     }
 }
+
+#[cfg(test)]
+mod tests;
