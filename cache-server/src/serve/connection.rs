@@ -1,10 +1,11 @@
 //! One accepted connection: what is spoken on it, and by whom it is served.
 //!
-//! INVARIANT: what lasts as long as a connection is small. Each of its phases is boxed by itself, so that none pays for
-//! the size of another one, and what a phase needs is given back before the next one begins.
+//! INVARIANT: what lasts as long as a connection is small: who it is, and the phase that it is in. A phase is boxed and
+//! makes the next one, so that none pays for the size of another, and what a phase needs is given back when it is over.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::{
     net::TcpStream,
     sync::{OwnedSemaphorePermit, watch},
@@ -33,48 +34,76 @@ pub(super) struct Connection {
     pub(super) slot: OwnedSemaphorePermit,
 }
 
+/// What a connection does for a while; it ends with what comes next.
+pub(super) struct Phase(Pin<Box<dyn Future<Output = hyper::Result<Option<Phase>>> + Send>>);
+
+impl Phase {
+    /// A phase that is over with `doing`.
+    pub(super) fn new(doing: impl Future<Output = hyper::Result<Option<Self>>> + Send + 'static) -> Self {
+        Self(Box::pin(doing))
+    }
+}
+
 impl Connection {
-    /// Serves it to its end.
-    pub(super) async fn run(self, stream: TcpStream) {
+    /// Serves it to its end. No `async fn`, which would keep room for what is given to it.
+    pub(super) fn run(self, stream: TcpStream) -> impl Future<Output = ()> + Send {
         let Self { app, tls, bound, closed, slot } = self;
-        let _held = (app.metrics.connection(), slot);
+        let held = (app.metrics.connection(), slot);
         // Events are small and wanted at once.
         let _ = stream.set_nodelay(true);
         let handler = Handler { app, bound };
-        match tls {
-            Some(tls) => Box::pin(over_tls(stream, tls, handler, closed)).await,
-            None => in_the_clear(stream, handler, closed).await,
+        let mut phase = match tls {
+            Some(tls) => Phase::new(over_tls(stream, tls, handler, closed)),
+            None => Phase::new(in_the_clear(stream, handler, closed)),
+        };
+        async move {
+            loop {
+                match phase.0.await {
+                    Ok(Some(next)) => phase = next,
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::debug!(%error, "a connection ended early");
+                        break;
+                    }
+                }
+            }
+            drop(held);
         }
     }
 }
 
-async fn in_the_clear(stream: TcpStream, handler: Handler, mut closed: watch::Receiver<()>) {
-    if let Some(protocol) = Box::pin(detect(&stream, &mut closed)).await {
-        speak(Moving::tcp(stream), protocol, handler, closed).await;
-    }
+async fn in_the_clear(
+    stream: TcpStream,
+    handler: Handler,
+    mut closed: watch::Receiver<()>,
+) -> hyper::Result<Option<Phase>> {
+    let protocol = detect(&stream, &mut closed).await;
+    Ok(protocol.map(|protocol| speak(Moving::tcp(stream), protocol, handler, closed)))
 }
 
-async fn over_tls(stream: TcpStream, tls: Arc<Acceptor>, handler: Handler, mut closed: watch::Receiver<()>) {
-    let accepting = async {
-        tokio::select! {
-            accepted = tls.accept(stream, Moving::tcp) => Some(accepted),
-            _ = closed.changed() => None,
+async fn over_tls(
+    stream: TcpStream,
+    tls: Arc<Acceptor>,
+    handler: Handler,
+    mut closed: watch::Receiver<()>,
+) -> hyper::Result<Option<Phase>> {
+    let accepted = tokio::select! {
+        accepted = tls.accept(stream, Moving::tcp) => accepted,
+        _ = closed.changed() => return Ok(None),
+    };
+    match accepted {
+        Ok((stream, protocol)) => Ok(Some(speak(stream, protocol, handler, closed))),
+        Err(error) => {
+            tracing::debug!(%error, "a handshake failed");
+            Ok(None)
         }
-    };
-    match Box::pin(accepting).await {
-        Some(Ok((stream, protocol))) => speak(stream, protocol, handler, closed).await,
-        Some(Err(error)) => tracing::debug!(%error, "a handshake failed"),
-        None => {}
     }
 }
 
-async fn speak<S: Socket>(stream: S, protocol: Protocol, handler: Handler, closed: watch::Receiver<()>) {
-    let ended = match protocol {
-        Protocol::Http1 => Box::pin(http1::serve(stream, handler, closed)).await,
-        Protocol::Http2 => Box::pin(http2::serve(stream, handler, closed)).await,
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+fn speak<S: Socket>(stream: S, protocol: Protocol, handler: Handler, closed: watch::Receiver<()>) -> Phase {
+    match protocol {
+        Protocol::Http1 => http1::requests(stream, Bytes::new(), handler, closed),
+        Protocol::Http2 => Phase::new(async { http2::serve(stream, handler, closed).await.map(|()| None) }),
     }
 }
 

@@ -8,6 +8,7 @@
 
 use std::{
     convert::Infallible,
+    future::poll_fn,
     io,
     pin::Pin,
     sync::{
@@ -29,97 +30,81 @@ use tokio::{
 };
 
 use super::{
+    connection::Phase,
     handler::{Answering, Handler},
     moving::Socket,
     takeover::{End, Takeover},
 };
 use crate::{http::body::Body, limits};
 
-/// Serves a connection to its end. Once `closed` changes it takes no more requests, and ends with the open one.
-pub(super) async fn serve<S: Socket>(
-    mut stream: S,
-    handler: Handler,
-    mut closed: watch::Receiver<()>,
-) -> hyper::Result<()> {
-    let mut kept = Bytes::new();
-    loop {
-        let asked = Box::pin(requests(stream, kept, handler.clone(), &mut closed)).await?;
-        let Some(Taken { stream: taken, read, watch }) = asked else { return Ok(()) };
-        let last = watch.last || is_closing(&closed);
-        let mut watching = Box::new(Takeover::new(taken, read, watch.response, last));
-        let end = watching.ended().await;
-        (stream, kept) = watching.into_parts();
-        match end {
-            End::Clean if !last && !is_closing(&closed) => {}
-            End::Clean => {
-                let _ = stream.shutdown().await;
-                return Ok(());
-            }
-            End::Cut => {
-                stream.reset_on_close();
-                return Ok(());
-            }
-            End::Gone => return Ok(()),
-        }
-    }
-}
-
-/// Whether the server ends.
-fn is_closing(closed: &watch::Receiver<()>) -> bool {
-    closed.has_changed().unwrap_or(true)
-}
-
-/// A connection whose newest request is a watch.
-struct Taken<S> {
-    stream: S,
-    /// What was read of the requests behind it.
-    read: Bytes,
-    watch: Watch,
-}
-
-/// Lets hyper serve `stream`, of which `kept` was read before, to its end or to the first watch.
-async fn requests<S: Socket>(
-    stream: S,
-    kept: Bytes,
-    handler: Handler,
-    closed: &mut watch::Receiver<()>,
-) -> hyper::Result<Option<Taken<S>>> {
+/// Lets hyper serve `stream`, of which `kept` was read before, to its end or to the first watch. Once `closed` changes it
+/// takes no more requests, and ends with the open one.
+pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut closed: watch::Receiver<()>) -> Phase {
     let slot = Arc::new(Slot::default());
     let service = Watching { handler, slot: Arc::clone(&slot) };
     let stream = TokioIo::new(Resumed { stream, kept, slot: Arc::clone(&slot) });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = builder.serve_connection(stream, service);
-    let ended = {
-        let mut serving = std::future::poll_fn(|cx| poll_serve(&mut connection, &slot, cx));
-        tokio::select! {
-            ended = &mut serving => Some(ended),
+    Phase::new(async move {
+        let ended = tokio::select! {
+            ended = poll_fn(|cx| poll_serve(&mut connection, &slot, cx)) => Some(ended),
             _ = closed.changed() => None,
-        }
-    };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            Pin::new(&mut connection).graceful_shutdown();
-            std::future::poll_fn(|cx| poll_serve(&mut connection, &slot, cx)).await
-        }
-    };
-    let parts = connection.into_parts();
-    let Resumed { mut stream, kept, .. } = parts.io.into_inner();
-    match ended {
-        Ok(Some(watch)) => Ok(Some(Taken { stream, read: joined(parts.read_buf, kept), watch })),
-        Ok(None) => {
-            let _ = stream.shutdown().await;
-            Ok(None)
-        }
-        Err(error) => {
-            // The body of a response that cannot go on.
-            if error.is_user() {
-                stream.reset_on_close();
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                Pin::new(&mut connection).graceful_shutdown();
+                poll_fn(|cx| poll_serve(&mut connection, &slot, cx)).await
             }
-            Err(error)
+        };
+        let parts = connection.into_parts();
+        let (Resumed { mut stream, kept, .. }, Watching { handler, .. }) = (parts.io.into_inner(), parts.service);
+        match ended {
+            Ok(Some(Watch { response, last })) => {
+                let last = last || is_closing(&closed);
+                let read = joined(parts.read_buf, kept);
+                Ok(Some(watching(Takeover::new(stream, read, response, last), handler, closed)))
+            }
+            Ok(None) => {
+                let _ = stream.shutdown().await;
+                Ok(None)
+            }
+            Err(error) => {
+                // The body of a response that cannot go on.
+                if error.is_user() {
+                    stream.reset_on_close();
+                }
+                Err(error)
+            }
         }
-    }
+    })
+}
+
+/// Sends a watch. Requests behind it are served when it is over.
+fn watching<S: Socket>(mut takeover: Takeover<S, Body>, handler: Handler, closed: watch::Receiver<()>) -> Phase {
+    Phase::new(async move {
+        match takeover.ended().await {
+            End::Clean if !takeover.is_last() && !is_closing(&closed) => {
+                let (stream, read) = takeover.into_parts();
+                Ok(Some(requests(stream, read, handler, closed)))
+            }
+            End::Clean => {
+                let _ = takeover.stream().shutdown().await;
+                Ok(None)
+            }
+            End::Cut => {
+                takeover.stream().reset_on_close();
+                Ok(None)
+            }
+            End::Gone => Ok(None),
+        }
+    })
+}
+
+/// Whether the server ends.
+fn is_closing(closed: &watch::Receiver<()>) -> bool {
+    closed.has_changed().unwrap_or(true)
 }
 
 /// Bytes in the order they were sent.

@@ -35,6 +35,8 @@ pub(super) struct Takeover<S, B> {
     read: BytesMut,
     /// Whether the stream may hold something that it has not sent.
     unflushed: bool,
+    /// Whether the client was told that the connection ends with the response.
+    last: bool,
 }
 
 /// How a watch ended.
@@ -72,12 +74,22 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
         let (parts, body) = response.into_parts();
         let out = Chunked::new(head::encode(&parts, last));
         // What was kept in a large buffer is kept in one of its own.
-        Self { stream, body, out, read: BytesMut::from(&read[..]), unflushed: false }
+        Self { stream, body, out, read: BytesMut::from(&read[..]), unflushed: false, last }
     }
 
     /// Sends until there is nothing more to send, or nobody to send it to.
     pub(super) async fn ended(&mut self) -> End {
         std::future::poll_fn(|cx| self.poll_ended(cx)).await
+    }
+
+    /// Whether the client was told that the connection ends with the response.
+    pub(super) const fn is_last(&self) -> bool {
+        self.last
+    }
+
+    /// The connection.
+    pub(super) const fn stream(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     /// The connection, and what was read of it meanwhile.
