@@ -181,6 +181,13 @@ impl ResourceType {
         self.api_version != self.schema.api_version
     }
 
+    /// Whether a replacement takes nothing over from what was there but metadata.
+    #[must_use]
+    pub(crate) fn is_replaced_whole(&self) -> bool {
+        let takes_over = self.has_status || self.tracks_generation || self.holds_objects || self.defines_types;
+        self.schema.builtin && !takes_over && !self.is_swapped()
+    }
+
     /// Why objects of this type cannot be selected by `label`, in Kubernetes' words.
     #[must_use]
     pub fn refuse_field(&self, label: &str) -> String {

@@ -30,7 +30,10 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
-use informer_core::wire::status::{Reason, Status};
+use informer_core::wire::{
+    json,
+    status::{Reason, Status},
+};
 use jiff::Timestamp;
 use serde_json::Value;
 use watch_cache::{Draft, Entry, EntryError, Filter, Page};
@@ -42,7 +45,7 @@ use self::{
     metadata::Part,
     options::{Options, PatchOptions},
     patch::{Patch, PatchType},
-    update::Change,
+    update::{Change, Sent},
 };
 
 /// How often an object is made or replaced that others make and delete meanwhile.
@@ -116,10 +119,15 @@ pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, S
     let options = Options::read("UpdateOptions", request.query)?;
     let (registry, mut warnings) = (app.registry.now(), Vec::new());
     let Request { ty, content_type, body, .. } = *request;
-    let mut object = body::read_valid(&registry, ty, content_type, body, options.validation, &mut warnings)?;
-    metadata::match_namespace(ty, place.namespace, &mut object)?;
-    place.match_name(&object)?;
-    let answer = replace(app, &place, object, options, &mut warnings).await?;
+    let read = |warnings: &mut Vec<String>| {
+        let mut object = body::read_valid(&registry, ty, content_type, body, options.validation, warnings)?;
+        metadata::match_namespace(ty, place.namespace, &mut object)?;
+        place.match_name(&object)?;
+        Ok(object)
+    };
+    let again = || read(&mut Vec::new());
+    let sent = Sent::new(read(&mut warnings)?, &again);
+    let answer = replace(app, &place, sent, options, &mut warnings).await?;
     Ok(Answer { warnings, ..answer })
 }
 
@@ -127,19 +135,23 @@ pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, S
 async fn replace(
     app: &App,
     place: &Place<'_>,
-    object: Object,
+    sent: Sent<'_>,
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<Answer, Status> {
-    let makes = place.ty.create_on_update && place.part == Part::Main && metadata::text(&object, "uid").is_empty();
-    let change = Change::Replace(object);
+    let makes = place.ty.create_on_update && place.part == Part::Main;
+    let change = Change::Replace(sent);
     for _ in 0..ATTEMPTS_MAX {
         let refused = match update::update(app, place, &change, options, warnings).await {
             Err(status) if makes && status.reason == Reason::NotFound => status,
             other => return other,
         };
-        let Change::Replace(object) = &change else { return Err(refused) };
-        let mut object = object.clone();
+        let Change::Replace(sent) = &change else { return Err(refused) };
+        let mut object = sent.take()?;
+        // It is about one that was there.
+        if !metadata::text(&object, "uid").is_empty() {
+            return Err(refused);
+        }
         // Of the one that was there.
         metadata::metadata_mut(&mut object).remove("resourceVersion");
         if let Some(made) = create::create_named(app, place.ty, &object, options).await? {
@@ -250,10 +262,27 @@ impl Place<'_> {
         self.read_from(&app.caches).await
     }
 
+    /// The object as it is now, or only what its replacement by one with managedFields has to know of it: the metadata
+    /// that stays, where nothing else does.
+    async fn read_for_replacing(&self, app: &App) -> Result<Current, Status> {
+        let entry = self.entry(&app.caches).await?;
+        match Current::metadata(&entry).filter(|_| self.part == Part::Main && self.ty.is_replaced_whole()) {
+            Some(object) => Ok(Current { entry, object, is_whole: false }),
+            None => self.decode(entry),
+        }
+    }
+
     /// The object as it is now, decoded.
     async fn read_from(&self, caches: &Caches) -> Result<Current, Status> {
+        self.decode(self.entry(caches).await?)
+    }
+
+    async fn entry(&self, caches: &Caches) -> Result<Arc<Entry>, Status> {
         let reader = caches.fresh(self.ty).await?;
-        let entry = reader.get(&self.key()).ok_or_else(|| self.not_found())?;
+        reader.get(&self.key()).ok_or_else(|| self.not_found())
+    }
+
+    fn decode(&self, entry: Arc<Entry>) -> Result<Current, Status> {
         let mut current = Current::decode(entry)?;
         if self.ty.is_swapped() {
             // Nothing is converted: the object is the same at every version of its type.
@@ -285,14 +314,43 @@ impl Place<'_> {
 struct Current {
     entry: Arc<Entry>,
     object: Object,
+    /// Or nothing but the metadata that a replacement cannot change.
+    is_whole: bool,
 }
 
 impl Current {
     fn decode(entry: Arc<Entry>) -> Result<Self, Status> {
         match serde_json::from_slice(&entry.object()) {
-            Ok(Value::Object(object)) => Ok(Self { entry, object }),
+            Ok(Value::Object(object)) => Ok(Self { entry, object, is_whole: true }),
             Ok(_) | Err(_) => Err(Status::internal("a stored object cannot be read")),
         }
+    }
+}
+
+impl Current {
+    /// The metadata that outlives a replacement, of an entry whose text tells whether another one says the same.
+    fn metadata(entry: &Entry) -> Option<Object> {
+        const KEPT: [&str; 9] = [
+            "name",
+            "namespace",
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "finalizers",
+        ];
+        let text = entry.metadata();
+        let mut metadata = Object::new();
+        for member in json::members(&text).filter(|_| entry.is_normal()) {
+            let member = member.ok()?;
+            let key = member.key.bytes();
+            if let Some(name) = KEPT.into_iter().find(|name| name.as_bytes() == &*key) {
+                metadata.insert(name.to_owned(), serde_json::from_slice(member.value).ok()?);
+            }
+        }
+        (!metadata.is_empty()).then(|| Object::from_iter([("metadata".to_owned(), Value::Object(metadata))]))
     }
 }
 
@@ -347,7 +405,10 @@ fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
         return Err(Status::bad_request(format!("the object is nested deeper than {DEPTH_MAX}")));
     }
     let text = serde_json::to_vec(object).expect("a JSON object has a text");
-    Draft::new(&ty.schema, &text).map_err(|error| match error {
+    // Members are sorted, so of equal objects there is one text, once the resourceVersion is one of them.
+    let is_normal = !metadata::text(object, "resourceVersion").is_empty();
+    let made = Draft::new(&ty.schema, &text).map(|draft| if is_normal { draft.normal() } else { draft });
+    made.map_err(|error| match error {
         EntryError::TooLarge { bytes } => Status::request_entity_too_large(&format!("the object has {bytes} bytes")),
         EntryError::NotAnObject | EntryError::NoName | EntryError::BadName => Status::bad_request(error.to_string()),
     })

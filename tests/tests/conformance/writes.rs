@@ -13,6 +13,7 @@ use crate::server;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 
 fn deployment(name: &str, replicas: u32) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {
@@ -494,4 +495,79 @@ async fn a_namespace_is_an_object_like_others() {
     assert_eq!(client.get("/api/v1/namespaces?labelSelector=env%3Dprod").await.keys(), ["team"]);
     let deleted = client.delete("/api/v1/namespaces/team").await.with_code(200).json();
     assert_eq!(deleted["kind"], "Namespace");
+}
+
+/// Goal: an object that is replaced over and over keeps what is not its client's, and a replacement that says the same is
+/// no write. Method: a lease with managedFields, as it was created and as it was renewed, sent back in several ways.
+#[tokio::test]
+async fn a_replacement_is_a_write_only_when_it_changes_something() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let path = format!("{LEASES}/node-1");
+    let managed = json!([{"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:spec": {"f:renewTime": {}}}}]);
+    let sent = json!({"metadata": {"name": "node-1", "labels": {"b": "c", "a": "d"}, "managedFields": managed},
+        "spec": {"holderIdentity": "node-1", "leaseDurationSeconds": 40}});
+    let mut stored = client.post(LEASES, &sent).await.with_code(201).json();
+    for second in 1..4 {
+        let lean = without(&stored, &["uid", "creationTimestamp"]);
+        for same in [&stored, &lean, &without(&stored, &["managedFields"])] {
+            assert_eq!(client.put(&path, same).await.with_code(200).json(), stored);
+        }
+        let text = format!(r#"{{ "spec": {}, "metadata": {} }}"#, stored["spec"], stored["metadata"]);
+        let same = send(&client, Method::PUT, &path, "application/json", &text).await.with_code(200);
+        assert_eq!(same.json(), stored, "its members stand in another order");
+        let mut renewed = lean;
+        renewed["spec"]["renewTime"] = json!(format!("2026-01-01T00:00:0{second}.000000Z"));
+        let next = client.put(&path, &renewed).await.with_code(200).json();
+        assert_ne!(next["metadata"]["resourceVersion"], stored["metadata"]["resourceVersion"]);
+        for kept in ["uid", "creationTimestamp", "labels", "managedFields"] {
+            assert_eq!(next["metadata"][kept], stored["metadata"][kept], "{kept}");
+        }
+        assert_eq!(next["spec"], renewed["spec"]);
+        client.put(&path, &renewed).await.with_code(409);
+        stored = next;
+    }
+    for (member, value, code) in [("uid", "other", 409), ("creationTimestamp", "2001-01-01T00:00:00Z", 422)] {
+        let mut other = stored.clone();
+        other["metadata"][member] = json!(value);
+        client.put(&path, &other).await.with_code(code);
+    }
+    assert_eq!(client.get(&path).await.with_code(200).json(), stored);
+    let mut emptied = stored.clone();
+    emptied["metadata"]["managedFields"] = json!([{}]);
+    let emptied = client.put(&path, &emptied).await.with_code(200).json();
+    assert!(emptied["metadata"].get("managedFields").is_none());
+}
+
+/// Goal: of those who renew one object at once at the version they know, one does. Method: eight of them, again and again.
+#[tokio::test]
+async fn of_replacements_at_one_version_one_is_taken() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let path = format!("{LEASES}/node-1");
+    let managed = json!([{"manager": "kubelet", "operation": "Update"}]);
+    let sent = json!({"metadata": {"name": "node-1", "managedFields": managed}, "spec": {}});
+    let mut stored = client.post(LEASES, &sent).await.with_code(201).json();
+    for round in 0..5 {
+        let mut tasks = tokio::task::JoinSet::new();
+        for holder in 0..8 {
+            let (client, path, mut mine) = (server.client(), path.clone(), stored.clone());
+            mine["spec"]["holderIdentity"] = json!(format!("{round}-{holder}"));
+            tasks.spawn(async move { client.put(&path, &mine).await });
+        }
+        let answers = tasks.join_all().await;
+        let taken: Vec<_> = answers.iter().filter(|answer| answer.code == 200).collect();
+        assert_eq!(taken.len(), 1);
+        assert!(answers.iter().all(|answer| [200, 409].contains(&answer.code.as_u16())));
+        stored = client.get(&path).await.with_code(200).json();
+        assert_eq!(stored, taken[0].json());
+    }
+}
+
+/// The object without some of its metadata.
+fn without(object: &Value, members: &[&str]) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata.retain(|member, _| !members.contains(&member.as_str()));
+    object
 }

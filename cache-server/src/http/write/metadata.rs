@@ -237,11 +237,11 @@ pub(super) fn prepare_update(
         Part::Main => object,
     };
     if ty.has_status {
-        carry(&mut stored.clone(), &mut next, "status");
+        keep(stored, &mut next, "status");
     }
     if ty.holds_objects {
         // Its finalizers are the server's alone.
-        carry(&mut stored.clone(), &mut next, "spec");
+        keep(stored, &mut next, "spec");
     }
     keep_unset(stored, &mut next);
     tidy(metadata_mut(&mut next));
@@ -273,6 +273,14 @@ fn carry(from: &mut Object, to: &mut Object, member: &str) {
     };
 }
 
+/// The same without taking it from the source.
+fn keep(from: &Object, to: &mut Object, member: &str) {
+    match from.get(member) {
+        Some(value) => to.insert(member.to_owned(), value.clone()),
+        None => to.remove(member),
+    };
+}
+
 /// What the server set and the client left out is taken over: clients need not send it back.
 fn keep_unset(stored: &Object, next: &mut Object) {
     let Some(before) = stored.get("metadata").and_then(Value::as_object) else { return };
@@ -293,12 +301,13 @@ fn is_unset(value: &Value) -> bool {
 
 fn check_immutable(stored: &Object, next: &Object) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let member =
-        |object: &Object, member: &str| object.get("metadata").and_then(|metadata| metadata.get(member)).cloned();
+    fn member<'a>(object: &'a Object, member: &str) -> Option<&'a Value> {
+        object.get("metadata").and_then(|metadata| metadata.get(member))
+    }
     for name in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let (before, now) = (member(stored, name), member(next, name));
         if before != now {
-            let shown = now.map_or_else(|| "null".to_owned(), |now| now.to_string());
+            let shown = now.map_or_else(|| "null".to_owned(), ToString::to_string);
             causes.push(Cause::invalid(&format!("metadata.{name}"), &shown, "field is immutable"));
         }
     }
@@ -323,15 +332,13 @@ fn check_immutable(stored: &Object, next: &Object) -> Vec<Cause> {
 /// resource too when it has no subresource.
 fn set_generation(ty: &ResourceType, stored: &Object, next: &mut Object) {
     let before = generation(stored);
-    let desired = |object: &Object| -> Vec<(String, Value)> {
-        let state = object.iter().filter(|(member, _)| match member.as_str() {
-            "metadata" => false,
-            "status" => ty.custom.is_some() && !ty.has_status,
-            _ => true,
-        });
-        state.map(|(member, value)| (member.clone(), value.clone())).collect()
+    let is_desired = |member: &&String| match member.as_str() {
+        "metadata" => false,
+        "status" => ty.custom.is_some() && !ty.has_status,
+        _ => true,
     };
-    let changed = ty.tracks_generation && desired(stored) != desired(next);
+    let desired = |object| Object::iter(object).filter(|(member, _)| is_desired(member));
+    let changed = ty.tracks_generation && desired(stored).ne(desired(next));
     put_generation(next, before + u64::from(changed));
 }
 

@@ -19,7 +19,7 @@ use super::{
     metadata::{self, Part},
     options::{Options, PatchOptions},
     patch::{Patch, PatchType},
-    update::{self, Change},
+    update::{self, Change, Sent},
 };
 use crate::{
     app::App,
@@ -80,7 +80,9 @@ async fn write(
         let wanted = wanted(&place, &current, &scale)?;
         let mut object = current.object.clone();
         put(&mut object, &paths.spec_replicas, wanted.into());
-        let change = Change::Replace(object);
+        // A second attempt makes another object.
+        let again = || Err(place.modified());
+        let change = Change::Replace(Sent::new(object, &again));
         let Some(answered) = update::attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
             continue;
         };

@@ -21,19 +21,49 @@ use informer_core::wire::{
     go,
     status::{Cause, Status},
 };
+use parking_lot::Mutex;
 
 /// How often a write that named no version is tried when others come first. Kubernetes has no bound but its time.
 const ATTEMPTS_MAX: usize = 64;
 
 /// What the client wants of an object.
-#[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum Change<'a> {
     /// This instead. Its name and namespace are those of the path.
-    Replace(Object),
+    Replace(Sent<'a>),
     /// The same with this done to it.
     Patch(Patch),
     /// The same with what a manager wants of it.
     Apply(Applied),
+}
+
+/// An object as it was sent. What is stored is made of it, not of a copy; it is read from its body once more when another
+/// write came first, which is rare.
+pub(super) struct Sent<'a> {
+    object: Mutex<Option<Object>>,
+    again: &'a Again<'a>,
+}
+
+/// Reads what was sent.
+type Again<'a> = dyn Fn() -> Result<Object, Status> + Sync + 'a;
+
+impl<'a> Sent<'a> {
+    /// `object` is what `again` gives.
+    pub(super) fn new(object: Object, again: &'a Again<'a>) -> Self {
+        Self { object: Mutex::new(Some(object)), again }
+    }
+
+    /// The object, now the caller's.
+    pub(super) fn take(&self) -> Result<Object, Status> {
+        let object = self.object.lock().take();
+        object.map_or_else(self.again, Ok)
+    }
+
+    /// Whether it brings its own managedFields.
+    fn is_managed(&self) -> bool {
+        let object = self.object.lock();
+        let fields = object.as_ref().and_then(|object| object.get("metadata")?.get("managedFields")?.as_array());
+        fields.is_some_and(|entries| !entries.is_empty())
+    }
 }
 
 /// What a change comes to.
@@ -52,12 +82,15 @@ enum Plan {
 pub(super) async fn update(
     app: &App,
     place: &Place<'_>,
-    change: &Change,
+    change: &Change<'_>,
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<Answer, Status> {
     for _ in 0..ATTEMPTS_MAX {
-        let current = place.read(app).await?;
+        let current = match change {
+            Change::Replace(sent) if sent.is_managed() => place.read_for_replacing(app).await?,
+            Change::Replace(_) | Change::Patch(_) | Change::Apply(_) => place.read(app).await?,
+        };
         let mut said = Vec::new();
         if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {
             warnings.append(&mut said);
@@ -72,7 +105,7 @@ pub(super) async fn attempt(
     app: &App,
     place: &Place<'_>,
     current: &Current,
-    change: &Change,
+    change: &Change<'_>,
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Answer>, Status> {
@@ -82,6 +115,10 @@ pub(super) async fn attempt(
         Plan::Put(next) => Some(draft(place.ty, next)?),
         Plan::Delete(_) => None,
     };
+    // Of an object that was not read whole, this is how to tell that it is as wanted.
+    if put.as_ref().is_some_and(|draft| !current.is_whole && draft.same_content(&current.entry)) {
+        return Ok(Some(Answer::stored(StatusCode::OK, &current.entry)));
+    }
     if let (Plan::Put(next) | Plan::Delete(next), true) = (&plan, options.dry_run) {
         return Ok(Some(Answer::unstored(StatusCode::OK, place.ty, next.clone())));
     }
@@ -100,14 +137,15 @@ pub(super) async fn attempt(
 fn plan(
     place: &Place<'_>,
     stored: &Object,
-    change: &Change,
+    change: &Change<'_>,
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<Plan, Status> {
     let sent = match change {
-        Change::Replace(object) => {
-            check_uid(place, stored, object)?;
-            object.clone()
+        Change::Replace(sent) => {
+            let object = sent.take()?;
+            check_uid(place, stored, &object)?;
+            object
         }
         Change::Patch(patch) => {
             let mut object = patch.apply(place.ty, stored)?;
@@ -199,14 +237,14 @@ mod tests {
             Self { ty, stored, part: Part::Main }
         }
 
-        fn plan(&self, change: &Change) -> Result<Plan, (u16, String)> {
+        fn plan(&self, change: &Change<'_>) -> Result<Plan, (u16, String)> {
             let place = Place { ty: &self.ty, namespace: "ns", name: "a", part: self.part };
             plan(&place, &object(self.stored.clone()), change, Options::default(), &mut Vec::new())
                 .map_err(|status| (status.code, status.message))
         }
 
         fn replace(&self, sent: Value) -> Result<Plan, (u16, String)> {
-            self.plan(&Change::Replace(object(sent)))
+            self.plan(&Change::Replace(Sent::new(object(sent.clone()), &|| Ok(object(sent.clone())))))
         }
 
         fn merge(&self, patch: Value) -> Result<Plan, (u16, String)> {
