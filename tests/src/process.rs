@@ -123,6 +123,14 @@ impl Server {
         self.address
     }
 
+    /// Bytes that it holds and nobody else, as the kernel counts them: without the pages of the program itself. Linux only.
+    pub fn private_bytes(&self) -> u64 {
+        let id = self.child.id().expect("runs until it is waited for");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
+    }
+
     /// A client of it.
     pub const fn client(&self) -> Client {
         Client::new(self.address)
