@@ -82,15 +82,15 @@ pub const READ_PER_STEP: usize = 128 << 10;
 pub const CELLS_KEPT_MAX: usize = 1 << 10;
 
 /// Values of one requirement that are looked for in an object's sketch. With more of them only the label's key is, since
+/// one of them is nearly always said to be there.
+pub const VALUES_SKETCHED_MAX: usize = 16;
+
 /// Bytes of compressed objects that are kept for lists, of all caches of this process. Without room, short objects are
 /// compressed for each list that has them.
 pub const PIECES_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of an object that is compressed for one list alone. Longer ones go into it as they are: they are shared then.
 pub const PIECE_ALONE_BYTES_MAX: usize = 16 << 10;
-
-/// one of them is nearly always said to be there.
-pub const VALUES_SKETCHED_MAX: usize = 16;
 
 /// Filters that watchers of one cache share. Memory: some 100 bytes each, and with two watchers or more [`VERDICTS_KEPT`]
 /// words; gone with their watchers. Beyond that each watcher has a filter of its own.
