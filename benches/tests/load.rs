@@ -3,6 +3,8 @@
 //!
 //! INVARIANT: nothing is timed. What a run costs is for the benches; here it must be right.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
