@@ -7,6 +7,7 @@ use informer_core::{
     Keyed, Objects,
     selector::{field, label},
 };
+use proptest::prelude::*;
 use watch_cache::{Budget, Entry, Filter, Limits, Page, Reader, Slices, UnknownField, cache, limits};
 
 fn state(keys: &[&str]) -> (watch_cache::Writer, Reader) {
@@ -160,4 +161,47 @@ fn cluster_scoped_objects_have_no_namespace() {
         assert_eq!((found, common::drain(&mut cursor).0.len() - 1), (expected, expected), "{fields}");
     }
     assert_eq!(reader.get("p").map(|entry| entry.key().to_owned()), Some("p".to_owned()));
+}
+
+proptest! {
+    /// Goal: what is told without a look at the text is what the text says. Method: random labels and nodes, members twice
+    /// and escaped ones among them, against selectors that are asked of the decoded labels.
+    #[test]
+    fn a_filter_wants_what_its_selectors_want(
+        labels in prop::collection::vec((0..6_usize, 0..6_usize), 0..8),
+        node in 0..3_usize,
+        wanted in prop::collection::vec((0..8_usize, 0..6_usize, 0..6_usize), 0..4),
+        wanted_node in prop::option::of(0..3_usize),
+    ) {
+        // Each name is written in two ways.
+        let name = |place: usize| format!("{}{}", if place < 3 { "a" } else { "\\u0061" }, place % 3);
+        let members: Vec<String> =
+            labels.iter().map(|&(key, value)| format!(r#""{}":"{}""#, name(key), name(value))).collect();
+        let object = format!(
+            r#"{{"metadata":{{"name":"p","namespace":"ns","labels":{{{}}}}},"spec":{{"nodeName":"n{node}"}}}}"#,
+            members.join(",")
+        );
+        let entry = watch_cache::Draft::new(&schema(), object.as_bytes()).expect("an object").commit(5);
+        let plain = |place: usize| format!("a{}", place % 3);
+        let terms: Vec<String> = wanted
+            .iter()
+            .map(|&(how, key, value)| {
+                let (key, value) = (plain(key), plain(value));
+                match how {
+                    0 => key,
+                    1 => format!("!{key}"),
+                    2 => format!("{key}!={value}"),
+                    3 => format!("{key} notin ({value},other)"),
+                    4 => format!("{key} in ({value},other)"),
+                    5 => format!("{key} in ({})", (0..30).map(|n| format!("v{n},")).collect::<String>() + &value),
+                    _ => format!("{key}={value}"),
+                }
+            })
+            .collect();
+        let fields = wanted_node.map_or_else(String::new, |node| format!("spec.nodeName=n{node}"));
+        let filter = filter(None, &terms.join(","), &fields);
+        let selector = label::Selector::parse(&terms.join(",")).expect("a selector");
+        let expected = selector.matches(|key| entry.label(key)) && wanted_node.is_none_or(|wanted| wanted == node);
+        prop_assert_eq!(filter.matches(&entry), expected, "{} of {}", terms.join(","), object);
+    }
 }
