@@ -117,7 +117,8 @@ impl World {
         let nodes = if setup.watched == Watched::Nodes { setup.watchers.max(1) } else { OBJECTS };
         let texts: Vec<String> = (0..OBJECTS).map(|number| object(number, number % nodes)).collect();
         let position = OBJECTS as u64;
-        let objects: Objects<_> = texts.iter().zip(1..).map(|(text, version)| draft(&schema, text).commit(version)).collect();
+        let objects: Objects<_> =
+            texts.iter().zip(1..).map(|(text, version)| draft(&schema, text).commit(version)).collect();
         writer.reset(objects, position, Time::default());
         let woken = Woken::default();
         let open = |number| Watcher::new(&reader, filter(&schema, setup.watched, number), number, &woken);

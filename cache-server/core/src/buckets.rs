@@ -51,7 +51,8 @@ pub(crate) struct Past {
     events: Vec<Arc<Event>>,
 }
 
-type ByText = HashMap<Box<str>, Bucket>;
+/// Boxed, so that the places a table has beyond its buckets are small.
+type ByText = HashMap<Box<str>, Box<Bucket>>;
 
 /// The buckets of one resource type.
 #[derive(Debug, Default)]
@@ -72,9 +73,9 @@ impl Buckets {
     pub(crate) fn get(&self, scope: &Scope) -> Option<&Bucket> {
         match scope {
             Scope::All => None,
-            Scope::Namespace(namespace) => self.namespaces.get(namespace),
-            Scope::Name(key) => self.names.get(key),
-            Scope::Node(node) => self.nodes.get(node),
+            Scope::Namespace(namespace) => self.namespaces.get(namespace).map(|bucket| &**bucket),
+            Scope::Name(key) => self.names.get(key).map(|bucket| &**bucket),
+            Scope::Node(node) => self.nodes.get(node).map(|bucket| &**bucket),
         }
     }
 
@@ -98,7 +99,7 @@ impl Buckets {
             let rest = window.back_from(begin, past.read);
             past.take(rest, scope, node_field);
         }
-        let new = || Bucket { log: Log::new(u64::MAX), waiters: Arc::default(), watchers: 0 };
+        let new = || Box::new(Bucket { log: Log::new(u64::MAX), waiters: Arc::default(), watchers: 0 });
         let bucket = map.entry(key.into()).or_insert_with(new);
         if past.position < begin {
             bucket.log.fill_back(
@@ -160,7 +161,7 @@ impl Buckets {
         all
     }
 
-    fn each(&mut self, event: &Event, node_field: Option<usize>, mut visit: impl FnMut(&mut Bucket)) {
+    fn each(&mut self, event: &Event, node_field: Option<usize>, mut visit: impl FnMut(&mut Box<Bucket>)) {
         self.namespaces.get_mut(event.object.namespace()).map(&mut visit);
         self.names.get_mut(event.object.key()).map(&mut visit);
         if let Some(place) = node_field

@@ -39,7 +39,7 @@ struct Places {
     /// By index, in the order they came.
     slots: Vec<Slot>,
     /// How many of them wait.
-    waiting: usize,
+    waiting: u32,
     /// The first slot that is free.
     free: Option<u32>,
     /// Counts how often everybody was taken out; a place is good for one round.

@@ -1,0 +1,55 @@
+//! What a watcher that has nothing to do costs, in bytes of the heap.
+
+mod common;
+
+use std::{
+    sync::Arc,
+    task::{Context, Wake, Waker},
+};
+
+use common::{PLENTY, at, filter, schema};
+use informer_core::Objects;
+use peak_alloc::PeakAlloc;
+use watch_cache::{Cursor, Filter, Limits, Slices, Start, Step, cache};
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+/// Bytes for each watcher: its cursor, its bucket, what it waits in, and a filter of its own. 178 for everything, 620 for
+/// a node, 667 for an object, with names as short as here.
+const BYTES_MAX: usize = 680;
+
+/// The filter of a watcher by its number.
+type Make = fn(usize) -> Arc<Filter>;
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Goal: ten thousand idle watches are cheap. Method: as many cursors that wait, of everything, of a node each, and of an
+/// object each; the bytes of all, shared.
+#[test]
+fn an_idle_watcher_is_small() {
+    const WATCHERS: usize = 10_000;
+    let waker = Waker::from(Arc::new(Nobody));
+    let kinds: [(&str, Make); 3] = [
+        ("all", |_| Filter::all()),
+        ("node", |number| filter(None, "", &format!("spec.nodeName=node-{number}"))),
+        ("name", |number| filter(Some("default"), "", &format!("metadata.name=settings-{number}"))),
+    ];
+    for (kind, filter) in kinds {
+        let (mut writer, _waking, reader) = cache(schema(), Limits::default());
+        writer.reset(Objects::new(), 100, at(0));
+        let mut cursors: Vec<Cursor> = Vec::with_capacity(WATCHERS);
+        let before = HEAP.current_usage();
+        for number in 0..WATCHERS {
+            let mut cursor = reader.cursor(Start::Initial(reader.snapshot()), filter(number)).expect("now");
+            while cursor.step(PLENTY, &mut Slices::new(), Some(&mut Context::from_waker(&waker))) != Step::Wait {}
+            cursors.push(cursor);
+        }
+        let each = HEAP.current_usage().saturating_sub(before) / WATCHERS + size_of::<Cursor>();
+        assert!(each <= BYTES_MAX, "{kind}: {each} bytes, {} of them the cursor", size_of::<Cursor>());
+    }
+}
