@@ -207,6 +207,7 @@ struct CacheGauges {
     expired: Family<Resource, Counter>,
     cut: Family<CutReaders, Counter>,
     events: Family<Resource, Counter>,
+    selectors: Family<Resource, Counter>,
     epochs: Family<Resource, Counter>,
 }
 
@@ -219,6 +220,7 @@ impl CacheGauges {
         self.window_events.get_or_create(&labels).set(stats.window_events as u64);
         self.buckets.get_or_create(&labels).set(stats.buckets as u64);
         self.events.get_or_create(&labels).inc_by(stats.events);
+        self.selectors.get_or_create(&labels).inc_by(stats.selectors_asked);
         self.epochs.get_or_create(&labels).inc_by(stats.epochs);
         if let Some(covered) = stats.window_covers {
             self.window_covers.get_or_create(&labels).set(covered.as_secs_f64());
@@ -256,6 +258,7 @@ impl CacheGauges {
         registry.register("cache_watches_expired", "Watches that fell behind the window", self.expired);
         registry.register("cache_readers_cut", "LISTs and initial streams cut for being slow", self.cut);
         registry.register("cache_events", "Events taken in", self.events);
+        registry.register("cache_selectors_asked", "Times a selector was asked about an event", self.selectors);
         registry.register("cache_epochs", "Times the history began, the first listing included", self.epochs);
     }
 }
