@@ -35,7 +35,7 @@ pub(super) struct Connection {
 }
 
 /// What a connection does for a while; it ends with what comes next.
-pub(super) struct Phase(Pin<Box<dyn Future<Output = hyper::Result<Option<Phase>>> + Send>>);
+pub(super) struct Phase(Pin<Box<dyn Future<Output = hyper::Result<Option<Self>>> + Send>>);
 
 impl Phase {
     /// A phase that is over with `doing`.
