@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use informer_core::Keyed;
 
-use crate::{event::Event, interest::Waiters, limits::EVENTS_PER_LOCK, window::Log};
+use crate::{backlog::Past, event::Event, interest::Waiters, limits::EVENTS_PER_LOCK, window::Log};
 
 /// What a watch is about: the narrowest bucket that has all its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,19 +36,8 @@ pub(crate) enum Join {
     Joined(Arc<Waiters>),
     /// Events after the position are gone.
     Expired,
-    /// Too much of the window up to this position is still to be looked at: read it without the lock, see [`Past::read`].
-    Far(u64),
-}
-
-/// Events of one scope between a watcher's position and its bucket, gathered from the window bit by bit.
-#[derive(Debug)]
-pub(crate) struct Past {
-    /// Of the watcher.
-    position: u64,
-    /// Looked at up to here.
-    read: u64,
-    /// Of the scope in (`position`, `read`], in order.
-    events: Vec<Arc<Event>>,
+    /// Too much of the window is still to be looked at: read it without the lock, see [`Backlog`](crate::backlog::Backlog).
+    Far,
 }
 
 /// Boxed, so that the places a table has beyond its buckets are small.
@@ -93,11 +82,12 @@ impl Buckets {
             if !reachable {
                 return Join::Expired;
             }
-            if past.is_far_from(begin, window) {
-                return Join::Far(begin);
+            let rest = || window.back_from(begin, past.read);
+            if rest().nth(EVENTS_PER_LOCK).is_some() {
+                return Join::Far;
             }
-            let rest = window.back_from(begin, past.read);
-            past.take(rest, scope, node_field);
+            let mut rest: Vec<_> = rest().filter(|event| scope.touched_by(event, node_field)).cloned().collect();
+            past.events.extend(rest.drain(..).rev());
         }
         let new = || Box::new(Bucket { log: Log::new(u64::MAX), waiters: Arc::default(), watchers: 0 });
         let bucket = map.entry(key.into()).or_insert_with(new);
@@ -176,46 +166,15 @@ impl Buckets {
     }
 }
 
-impl Past {
-    pub(crate) const fn new(position: u64) -> Self {
-        Self { position, read: position, events: Vec::new() }
-    }
-
-    /// The next events of the window that are to be looked at, up to `end`; none at the end. The caller holds the read
-    /// lock, and has seen that the window still reaches back to the position.
-    pub(crate) fn next(&self, end: u64, window: &Log) -> Vec<Arc<Event>> {
-        let events = window.after(self.read).take_while(|event| event.resource_version <= end);
-        events.take(EVENTS_PER_LOCK).cloned().collect()
-    }
-
-    /// Keeps those of `events` that are of the scope; they are all that come next, from the newest to the oldest.
-    pub(crate) fn take<'a>(
-        &mut self,
-        events: impl Iterator<Item = &'a Arc<Event>>,
-        scope: &Scope,
-        node_field: Option<usize>,
-    ) {
-        let known = self.events.len();
-        for event in events {
-            self.read = event.resource_version.max(self.read);
-            if scope.touched_by(event, node_field) {
-                self.events.push(Arc::clone(event));
-            }
-        }
-        self.events[known..].reverse();
-    }
-
-    fn is_far_from(&self, end: u64, window: &Log) -> bool {
-        window.back_from(end, self.read).nth(EVENTS_PER_LOCK).is_some()
-    }
-
-    /// Whether the window still reaches back to the position.
-    pub(crate) const fn is_reached_by(&self, window: &Log) -> bool {
-        window.lost() <= self.position
-    }
-}
-
 impl Scope {
+    /// What buckets of its kind are found by.
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Self::All => "",
+            Self::Namespace(key) | Self::Name(key) | Self::Node(key) => key,
+        }
+    }
+
     fn touched_by(&self, event: &Event, node_field: Option<usize>) -> bool {
         match self {
             Self::All => true,
@@ -230,7 +189,7 @@ impl Scope {
 }
 
 /// The node after the event, and the one before if it was another.
-fn nodes(event: &Event, place: usize) -> (&str, Option<&str>) {
+pub(crate) fn nodes(event: &Event, place: usize) -> (&str, Option<&str>) {
     let node = event.object.field(place);
     (node, event.previous.as_ref().map(|previous| previous.field(place)).filter(|before| *before != node))
 }

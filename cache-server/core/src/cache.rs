@@ -12,6 +12,7 @@ use std::{
 use informer_core::{Objects, Time};
 
 use crate::{
+    backlog::Backlog,
     buckets::{Buckets, Scope},
     entry::{Entry, Schema},
     epoch::{Cut, Cuts, Epoch},
@@ -69,6 +70,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
         state: RwLock::new(state),
         interest: Arc::default(),
         waiting: Arc::default(),
+        backlog: Backlog::default(),
         exact: Mutex::default(),
         counters: Counters::default(),
         filters: Filters::default(),
@@ -86,6 +88,7 @@ pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) interest: Arc<Interest>,
     pub(crate) waiting: Arc<Waiting>,
+    pub(crate) backlog: Backlog,
     pub(crate) exact: Mutex<Exact>,
     pub(crate) counters: Counters,
     /// Of those that watch.
@@ -240,6 +243,7 @@ impl Writer {
             epoch.inspect(|epoch| epoch.cut_late(now, &self.shared.limits, &mut self.gone.readers)).is_some()
         });
         self.shared.forget(&mut self.gone, lost);
+        self.shared.backlog.trim();
     }
 
     /// Ends the cache: watches end cleanly, waits fail. Reads of what is there still work.

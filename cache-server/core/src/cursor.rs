@@ -11,7 +11,8 @@ use std::{
 };
 
 use crate::{
-    buckets::{Join, Past, Scope},
+    backlog::Past,
+    buckets::{Join, Scope},
     cache::{Expired, Shared, State},
     epoch::Epoch,
     event::Event,
@@ -150,36 +151,20 @@ impl Cursor {
                 let node_field = self.shared.schema.node_field;
                 match state.buckets.join(&self.scope, past, &state.window.log, node_field) {
                     Join::Expired => return Err(expired(state)),
-                    joined @ (Join::Joined(_) | Join::Far(_)) => joined,
+                    joined @ (Join::Joined(_) | Join::Far) => joined,
                 }
             };
             match (joined, &mut past) {
-                (Join::Far(end), Some(past)) => self.read_past(past, end),
+                (Join::Far, Some(past)) => {
+                    let Shared { state, backlog, schema, .. } = &*self.shared;
+                    backlog.read(state, &self.epoch, &self.scope, schema.node_field, past);
+                }
                 (Join::Joined(waiters), _) => {
                     self.waiters = Some(waiters);
                     return Ok(());
                 }
-                (Join::Far(_) | Join::Expired, _) => {}
+                (Join::Far | Join::Expired, _) => {}
             }
-        }
-    }
-
-    /// Looks through the window up to `end` for what a bucket lacks, a few events at a time: nobody waits for that. Leaves
-    /// the rest when the window moves away.
-    fn read_past(&self, past: &mut Past, end: u64) {
-        loop {
-            let mut events = {
-                let state = self.shared.state.read();
-                if self.epoch.ended() || !past.is_reached_by(&state.window.log) {
-                    return;
-                }
-                past.next(end, &state.window.log)
-            };
-            if events.is_empty() {
-                return;
-            }
-            events.reverse();
-            past.take(events.iter(), &self.scope, self.shared.schema.node_field);
         }
     }
 

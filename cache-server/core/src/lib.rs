@@ -16,6 +16,7 @@ pub mod filter;
 pub mod form;
 pub mod slices;
 
+mod backlog;
 mod buckets;
 mod epoch;
 mod interest;

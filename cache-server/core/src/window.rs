@@ -58,6 +58,12 @@ impl Log {
         self.events.front()
     }
 
+    /// The event at `resource_version`, if it is still there. Cost: O(log n).
+    pub(crate) fn get(&self, resource_version: u64) -> Option<&Arc<Event>> {
+        let index = self.events.binary_search_by_key(&resource_version, |event| event.resource_version).ok()?;
+        self.events.get(index)
+    }
+
     /// Events above `position` in order. Cost: O(log n) to find the first.
     pub(crate) fn after(&self, position: u64) -> impl Iterator<Item = &Arc<Event>> {
         self.events.range(self.index_after(position)..)

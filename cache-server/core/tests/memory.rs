@@ -3,11 +3,11 @@
 mod common;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex},
     task::{Context, Wake, Waker},
 };
 
-use common::{PLENTY, at, filter, schema};
+use common::{PLENTY, at, filter, pod, put, schema};
 use informer_core::Objects;
 use peak_alloc::PeakAlloc;
 use watch_cache::{Cursor, Filter, Limits, Slices, Start, Step, cache};
@@ -28,11 +28,15 @@ impl Wake for Nobody {
     fn wake(self: Arc<Self>) {}
 }
 
+/// Held by each test: the heap is that of the process.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Goal: ten thousand idle watches are cheap. Method: as many cursors that wait, of everything, of a node each, and of an
 /// object each; the bytes of all, shared.
 #[test]
 fn an_idle_watcher_is_small() {
     const WATCHERS: usize = 10_000;
+    let _alone = ALONE.lock();
     let waker = Waker::from(Arc::new(Nobody));
     let kinds: [(&str, Make); 3] = [
         ("all", |_| Filter::all()),
@@ -52,4 +56,33 @@ fn an_idle_watcher_is_small() {
         let each = HEAP.current_usage().saturating_sub(before) / WATCHERS + size_of::<Cursor>();
         assert!(each <= BYTES_MAX, "{kind}: {each} bytes, {} of them the cursor", size_of::<Cursor>());
     }
+}
+
+/// Goal: what is made for watchers that come back from far is gone soon after. Method: many of them come and leave, and
+/// the time passes in which more might have come.
+#[test]
+fn nothing_stays_of_watchers_that_came_back() {
+    const EVENTS: u64 = 5_000;
+    let _alone = ALONE.lock();
+    let (mut writer, _waking, reader) = cache(schema(), Limits::default());
+    writer.reset(Objects::new(), 100, at(0));
+    for n in 101..=100 + EVENTS {
+        writer.apply(put(&pod(&format!("a/{}", n % 100), &format!("node-{n}"), "", n)), at(0)).expect("in order");
+    }
+    let before = HEAP.current_usage();
+    let come_and_leave = || {
+        for number in 101..201 {
+            let filter = filter(None, "", &format!("spec.nodeName=node-{number}"));
+            drop(reader.cursor(Start::After(100), filter).expect("in the window"));
+        }
+    };
+    come_and_leave();
+    let kept = HEAP.current_usage() - before;
+    writer.trim(at(1));
+    come_and_leave();
+    writer.trim(at(2));
+    assert!(kept > 8 << 10 && HEAP.current_usage() > before + kept / 2, "made once for all who come");
+    writer.trim(at(3));
+    let left = HEAP.current_usage().saturating_sub(before);
+    assert!(left < kept / 10, "{left} bytes of {kept} are left");
 }

@@ -318,30 +318,43 @@ fn the_stage_of_a_watcher_is_counted() {
     assert_eq!((counts(), reader.stats().watchers()), ([0, 0, 0, 0, 1], 0));
 }
 
+/// Whether the event at a position concerns a watcher.
+type Concerns = fn(u64) -> bool;
+
 /// Goal: a bucket that begins far back has all its events, whoever writes meanwhile and whoever was there before.
-/// Method: watchers of three nodes resume from everywhere in a long window while a thread goes on writing.
+/// Method: watchers of nodes, namespaces and objects resume from everywhere in a long window while a thread goes on
+/// writing; objects move between nodes.
 #[test]
 fn a_bucket_that_begins_far_back_has_every_event() {
     const BEFORE: u64 = 2_000;
     const MEANWHILE: u64 = 2_000;
-    let (mut writer, _waking, reader) = listed(Limits::default());
-    let event = |n: u64| put(&pod(&format!("a/{n}"), &format!("n{}", n % 3), "", n));
-    write(&mut writer, (101..=100 + BEFORE).map(event));
     let end = 100 + BEFORE + MEANWHILE;
+    // Nine objects in three namespaces; each moves on to the next of three nodes when its turn comes again.
+    let (key, node) = (|n: u64| format!("ns-{}/{}", n % 3, n % 9), |n: u64| (n / 9) % 3);
+    let (mut writer, _waking, reader) = listed(Limits::default());
+    let event = |n: u64| put(&pod(&key(n), &format!("node-{}", node(n)), "", n));
+    write(&mut writer, (101..=100 + BEFORE).map(event));
+    let of_node: Concerns = |n| (n / 9) % 3 == 1 || (n - 9) / 9 % 3 == 1 && n > 109;
+    let of_namespace: Concerns = |n| n % 3 == 1;
+    let of_name: Concerns = |n| n % 9 == 4;
+    let scopes = [
+        (filter(None, "", "spec.nodeName=node-1"), of_node),
+        (filter(Some("ns-1"), "", ""), of_namespace),
+        (filter(Some("ns-1"), "", "metadata.name=4"), of_name),
+    ];
     std::thread::scope(|threads| {
         threads.spawn(|| write(&mut writer, (101 + BEFORE..=end).map(event)));
-        for from in (100..100 + BEFORE).rev().step_by(131) {
-            for node in 0..3 {
-                let filter = filter(None, "", &format!("spec.nodeName=n{node}"));
-                let mut watcher = open(&reader, Start::After(from), &filter);
-                let mut next = (from + 1..).find(|n| n % 3 == node).expect("endless");
-                while next <= end {
-                    let (told, _) = drain(&mut watcher);
-                    for line in told {
-                        assert_eq!(line, format!("ADDED a/{next}@{next}"), "from {from}");
-                        next += 3;
-                    }
+        for from in (100..100 + BEFORE).rev().step_by(131).chain([150, 1_000]) {
+            for (filter, concerns) in &scopes {
+                let mut watcher = open(&reader, Start::After(from), filter);
+                let mut told = Vec::new();
+                while watcher.position() < end {
+                    told.extend(drain(&mut watcher).0);
                 }
+                let positions: Vec<u64> =
+                    told.iter().filter_map(|line| line.rsplit_once('@')?.1.parse().ok()).collect();
+                let expected: Vec<u64> = (from + 1..=end).filter(|&n| concerns(n)).collect();
+                assert_eq!(positions, expected, "from {from}");
             }
         }
     });

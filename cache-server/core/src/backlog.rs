@@ -1,0 +1,182 @@
+//! Where in the window the events of each node, namespace or object are: read once for all who come back together.
+//!
+//! A bucket that begins below the head lacks what lies between. One watcher could look through the window for it; when
+//! ten thousand come back at once, each would look at everything. INVARIANT: every event of the window in (`from`, `read`]
+//! is noted under each key that it touches. INVARIANT: nobody is held up but those who come back: the state is locked for
+//! a few events at a time. What is not asked for any more is forgotten by [`Backlog::trim`].
+
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+    sync::Arc,
+};
+
+use informer_core::Keyed;
+
+use crate::{
+    buckets::{Scope, nodes},
+    cache::State,
+    epoch::Epoch,
+    event::Event,
+    limits::EVENTS_PER_LOCK,
+    sync::{Mutex, RwLock},
+};
+
+/// One index for each kind of scope that was asked for lately.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    namespaces: Mutex<Option<Index>>,
+    names: Mutex<Option<Index>>,
+    nodes: Mutex<Option<Index>>,
+}
+
+/// What all buckets of one kind would have. Memory: a word for each event in reach and key of it, and the keys; bounded
+/// by the window.
+#[derive(Debug)]
+struct Index {
+    epoch: u64,
+    from: u64,
+    read: u64,
+    /// Positions in order, by key.
+    places: HashMap<Box<str>, VecDeque<u64>>,
+    /// Asked for since the last trim.
+    used: bool,
+}
+
+/// Events of one scope between a watcher's position and its bucket.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Of the watcher.
+    pub(crate) position: u64,
+    /// Looked at up to here.
+    pub(crate) read: u64,
+    /// Of the scope in (`position`, `read`], in order.
+    pub(crate) events: Vec<Arc<Event>>,
+}
+
+impl Past {
+    pub(crate) const fn new(position: u64) -> Self {
+        Self { position, read: position, events: Vec::new() }
+    }
+}
+
+/// The part of the state that is read here, while it is the one that was begun with.
+struct View<'a> {
+    state: &'a RwLock<State>,
+    epoch: &'a Arc<Epoch>,
+    scope: &'a Scope,
+    node_field: Option<usize>,
+    /// The window reaches back to here.
+    position: u64,
+}
+
+impl Backlog {
+    /// Reads on in the window for `past`, up to the head. Leaves it as it is when the window moved away or the history is
+    /// another. Cost: each event in reach once, for all who ask within seconds; then a search for each event found.
+    pub(crate) fn read(
+        &self,
+        state: &RwLock<State>,
+        epoch: &Arc<Epoch>,
+        scope: &Scope,
+        node_field: Option<usize>,
+        past: &mut Past,
+    ) {
+        let view = View { state, epoch, scope, node_field, position: past.position };
+        let slot = match scope {
+            Scope::All => return,
+            Scope::Namespace(_) => &self.namespaces,
+            Scope::Name(_) => &self.names,
+            Scope::Node(_) => &self.nodes,
+        };
+        let Some((places, read)) = view.places(&mut slot.lock(), past.read) else { return };
+        for few in places.chunks(EVENTS_PER_LOCK / 4) {
+            let found =
+                view.with(|state| past.events.extend(few.iter().filter_map(|&at| state.window.log.get(at)).cloned()));
+            if found.is_none() {
+                return;
+            }
+        }
+        past.read = read;
+    }
+
+    /// Forgets what nobody asked for since the last time.
+    pub(crate) fn trim(&self) {
+        for slot in [&self.namespaces, &self.names, &self.nodes] {
+            // Whoever holds it is using it.
+            let Some(mut index) = slot.try_lock() else { continue };
+            let used = index.as_mut().is_some_and(|index| mem::take(&mut index.used));
+            let _dropped_outside = if used { None } else { index.take() };
+            drop(index);
+        }
+    }
+}
+
+impl View<'_> {
+    /// Looks at the state, if it is still the same history and window.
+    fn with<T>(&self, look: impl FnOnce(&State) -> T) -> Option<T> {
+        let state = self.state.read();
+        let same = Arc::ptr_eq(&state.epoch, self.epoch) && state.window.log.lost() <= self.position;
+        same.then(|| look(&state))
+    }
+
+    /// Positions of the scope's events behind `after`, and up to where these are all.
+    fn places(&self, slot: &mut Option<Index>, after: u64) -> Option<(Vec<u64>, u64)> {
+        let (applied, lost) = self.with(|state| (state.applied, state.window.log.lost()))?;
+        let index = match slot {
+            Some(index) if index.epoch == self.epoch.id && lost <= index.read => index,
+            Some(_) | None => slot.insert(Index::new(self.epoch.id, applied)),
+        };
+        index.used = true;
+        index.extend(self, after)?;
+        let places = index.places.get(self.scope.key());
+        let places = places.into_iter().flatten().copied().skip_while(|&at| at <= after).collect();
+        Some((places, index.read))
+    }
+}
+
+impl Index {
+    fn new(epoch: u64, at: u64) -> Self {
+        Self { epoch, from: at, read: at, places: HashMap::new(), used: false }
+    }
+
+    /// Reads on to the head, and back to `after`. `None` when the window moved away.
+    fn extend(&mut self, view: &View<'_>, after: u64) -> Option<()> {
+        loop {
+            let (from, read) = (self.from, self.read);
+            let few: Vec<_> = view.with(|state| {
+                let log = &state.window.log;
+                let newer = log.after(read).take(EVENTS_PER_LOCK);
+                newer.chain(log.back_from(from, after)).take(EVENTS_PER_LOCK).cloned().collect()
+            })?;
+            if few.is_empty() {
+                self.from = after.min(self.from);
+                return Some(());
+            }
+            for event in &few {
+                self.note(event, view);
+            }
+        }
+    }
+
+    fn note(&mut self, event: &Event, view: &View<'_>) {
+        let at = event.resource_version;
+        let is_newer = self.read < at;
+        let (key, other) = match (view.scope, view.node_field) {
+            (Scope::Namespace(_), _) => (Some(event.object.namespace()), None),
+            (Scope::Name(_), _) => (Some(event.object.key()), None),
+            (Scope::Node(_), Some(place)) => {
+                let (node, before) = nodes(event, place);
+                (Some(node), before)
+            }
+            (Scope::Node(_) | Scope::All, _) => (None, None),
+        };
+        for key in [key, other].into_iter().flatten() {
+            if !self.places.contains_key(key) {
+                self.places.insert(key.into(), VecDeque::new());
+            }
+            let Some(places) = self.places.get_mut(key) else { continue };
+            if is_newer { places.push_back(at) } else { places.push_front(at) }
+        }
+        if is_newer { self.read = at } else { self.from = at - 1 }
+    }
+}
