@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Connections open at once. More wait in the listen queue. Memory: about 15 KiB each while idle, and 3 while it is
+/// Connections open at once. More wait in the listen queue. Memory: about 15 KiB each while idle, and 2 while it is
 /// an idle watch of HTTP/1.1.
 pub const CONNECTIONS_MAX: usize = 16_384;
 
