@@ -73,7 +73,7 @@ async fn a_memory_only_store_never_repeats_positions() {
         }
         last = client.create(&configmap("a")).await;
         // Positions start at unix seconds times 2^20, so the next second is another run.
-        tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
     }
 }
 

@@ -160,7 +160,8 @@ pub(super) async fn run(serve: Serve) -> ExitCode {
     };
     // Whoever started us may not read; that is no reason to stop.
     let mut stdout = io::stdout();
-    let _ = writeln!(stdout, "listening on {}://{}", server.scheme(), server.local_addr()).and_then(|()| stdout.flush());
+    let _ =
+        writeln!(stdout, "listening on {}://{}", server.scheme(), server.local_addr()).and_then(|()| stdout.flush());
     server.serve(stop).await;
     ExitCode::SUCCESS
 }
