@@ -116,7 +116,7 @@ async fn the_usual_limit_of_open_files_is_raised() {
 #[tokio::test]
 async fn connections_beyond_the_open_files_wait_for_others_to_leave() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(&limited(folder.path(), "ulimit -n 100"), &["--grace", "0s"]).await;
+    let server = Server::start(&limited(folder.path(), "ulimit -n 100"), &[]).await;
     let mut streams = open(&server, 100).await;
     let mut late = streams.split_off(60);
     for stream in &mut streams {
