@@ -7,6 +7,7 @@
 //! INVARIANT: whoever is measured is a process of its own, started for that one measurement.
 //! INVARIANT: a run in which an answer was wrong, short or missing is no number but a failure.
 
+mod busy;
 mod case;
 mod cases;
 mod curves;
@@ -21,7 +22,7 @@ mod run;
 mod server;
 mod stock;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use cache_server::populate::Spec;
 use clap::Parser;
@@ -88,9 +89,9 @@ struct Flags {
 /// Runs the program with the process's own arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    // It is also the server that is measured, and the load it is put under.
+    // It is also the server that is measured, the load it is put under, and who writes meanwhile.
     match std::env::args().nth(1).as_deref() {
-        Some("serve") => return cache_server::cli::main(),
+        Some("serve" | "churn") => return cache_server::cli::main(),
         Some("load") => return crate::load::main_of(std::env::args().skip(1)),
         Some(_) | None => {}
     }
@@ -144,8 +145,9 @@ fn measure(flags: &Flags) -> Result<bool, Failure> {
     let (stolen_before, ticks_before) = machine::ticks();
     let wanted: Vec<Case> = cases::all().into_iter().filter(|case| flags.wants(&case.name, case.is_quick)).collect();
     for case in &wanted {
+        let start = Instant::now();
         let found = run::case(case).map_err(|error| error.to_string());
-        report.outcomes.push(Outcome::of(case, false, found));
+        report.outcomes.push(Outcome::of(case, false, start.elapsed(), found));
         tell(&report);
     }
     for (like, case, more) in cases::RELATED {
@@ -174,8 +176,9 @@ fn stock(binaries: &std::path::Path, wanted: &[Case], report: &mut Report) -> Re
     }
     let cluster = Cluster::start(binaries, &Spec::default())?;
     for case in comparable {
+        let start = Instant::now();
         let found = run::stock_case(&cluster, case).map_err(|error| error.to_string());
-        report.outcomes.push(Outcome::of(case, true, found));
+        report.outcomes.push(Outcome::of(case, true, start.elapsed(), found));
         tell(report);
     }
     Ok(())

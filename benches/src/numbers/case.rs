@@ -1,7 +1,7 @@
 //! What a measurement is made of: the server it is taken from, the load it is put under, and the rows that are read off
 //! what was found, each beside its target.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,6 +17,8 @@ pub(crate) struct Case {
     /// What `--row` takes, or its beginning.
     pub(crate) name: String,
     pub(crate) setup: Setup,
+    /// A load that is not measured: what the server makes once and keeps is there after it.
+    pub(crate) before: Option<How>,
     pub(crate) how: How,
     pub(crate) rows: Vec<Row>,
     /// Whether a stock kube-apiserver can be put under the same load.
@@ -80,6 +82,8 @@ pub(crate) enum Take {
     Field(&'static str),
     /// A field in milliseconds.
     Millis(&'static str),
+    /// One field without another.
+    Beyond(&'static str, &'static str),
     /// One field by another.
     Ratio(&'static str, &'static str),
 }
@@ -107,6 +111,31 @@ pub(crate) enum Target {
     AtLeast(f64),
     /// Shown, not promised.
     None,
+}
+
+impl Case {
+    /// What is done, so that it can be done again by hand.
+    pub(crate) fn text(&self) -> String {
+        let Setup { pods, nodes, large_secrets, tls, flags } = &self.setup;
+        let mut text = String::new();
+        if *pods > 0 {
+            let _ = write!(text, "{pods} pods on {nodes} nodes; ");
+        }
+        if *large_secrets > 0 {
+            let _ = write!(text, "{large_secrets} Secrets of a million characters; ");
+        }
+        if *tls {
+            text.push_str("TLS; ");
+        }
+        if !flags.is_empty() {
+            let _ = write!(text, "serve {}; ", flags.join(" "));
+        }
+        if let Some(before) = &self.before {
+            let _ = write!(text, "{before:?}; then ");
+        }
+        let _ = write!(text, "{:?}", self.how);
+        text
+    }
 }
 
 impl Unit {
@@ -163,6 +192,7 @@ impl Take {
         let value = match self {
             Self::Field(name) => number(name)?,
             Self::Millis(name) => number(name)? * 1e-3,
+            Self::Beyond(all, part) => number(all)? - number(part)?,
             Self::Ratio(above, below) => number(above)? / number(below)?,
         };
         Some(value / unit.scale()).filter(|value| value.is_finite())
@@ -206,6 +236,7 @@ mod tests {
         let take = Take::Ratio("growth_bytes", "clients");
         assert_eq!(take.read(&found(), Unit::KibPerClient), Some(32.0));
         assert_eq!(Take::Field("growth_bytes").read(&found(), Unit::Mib), Some(2.0));
+        assert_eq!(Take::Beyond("growth_bytes", "clients").read(&found(), Unit::Count), Some(2_097_088.0));
     }
 
     #[test]

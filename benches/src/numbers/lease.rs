@@ -35,6 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let leases = Case {
         name: "leases".to_owned(),
         setup: Setup::default(),
+        before: None,
         how: How::Run(renew),
         rows: vec![
             row(
@@ -53,6 +54,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let slices = Case {
         name: "endpointslices".to_owned(),
         setup: Setup::default(),
+        before: None,
         how: How::Load(flags.split_whitespace().map(str::to_owned).collect()),
         rows: vec![
             row(

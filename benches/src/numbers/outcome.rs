@@ -1,5 +1,7 @@
 //! What was measured, held to its targets.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -27,6 +29,8 @@ pub(crate) struct Outcome {
     /// What was done, so that it can be done again by hand.
     pub(crate) command: String,
     pub(crate) rows: Vec<Measured>,
+    /// How long it took, the server's start included.
+    pub(crate) seconds: f64,
     /// Why there are no numbers.
     pub(crate) problem: Option<String>,
     /// All that was found.
@@ -47,14 +51,15 @@ pub(crate) struct Measured {
 
 impl Outcome {
     /// Reads a case's rows off what was found.
-    pub(crate) fn of(case: &Case, is_stock: bool, found: Result<Fields, String>) -> Self {
-        let command = format!("{:?}", case.how);
+    pub(crate) fn of(case: &Case, is_stock: bool, time: Duration, found: Result<Fields, String>) -> Self {
+        let command = case.text();
         let (found, problem) = match found {
             Ok(found) => (found, None),
             Err(problem) => (Fields::new(), Some(problem)),
         };
         let rows = case.rows.iter().map(|row| Measured::of(row, &found)).collect();
-        Self { case: case.name.clone(), is_stock, command, rows, problem, found }
+        let seconds = time.as_secs_f64();
+        Self { case: case.name.clone(), is_stock, command, rows, seconds, problem, found }
     }
 
     /// Whether every target was met. A stock server has none.

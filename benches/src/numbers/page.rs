@@ -194,6 +194,7 @@ mod tests {
                 seen: Some(8.0),
                 value: Some(value),
             }],
+            seconds: 1.0,
             problem: None,
             found: Fields::new(),
         }

@@ -8,22 +8,30 @@ use super::{
     Failure,
     case::{Case, Fields, How, Setup},
     large,
-    server::{Endpoint, Server, resident},
+    server::{Endpoint, Server, resident, settle},
     stock::Cluster,
 };
 
 /// Runs a case against a server of its own.
 pub(crate) fn case(case: &Case) -> Result<Fields, Failure> {
-    let Case { setup, how, .. } = case;
+    let Case { setup, before, how, .. } = case;
     if let How::Inside(run) = how {
         return run();
     }
     let server = Server::start(setup)?;
     large::fill(server.endpoint(), setup.large_secrets)?;
+    if let Some(before) = before {
+        put(&server, before)?;
+        settle(server.endpoint().pid)?;
+    }
+    put(&server, how)
+}
+
+fn put(server: &Server, how: &How) -> Result<Fields, Failure> {
     match how {
         How::Idle => idle(server.endpoint()),
         How::Load(arguments) => load(server.endpoint(), arguments),
-        How::Run(run) => run(&server),
+        How::Run(run) => run(server),
         How::Inside(run) => run(),
     }
 }
