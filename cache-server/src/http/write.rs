@@ -262,11 +262,12 @@ impl Place<'_> {
         self.read_from(&app.caches).await
     }
 
-    /// The object as it is now, or only what its replacement by one with managedFields has to know of it: the metadata
-    /// that stays, where nothing else does.
-    async fn read_for_replacing(&self, app: &App) -> Result<Current, Status> {
+    /// The object as it is now, or only what its replacement has to know of it: the metadata that stays, where nothing
+    /// else does. `managed` says whether that brings managedFields; if not, stored ones stay.
+    async fn read_for_replacing(&self, app: &App, managed: bool) -> Result<Current, Status> {
         let entry = self.entry(&app.caches).await?;
-        match Current::metadata(&entry).filter(|_| self.part == Part::Main && self.ty.is_replaced_whole()) {
+        let is_enough = self.part == Part::Main && self.ty.is_replaced_whole() && entry.is_normal();
+        match is_enough.then(|| Current::metadata(&entry, managed)).flatten() {
             Some(object) => Ok(Current { entry, object, is_whole: false }),
             None => self.decode(entry),
         }
@@ -328,8 +329,8 @@ impl Current {
 }
 
 impl Current {
-    /// The metadata that outlives a replacement, of an entry whose text tells whether another one says the same.
-    fn metadata(entry: &Entry) -> Option<Object> {
+    /// The metadata that outlives a replacement, but for managedFields; `None` when those do and there are some.
+    fn metadata(entry: &Entry, managed: bool) -> Option<Object> {
         const KEPT: [&str; 9] = [
             "name",
             "namespace",
@@ -343,9 +344,12 @@ impl Current {
         ];
         let text = entry.metadata();
         let mut metadata = Object::new();
-        for member in json::members(&text).filter(|_| entry.is_normal()) {
+        for member in json::members(&text) {
             let member = member.ok()?;
             let key = member.key.bytes();
+            if !managed && *key == *b"managedFields" {
+                return None;
+            }
             if let Some(name) = KEPT.into_iter().find(|name| name.as_bytes() == &*key) {
                 metadata.insert(name.to_owned(), serde_json::from_slice(member.value).ok()?);
             }

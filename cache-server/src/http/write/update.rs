@@ -88,8 +88,8 @@ pub(super) async fn update(
 ) -> Result<Answer, Status> {
     for _ in 0..ATTEMPTS_MAX {
         let current = match change {
-            Change::Replace(sent) if sent.is_managed() => place.read_for_replacing(app).await?,
-            Change::Replace(_) | Change::Patch(_) | Change::Apply(_) => place.read(app).await?,
+            Change::Replace(sent) => place.read_for_replacing(app, sent.is_managed()).await?,
+            Change::Patch(_) | Change::Apply(_) => place.read(app).await?,
         };
         let mut said = Vec::new();
         if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {
