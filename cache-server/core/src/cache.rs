@@ -1,8 +1,8 @@
 //! The cache of one resource type: one writer, any number of readers, one state behind one lock.
 //!
-//! INVARIANT: the writer holds the lock for one event; a reader to clone the map or to take at most
-//! [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, waking and dropping happen
-//! outside.
+//! INVARIANT: the writer holds the lock for one event, or to let [`EVICTED_PER_LOCK`] go; a reader to clone the map or to
+//! take at most [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, waking and dropping
+//! happen outside.
 
 use std::{
     mem,
@@ -19,7 +19,7 @@ use crate::{
     event::{Change, Event},
     filter::Filters,
     interest::{Interest, Waiters, Waking},
-    limits::{Limits, Total},
+    limits::{EVICTED_PER_LOCK, Limits, Total},
     reader::{Exact, Reader},
     sync::{Mutex, RwLock},
     waiting::Waiting,
@@ -152,19 +152,23 @@ impl State {
         })
     }
 
-    /// Drops events until every bound holds, those last that open snapshots still need. Returns whether any went.
-    fn evict(&mut self, limits: &Limits, node_field: Option<usize>, now: Time, gone: &mut Gone) {
+    /// Drops events until every bound holds, those last that open snapshots still need; or as many as go in one turn. Returns
+    /// whether more may have to go.
+    fn evict(&mut self, limits: &Limits, node_field: Option<usize>, now: Time, gone: &mut Gone) -> bool {
         self.epoch.look(now, limits);
-        while !self.window.fits(limits, now) {
-            let Some(oldest) = self.window.log.oldest().map(|event| event.resource_version) else { break };
-            if !self.epoch.let_go(oldest, !self.window.fits_snapshots(limits), now, &mut gone.readers) {
-                break;
-            }
-            let Some(event) = self.window.evict() else { break };
+        for _ in 0..EVICTED_PER_LOCK {
+            let oldest = self.window.log.oldest().filter(|_| !self.window.fits(limits, now));
+            let may_go = oldest.map(|event| event.resource_version).is_some_and(|oldest| {
+                self.epoch.let_go(oldest, !self.window.fits_snapshots(limits), now, &mut gone.readers)
+            });
+            let Some(event) = may_go.then(|| self.window.evict()).flatten() else {
+                self.window.measure(now);
+                return false;
+            };
             self.buckets.evict(&event, node_field);
             gone.events.push(event);
         }
-        self.window.measure(now);
+        true
     }
 }
 
@@ -216,33 +220,48 @@ impl Writer {
     pub fn apply(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
         let Self { shared, touched, gone, .. } = self;
         let node_field = shared.schema.node_field;
-        let (event, applied, lost) = shared.interest.publish(&shared.state, touched, |state, touched| {
+        let (event, applied, lost, more) = shared.interest.publish(&shared.state, touched, |state, touched| {
             let event = state.take_in(change, now)?;
             if let Some(event) = &event {
                 state.events += 1;
                 state.window.push(Arc::clone(event));
                 state.buckets.push(event, node_field, |waiters| touched.push(Arc::clone(waiters)));
             }
-            state.evict(&shared.limits, node_field, now, gone);
-            Ok((event, state.applied, state.window.log.lost()))
+            let more = state.evict(&shared.limits, node_field, now, gone);
+            Ok((event, state.applied, state.window.log.lost(), more))
         })?;
         shared.waiting.reach(applied);
         shared.forget(gone, lost);
+        if more {
+            self.evict(now);
+        }
         Ok(event)
+    }
+
+    /// Drops events until every bound holds. Others have the state in between.
+    fn evict(&mut self, now: Time) {
+        let Self { shared, gone, .. } = self;
+        loop {
+            let (lost, more) = {
+                let state = &mut *shared.state.write();
+                let more = state.evict(&shared.limits, shared.schema.node_field, now, gone);
+                (state.window.log.lost(), more)
+            };
+            shared.forget(gone, lost);
+            if !more {
+                return;
+            }
+        }
     }
 
     /// Drops events that are too old. Call every few seconds while nothing happens.
     pub fn trim(&mut self, now: Time) {
-        let lost = {
-            let state = &mut *self.shared.state.write();
-            state.evict(&self.shared.limits, self.shared.schema.node_field, now, &mut self.gone);
-            state.window.log.lost()
-        };
+        self.evict(now);
         self.retired.retain(|epoch| {
             let epoch = epoch.upgrade();
             epoch.inspect(|epoch| epoch.cut_late(now, &self.shared.limits, &mut self.gone.readers)).is_some()
         });
-        self.shared.forget(&mut self.gone, lost);
+        self.gone.readers.drain(..).for_each(|reader| reader.release(&self.shared.counters.cuts));
         self.shared.backlog.trim();
     }
 
@@ -284,5 +303,60 @@ impl std::fmt::Debug for Writer {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cache({} at {})", self.schema.kind, self.waiting.applied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Draft, EventKind};
+
+    fn world(limits: Limits) -> (Writer, Waking, Reader, impl Fn(u64) -> Change) {
+        let (kind, api_version) = ("ConfigMap".to_owned(), "v1".to_owned());
+        let schema = Arc::new(Schema { kind, api_version, builtin: true, fields: Vec::new(), node_field: None });
+        let (mut writer, waking, reader) = cache(Arc::clone(&schema), limits);
+        writer.reset(Objects::new(), 1, Time(Duration::ZERO));
+        let put = move |version: u64| {
+            let object = format!(r#"{{"metadata":{{"name":"o{}"}}}}"#, version % 7);
+            Change::Put(Draft::new(&schema, object.as_bytes()).expect("an object").commit(version))
+        };
+        (writer, waking, reader, put)
+    }
+
+    /// Goal: the lock is held for no more than so many events, whatever is due, and what is due goes. Method: a snapshot that
+    /// keeps a thousand events.
+    #[test]
+    fn what_a_snapshot_kept_goes_in_turns() {
+        let limits = Limits { window_events_max: 10, ..Limits::default() };
+        let (mut writer, _waking, reader, put) = world(limits.clone());
+        let snapshot = reader.snapshot();
+        for version in 2..=1_001 {
+            let event = writer.apply(put(version), Time(Duration::ZERO)).expect("in order").expect("a change");
+            assert!(matches!(event.kind, EventKind::Created | EventKind::Updated));
+        }
+        let kept = || reader.stats().window_events;
+        assert_eq!(kept(), 1_000);
+        drop(snapshot);
+        let mut gone = Gone::default();
+        let more = writer.shared.state.write().evict(&limits, None, Time(Duration::ZERO), &mut gone);
+        assert_eq!((more, gone.events.len(), kept()), (true, EVICTED_PER_LOCK, 1_000 - EVICTED_PER_LOCK));
+        writer.apply(put(1_002), Time(Duration::ZERO)).expect("in order");
+        assert_eq!(kept(), 10, "the bound holds when a write is done");
+        assert_eq!(reader.oldest(), 992);
+    }
+
+    #[test]
+    fn a_position_that_is_lost_keeps_nothing() {
+        let (mut writer, _waking, reader, put) = world(Limits { window_events_max: 10, ..Limits::default() });
+        for version in 2..=101 {
+            writer.apply(put(version), Time(Duration::ZERO)).expect("in order");
+        }
+        reader.hold(50, Time(Duration::from_secs(75)));
+        for version in 102..=201 {
+            writer.apply(put(version), Time(Duration::ZERO)).expect("in order");
+        }
+        assert_eq!(reader.stats().window_events, 10);
     }
 }

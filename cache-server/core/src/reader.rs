@@ -159,7 +159,11 @@ impl Reader {
     /// Keeps `resource_version` readable by [`Self::at`] until `until`, within
     /// [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max): for the next page of a listing.
     pub fn hold(&self, resource_version: u64, until: Time) {
-        self.shared.state.read().epoch.hold(resource_version, until);
+        let state = self.shared.state.read();
+        // Of a position that is lost already nothing would come of it but a longer window.
+        if state.window.log.lost() <= resource_version {
+            state.epoch.hold(resource_version, until);
+        }
     }
 
     /// Opens a cursor.
