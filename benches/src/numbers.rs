@@ -55,6 +55,9 @@ pub(crate) enum Failure {
     /// No certificate could be made.
     #[error(transparent)]
     Certificate(#[from] rcgen::Error),
+    /// A page could not be written.
+    #[error("{0}")]
+    Page(String),
     /// A picture could not be drawn.
     #[error("cannot draw: {0}")]
     Picture(String),
@@ -67,6 +70,10 @@ struct Flags {
     /// Folder that the page, the curves and the raw numbers are written to. Left out: nothing is written.
     #[arg(long, value_name = "FOLDER")]
     write: Option<PathBuf>,
+
+    /// Text whose place for numbers gets the rows that have a target. Left out: none.
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
 
     /// Measure only cases and curves whose name begins so. May be repeated.
     #[arg(long = "row", value_name = "NAME")]
@@ -164,6 +171,9 @@ fn measure(flags: &Flags) -> Result<bool, Failure> {
     report.machine.stolen_percent = percent(stolen - stolen_before, ticks - ticks_before);
     if let Some(folder) = &flags.write {
         page::write(folder, &report)?;
+    }
+    if let Some(file) = &flags.readme {
+        page::write_short(file, &report)?;
     }
     Ok(report.holds())
 }

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use super::{
     Failure,
-    case::amount,
+    case::{Target, amount},
     machine::Machine,
     outcome::{Measured, Outcome, Report},
     picture,
@@ -27,6 +27,47 @@ pub(crate) fn write(folder: &Path, report: &Report) -> Result<(), Failure> {
     let notes = fs::read_to_string(folder.join(NOTES)).unwrap_or_default();
     fs::write(folder.join("README.md"), page(report, &notes))?;
     Ok(())
+}
+
+/// Where the short table stands in another text.
+const BEGIN: &str = "<!-- numbers:begin -->\n";
+const END: &str = "<!-- numbers:end -->";
+
+/// Puts the rows that have a target between the marks of a text.
+pub(crate) fn write_short(file: &Path, report: &Report) -> Result<(), Failure> {
+    let text = fs::read_to_string(file)?;
+    let marks = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let Some((before, after)) = marks else {
+        return Err(Failure::Page(format!("{} has no place for numbers", file.display())));
+    };
+    fs::write(file, format!("{before}{BEGIN}{}{END}{after}", short(report)))?;
+    Ok(())
+}
+
+fn short(report: &Report) -> String {
+    let has_stock = report.outcomes.iter().any(|outcome| outcome.is_stock);
+    let mut text = format!(
+        "Measured on {} cores, shared with the load, on {}.\n\n| what | unit | target | measured |",
+        report.machine.cores, report.machine.date
+    );
+    text.push_str(if has_stock { " kube-apiserver |\n" } else { "\n" });
+    text.push_str("| --- | --- | ---: | ---: |");
+    text.push_str(if has_stock { " ---: |\n" } else { "\n" });
+    for outcome in report.outcomes.iter().filter(|outcome| !outcome.is_stock) {
+        let stock = report.outcomes.iter().find(|other| other.is_stock && other.case == outcome.case);
+        for (place, row) in outcome.rows.iter().enumerate() {
+            if row.target == Target::None {
+                continue;
+            }
+            let [what, unit, _, target, measured, _] = cells(outcome, row);
+            let _ = write!(text, "| {} | {unit} | {target} | {measured} |", outcome.named(&what));
+            if has_stock {
+                let _ = write!(text, " {} |", stock.map_or_else(|| "-".to_owned(), |stock| beside(stock, place)));
+            }
+            text.push('\n');
+        }
+    }
+    text
 }
 
 fn page(report: &Report, notes: &str) -> String {
@@ -178,7 +219,7 @@ fn commands(report: &Report) -> String {
 mod tests {
     use super::*;
     use crate::numbers::{
-        case::{Fields, Target, Unit},
+        case::{Fields, Unit},
         machine,
     };
 
@@ -226,6 +267,19 @@ mod tests {
         assert!(both.holds());
         let page = page(&both, TEXT);
         assert!(page.contains("| 10 | 1.25 | 9,000 |"), "{page}");
+    }
+
+    #[test]
+    fn the_short_table_goes_between_its_marks() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("README.md");
+        fs::write(&file, format!("before\n{BEGIN}old\n{END}\nafter\n")).unwrap();
+        write_short(&file, &report(vec![outcome("list-h1-tls", 10.0, false)])).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("before\n") && text.ends_with("after\n") && !text.contains("old"));
+        assert!(text.contains("| memory (HTTP/1.1, TLS) | MiB | ≤ 16 | 10 |"), "{text}");
+        fs::write(&file, "no marks").unwrap();
+        assert!(write_short(&file, &report(Vec::new())).is_err());
     }
 
     #[test]

@@ -92,6 +92,7 @@ fn paint(path: &Path, graph: &Graph) -> Result<(), Box<dyn std::error::Error>> {
         .build_cartesian_2d(0.0..most(|point| point.0), 0.0..most(|point| point.1))?;
     chart
         .configure_mesh()
+        .max_light_lines(1)
         .light_line_style(WHITE)
         .x_desc(&graph.x)
         .y_desc(&graph.y)
