@@ -2,7 +2,9 @@
 //!
 //! INVARIANT: an error before the stream is accepted is an HTTP status; what depends on the history (too old, too new)
 //! is one ERROR event in a stream that then ends. An initial state that cannot be completed is cut, so that nobody takes
-//! it for the whole. Everything else that ends a stream ends it cleanly and without a word: the client resumes. INVARIANT: a watch costs its cursor and one timer; nothing is queued for it.
+//! it for the whole: its objects come in the order of their keys, so the last one is no position to go on from. Everything
+//! else that ends a stream, the end of its own time too, ends it cleanly and without a word: the client resumes. INVARIANT: a
+//! watch costs its cursor and one timer; nothing is queued for it.
 //!
 //! Differences from kube-apiserver, on purpose: bookmarks come every minute even when nothing moved, as signs of life,
 //! and more often when the window is short, so that their positions can always be resumed from.
@@ -193,6 +195,8 @@ pub(super) struct Watch {
     deadline: Instant,
     /// Whether the history is over and only the deadline is waited for.
     ending: bool,
+    /// Whether it was over before the initial state was sent.
+    partial: bool,
     /// Whether it is still to be said that the initial state was cut.
     cut: bool,
     /// The earlier of the next look at bookmarks and the deadline.
@@ -224,7 +228,8 @@ impl Watch {
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        Self { marks, cursor: Some(cursor), bookmarks, end_bookmark, deadline, ending: false, cut: false, timer, watching }
+        let (cursor, ending, partial, cut) = (Some(cursor), false, false, false);
+        Self { marks, cursor, bookmarks, end_bookmark, deadline, ending, partial, cut, timer, watching }
     }
 
     /// Whether everything was said.
@@ -243,7 +248,7 @@ impl Watch {
         }
         let mut out = Slices::new();
         let rang = self.timer.as_mut().poll(cx).is_ready();
-        let turn = if Instant::now() >= self.deadline { Turn::Over } else { self.read(&mut out, cx) };
+        let turn = if Instant::now() >= self.deadline { self.over() } else { self.read(&mut out, cx) };
         match turn {
             Turn::Over | Turn::Cut => (self.marks, self.cursor) = (None, None),
             // Others first: nothing was found in a while.
@@ -290,9 +295,11 @@ impl Watch {
                     }
                 }
                 Step::Wait => turn = Turn::Waiting,
-                Step::EpochEnded if !cursor.is_closed() => turn = self.end_soon(out, cx),
-                Step::Expired(_) if initial => turn = Turn::Cut,
-                Step::Expired(_) | Step::EpochEnded => turn = Turn::Over,
+                Step::EpochEnded => {
+                    self.partial |= initial;
+                    turn = if cursor.is_closed() { self.over() } else { self.end_soon(out, cx) };
+                }
+                Step::Expired(_) => turn = if initial { Turn::Cut } else { Turn::Over },
             }
             if turn != Turn::More || out.reached(BATCH) {
                 break;
@@ -301,6 +308,12 @@ impl Watch {
         self.cursor = Some(cursor);
         self.watching.sent(lines(out) - bookmarks);
         turn
+    }
+
+    /// The end, of a part of a state or of a stream.
+    const fn over(&mut self) -> Turn {
+        // Said once.
+        if std::mem::replace(&mut self.partial, false) { Turn::Cut } else { Turn::Over }
     }
 
     /// The storage was listed again. Nothing more is sent, and the stream ends at a time of its own.

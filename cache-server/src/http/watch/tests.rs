@@ -294,6 +294,40 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
     }
 }
 
+/// Goal: nobody takes a part of a state for the whole and goes on from its last object. Method: streams of a state of many
+/// batches, of which one was read when the history ends; one by a client that knows no end bookmarks.
+#[tokio::test(start_paused = true)]
+async fn a_history_that_ends_cuts_the_initial_states_that_are_not_whole() {
+    let app = App::new(Config::default());
+    let ty = app.registry.now().find("", "v1", "configmaps").expect("a built-in type");
+    let entry = |index: u64| {
+        let object = format!(
+            r#"{{"metadata":{{"name":"a{index:04}","namespace":"ns"}},"data":{{"k":"{}"}}}}"#,
+            "x".repeat(1_000)
+        );
+        watch_cache::Draft::new(&ty.schema, object.as_bytes()).expect("an object").commit(index + 1)
+    };
+    for (closed, end_bookmark) in [(false, true), (false, false), (true, true), (true, false)] {
+        let (mut writer, _waking, reader) = watch_cache::cache(Arc::clone(&ty.schema), Default::default());
+        writer.reset((0..500).map(entry).collect(), 1_000, app.caches.now());
+        let begun = Instant::now();
+        let cursor = reader.cursor(Start::Initial(reader.snapshot()), watch_cache::Filter::all()).expect("the head");
+        let deadline = begun + Duration::from_secs(3_600);
+        let watch = Watch::new(cursor, None, None, end_bookmark, deadline, app.metrics.watch(ty.id()));
+        let mut body = Body::watch(watch);
+        body.frame().await.expect("the first batch").expect("not cut yet");
+        if closed {
+            writer.close();
+        } else {
+            writer.reset(Default::default(), 2_000, app.caches.now());
+        }
+        let end = body.frame().await.expect("no clean end").expect_err("nothing more is sent");
+        assert_eq!(end, BodyError::Cut);
+        assert!(body.frame().await.is_none(), "nothing follows");
+        assert!(begun.elapsed() <= if closed { Duration::ZERO } else { ENDS_SPREAD }, "{:?}", begun.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn watches_are_counted_while_they_are_open() {
     let (server, ..) = two().await;
