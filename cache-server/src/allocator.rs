@@ -6,20 +6,22 @@
 //! cores, so there are few arenas in any case.
 
 use crate::{
+    app::App,
     limits::{TRIM_BYTES, TRIM_EVERY},
-    metrics::{Metrics, resident_bytes},
+    metrics::resident_bytes,
 };
 
 /// Trims after bursts, for ever. Cost at rest: one read of `/proc` a second.
-pub(crate) async fn trim_after_bursts(metrics: &Metrics) {
+pub(crate) async fn trim_after_bursts(app: &App) {
     let mut watch = Watch::default();
     loop {
         tokio::time::sleep(TRIM_EVERY).await;
         let Some(resident) = resident_bytes() else { return };
-        let ended = metrics.connections_ended();
-        if watch.look(resident, ended) {
+        let ended = app.metrics.connections_ended();
+        let kept = (app.caches.window_bytes() + watch_cache::pieces_bytes()) as u64;
+        if watch.look(resident, ended, kept) {
             trim();
-            watch.trimmed(resident_bytes().unwrap_or(resident), ended);
+            watch.trimmed(resident_bytes().unwrap_or(resident), ended, kept);
         }
     }
 }
@@ -37,6 +39,8 @@ struct Watch {
     floor: u64,
     /// Connections that had ended at the last trim.
     ended: u64,
+    /// The most since the last trim of what caches keep beside their objects. What objects leave behind goes through it.
+    kept: u64,
     /// Size at the last look.
     last: u64,
     /// Looks in a row without growth.
@@ -47,19 +51,21 @@ struct Watch {
 
 impl Watch {
     /// One look. True when it is time to trim: the size does not grow, and either lies clearly above the last floor, or
-    /// connections have ended since, whose memory glibc keeps without the size showing it.
-    fn look(&mut self, resident: u64, ended: u64) -> bool {
+    /// connections have ended since or caches let go of much, whose memory glibc keeps without the size showing it.
+    fn look(&mut self, resident: u64, ended: u64, kept: u64) -> bool {
         let grew = resident > self.last + TRIM_BYTES / 4;
         self.quiet = if grew { 0 } else { self.quiet + 1 };
         self.last = resident;
         self.looks += 1;
         let risen = resident > self.floor + TRIM_BYTES;
         let left = ended > self.ended && (self.looks >= BUSY_LOOKS || resident > self.floor);
-        self.quiet >= QUIET_LOOKS && (risen || left)
+        self.kept = kept.max(self.kept);
+        let let_go = self.kept - kept > TRIM_BYTES;
+        self.quiet >= QUIET_LOOKS && (risen || left || let_go)
     }
 
-    fn trimmed(&mut self, resident: u64, ended: u64) {
-        *self = Self { floor: resident, last: resident, ended, quiet: 0, looks: 0 };
+    fn trimmed(&mut self, resident: u64, ended: u64, kept: u64) {
+        *self = Self { floor: resident, last: resident, ended, kept, quiet: 0, looks: 0 };
     }
 }
 
@@ -84,12 +90,12 @@ mod tests {
     /// Looks once a second at (MiB, connections ended) and tells at which looks it trims, to `floor` MiB.
     fn check(floor: u64, looks: &[(u64, u64)], expected: &[usize]) {
         let mut watch = Watch::default();
-        watch.trimmed(floor * MIB, 0);
+        watch.trimmed(floor * MIB, 0, 0);
         let mut trims = Vec::new();
         for (second, &(size, ended)) in looks.iter().enumerate() {
-            if watch.look(size * MIB, ended) {
+            if watch.look(size * MIB, ended, 0) {
                 trims.push(second);
-                watch.trimmed(floor * MIB, ended);
+                watch.trimmed(floor * MIB, ended, 0);
             }
         }
         assert_eq!(trims, expected);
@@ -124,6 +130,24 @@ mod tests {
             ],
             &[9],
         );
+    }
+
+    /// Goal: objects that were deleted and left the window cost nothing, though no connection ends. Method: a window that fills
+    /// and ages, in a process that keeps its size.
+    #[test]
+    fn memory_that_caches_let_go_of_is_given_back_though_the_size_does_not_show_it() {
+        let mut watch = Watch::default();
+        watch.trimmed(200 * MIB, 0, 0);
+        let kept = [0, 30, 60, 60, 60, 58, 55, 20, 2, 2, 1, 0];
+        let mut trims = Vec::new();
+        for (second, kept) in kept.into_iter().enumerate() {
+            if watch.look(200 * MIB, 0, kept * MIB) {
+                trims.push(second);
+                watch.trimmed(200 * MIB, 0, kept * MIB);
+            }
+        }
+        // Quiet is told from two looks: what went on going is given back by a second trim.
+        assert_eq!(trims, [6, 8]);
     }
 
     #[test]

@@ -153,6 +153,12 @@ impl Caches {
         running.into_iter().map(|(id, running)| (id, running.reader.stats())).collect()
     }
 
+    /// Bytes that only the windows of all types keep.
+    #[must_use]
+    pub fn window_bytes(&self) -> usize {
+        self.total.bytes()
+    }
+
     /// Whether [`Self::shut_down`] was called.
     #[must_use]
     pub fn is_stopped(&self) -> bool {

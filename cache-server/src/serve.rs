@@ -126,7 +126,7 @@ impl Server {
         let mut connections = JoinSet::new();
         let trimming = tokio::spawn({
             let app = Arc::clone(&app);
-            async move { allocator::trim_after_bursts(&app.metrics).await }
+            async move { allocator::trim_after_bursts(&app).await }
         });
         let slots = Arc::new(Semaphore::new(app.config.connections_max));
         let mut shutdown = pin!(shutdown);
