@@ -12,10 +12,7 @@ use std::{
 
 use cache_server::registry::Registry;
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use informer_core::{
-    Objects, Time,
-    selector::{field, label},
-};
+use informer_core::{Meta, Objects, Time, object::label, selector};
 use watch_cache::{
     Budget, Change, Cursor, Draft, Entry, Filter, Limits, Reader, Schema, Slices, Start, Step, Waking, Writer, cache,
 };
@@ -123,8 +120,8 @@ impl World {
     }
 
     fn filter(&self, labels: &str, fields: &str) -> Arc<Filter> {
-        let labels = label::Selector::parse(labels).expect("a label selector");
-        let fields = field::Selector::parse(fields).expect("a field selector");
+        let labels = selector::label::Selector::parse(labels).expect("a label selector");
+        let fields = selector::field::Selector::parse(fields).expect("a field selector");
         Filter::new(&self.schema, true, None, labels, &fields).expect("known fields")
     }
 
@@ -212,11 +209,15 @@ fn step_a_live_cursor(world: World) -> World {
     world.stepped()
 }
 
-/// A watcher at the start of an initial state of what `labels` selects.
+/// A watcher at the start of an initial state of what `labels` selects; `app` alone is the application of the first pod.
 fn starting(labels: &str) -> World {
     let world = World::new();
+    let first = objects::at_version(&world.pods[0], 0, 1);
+    let at = Meta::read(&first).expect("a pod").labels_at.expect("a pod has labels");
+    let app = label(&first[at], "app").expect("an application");
+    let labels = if labels == "app" { format!("app={app}") } else { labels.to_owned() };
     let start = Start::Initial(world.reader.snapshot());
-    world.read_by(start, labels)
+    world.read_by(start, &labels)
 }
 
 #[library_benchmark]
@@ -225,7 +226,12 @@ fn starting(labels: &str) -> World {
     setup = starting,
     config = limits(9_999_999, 9_999, 9_999_999),
 )]
-#[bench::label_selected(
+#[bench::one_application(
+    args = ("app"),
+    setup = starting,
+    config = limits(9_999_999, 9_999, 9_999_999),
+)]
+#[bench::nothing(
     args = ("app=nothing-has-this"),
     setup = starting,
     config = limits(9_999_999, 9_999, 9_999_999),

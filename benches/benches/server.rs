@@ -15,6 +15,7 @@ use cache_server::{
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use http::{Request, header};
 use http_body_util::{BodyExt as _, Full};
+use informer_core::Meta;
 use tokio::runtime::{Builder, Runtime};
 
 mod gate;
@@ -25,7 +26,7 @@ use gate::limits;
 const PODS: u32 = 200;
 
 /// Writes in one run.
-const WRITES: u32 = 100;
+const WRITES: u64 = 100;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
@@ -49,15 +50,18 @@ impl Server {
 
     /// Answers everything, to the end.
     fn answered(mut self) -> Self {
-        for request in self.requests.drain(..) {
-            let app = Arc::clone(&self.app);
-            self.bytes += self.runtime.block_on(async {
-                let response = handle(app, request).await;
-                assert!(response.status().is_success(), "{}", response.status());
-                response.into_body().collect().await.expect("a whole body").to_bytes().len()
-            });
+        for request in std::mem::take(&mut self.requests) {
+            self.bytes += self.answer(request).len();
         }
         self
+    }
+
+    fn answer(&self, request: Request<Full<Bytes>>) -> Bytes {
+        self.runtime.block_on(async {
+            let response = handle(Arc::clone(&self.app), request).await;
+            assert!(response.status().is_success(), "{}", response.status());
+            response.into_body().collect().await.expect("a whole body").to_bytes()
+        })
     }
 }
 
@@ -94,20 +98,25 @@ fn list_200_pods(server: Server) -> Server {
     server.answered()
 }
 
-/// A Lease is about to be renewed, again and again.
+/// A Lease is about to be renewed, again and again, as its node does it: by whole updates at the version known.
 fn renewing() -> Server {
     let mut server = Server::new();
-    let lease = |second: u32| {
-        let holder = r#""holderIdentity":"node-17","leaseDurationSeconds":40"#;
-        let spec = format!(r#"{{{holder},"renewTime":"2026-01-01T00:{:02}:{:02}.123456Z"}}"#, second / 60, second % 60);
-        let metadata = r#"{"name":"node-17","namespace":"kube-node-lease"}"#;
+    let lease = |renewals: u64, version: &str| {
         let kind = r#""apiVersion":"coordination.k8s.io/v1","kind":"Lease""#;
+        let metadata = format!(r#"{{"name":"node-17","namespace":"kube-node-lease"{version}}}"#);
+        let holder = r#""holderIdentity":"node-17","leaseDurationSeconds":40"#;
+        let (minute, second) = (renewals / 60, renewals % 60);
+        let spec = format!(r#"{{{holder},"renewTime":"2026-01-01T00:{minute:02}:{second:02}.123456Z"}}"#);
         Full::from(format!(r#"{{{kind},"metadata":{metadata},"spec":{spec}}}"#))
     };
     let json = |request: http::request::Builder| request.header(header::CONTENT_TYPE, "application/json");
-    server.requests.push(json(Request::post(LEASES)).body(lease(0)).expect("a request"));
-    server = server.answered();
-    let renewal = |second| json(Request::put(format!("{LEASES}/node-17"))).body(lease(second)).expect("a request");
+    let created = server.answer(json(Request::post(LEASES)).body(lease(0, "")).expect("a request"));
+    let created = Meta::read(&created).expect("the Lease").resource_version.parse::<u64>().expect("digits");
+    let renewal = |number| {
+        // Nobody else writes, so each write is the next revision.
+        let version = format!(r#","resourceVersion":"{}""#, created + number - 1);
+        json(Request::put(format!("{LEASES}/node-17"))).body(lease(number, &version)).expect("a request")
+    };
     server.requests.extend((1..=WRITES).map(renewal));
     server
 }

@@ -10,6 +10,10 @@ use gungraun::{Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig};
 pub(crate) fn limits(instructions: u64, allocations: u64, bytes: u64) -> LibraryBenchmarkConfig {
     let mut config = LibraryBenchmarkConfig::default();
     config.tool(Callgrind::with_args(["--cache-sim=no"]).hard_limits([(EventKind::Ir, instructions)]));
-    config.tool(Dhat::default().hard_limits([(DhatMetric::TotalBlocks, allocations), (DhatMetric::TotalBytes, bytes)]));
+    // As many callers as reach the bench, or what it calls from far below would not count.
+    config.tool(
+        Dhat::with_args(["--num-callers=200"])
+            .hard_limits([(DhatMetric::TotalBlocks, allocations), (DhatMetric::TotalBytes, bytes)]),
+    );
     config
 }
