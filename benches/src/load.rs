@@ -94,7 +94,7 @@ pub(crate) fn main_of(arguments: impl IntoIterator<Item = impl Into<OsString> + 
         Err(error) => return explain(&error),
     };
     let (server, streams) = scenario.server();
-    let target = server.check(streams).and_then(|()| server.target(streams));
+    let target = scenario.check().and_then(|()| server.check(streams)).and_then(|()| server.target(streams));
     let target = match target {
         Ok(target) => target,
         Err(line) => return fail(BAD_INPUT, &line),
@@ -124,6 +124,16 @@ impl Scenario {
             | Self::Idle(_)
             | Self::Fanout(_)
             | Self::ReconnectStorm(_) => self,
+        }
+    }
+
+    /// What the flags of one scenario cannot be together, in one line.
+    fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Idle(flags) => flags.check(),
+            Self::Fanout(writing) => writing.flags.check(writing.seconds),
+            Self::ReconnectStorm(writing) => writing.flags.check(writing.seconds),
+            Self::List(_) | Self::Paged(_) | Self::WatchList(_) | Self::SlowReaders(_) => Ok(()),
         }
     }
 

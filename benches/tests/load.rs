@@ -124,6 +124,28 @@ fn every_scenario_runs_over_tls() {
     assert!(String::from_utf8_lossy(&stranger.stderr).contains("FAILED 1 x tls: "));
 }
 
+/// Goal: who writes and watches finds each delivery, and says of what size. Method: small runs of each.
+#[test]
+fn writes_are_found_by_all_they_concern() {
+    let server = Server::start(&[]);
+    for (scenario, events) in [
+        (
+            "fanout --clients 6 --scope label --groups 3 --objects 7 --rate 100 --burst 5 --seconds 0.5 --warm-up 0.1",
+            100,
+        ),
+        ("reconnect-storm --clients 5 --objects 4 --rate 100 --burst 10 --seconds 0.1 --http 2 --streams 3", 50),
+        ("reconnect-storm --clients 5 --objects 4 --rate 100 --burst 10 --seconds 0.1 --return watch-list", 20),
+    ] {
+        let flags = format!("{scenario} --bytes 1 --server {} --pid {} --json", server.url, server.child.id());
+        let output = load(&flags);
+        assert!(output.status.success(), "{flags}: {}", String::from_utf8_lossy(&output.stderr));
+        let report = json(&output);
+        let counts = ["events", "lost", "duplicated", "strange", "neverDelivered"].map(|name| report[name].as_u64());
+        assert_eq!(counts, [Some(events), Some(0), Some(0), Some(0), Some(0)], "{flags}: {report}");
+        assert!(report["objectBytes"].is_null() || report["objectBytes"].as_u64() > Some(100), "{report}");
+    }
+}
+
 fn other_authority(folder: &Path) -> String {
     let path = folder.join("other.crt");
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -155,6 +177,12 @@ fn flags_that_cannot_be_used_are_one_line_and_exit_code_2() {
         "list --server http://127.0.0.1:1 --expect 1 --counts-may-differ",
         "slow-readers --server http://127.0.0.1:1 --rate fast",
         "idle --server http://127.0.0.1:1 --seconds -1",
+        "idle --server http://127.0.0.1:1 --expect 1",
+        "list --server http://127.0.0.1:1 --streams 2",
+        "fanout --server http://127.0.0.1:1 --groups 2",
+        "fanout --server http://127.0.0.1:1 --warm-up -1",
+        "fanout --server http://127.0.0.1:1 --rate 1000000 --seconds 1000000",
+        "reconnect-storm --server http://127.0.0.1:1 --warm-up 1",
     ] {
         let output = load(flags);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -163,22 +191,25 @@ fn flags_that_cannot_be_used_are_one_line_and_exit_code_2() {
     }
 }
 
-/// A server that gives each connection the next of these answers, and closes it.
+/// A server that gives each connection the next of these answers, and closes it. Answers to several requests of one have a
+/// zero between them.
 fn answering(answers: Vec<String>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for answer in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                if stream.read(&mut byte).unwrap() == 0 {
-                    break;
+            for answer in answer.split('\0') {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if stream.read(&mut byte).unwrap() == 0 {
+                        break;
+                    }
+                    request.extend(byte);
                 }
-                request.extend(byte);
+                stream.write_all(answer.as_bytes()).unwrap();
             }
-            stream.write_all(answer.as_bytes()).unwrap();
         }
     });
     url
@@ -192,6 +223,10 @@ fn pods(count: usize) -> String {
     let item = r#"{"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z"}}"#;
     let items = vec![item; count].join(",");
     format!(r#"{{"kind":"PodList","metadata":{{"resourceVersion":"1"}},"items":[{items}]}}"#)
+}
+
+fn page(position: u32, token: &str) -> String {
+    format!(r#"{{"kind":"PodList","metadata":{{"resourceVersion":"{position}","continue":"{token}"}},"items":[]}}"#)
 }
 
 /// Goal: no answer is taken for good that is not. Method: a server for each way to be bad.
@@ -209,10 +244,14 @@ fn answers_that_are_not_whole_are_counted_and_are_exit_code_1() {
         ("list", vec![String::new()], "reset"),
         ("list --clients 3", vec![chunked(&pods(2)) + end, chunked(&pods(2)) + end, chunked(&pods(1)) + end], "count"),
         ("list --expect 3", vec![chunked(&pods(2)) + end], "count"),
-        ("watch-list", vec![chunked(added) + end], "short"),
+        ("watch-list", vec![chunked(added) + end], "ended"),
         ("watch-list", vec![chunked(added)], "short"),
         ("watch-list", vec![chunked("no event at all, but long\n")], "protocol"),
         ("watch-list", vec![chunked(&format!("{added}{expired}\n")) + end], "errorEvent410"),
+        ("paged", vec![chunked(&page(1, "next")) + end + "\0" + &chunked(&page(2, "")) + end], "protocol"),
+        ("slow-readers --cuts-are-good", vec![chunked(added) + end, chunked(&pods(1)) + end], "ended"),
+        ("slow-readers --cuts-are-good", vec![chunked(added)], "connect"),
+        ("slow-readers --cuts-are-good", vec![String::new(), chunked(&pods(1)) + end], "reset"),
         ("idle --seconds 60", vec![chunked(&pods(1)) + end, chunked(added) + end], "ended"),
     ] {
         let output = load(&format!("{scenario} --json --server {}", answering(answers)));
@@ -224,7 +263,8 @@ fn answers_that_are_not_whole_are_counted_and_are_exit_code_1() {
 
 #[test]
 fn cuts_can_be_what_is_looked_for() {
-    let url = answering(vec![chunked("{\"type\":\"ADDED\",\"object\":{}}\n")]);
+    let afterwards = chunked(&pods(1)) + "0\r\n\r\n";
+    let url = answering(vec![chunked("{\"type\":\"ADDED\",\"object\":{}}\n"), afterwards]);
     let output = load(&format!("slow-readers --cuts-are-good --json --server {url}"));
     assert!(output.status.success());
     assert_eq!(json(&output)["cut"], 1);

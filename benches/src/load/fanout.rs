@@ -20,6 +20,7 @@ use self::{
 use super::{
     client::{Http, Target},
     failure::{Failure, Failures, Kind},
+    flags::seconds,
     report::{Looks, Report},
     sampler::{Sampler, own_cpu},
     writer::{Pace, Writer, Written, nanos},
@@ -33,6 +34,10 @@ const HEAD_WAIT: Duration = Duration::from_secs(1);
 const LATE_WAIT: Duration = Duration::from_secs(20);
 /// Rest before and after, so that what was opened and closed is not counted.
 const REST: Duration = Duration::from_millis(1_500);
+/// How long is written before anything is counted, unless that is said.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// Writes of one run: each watcher has a bit for each.
+const WRITES_MAX: u32 = 100_000_000;
 /// Longest life of a stream that is asked for.
 const TIMEOUT_SECONDS: u32 = 3_600;
 
@@ -48,7 +53,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) burst: u32,
 
-    /// Size of an object, as the server sends it.
+    /// Size of an object, as the server sends it; as much as it takes without padding when that is more.
     #[arg(long, value_name = "BYTES", default_value_t = 3_000)]
     pub(crate) bytes: usize,
 
@@ -64,8 +69,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) kind: Option<ObjectKind>,
 
-    /// Groups that objects and watchers are spread over, unless everybody asks for everything. Left out: one for each
-    /// watcher.
+    /// Nodes, namespaces or labels that objects and watchers are spread over. Left out: one for each watcher.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) groups: Option<u32>,
 
@@ -78,9 +82,9 @@ pub(crate) struct Flags {
     pub(crate) streams: u32,
 
     /// Seconds of writes before anything is counted: once while nobody watches, which tells what a write costs alone,
-    /// and once while all do.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub(crate) warm_up: f64,
+    /// and once while all do. Left out: one. Only for fanout.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) warm_up: Option<Duration>,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -104,6 +108,22 @@ pub(crate) struct Common {
 }
 
 impl Flags {
+    /// What cannot be, in one line, for that long.
+    pub(super) fn check(&self, time: Duration) -> Result<(), String> {
+        if self.groups.is_some() && matches!(self.scope, Scope::All | Scope::Name) {
+            return Err("--groups needs --scope node, namespace or label".to_owned());
+        }
+        let writes = self.rate * (time + 2 * self.warm_up()).as_secs_f64() + 3.0 * f64::from(self.burst);
+        if writes > f64::from(WRITES_MAX) {
+            return Err(format!("that is more than {WRITES_MAX} writes"));
+        }
+        Ok(())
+    }
+
+    fn warm_up(&self) -> Duration {
+        self.warm_up.unwrap_or(WARM_UP)
+    }
+
     /// The objects for so many watchers.
     pub(super) fn subject(&self, watchers: u32) -> Subject {
         let objects = self.objects as usize;
@@ -172,10 +192,11 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     report.add("behindAfterOneSecond", late);
     report.add("neverDelivered", never);
     let counted = concerned(writer.subject(), *clients, &written.numbers);
-    describe(&mut report, flags, &written, counted);
+    report.add("objectBytes", writer.bytes());
+    describe(&mut report, &written, counted);
     describe_alone(&mut report, alone);
     check(&mut report, writer.subject(), &expected, sight);
-    writer.clean().await?;
+    writer.clean().await.err().into_iter().for_each(|failure| report.failures.add(failure));
     Ok(report)
 }
 
@@ -211,6 +232,7 @@ pub(super) fn plan(common: &Common, flags: &Flags, subject: &Subject, position: 
         paths: Arc::new(paths),
         streams: flags.streams as usize,
         connect_rate: *connect_rate,
+        initial: false,
     }
 }
 
@@ -226,7 +248,7 @@ struct WarmUp {
 
 impl WarmUp {
     async fn write(&mut self, writer: &mut Writer, flags: &Flags) {
-        let time = Duration::try_from_secs_f64(flags.warm_up).unwrap_or_default();
+        let time = flags.warm_up();
         if time.is_zero() {
             return;
         }
@@ -254,14 +276,13 @@ pub(super) fn concerned(subject: &Subject, watchers: u32, numbers: &[u32]) -> u6
 }
 
 /// What is read off the run.
-fn describe(report: &mut Report, flags: &Flags, written: &Written, deliveries: u64) {
+fn describe(report: &mut Report, written: &Written, deliveries: u64) {
     #[expect(clippy::cast_precision_loss, reason = "counts of a run are far below 2^52")]
     let (writes, counted) = (written.numbers.len() as f64, deliveries as f64);
     let seconds = written.time.as_secs_f64();
     report.seconds = seconds;
     report.requests = written.numbers.len() as u64;
     report.events = deliveries;
-    report.add("objectBytes", flags.bytes);
     report.add("writesPerSecond", writes / seconds);
     report.add("deliveriesPerSecond", counted / seconds);
     #[expect(clippy::cast_precision_loss, reason = "bytes of a run are far below 2^52")]

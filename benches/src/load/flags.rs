@@ -102,7 +102,9 @@ impl Server {
         if let Some(pid) = self.pid {
             Memory::of(pid).map_err(|error| format!("--pid {pid}: {error}"))?;
         }
-        let streams = if self.http == Http::Two { streams } else { 1 };
+        if streams > 1 && self.http == Http::One {
+            return Err("--streams needs --http 2".to_owned());
+        }
         let needed = u64::from(self.clients.div_ceil(streams)) + OTHER_FILES;
         let limit = rlimit::increase_nofile_limit(u64::MAX).map_err(|error| format!("no limit of files: {error}"))?;
         if limit < needed {

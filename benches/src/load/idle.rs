@@ -33,6 +33,15 @@ pub(super) struct Flags {
     initial: bool,
 }
 
+impl Flags {
+    /// What cannot be, in one line.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let counts = self.reading.expect.is_some() || self.reading.counts_may_differ;
+        let useless = counts && !self.initial;
+        if useless { Err("--expect and --counts-may-differ need --initial".to_owned()) } else { Ok(()) }
+    }
+}
+
 struct Idle {
     timeout: Duration,
     /// Where streams begin; `None` is with the initial state.
@@ -49,8 +58,12 @@ impl Work for Idle {
             let path = reader.reading.watch(reader.number, position);
             reader.open(&path, found).await
         });
-        opened.await.unwrap_or_else(|_| Err(Failure::new(Kind::Timeout, "the stream did not open in time")))?;
-        let result = reader.hold(found, &mut events).await;
+        let opened = opened.await;
+        let result = match opened {
+            Ok(Ok(())) => reader.hold(found, &mut events).await,
+            Ok(failed) => failed,
+            Err(_) => Err(Failure::new(Kind::Timeout, "the stream did not open in time")),
+        };
         watch_list::count(found, &events);
         result
     }
@@ -58,16 +71,16 @@ impl Work for Idle {
 
 /// Runs it.
 pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
-    let session = Session::begin("idle", &flags.reading, target)?;
-    let position = if flags.initial { None } else { Some(head(&session).await?) };
+    let session = Session::begin("idle", &flags.reading, target.clone())?;
+    let position = if flags.initial { None } else { Some(head(&target, &flags.reading).await?) };
     let work = Idle { timeout: flags.reading.timeout, position };
     Ok(session.run(work, None, Some(flags.seconds)).await)
 }
 
 /// The position of now, by a page of one object.
-async fn head(session: &Session) -> Result<String, Failure> {
-    let mut connection = session.connect().await?;
-    let path = session.reading.path(0, &[("limit", "1")]);
+pub(super) async fn head(target: &Target, reading: &Reading) -> Result<String, Failure> {
+    let mut connection = target.connect().await?;
+    let path = reading.path(0, &[("limit", "1")]);
     connection.send_well(&Ask::get(&path)).await?;
     let mut list = List::default();
     list.feed(&connection.collect(PAGE_BYTES_MAX).await?);

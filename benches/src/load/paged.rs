@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     client::Target,
-    failure::Failure,
+    failure::{Failure, Kind},
     flags::Reading,
     reader::Reader,
     report::Report,
@@ -30,6 +30,7 @@ impl Work for Paged {
     async fn work(&self, reader: &mut Reader, found: &mut Found) -> Result<(), Failure> {
         let begun = Instant::now();
         let (mut objects, mut first, mut token) = (0, None::<Duration>, None::<String>);
+        let mut position = None::<String>;
         loop {
             let limit = ("limit", self.limit.as_str());
             let path = match &token {
@@ -41,6 +42,9 @@ impl Work for Paged {
             let (count, end) = reader.list(found, || first = first.or_else(|| Some(begun.elapsed()))).await?;
             found.pages.push(page.elapsed());
             objects += count;
+            if *position.get_or_insert_with(|| end.position.clone()) != end.position {
+                return Err(Failure::new(Kind::Protocol, "pages of different states"));
+            }
             token = end.token;
             if token.is_none() {
                 break;

@@ -21,7 +21,17 @@ pub(super) struct Reader {
     target: Target,
     gate: Arc<Gate>,
     gunzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
+    /// Whether it has told that it holds still.
     held: bool,
+}
+
+impl Drop for Reader {
+    /// Nobody waits for one that is done, however it ended.
+    fn drop(&mut self) {
+        if !self.held {
+            self.gate.arrive();
+        }
+    }
 }
 
 impl Reader {
@@ -33,11 +43,6 @@ impl Reader {
         gate: Arc<Gate>,
     ) -> Self {
         Self { number, reading, connection, target, gate, gunzip: None, held: false }
-    }
-
-    /// Whether it has told that it holds still.
-    pub(super) const fn held(&self) -> bool {
-        self.held
     }
 
     /// Drops the connection, and whatever is read over it, for a new one.
@@ -116,12 +121,9 @@ impl Reader {
         if events.counts.unknown > 0 {
             return Err(Failure::new(Kind::Protocol, "a line that is no event"));
         }
-        let (kind, what) = if events.is_synced() {
-            (Kind::Ended, "the stream ended")
-        } else {
-            (Kind::Short, "the stream ended before its initial state")
-        };
-        if more { Ok(()) } else { Err(Failure::new(kind, what)) }
+        // A clean end. It is worse before the initial state is whole, but never the same as a cut.
+        let what = if events.is_synced() { "the stream ended" } else { "the stream ended before its initial state" };
+        if more { Ok(()) } else { Err(Failure::new(Kind::Ended, what)) }
     }
 
     /// Holds the stream open until all clients may go.

@@ -196,13 +196,13 @@ fn watch_memory(shared: &Shared) {
 fn watch_sockets(shared: &Shared) {
     while !shared.stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        let Ok(Sockets { unsent_bytes, .. }) = sockets::look(shared.port) else { return };
         let Ok(Memory { rss_bytes, .. }) = Memory::of(shared.pid) else { return };
-        let mut seen = shared.seen();
-        let peaks = &mut seen.peaks;
-        peaks.socket_bytes = peaks.socket_bytes.max(Some(unsent_bytes));
-        peaks.rss_and_socket_bytes = peaks.rss_and_socket_bytes.max(Some(rss_bytes + unsent_bytes));
-        drop(seen);
+        // It ran at the start; that it fails once, as in want of memory, must not end the looking.
+        if let Ok(Sockets { unsent_bytes, .. }) = sockets::look(shared.port) {
+            let peaks = &mut shared.seen().peaks;
+            peaks.socket_bytes = peaks.socket_bytes.max(Some(unsent_bytes));
+            peaks.rss_and_socket_bytes = peaks.rss_and_socket_bytes.max(Some(rss_bytes + unsent_bytes));
+        }
         std::thread::park_timeout(SOCKETS_PAUSE.max(10 * begun.elapsed()));
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    client::{Connection, Http, Target},
+    client::{Http, Target},
     failure::{Failure, Kind},
     flags::Reading,
     reader::Reader,
@@ -53,6 +53,8 @@ pub(super) struct Found {
     pub(super) unfinished: bool,
     /// Whether it went on from the position it reached.
     pub(super) resumed: bool,
+    /// Whether the server cut it, where that is no failure.
+    pub(super) cut: bool,
     pub(super) failure: Option<Failure>,
 }
 
@@ -76,7 +78,7 @@ impl Gate {
         Self { arrived: AtomicUsize::new(0), changed: Notify::new(), stop: watch::channel(false).0 }
     }
 
-    fn arrive(&self) {
+    pub(super) fn arrive(&self) {
         self.arrived.fetch_add(1, Ordering::AcqRel);
         self.changed.notify_one();
     }
@@ -128,11 +130,6 @@ impl Session {
         Ok(session)
     }
 
-    /// A connection that is none of the clients'.
-    pub(super) async fn connect(&self) -> Result<Connection, Failure> {
-        self.target.connect().await
-    }
-
     fn look(&self) -> Sample {
         // A server that is gone shows in everything else.
         self.sampler.as_ref().and_then(|sampler| sampler.sample().ok()).unwrap_or_default()
@@ -148,7 +145,7 @@ impl Session {
         let (work, count) = (Arc::new(work), readers.len());
         let mut running = JoinSet::new();
         for reader in readers {
-            running.spawn(one(Arc::clone(&work), reader, limit, Arc::clone(&gate)));
+            running.spawn(one(Arc::clone(&work), reader, limit));
         }
         gate.all(count).await;
         self.report.seconds = begun.elapsed().as_secs_f64();
@@ -236,7 +233,7 @@ impl Session {
     fn gather(&mut self, all: Vec<Found>) {
         let report = &mut self.report;
         let (mut first, mut synced, mut pages, mut counts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (mut unfinished, mut resumed) = (0_u64, 0_u64);
+        let (mut unfinished, mut resumed, mut cut) = (0_u64, 0_u64, 0_u64);
         for found in all {
             report.bytes += found.bytes;
             report.requests += found.requests;
@@ -249,13 +246,15 @@ impl Session {
             counts.extend(found.objects);
             unfinished += u64::from(found.unfinished);
             resumed += u64::from(found.resumed);
+            cut += u64::from(found.cut);
             if let Some(failure) = found.failure {
                 report.failures.add(failure);
             }
         }
         report.first_object_millis = Quantiles::millis(first);
         report.sync_millis = Quantiles::millis(synced);
-        for (name, count) in [("pages", pages.len() as u64), ("unfinished", unfinished), ("resumed", resumed)] {
+        let pages_read = pages.len() as u64;
+        for (name, count) in [("pages", pages_read), ("unfinished", unfinished), ("resumed", resumed), ("cut", cut)] {
             if count > 0 {
                 report.add(name, count);
             }
@@ -284,7 +283,7 @@ impl Session {
 }
 
 /// One client, to its end.
-async fn one(work: Arc<impl Work>, mut reader: Reader, limit: Option<Duration>, gate: Arc<Gate>) -> Found {
+async fn one(work: Arc<impl Work>, mut reader: Reader, limit: Option<Duration>) -> Found {
     let mut found = Found::default();
     let working = work.work(&mut reader, &mut found);
     let result = match limit {
@@ -294,8 +293,5 @@ async fn one(work: Arc<impl Work>, mut reader: Reader, limit: Option<Duration>, 
             .unwrap_or_else(|_| Err(Failure::new(Kind::Timeout, format!("not done in {} s", limit.as_secs_f64())))),
     };
     found.failure = result.err();
-    if !reader.held() {
-        gate.arrive();
-    }
     found
 }

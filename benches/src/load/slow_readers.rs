@@ -9,6 +9,7 @@ use super::{
     client::Target,
     failure::{Failure, Kind},
     flags::{Reading, seconds, size},
+    idle::head,
     reader::Reader,
     report::Report,
     scan::{Events, List},
@@ -45,7 +46,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = size)]
     rate: u32,
 
-    /// How long is read, at most; who is not done then is no failure.
+    /// How long is read, at most; who is not done then is no failure, unless nothing came.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     seconds: Duration,
 
@@ -53,7 +54,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = What::WatchList)]
     of: What,
 
-    /// A client that the server cuts is counted, and no failure.
+    /// A client that the server cuts while it reads is counted, and no failure, as long as the server is there afterwards.
     #[arg(long)]
     cuts_are_good: bool,
 }
@@ -70,6 +71,7 @@ struct SlowReaders {
     rate: u32,
     time: Duration,
     of: What,
+    cuts_are_good: bool,
 }
 
 /// How far ahead of its rate one may be: pieces can be small, and timers are of milliseconds.
@@ -107,22 +109,32 @@ impl Pace {
 impl Work for SlowReaders {
     async fn work(&self, reader: &mut Reader, found: &mut Found) -> Result<(), Failure> {
         let pace = Pace::begin(self.rate, self.time).await;
-        let done = match self.of {
-            What::List => timeout(pace.time, list(reader, found, &pace)).await,
-            What::WatchList => {
-                let mut events = Events::default();
-                let done = timeout(pace.time, stream(reader, found, &mut events, &pace)).await;
-                count(found, &events);
-                if let (Ok(Ok(())), Some(position)) = (&done, &events.position) {
-                    resume(reader, found, position).await?;
-                }
-                done
+        let mut events = Events::default();
+        let read = timeout(pace.time, async {
+            match self.of {
+                What::List => list(reader, found, &pace).await,
+                What::WatchList => stream(reader, found, &mut events, &pace).await,
             }
-        };
-        done.unwrap_or_else(|_| {
-            found.unfinished = true;
-            Ok(())
-        })
+        });
+        let read = read.await;
+        count(found, &events);
+        match read {
+            Ok(Ok(())) => match &events.position {
+                Some(position) => resume(reader, found, position).await,
+                None => Ok(()),
+            },
+            // Of an answer that had begun; one that ends cleanly before it is whole is no cut, but a lie.
+            Ok(Err(failure)) if self.cuts_are_good && found.bytes > 0 && failure.is_cut() => {
+                found.cut = true;
+                Ok(())
+            }
+            Ok(Err(failure)) => Err(failure),
+            Err(_) if found.bytes == 0 => Err(Failure::new(Kind::Timeout, "nothing came")),
+            Err(_) => {
+                found.unfinished = true;
+                Ok(())
+            }
+        }
     }
 }
 
@@ -176,13 +188,15 @@ async fn resume(reader: &mut Reader, found: &mut Found, position: &str) -> Resul
 
 /// Runs it.
 pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
-    let session = Session::begin("slow-readers", &flags.reading, target)?;
-    let work = SlowReaders { rate: flags.rate, time: flags.seconds, of: flags.of };
+    let session = Session::begin("slow-readers", &flags.reading, target.clone())?;
+    let work = SlowReaders { rate: flags.rate, time: flags.seconds, of: flags.of, cuts_are_good: flags.cuts_are_good };
     let mut report = session.run(work, None, None).await;
     report.add("bytesPerSecondPerClient", flags.rate);
     if flags.cuts_are_good {
-        let cut = report.failures.remove(Kind::Reset) + report.failures.remove(Kind::Short);
-        report.add("cut", cut);
+        // A server that went down cuts everybody.
+        let alive = timeout(flags.reading.timeout, head(&target, &flags.reading)).await;
+        let alive = alive.unwrap_or_else(|_| Err(Failure::new(Kind::Timeout, "no answer after the run")));
+        alive.err().into_iter().for_each(|failure| report.failures.add(failure));
     }
     Ok(report)
 }

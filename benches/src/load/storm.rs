@@ -1,7 +1,7 @@
-//! `load reconnect-storm`: all clients lose their connections at once and return at once, while writes go on.
+//! `load reconnect-storm`: all clients lose their connections at once, something is written, and all return at once.
 //!
 //! By resume each returns to the position it had, and must get exactly what was written meanwhile; by watch-list each asks
-//! for everything again, and must get an end bookmark and then what is written after.
+//! for everything again, and must get each object as it was written last, and an end bookmark.
 
 use std::{
     collections::BTreeMap,
@@ -47,6 +47,16 @@ pub(crate) struct Flags {
     pub(crate) writes: Writes,
 }
 
+impl Flags {
+    /// What cannot be, in one line, for that long.
+    pub(super) fn check(&self, time: Duration) -> Result<(), String> {
+        if self.writes.warm_up.is_some() {
+            return Err("--warm-up is only for fanout".to_owned());
+        }
+        self.writes.check(time)
+    }
+}
+
 /// Runs it.
 ///
 /// # Errors
@@ -75,6 +85,8 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     report.failures.merge(lost.failures);
     let pace = Pace { rate: writes.rate, burst: writes.burst, time: common.time };
     let written = writer.write(pace, 0).await;
+    // What follows is the return alone.
+    looks.connected = sample();
 
     let client_before = own_cpu().unwrap_or_default();
     let away = Instant::now();
@@ -86,6 +98,7 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     let newest = newest(flags.way, writer.subject().objects, &written.numbers);
     let all = if flags.way == Return::Resume { expected } else { concerned(writer.subject(), *clients, &newest) };
     let never = crowd.delivered(all, BACK_WAIT).await;
+    let partial = if flags.way == Return::Resume { 0 } else { crowd.synced(*clients as usize, BACK_WAIT).await };
     report.seconds = away.elapsed().as_secs_f64();
     looks.ended = sample();
     looks.peaks = sampler.as_ref().map(Sampler::peaks).unwrap_or_default();
@@ -101,6 +114,9 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     for _ in 0..closed + missing {
         report.failures.add(Failure::new(Kind::Timeout, "a watch did not open"));
     }
+    for _ in 0..partial {
+        report.failures.add(Failure::new(Kind::Short, "no end bookmark"));
+    }
     report.add("neverDelivered", never);
     report.add("backMillis", quantiles(&sight.opening));
     if let Some(server) = &report.server_process {
@@ -108,12 +124,13 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     }
     check(&mut report, writer.subject(), &newest, sight);
     report.failures.merge(written.failures);
-    writer.clean().await?;
+    writer.clean().await.err().into_iter().for_each(|failure| report.failures.add(failure));
     Ok(report)
 }
 
 /// The streams of those who come back, as fast as connections can be made.
 fn returning(way: Return, first: Plan, subject: &Subject) -> Plan {
+    let initial = way == Return::WatchList;
     let paths = match way {
         Return::Resume => first.paths,
         Return::WatchList => {
@@ -121,7 +138,7 @@ fn returning(way: Return, first: Plan, subject: &Subject) -> Plan {
             Arc::new((0..first.paths.len()).map(|watcher| format!("{}{rest}", subject.watched(watcher))).collect())
         }
     };
-    Plan { paths, connect_rate: f64::INFINITY, ..first }
+    Plan { paths, connect_rate: f64::INFINITY, initial, ..first }
 }
 
 /// The writes that those who come back must find: all, or the last of each object.

@@ -34,8 +34,11 @@ impl Work for WatchList {
     async fn work(&self, reader: &mut Reader, found: &mut Found) -> Result<(), Failure> {
         let mut events = Events::default();
         let synced = timeout(self.timeout, initial(reader, found, &mut events)).await;
-        synced.unwrap_or_else(|_| Err(Failure::new(Kind::Timeout, "no end bookmark in time")))?;
-        let result = if self.hold { reader.hold(found, &mut events).await } else { Ok(()) };
+        let result = match synced {
+            Ok(Ok(())) if self.hold => reader.hold(found, &mut events).await,
+            Ok(synced) => synced,
+            Err(_) => Err(Failure::new(Kind::Timeout, "no end bookmark in time")),
+        };
         count(found, &events);
         result
     }

@@ -55,6 +55,8 @@ impl Pace {
 pub(crate) struct Writer {
     subject: Arc<Subject>,
     lanes: Vec<Connection>,
+    /// Of an object, as the server sends it.
+    bytes: usize,
 }
 
 /// What became of the writes.
@@ -95,13 +97,18 @@ impl Writer {
                 None => target.connect().await?,
             });
         }
-        let mut writer = Self { subject, lanes: connections };
+        let mut writer = Self { subject, lanes: connections, bytes: bytes.max(bare) };
         writer.create_all().await?;
         Ok(writer)
     }
 
     pub(crate) const fn subject(&self) -> &Arc<Subject> {
         &self.subject
+    }
+
+    /// Bytes of an object, as the server sends it.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     async fn create_all(&mut self) -> Result<(), Failure> {

@@ -22,6 +22,7 @@ use super::{
     super::{
         client::{Ask, Connection, Http, Target},
         failure::{Failure, Failures, Kind},
+        scan::Events,
         writer::nanos,
     },
     marks::{Mark, Scanner, Tally},
@@ -43,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) streams: usize,
     /// Connections a second; those of HTTP/2 count once.
     pub(crate) connect_rate: f64,
+    /// Whether streams begin with an initial state, which must end.
+    pub(crate) initial: bool,
 }
 
 /// What is known while they watch.
@@ -50,6 +53,8 @@ pub(crate) struct Plan {
 pub(crate) struct Progress {
     /// Streams whose head was good.
     pub(crate) open: AtomicUsize,
+    /// Streams whose initial state has ended.
+    pub(crate) synced: AtomicUsize,
     /// Streams that are over, one way or another.
     pub(crate) ended: AtomicUsize,
     /// Marks found.
@@ -100,6 +105,13 @@ impl Crowd {
         };
         until(wait, is_open).await;
         watchers - self.progress.open.load(Ordering::Acquire).min(watchers)
+    }
+
+    /// Waits until all have the end of their initial state; how many had not.
+    pub(crate) async fn synced(&self, watchers: usize, wait: Duration) -> usize {
+        let synced = || self.progress.synced.load(Ordering::Acquire);
+        until(wait, || synced() + self.progress.ended.load(Ordering::Acquire) >= watchers).await;
+        watchers.saturating_sub(synced())
     }
 
     /// Waits until that many marks were found; how many were not.
@@ -194,7 +206,8 @@ fn run(part: usize, plan: &Plan, progress: &Arc<Progress>, mut stopped: watch::R
             for watcher in watchers {
                 let another = first.as_ref().and_then(Connection::another);
                 let Some(connection) = another.or_else(|| first.take()) else { break };
-                let watcher = Watcher::new(watcher, start, &progress, &sight, &tallies);
+                let mut watcher = Watcher::new(watcher, start, &progress, &sight, &tallies);
+                watcher.initial = plan.initial.then(Box::default);
                 tokio::task::spawn_local(watcher.run(connection, Arc::clone(&plan.paths)));
             }
         });
@@ -215,6 +228,8 @@ struct Watcher {
     /// Its place among the tallies of its thread.
     place: usize,
     scanner: Scanner,
+    /// While the initial state is not whole.
+    initial: Option<Box<Events>>,
     progress: Arc<Progress>,
     sight: Rc<RefCell<Sight>>,
     tallies: Rc<RefCell<Vec<(usize, Tally)>>>,
@@ -232,7 +247,7 @@ impl Watcher {
         all.push((index, Tally::default()));
         let place = all.len() - 1;
         let (progress, sight, tallies) = (Arc::clone(progress), Rc::clone(sight), Rc::clone(tallies));
-        Self { index, start, place, scanner: Scanner::new(), progress, sight, tallies }
+        Self { index, start, place, scanner: Scanner::new(), initial: None, progress, sight, tallies }
     }
 
     async fn run(mut self, mut connection: Connection, paths: Arc<Vec<String>>) {
@@ -264,6 +279,13 @@ impl Watcher {
                 sight.latency.saturating_record(now.saturating_sub(nanos) / 1_000);
             }
         });
+        if let Some(events) = &mut self.initial {
+            events.feed(piece);
+            if events.is_synced() {
+                self.initial = None;
+                self.progress.synced.fetch_add(1, Ordering::AcqRel);
+            }
+        }
         self.progress.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
         if found > 0 {
             self.progress.delivered.fetch_add(found, Ordering::AcqRel);
