@@ -35,7 +35,7 @@ pub(super) struct Connection {
 }
 
 /// What a connection does for a while; it ends with what comes next.
-pub(super) struct Phase(Pin<Box<dyn Future<Output = hyper::Result<Option<Self>>> + Send>>);
+pub(super) struct Phase(pub(super) Pin<Box<dyn Future<Output = hyper::Result<Option<Self>>> + Send>>);
 
 impl Phase {
     /// A phase that is over with `doing`.
@@ -113,6 +113,7 @@ const PREFACE: [u8; 4] = *b"PRI ";
 /// Looks at the first bytes without taking them. `None` when the client leaves, says nothing in time, or we close.
 async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<Protocol> {
     let looking = async {
+        let mut pause = PEEK_PAUSE;
         let mut start = [0; PREFACE.len()];
         loop {
             let count = stream.peek(&mut start).await.ok()?;
@@ -120,8 +121,12 @@ async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<
                 [] => return None,
                 start if start == PREFACE => return Some(Protocol::Http2),
                 start if !PREFACE.starts_with(start) => return Some(Protocol::Http1),
-                // Fewer bytes than it takes to tell: they come in pieces. Peeking again would not wait for more.
-                _ => tokio::time::sleep(PEEK_PAUSE).await,
+                // Fewer bytes than it takes to tell: they come in pieces. Peeking again would not wait for more, and who
+                // sends no more must not keep us busy.
+                _ => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PEEK_PAUSE_MAX);
+                }
             }
         }
     };
@@ -131,5 +136,6 @@ async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<
     }
 }
 
-/// Pause before another look at a preface that came in pieces.
+/// Pause before another look at a preface that came in pieces: doubled each time, up to the second.
 const PEEK_PAUSE: Duration = Duration::from_millis(5);
+const PEEK_PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -59,17 +59,14 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
             }
         };
         let parts = connection.into_parts();
-        let (Resumed { mut stream, kept, .. }, Watching { handler, .. }) = (parts.io.into_inner(), parts.service);
+        let (Resumed { stream, kept, .. }, Watching { handler, .. }) = (parts.io.into_inner(), parts.service);
         match ended {
             Ok(Some(Watch { response, last })) => {
                 let last = last || is_closing(&closed);
                 let read = joined(parts.read_buf, kept);
                 Ok(Some(watching(Takeover::new(stream, read, response, last), handler, closed)))
             }
-            Ok(None) => {
-                let _ = stream.shutdown().await;
-                Ok(None)
-            }
+            Ok(None) => Ok(None),
             Err(error) => {
                 // The body of a response that cannot go on.
                 if error.is_user() {
@@ -116,13 +113,14 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
     }
 }
 
-/// Serves requests until the connection ends, or a watch is asked for and every answer before it was sent.
+/// Serves requests until the connection is shut down, or a watch is asked for and every answer before it was sent.
 fn poll_serve<S: Socket>(
     connection: &mut http1::Connection<TokioIo<Resumed<S>>, Watching>,
     slot: &Slot,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<Watch>>> {
-    if let Poll::Ready(ended) = connection.poll_without_shutdown(cx) {
+    // Not `poll_without_shutdown`: it is done before the last of an answer is written.
+    if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
         return Poll::Ready(ended.map(|()| None));
     }
     if slot.watch.lock().is_none() {
@@ -130,7 +128,8 @@ fn poll_serve<S: Socket>(
     }
     // hyper flushes the stream whenever it is polled and has nothing more to write.
     slot.flushed.store(false, Ordering::Relaxed);
-    if let Poll::Ready(ended) = connection.poll_without_shutdown(cx) {
+    // Not `poll_without_shutdown`: it is done before the last of an answer is written.
+    if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
         return Poll::Ready(ended.map(|()| None));
     }
     if slot.flushed.load(Ordering::Relaxed) { Poll::Ready(Ok(slot.watch.lock().take())) } else { Poll::Pending }

@@ -3,11 +3,12 @@
 use std::{future, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
     net::TcpStream,
     sync::oneshot,
 };
 
+use super::*;
 use crate::{Server, app::App, config::Config};
 
 /// A watch that is over as soon as it said what there is to say.
@@ -85,7 +86,7 @@ impl Raw {
     }
 
     /// Everything, and whether it ended with the connection or broke.
-    async fn rest(&mut self) -> (Vec<u8>, std::io::Result<usize>) {
+    async fn rest(&mut self) -> (Vec<u8>, io::Result<usize>) {
         let mut read = Vec::new();
         let ended = self.stream.read_to_end(&mut read).await;
         (read, ended)
@@ -167,6 +168,26 @@ async fn the_answer_before_a_watch_arrives_whole() {
     assert_eq!(list["items"].as_array().map(Vec::len), Some(60));
     assert!(client.head().await.contains("transfer-encoding: chunked"));
     assert!(client.chunk().await.starts_with(r#"{"type":"ADDED","#));
+}
+
+/// Goal: the end of an answer waits for its reader where no request follows it. Method: a list of which a connection in
+/// memory holds little at a time; a body that never comes, after which nothing more is read, and a server that ends.
+#[tokio::test]
+async fn the_last_answer_of_a_connection_arrives_whole() {
+    let (app, _client) = start(watch_cache::Limits::default()).await;
+    create(&app, "a", 100_000).await;
+    for (more, ends) in [("Content-Length: 10\r\n", false), ("Connection: close\r\n", true)] {
+        let (ours, mut client) = duplex(1 << 10);
+        let (closing, closed) = watch::channel(());
+        let handler = Handler { app: Arc::clone(&app), bound: Ipv4Addr::LOCALHOST.into() };
+        tokio::spawn(requests(ours, Bytes::new(), handler, closed).0);
+        client.write_all(request("/api/v1/configmaps", more).as_bytes()).await.unwrap();
+        let mut answer = vec![client.read_u8().await.unwrap()];
+        let _closing = (!ends).then_some(closing);
+        client.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
+        assert!(answer.ends_with(b"\r\n0\r\n\r\n"), "{more}: not the whole, but {} bytes", answer.len());
+    }
 }
 
 #[tokio::test]
