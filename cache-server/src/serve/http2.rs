@@ -1,9 +1,11 @@
 //! HTTP/2 connections.
 //!
 //! INVARIANT: a stream that its client does not read holds two pages of unsent bytes and one batch of shared ones, and
-//! keeps no other stream waiting. INVARIANT: who does not answer a ping within [`HTTP2_PONG_WAIT`] is gone.
+//! keeps no other stream waiting. INVARIANT: who does not answer a ping within [`HTTP2_PONG_WAIT`] is gone, and who does not
+//! begin within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
 mod paged;
+mod preface;
 
 use std::{convert::Infallible, pin::Pin};
 
@@ -12,7 +14,10 @@ use hyper::{body::Incoming, server::conn::http2, service::Service};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::watch;
 
-use self::paged::{PAGE_BYTES, Paged};
+use self::{
+    paged::{PAGE_BYTES, Paged},
+    preface::{Begun, Noting},
+};
 use super::{handler::Handler, moving::Socket};
 use crate::limits::{
     HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
@@ -35,11 +40,18 @@ pub(super) async fn serve<S: Socket>(
         .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
         .keep_alive_interval(HTTP2_PING_EVERY)
         .keep_alive_timeout(HTTP2_PONG_WAIT);
+    let begun = Begun::default();
+    let stream = Noting::new(stream, begun.clone());
     let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages(handler)));
     tokio::select! {
         ended = &mut connection => return ended,
-        _ = closed.changed() => connection.as_mut().graceful_shutdown(),
+        () = begun.is_late() => return Ok(()),
+        _ = closed.changed() => {}
     }
+    if !begun.is_so() {
+        return Ok(());
+    }
+    connection.as_mut().graceful_shutdown();
     connection.await
 }
 

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{app::App, config::Config};
+use crate::{app::App, config::Config, limits::HEAD_TIMEOUT};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const EMPTY_SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
@@ -57,4 +57,24 @@ async fn who_does_not_answer_is_gone() {
     let asked_at = Instant::now();
     assert_eq!(asked(&mut client).await, None, "asked twice");
     assert_eq!(asked_at.elapsed().as_secs(), HTTP2_PONG_WAIT.as_secs());
+}
+
+/// Goal: nobody holds a place among the connections without beginning. Method: nothing behind a part of the preface, over
+/// one connection by time and over another by the end of the server.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_begin_is_gone() {
+    for said in [4, PREFACE.len() - 1] {
+        let (mut client, closing) = connect();
+        client.write_all(&PREFACE[..said]).await.unwrap();
+        let begun = Instant::now();
+        let ended = timeout(HEAD_TIMEOUT * 2, asked(&mut client)).await;
+        assert_eq!((ended, begun.elapsed().as_secs()), (Ok(None), HEAD_TIMEOUT.as_secs()), "after {said} bytes");
+        drop(closing);
+
+        let (mut client, closing) = connect();
+        client.write_all(&PREFACE[..said]).await.unwrap();
+        drop(closing);
+        let ended = timeout(Duration::from_secs(1), asked(&mut client)).await;
+        assert_eq!(ended, Ok(None), "after {said} bytes");
+    }
 }
