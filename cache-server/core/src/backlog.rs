@@ -3,7 +3,8 @@
 //! A bucket that begins below the head lacks what lies between. One watcher could look through the window for it; when
 //! ten thousand come back at once, each would look at everything. INVARIANT: every event of the window in (`from`, `read`]
 //! is noted under each key that it touches. INVARIANT: nobody is held up but those who come back: the state is locked for
-//! a few events at a time. What is not asked for any more is forgotten by [`Backlog::trim`].
+//! a few events at a time. What is not asked for any more is forgotten by [`Backlog::trim`], and of the rest what the window
+//! lost.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -31,7 +32,7 @@ pub(crate) struct Backlog {
 }
 
 /// What all buckets of one kind would have. Memory: a word for each event in reach and key of it, and the keys; bounded
-/// by the window.
+/// by the window, and by what happens between two trims.
 #[derive(Debug)]
 struct Index {
     epoch: u64,
@@ -99,14 +100,16 @@ impl Backlog {
         past.read = read;
     }
 
-    /// Forgets what nobody asked for since the last time.
-    pub(crate) fn trim(&self) {
+    /// Forgets what nobody asked for since the last time, and what the window, which has everything above `lost`, does not
+    /// have any more: in a large cluster somebody always comes back. Cost: a look at each key.
+    pub(crate) fn trim(&self, lost: u64) {
         for slot in [&self.namespaces, &self.names, &self.nodes] {
             // Whoever holds it is using it.
-            let Some(mut index) = slot.try_lock() else { continue };
-            let used = index.as_mut().is_some_and(|index| mem::take(&mut index.used));
-            let _dropped_outside = if used { None } else { index.take() };
-            drop(index);
+            let Some(mut slot) = slot.try_lock() else { continue };
+            let used = slot.as_mut().is_some_and(|index| mem::take(&mut index.used) && lost <= index.read);
+            let _dropped_outside = if used { None } else { slot.take() };
+            slot.iter_mut().for_each(|index| index.forget(lost));
+            drop(slot);
         }
     }
 }
@@ -137,6 +140,20 @@ impl View<'_> {
 impl Index {
     fn new(epoch: u64, at: u64) -> Self {
         Self { epoch, from: at, read: at, places: HashMap::new(), used: false }
+    }
+
+    /// Forgets what is at or below `lost`, which is not above `read`.
+    fn forget(&mut self, lost: u64) {
+        if lost <= self.from {
+            return;
+        }
+        self.from = lost;
+        self.places.retain(|_, places| {
+            places.drain(..places.partition_point(|&at| at <= lost));
+            places.shrink_to(places.len() * 2);
+            !places.is_empty()
+        });
+        self.places.shrink_to(self.places.len() * 2);
     }
 
     /// Reads on to the head, and back to `after`. `None` when the window moved away.

@@ -262,7 +262,8 @@ impl Writer {
             epoch.inspect(|epoch| epoch.cut_late(now, &self.shared.limits, &mut self.gone.readers)).is_some()
         });
         self.gone.readers.drain(..).for_each(|reader| reader.release(&self.shared.counters.cuts));
-        self.shared.backlog.trim();
+        let lost = self.shared.state.read().window.log.lost();
+        self.shared.backlog.trim(lost);
     }
 
     /// Ends the cache: watches end cleanly, waits fail. Reads of what is there still work.

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-use common::{PLENTY, at, filter, pod, put, schema};
+use common::{PLENTY, at, drain, filter, pod, put, schema};
 use informer_core::Objects;
 use peak_alloc::PeakAlloc;
 use watch_cache::{Cursor, Filter, Limits, Slices, Start, Step, cache};
@@ -85,4 +85,34 @@ fn nothing_stays_of_watchers_that_came_back() {
     writer.trim(at(3));
     let left = HEAP.current_usage().saturating_sub(before);
     assert!(left < kept / 10, "{left} bytes of {kept} are left");
+}
+
+/// Goal: watchers that come back from far again and again, as of a large cluster, cost no more than the window has. Method:
+/// some in each pause between trims, while the window moves on by all that it holds; nodes are never the same.
+#[test]
+fn nothing_is_kept_of_what_the_window_lost() {
+    const EVENTS: u64 = 1_000;
+    let _alone = ALONE.lock();
+    let limits = Limits { window_events_max: 1_000, ..Limits::default() };
+    let (mut writer, _waking, reader) = cache(schema(), limits);
+    writer.reset(Objects::new(), 100, at(0));
+    let mut head = 100;
+    let mut round = || {
+        for _ in 0..EVENTS {
+            head += 1;
+            writer
+                .apply(put(&pod(&format!("a/{}", head % 100), &format!("node-{head}"), "", head)), at(0))
+                .expect("in order");
+        }
+        let far = head - EVENTS / 2;
+        let filter = filter(None, "", &format!("spec.nodeName=node-{}", far + 1));
+        let mut cursor = reader.cursor(Start::After(far), filter).expect("in the window");
+        assert_eq!(drain(&mut cursor).0.len(), 2, "the pod came to the node and left it");
+        writer.trim(at(0));
+    };
+    (0..10).for_each(|_| round());
+    let before = HEAP.current_usage();
+    (0..100).for_each(|_| round());
+    let grown = HEAP.current_usage().saturating_sub(before);
+    assert!(grown < 100 << 10, "{grown} bytes more");
 }
