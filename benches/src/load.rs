@@ -113,6 +113,13 @@ pub(crate) fn main_of(arguments: impl IntoIterator<Item = impl Into<OsString> + 
     }
 }
 
+/// Whether arguments can be used, for those who keep some; the first one is the program's name.
+#[cfg(test)]
+pub(crate) fn understands(arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
+    let arguments = Arguments::try_parse_from(arguments).map_err(|error| error.to_string())?;
+    arguments.scenario.settled().check()
+}
+
 impl Scenario {
     /// With the defaults that depend on the scenario.
     fn settled(self) -> Self {

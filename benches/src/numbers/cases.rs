@@ -377,6 +377,19 @@ mod tests {
     }
 
     #[test]
+    fn the_load_tool_understands_what_it_is_told() {
+        for case in all() {
+            for how in case.before.iter().chain([&case.how]) {
+                let How::Load(arguments) = how else { continue };
+                let words = ["load", "--server", "http://127.0.0.1:8001"].map(str::to_owned).into_iter();
+                let (name, rest) = (words.clone().take(1), words.skip(1));
+                let all = name.chain(arguments.iter().cloned()).chain(rest);
+                assert_eq!(crate::load::understands(all), Ok(()), "{}", case.name);
+            }
+        }
+    }
+
+    #[test]
     fn what_is_compared_can_be_put_to_a_stock_server() {
         for case in all().iter().filter(|case| case.is_comparable) {
             let is_secure = case.setup.tls || matches!(case.how, How::Idle);
