@@ -18,10 +18,10 @@ pub(crate) async fn trim_after_bursts(app: &App) {
         tokio::time::sleep(TRIM_EVERY).await;
         let Some(resident) = resident_bytes() else { return };
         let ended = app.metrics.connections_ended();
-        let kept = (app.caches.window_bytes() + watch_cache::pieces_bytes()) as u64;
-        if watch.look(resident, ended, kept) {
+        let gone = app.caches.bytes_gone();
+        if watch.look(resident, ended, gone) {
             trim();
-            watch.trimmed(resident_bytes().unwrap_or(resident), ended, kept);
+            watch.trimmed(resident_bytes().unwrap_or(resident), ended, gone);
         }
     }
 }
@@ -32,6 +32,9 @@ const QUIET_LOOKS: u32 = 2;
 /// Looks between two trims when connections end all the time.
 const BUSY_LOOKS: u32 = 10;
 
+/// Looks between two trims when caches let go of something all the time: of that, most is needed again.
+const CHURN_LOOKS: u32 = 60;
+
 /// Decides when to trim.
 #[derive(Debug, Default)]
 struct Watch {
@@ -39,8 +42,12 @@ struct Watch {
     floor: u64,
     /// Connections that had ended at the last trim.
     ended: u64,
-    /// The most since the last trim of what caches keep beside their objects. What objects leave behind goes through it.
-    kept: u64,
+    /// What caches had let go of at the last trim.
+    gone: u64,
+    /// The same at the last look.
+    gone_last: u64,
+    /// Looks in a row in which they let go of little.
+    still: u32,
     /// Size at the last look.
     last: u64,
     /// Looks in a row without growth.
@@ -52,20 +59,23 @@ struct Watch {
 impl Watch {
     /// One look. True when it is time to trim: the size does not grow, and either lies clearly above the last floor, or
     /// connections have ended since or caches let go of much, whose memory glibc keeps without the size showing it.
-    fn look(&mut self, resident: u64, ended: u64, kept: u64) -> bool {
+    fn look(&mut self, resident: u64, ended: u64, gone: u64) -> bool {
         let grew = resident > self.last + TRIM_BYTES / 4;
         self.quiet = if grew { 0 } else { self.quiet + 1 };
         self.last = resident;
         self.looks += 1;
         let risen = resident > self.floor + TRIM_BYTES;
         let left = ended > self.ended && (self.looks >= BUSY_LOOKS || resident > self.floor);
-        self.kept = kept.max(self.kept);
-        let let_go = self.kept - kept > TRIM_BYTES;
+        self.still = if gone > self.gone_last + TRIM_BYTES / 4 { 0 } else { self.still + 1 };
+        self.gone_last = gone;
+        let is_over = self.still >= QUIET_LOOKS || self.looks >= CHURN_LOOKS;
+        let let_go = gone > self.gone + TRIM_BYTES && is_over;
         self.quiet >= QUIET_LOOKS && (risen || left || let_go)
     }
 
-    fn trimmed(&mut self, resident: u64, ended: u64, kept: u64) {
-        *self = Self { floor: resident, last: resident, ended, kept, quiet: 0, looks: 0 };
+    fn trimmed(&mut self, resident: u64, ended: u64, gone: u64) {
+        let (floor, last, gone_last) = (resident, resident, gone);
+        *self = Self { floor, last, ended, gone, gone_last, quiet: 0, still: 0, looks: 0 };
     }
 }
 
@@ -132,22 +142,25 @@ mod tests {
         );
     }
 
-    /// Goal: objects that were deleted and left the window cost nothing, though no connection ends. Method: a window that fills
-    /// and ages, in a process that keeps its size.
+    /// Goal: objects that were deleted cost nothing, though no connection ends. Method: what caches let go of, in MiB, in a
+    /// process that keeps its size; all of it soon, or something all the time.
     #[test]
     fn memory_that_caches_let_go_of_is_given_back_though_the_size_does_not_show_it() {
-        let mut watch = Watch::default();
-        watch.trimmed(200 * MIB, 0, 0);
-        let kept = [0, 30, 60, 60, 60, 58, 55, 20, 2, 2, 1, 0];
-        let mut trims = Vec::new();
-        for (second, kept) in kept.into_iter().enumerate() {
-            if watch.look(200 * MIB, 0, kept * MIB) {
-                trims.push(second);
-                watch.trimmed(200 * MIB, 0, kept * MIB);
+        let trims = |gone: &[u64]| {
+            let mut watch = Watch::default();
+            watch.trimmed(200 * MIB, 0, 0);
+            let mut trims = Vec::new();
+            for (second, gone) in gone.iter().enumerate() {
+                if watch.look(200 * MIB, 0, gone * MIB) {
+                    trims.push(second);
+                    watch.trimmed(200 * MIB, 0, gone * MIB);
+                }
             }
-        }
-        // Quiet is told from two looks: what went on going is given back by a second trim.
-        assert_eq!(trims, [6, 8]);
+            trims
+        };
+        assert_eq!(trims(&[0, 0, 10, 20, 30, 30, 30, 30, 30, 30, 33, 33, 33, 33]), [6]);
+        let churn: Vec<u64> = (0..150).map(|second| second * 3).collect();
+        assert_eq!(trims(&churn), [59, 119]);
     }
 
     #[test]

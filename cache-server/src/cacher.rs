@@ -153,10 +153,10 @@ impl Caches {
         running.into_iter().map(|(id, running)| (id, running.reader.stats())).collect()
     }
 
-    /// Bytes that only the windows of all types keep.
+    /// Bytes that went with events of all types since the start.
     #[must_use]
-    pub fn window_bytes(&self) -> usize {
-        self.total.bytes()
+    pub fn bytes_gone(&self) -> u64 {
+        self.total.bytes_gone()
     }
 
     /// Whether [`Self::shut_down`] was called.

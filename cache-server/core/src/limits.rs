@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -46,21 +46,34 @@ impl Default for Limits {
 
 /// Window bytes of several caches together. Clones count into the same sum.
 #[derive(Clone, Debug, Default)]
-pub struct Total(Arc<AtomicUsize>);
+pub struct Total(Arc<Sums>);
+
+#[derive(Debug, Default)]
+struct Sums {
+    now: AtomicUsize,
+    gone: AtomicU64,
+}
 
 impl Total {
     /// The sum now, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.0.now.load(Ordering::Relaxed)
+    }
+
+    /// What was taken off the sum since the start, in bytes: all that updates and deletions leave behind goes this way.
+    #[must_use]
+    pub fn bytes_gone(&self) -> u64 {
+        self.0.gone.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+        self.0.now.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn sub(&self, bytes: usize) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.now.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.gone.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
