@@ -46,8 +46,12 @@ fn root() -> PathBuf {
 
 fn metadata() -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let version = Command::new(&cargo).arg("-vV").output().expect("cargo runs");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("cargo says what it runs on");
+    // What other platforms need was not fetched for the build.
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline", "--all-features"])
+        .args(["metadata", "--format-version", "1", "--offline", "--all-features", "--filter-platform", host])
         .current_dir(root())
         .output()
         .expect("cargo runs");
