@@ -48,11 +48,11 @@ fn lease_text() -> (Arc<Schema>, Vec<u8>) {
 #[library_benchmark]
 #[bench::pod(
     setup = pod_text,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(203_000, 32, 15_800),
 )]
 #[bench::lease(
     setup = lease_text,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(27_400, 12, 2_860),
 )]
 fn draft_to_entry((schema, text): (Arc<Schema>, Vec<u8>)) -> (Arc<Schema>, Vec<u8>, Arc<Entry>) {
     let entry = Draft::new(&schema, &text).expect("an object").commit(7);
@@ -169,17 +169,17 @@ fn watched(watchers: usize) -> World {
 #[library_benchmark]
 #[bench::nobody_watches(
     setup = unwatched,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(281_000, 223, 16_300),
 )]
 #[bench::node_watchers_100(
     args = (100),
     setup = watched,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(362_000, 260, 18_700),
 )]
 #[bench::node_watchers_2000(
     args = (2_000),
     setup = watched,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(367_000, 262, 19_700),
 )]
 fn publish_100_events(world: World) -> World {
     world.published()
@@ -198,12 +198,12 @@ fn behind(events: usize) -> World {
 #[bench::events_1(
     args = (1),
     setup = behind,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(4_840, 3, 176),
 )]
 #[bench::events_100(
     args = (100),
     setup = behind,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(48_300, 18, 10_600),
 )]
 fn step_a_live_cursor(world: World) -> World {
     world.stepped()
@@ -224,17 +224,17 @@ fn starting(labels: &str) -> World {
 #[bench::all(
     args = (""),
     setup = starting,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(685_000, 1_417, 106_000),
 )]
 #[bench::one_application(
     args = ("app"),
     setup = starting,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(144_000, 6, 256),
 )]
 #[bench::nothing(
     args = ("app=nothing-has-this"),
     setup = starting,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(135_000, 2, 36),
 )]
 fn walk_an_initial_state_of_1000_pods(world: World) -> World {
     world.stepped()

@@ -82,17 +82,17 @@ fn listing(accept: &str, encoding: &str) -> Server {
 #[bench::plain(
     args = ("application/json", "identity"),
     setup = listing,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(367_000, 144, 1_270_000),
 )]
 #[bench::gzip(
     args = ("application/json", "gzip"),
     setup = listing,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(112_000_000, 1_211, 4_050_000),
 )]
 #[bench::table(
     args = ("application/json;as=Table;v=v1;g=meta.k8s.io", "identity"),
     setup = listing,
-    config = limits(9_999_999, 9_999, 9_999_999),
+    config = limits(38_100_000, 16_756, 4_500_000),
 )]
 fn list_200_pods(server: Server) -> Server {
     server.answered()
@@ -121,7 +121,7 @@ fn renewing() -> Server {
     server
 }
 
-#[library_benchmark(config = limits(9_999_999, 9_999, 9_999_999))]
+#[library_benchmark(config = limits(12_600_000, 11_910, 1_160_000))]
 #[bench::nobody_watches(setup = renewing)]
 fn renew_a_lease_100_times(server: Server) -> Server {
     server.answered()
