@@ -33,7 +33,7 @@ const HEAD_WAIT: Duration = Duration::from_secs(1);
 /// How long what is late then is still waited for, so that late is told from lost.
 const LATE_WAIT: Duration = Duration::from_secs(20);
 /// Rest before and after, so that what was opened and closed is not counted.
-const REST: Duration = Duration::from_millis(1_500);
+const REST: Duration = Duration::from_secs(1);
 /// How long is written before anything is counted, unless that is said.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Writes of one run: each watcher has a bit for each.

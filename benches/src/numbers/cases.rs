@@ -93,7 +93,7 @@ fn idle() -> Vec<Case> {
     ] {
         let held = Take::Field("serverProcess.rssHeldPerClientBytes");
         let rows = vec![row("10,000 idle watches, one a connection", Unit::KibPerClient, held, target, seen)];
-        let how = load(way, "idle --clients 10000 --seconds 3 --path /api/v1/configmaps");
+        let how = load(way, "idle --clients 10000 --seconds 3 --path /api/v1/configmaps --settle 1");
         let name = format!("idle-10000-{}", way.name);
         cases.push(Case {
             is_comparable: way == H1_TLS || way == H2_TLS,
@@ -120,7 +120,7 @@ fn syncs() -> Vec<Case> {
     let mut cases = Vec::new();
     for way in WAYS {
         let target = most(by_tls(way, 64.0, 128.0));
-        let how = load(way, "watch-list --clients 64");
+        let how = load(way, "watch-list --clients 64 --settle 1");
         let name = format!("sync-{}", way.name);
         cases.push(Case {
             is_comparable: way.tls,
@@ -133,7 +133,7 @@ fn syncs() -> Vec<Case> {
     }
     let first =
         row("the first client that reads 50,000 pods, memory growth", Unit::Mib, GROWTH_ALL, Target::None, None);
-    cases.push(case("sync-first".to_owned(), setup(H1, LARGE), load(H1, "watch-list"), vec![first]));
+    cases.push(case("sync-first".to_owned(), setup(H1, LARGE), load(H1, "watch-list --settle 1"), vec![first]));
     cases
 }
 
@@ -142,8 +142,8 @@ fn warm_syncs(way: Way) -> [Case; 3] {
     let sync = |name: &str, data, what: &str, flags: &str| {
         let target = most(by_tls(way, 64.0, 128.0));
         let growth = row(what, Unit::KibPerClient, GROWTH, target, Some(by_tls(way, 10.0, 75.0)));
-        let how = load(way, &format!("watch-list --clients 64 {flags}"));
-        let before = Some(load(way, "watch-list"));
+        let how = load(way, &format!("watch-list --clients 64 --settle 1 {flags}"));
+        let before = Some(load(way, "watch-list --settle 0"));
         Case { before, ..case(format!("{name}-{}", way.name), setup(way, data), how, vec![growth]) }
     };
     [
@@ -159,13 +159,13 @@ fn lists() -> Vec<Case> {
     let cpu = || row("… server CPU", Unit::CpuSeconds, CPU, Target::None, None);
     let mut cases = Vec::new();
     for way in [H1, H2, H1_TLS] {
-        let how = load(way, "list --clients 256");
+        let how = load(way, "list --clients 256 --settle 1");
         let name = format!("list-256-{}", way.name);
         cases.push(Case { is_comparable: way.tls, ..case(name, setup(way, INCIDENT), how, vec![growth(), cpu()]) });
     }
-    let gzip = load(H1, "list --clients 64 --gzip");
+    let gzip = load(H1, "list --clients 64 --gzip --settle 1");
     // Compressed pieces are made once and kept: what 64 clients add to that is asked here.
-    let once = load(H1, "list --gzip");
+    let once = load(H1, "list --gzip --settle 0");
     let each = row("64 LISTs at once with gzip, memory growth", Unit::KibPerClient, GROWTH, most(64.0), None);
     let gzip = case("list-gzip".to_owned(), setup(H1, INCIDENT), gzip, vec![each]);
     cases.push(Case { before: Some(once), ..gzip });
@@ -186,7 +186,7 @@ fn secrets() -> Vec<Case> {
                 ),
                 row("… server CPU", Unit::CpuSeconds, CPU, most(by_tls(way, 4.0, 10.0)), Some(by_tls(way, 2.4, 6.2))),
             ];
-            let how = load(way, "watch-list --clients 64 --path /api/v1/secrets");
+            let how = load(way, "watch-list --clients 64 --path /api/v1/secrets --settle 1");
             let setup = Setup { large_secrets: 200, tls: way.tls, ..Setup::default() };
             case(format!("secrets-{}", way.name), setup, how, rows)
         })
@@ -205,7 +205,7 @@ fn slow_readers() -> Vec<Case> {
                 most(128.0),
                 Some(60.0),
             )];
-            let how = load(way, "slow-readers --clients 64 --rate 1000000 --seconds 8");
+            let how = load(way, "slow-readers --clients 64 --rate 1000000 --seconds 8 --settle 1");
             case(format!("slow-{}", way.name), setup(way, INCIDENT), how, rows)
         })
         .collect()

@@ -127,7 +127,7 @@ fn table(report: &Report) -> String {
 pub(crate) fn cells(outcome: &Outcome, row: &Measured) -> [String; 6] {
     let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), amount);
     let measured = match row.value {
-        Some(value) if row.holds() => amount(value),
+        Some(value) if outcome.is_stock || row.holds() => amount(value),
         Some(value) => format!("**{}** missed", amount(value)),
         None if outcome.is_stock => "-".to_owned(),
         None => "**failed**".to_owned(),
