@@ -83,6 +83,10 @@ struct Flags {
     #[arg(long)]
     quick: bool,
 
+    /// Measure nothing: write the page again from the raw numbers in the folder of `--write`, after its notes changed.
+    #[arg(long, requires = "write", conflicts_with_all = ["rows", "quick", "list", "kube_apiserver"])]
+    page_only: bool,
+
     /// Say what could be measured, and measure nothing.
     #[arg(long)]
     list: bool,
@@ -106,7 +110,8 @@ pub fn main() -> ExitCode {
     if flags.list {
         return list();
     }
-    match measure(&flags) {
+    let report = if flags.page_only { page::read(flags.write.as_deref()) } else { measure(&flags) };
+    match report.and_then(|report| write(&flags, &report)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -145,8 +150,21 @@ impl Flags {
     }
 }
 
-/// Whether all targets were met.
-fn measure(flags: &Flags) -> Result<bool, Failure> {
+/// Writes what is to be written; whether all targets were met, if anything was measured.
+fn write(flags: &Flags, report: &Report) -> Result<bool, Failure> {
+    if let Some(folder) = &flags.write {
+        if !flags.page_only {
+            page::write_raw(folder, report)?;
+        }
+        page::write(folder, report)?;
+    }
+    if let Some(file) = &flags.readme {
+        page::write_short(file, report)?;
+    }
+    Ok(flags.page_only || report.holds())
+}
+
+fn measure(flags: &Flags) -> Result<Report, Failure> {
     let mut report =
         Report { command: flags.command(), machine: machine::describe(), outcomes: Vec::new(), graphs: Vec::new() };
     let (stolen_before, ticks_before) = machine::ticks();
@@ -169,13 +187,7 @@ fn measure(flags: &Flags) -> Result<bool, Failure> {
     }
     let (stolen, ticks) = machine::ticks();
     report.machine.stolen_percent = percent(stolen - stolen_before, ticks - ticks_before);
-    if let Some(folder) = &flags.write {
-        page::write(folder, &report)?;
-    }
-    if let Some(file) = &flags.readme {
-        page::write_short(file, &report)?;
-    }
-    Ok(report.holds())
+    Ok(report)
 }
 
 /// Puts a stock server under the load of the cases that it can bear.

@@ -93,7 +93,8 @@ fn idle() -> Vec<Case> {
     ] {
         let held = Take::Field("serverProcess.rssHeldPerClientBytes");
         let rows = vec![row("10,000 idle watches, one a connection", Unit::KibPerClient, held, target, seen)];
-        let how = load(way, "idle --clients 10000 --seconds 3 --path /api/v1/configmaps --settle 1");
+        let how =
+            load(way, "idle --clients 10000 --connect-rate 5000 --seconds 2 --path /api/v1/configmaps --settle 1");
         let name = format!("idle-10000-{}", way.name);
         cases.push(Case {
             is_comparable: way == H1_TLS || way == H2_TLS,
@@ -224,11 +225,11 @@ struct Fanout {
 
 #[rustfmt::skip]
 fn fanouts() -> Vec<Case> {
-    const PACED: &str = "fanout --clients 100 --rate 10 --bytes 3000 --seconds 10";
-    const SMALL: &str = "fanout --clients 1000 --rate 200 --burst 100 --bytes 512 --seconds 5";
-    const MIDDLE: &str = "fanout --clients 1000 --rate 100 --burst 100 --bytes 5000 --seconds 5";
-    const BIG: &str = "fanout --clients 1000 --rate 20 --burst 20 --bytes 50000 --seconds 5";
-    const WIDE: &str = "fanout --clients 10000 --rate 20 --burst 20 --bytes 512 --seconds 5 --connect-rate 4000";
+    const PACED: &str = "fanout --clients 100 --rate 10 --bytes 3000 --seconds 6";
+    const SMALL: &str = "fanout --clients 1000 --rate 200 --burst 100 --bytes 512 --seconds 4";
+    const MIDDLE: &str = "fanout --clients 1000 --rate 100 --burst 100 --bytes 5000 --seconds 4";
+    const BIG: &str = "fanout --clients 1000 --rate 20 --burst 20 --bytes 50000 --seconds 4";
+    const WIDE: &str = "fanout --clients 10000 --rate 20 --burst 20 --bytes 512 --seconds 4 --connect-rate 4000";
     let none = Target::None;
     let table = [
         Fanout { name: "paced", what: "100 watchers, 10 events/s of 3 KB: a delivery, writes included", way: H1, flags: PACED, target: most(15.0), seen: Some(10.0), is_comparable: false },
@@ -324,7 +325,7 @@ fn nodes() -> Vec<Case> {
     ];
     let how = load(
         H1,
-        "fanout --clients 10000 --scope node --objects 1000 --rate 1000 --burst 10 --bytes 512 --seconds 5 --connect-rate 4000",
+        "fanout --clients 10000 --scope node --objects 1000 --rate 1000 --burst 10 --bytes 512 --seconds 4 --connect-rate 4000",
     );
     let nodes = case("nodes".to_owned(), Setup::default(), how, rows);
     vec![publish, nodes]

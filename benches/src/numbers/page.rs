@@ -5,28 +5,49 @@ use std::{fmt::Write as _, fs, path::Path};
 use super::{
     Failure,
     case::{Target, amount},
+    curves,
     machine::Machine,
     outcome::{Measured, Outcome, Report},
     picture,
 };
 
+/// The raw numbers.
+const NUMBERS: &str = "numbers.json";
 /// Hand-written: a section of second level for each case, shown on the page for a case that missed a target, and the
 /// section `general`, shown always.
 const NOTES: &str = "notes.md";
 /// The section that is shown whatever was measured.
 const GENERAL: &str = "general";
 
-/// Writes the page, the pictures and the raw numbers into a folder.
-pub(crate) fn write(folder: &Path, report: &Report) -> Result<(), Failure> {
+/// Writes the raw numbers and the pictures into a folder.
+pub(crate) fn write_raw(folder: &Path, report: &Report) -> Result<(), Failure> {
     fs::create_dir_all(folder)?;
-    fs::write(folder.join("numbers.json"), serde_json::to_string_pretty(report)? + "\n")?;
+    fs::write(folder.join(NUMBERS), serde_json::to_string_pretty(report)? + "\n")?;
     for graph in &report.graphs {
         picture::draw(&folder.join(format!("{}.svg", graph.name)), graph)?;
         fs::write(folder.join(format!("{}.json", graph.name)), serde_json::to_string_pretty(graph)? + "\n")?;
     }
+    Ok(())
+}
+
+/// Writes the page into a folder, with the notes that are there.
+pub(crate) fn write(folder: &Path, report: &Report) -> Result<(), Failure> {
     let notes = fs::read_to_string(folder.join(NOTES)).unwrap_or_default();
     fs::write(folder.join("README.md"), page(report, &notes))?;
     Ok(())
+}
+
+/// Reads what was written before: the raw numbers, and the curves that are there.
+pub(crate) fn read(folder: Option<&Path>) -> Result<Report, Failure> {
+    let folder = folder.ok_or_else(|| Failure::Page("there is no folder to read".to_owned()))?;
+    let mut report: Report = serde_json::from_str(&fs::read_to_string(folder.join(NUMBERS))?)?;
+    for name in curves::NAMES {
+        // Not every run draws them all.
+        if let Ok(text) = fs::read_to_string(folder.join(format!("{name}.json"))) {
+            report.graphs.push(serde_json::from_str(&text)?);
+        }
+    }
+    Ok(report)
 }
 
 /// Where the short table stands in another text.
@@ -267,6 +288,17 @@ mod tests {
         assert!(both.holds());
         let page = page(&both, TEXT);
         assert!(page.contains("| 10 | 1.25 | 9,000 |"), "{page}");
+    }
+
+    #[test]
+    fn a_page_is_written_again_from_its_raw_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        write_raw(folder.path(), &report(vec![outcome("list", 20.0, false)])).unwrap();
+        fs::write(folder.path().join(NOTES), TEXT).unwrap();
+        write(folder.path(), &read(Some(folder.path())).unwrap()).unwrap();
+        let page = fs::read_to_string(folder.path().join("README.md")).unwrap();
+        assert!(page.contains("A copy too many."), "{page}");
+        assert!(read(None).is_err());
     }
 
     #[test]
