@@ -110,6 +110,10 @@ pub fn main() -> ExitCode {
     if flags.list {
         return list();
     }
+    if let Some(row) = flags.unknown() {
+        eprintln!("numbers: no case and no curve begins with {row}; --list names them");
+        return ExitCode::from(2);
+    }
     let report = if flags.page_only { page::read(flags.write.as_deref()) } else { measure(&flags) };
     match report.and_then(|report| write(&flags, &report)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -136,6 +140,13 @@ impl Flags {
     fn wants(&self, name: &str, is_quick: bool) -> bool {
         let is_asked = self.rows.is_empty() || self.rows.iter().any(|row| name.starts_with(row.as_str()));
         is_asked && (!self.quick || is_quick)
+    }
+
+    /// The first name that nothing has.
+    fn unknown(&self) -> Option<&str> {
+        let cases = cases::all();
+        let names: Vec<&str> = cases.iter().map(|case| &*case.name).chain(curves::NAMES).collect();
+        self.rows.iter().map(String::as_str).find(|row| !names.iter().any(|name| name.starts_with(row)))
     }
 
     /// The same again, as it is typed.
