@@ -10,6 +10,7 @@
     reason = "a harness panics in the name of the test that called it"
 )]
 
+pub mod cargo;
 pub mod faults;
 pub mod http;
 pub mod objects;

@@ -5,10 +5,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use serde_json::Value;
+use tests::cargo::{self, root};
 
 /// The arrows between our crates. A new one is a decision: see `docs/adr/`.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -40,23 +40,9 @@ const FORBIDDEN_IN_CORES: &[&str] = &[
 
 const LINES_MAX: usize = 700;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
-}
-
+/// The whole graph. Optional features name crates that the build did not fetch, so cargo may fetch them here.
 fn metadata() -> Value {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let version = Command::new(&cargo).arg("-vV").output().expect("cargo runs");
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("cargo says what it runs on");
-    // Not offline: some of what optional features name was not fetched for the build, though nothing uses it.
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--locked", "--all-features", "--filter-platform", host])
-        .current_dir(root())
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("cargo prints JSON")
+    cargo::metadata(&["--all-features"])
 }
 
 /// Name of each package by id, and the ids it needs in a normal or build dependency.

@@ -13,23 +13,15 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
-use serde_json::Value;
+use tests::cargo;
 
 use self::source::{Definitions, Messages};
 
 /// Where a crate's manifest lies.
 fn folder(package: &str) -> PathBuf {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let metadata = cargo::metadata(&[]);
     let packages = metadata["packages"].as_array().expect("packages");
     let found = packages.iter().find(|found| found["name"] == package).unwrap_or_else(|| panic!("{package} is used"));
     Path::new(found["manifest_path"].as_str().expect("a path")).parent().expect("a folder").join("src")

@@ -1,0 +1,32 @@
+//! The workspace's crates as cargo resolves them: for this platform only, and exactly as locked.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+/// Root of the workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
+}
+
+/// Output of `cargo metadata`, with `more` arguments.
+///
+/// Reads nothing but what a build on this platform needs: after `cargo test --workspace` on a machine that had fetched no
+/// crate before, crates for other platforms are still missing.
+pub fn metadata(more: &[&str]) -> Value {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let version = Command::new(&cargo).arg("-vV").output().expect("cargo runs");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("cargo prints its host");
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", host])
+        .args(more)
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo prints JSON")
+}
