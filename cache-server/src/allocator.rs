@@ -35,6 +35,9 @@ const BUSY_LOOKS: u32 = 10;
 /// Looks between two trims when caches let go of something all the time: of that, most is needed again.
 const CHURN_LOOKS: u32 = 60;
 
+/// Looks without a burst after which even a fraction of [`TRIM_BYTES`] is given back, once.
+const SETTLED_LOOKS: u32 = 10;
+
 /// Decides when to trim.
 #[derive(Debug, Default)]
 struct Watch {
@@ -58,7 +61,8 @@ struct Watch {
 
 impl Watch {
     /// One look. True when it is time to trim: the size does not grow, and either lies clearly above the last floor, or
-    /// connections have ended since or caches let go of much, whose memory glibc keeps without the size showing it.
+    /// connections have ended since or caches let go of much, whose memory glibc keeps without the size showing it. The
+    /// last trim may have come in the middle of a burst: what its tail left is below those bounds, and goes later.
     fn look(&mut self, resident: u64, ended: u64, gone: u64) -> bool {
         let grew = resident > self.last + TRIM_BYTES / 4;
         self.quiet = if grew { 0 } else { self.quiet + 1 };
@@ -70,7 +74,9 @@ impl Watch {
         self.gone_last = gone;
         let is_over = self.still >= QUIET_LOOKS || self.looks >= CHURN_LOOKS;
         let let_go = gone > self.gone + TRIM_BYTES && is_over;
-        self.quiet >= QUIET_LOOKS && (risen || left || let_go)
+        let tail = resident > self.floor + TRIM_BYTES / 4 || gone > self.gone + TRIM_BYTES / 4;
+        let settled = tail && self.quiet.min(self.still) >= SETTLED_LOOKS;
+        self.quiet >= QUIET_LOOKS && (risen || left || let_go || settled)
     }
 
     fn trimmed(&mut self, resident: u64, ended: u64, gone: u64) {
@@ -115,6 +121,15 @@ mod tests {
     fn trims_once_after_a_burst_and_not_during_it() {
         let sizes = [40, 40, 41, 80, 120, 160, 160, 160, 42, 42, 42, 42];
         check(40, &sizes.map(|size| (size, 0)), &[7]);
+    }
+
+    /// Goal: a trim in the middle of a burst does not keep the burst's tail. Method: 20 MiB and then 3 MiB, which is less
+    /// than a burst, with a trim between them.
+    #[test]
+    fn the_tail_of_a_burst_is_given_back_once_it_is_quiet() {
+        let mut looks = vec![(40, 0), (60, 0), (60, 0), (60, 0)];
+        looks.extend([(43, 0); 14]);
+        check(40, &looks, &[3, 14]);
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub struct Config {
     /// Bytes of one connection that the kernel holds and has not sent, above which its socket counts as full. Default
     /// [`limits::SOCKET_UNSENT_BYTES`]. More is memory for each client that reads slowly. Linux alone has it.
     pub unsent_bytes: u32,
+    /// How long a full socket may take nothing before the server resets it. Default [`limits::SOCKET_STUCK`]. Longer
+    /// keeps what a client that stopped reading pins.
+    pub socket_stuck: Duration,
     /// How long open connections may take to end at shutdown. Default 10 s.
     pub grace: Duration,
     /// Connections open at once. Default [`limits::CONNECTIONS_MAX`].
@@ -66,6 +69,7 @@ impl Default for Config {
             limits: watch_cache::Limits::default(),
             bookmark_interval: Duration::from_secs(60),
             unsent_bytes: limits::SOCKET_UNSENT_BYTES,
+            socket_stuck: limits::SOCKET_STUCK,
             grace: limits::GRACE,
             connections_max: limits::CONNECTIONS_MAX,
             load: Vec::new(),

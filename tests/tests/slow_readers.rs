@@ -46,7 +46,10 @@ impl World {
     async fn new(limits: Limits) -> Self {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let bookmark_interval = Duration::from_millis(200);
-        let server = Server::bind(Config { listen, limits, bookmark_interval, ..Config::default() }).await.unwrap();
+        // On a busy machine the writes of a test take longer than a stopped reader gets by default.
+        let socket_stuck = 10 * DUE;
+        let config = Config { listen, limits, bookmark_interval, socket_stuck, ..Config::default() };
+        let server = Server::bind(config).await.unwrap();
         let (address, app) = (server.local_addr(), Arc::clone(server.app()));
         tokio::spawn(server.serve(std::future::pending()));
         Self { address, app, client: Client::new(address) }

@@ -78,7 +78,8 @@ async fn in_the_clear(
     mut closed: watch::Receiver<()>,
 ) -> hyper::Result<Option<Phase>> {
     let protocol = detect(&stream, &mut closed).await;
-    Ok(protocol.map(|protocol| speak(Moving::tcp(stream), protocol, handler, closed)))
+    let patience = handler.app.config.socket_stuck;
+    Ok(protocol.map(|protocol| speak(Moving::tcp(stream, patience), protocol, handler, closed)))
 }
 
 async fn over_tls(
@@ -87,8 +88,9 @@ async fn over_tls(
     handler: Handler,
     mut closed: watch::Receiver<()>,
 ) -> hyper::Result<Option<Phase>> {
+    let patience = handler.app.config.socket_stuck;
     let accepted = tokio::select! {
-        accepted = tls.accept(stream, Moving::tcp) => accepted,
+        accepted = tls.accept(stream, |stream| Moving::tcp(stream, patience)) => accepted,
         _ = closed.changed() => return Ok(None),
     };
     match accepted {

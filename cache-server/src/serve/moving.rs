@@ -1,6 +1,7 @@
 //! A connection that ends when its client takes nothing any more.
 //!
-//! INVARIANT: who takes something within [`SOCKET_STUCK`], however little, is never ended. The kernel's own
+//! INVARIANT: a client that takes something within the time it is given (`Config::socket_stuck`), however little, is never
+//! ended. The kernel's own
 //! `TCP_USER_TIMEOUT` does not promise that: it counts from the first full window on, and takes it back only when the
 //! window opens for all that waits, so it ends readers that are merely slow.
 
@@ -8,6 +9,7 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use tokio::{
@@ -16,13 +18,15 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::{access::tls::TlsStream, limits::SOCKET_STUCK};
+use crate::access::tls::TlsStream;
 
-/// A stream whose writes fail once nothing of them was taken for [`SOCKET_STUCK`].
+/// A stream whose writes fail once its client has taken nothing of them for `patience`.
 pub(super) struct Moving<S> {
     stream: S,
     /// Makes the close of the stream a reset: what the kernel still holds must not look like an orderly end later.
     abort: fn(&S),
+    /// How long a write may make no progress.
+    patience: Duration,
     /// Runs while a write waits. Memory: one timer, and only then.
     stuck: Option<Pin<Box<Sleep>>>,
 }
@@ -46,13 +50,13 @@ impl<S: Socket> Socket for TlsStream<S> {
 }
 
 impl Moving<TcpStream> {
-    pub(super) const fn tcp(stream: TcpStream) -> Self {
-        Self { stream, abort: reset_on_close, stuck: None }
+    pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> Self {
+        Self { stream, abort: reset_on_close, patience, stuck: None }
     }
 }
 
 fn reset_on_close(stream: &TcpStream) {
-    if let Err(error) = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO)) {
+    if let Err(error) = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
         tracing::debug!(%error, "a stuck connection closes without a reset");
     }
 }
@@ -64,7 +68,7 @@ impl<S> Moving<S> {
             self.stuck = None;
             return written;
         }
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(SOCKET_STUCK)));
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(self.patience)));
         ready!(stuck.as_mut().poll(cx));
         (self.abort)(&self.stream);
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
@@ -118,11 +122,13 @@ mod tests {
 
     static ABORTS: AtomicUsize = AtomicUsize::new(0);
 
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     fn moving(stream: DuplexStream) -> Moving<DuplexStream> {
         let abort = |_: &DuplexStream| {
             ABORTS.fetch_add(1, Ordering::Relaxed);
         };
-        Moving { stream, abort, stuck: None }
+        Moving { stream, abort, patience: PATIENCE, stuck: None }
     }
 
     /// Goal: a slow reader is served to the end, one that stops is not. Method: a byte every 59 s for an hour, then none.
@@ -132,7 +138,7 @@ mod tests {
         let mut ours = moving(ours);
         let reader = tokio::spawn(async move {
             for _ in 0..60 {
-                sleep(SOCKET_STUCK - std::time::Duration::from_secs(1)).await;
+                sleep(PATIENCE - Duration::from_secs(1)).await;
                 theirs.read_u8().await.expect("still open");
             }
             theirs
@@ -143,7 +149,7 @@ mod tests {
         assert_eq!(ABORTS.load(Ordering::Relaxed), 0);
         let stopped = Instant::now();
         let error = ours.write_all(&[7]).await.expect_err("nobody reads");
-        assert_eq!((error.kind(), stopped.elapsed()), (io::ErrorKind::TimedOut, SOCKET_STUCK));
+        assert_eq!((error.kind(), stopped.elapsed()), (io::ErrorKind::TimedOut, PATIENCE));
         assert_eq!(ABORTS.load(Ordering::Relaxed), 1);
         drop(theirs);
     }
