@@ -19,6 +19,9 @@ pub const KEY_KEEP_BYTES: usize = 512;
 /// An error body that is read to find the Status in it, in bytes. The rest is not read.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
+/// Causes that one Status lists; the others are counted. Memory: some 300 bytes each, beside the values they repeat.
+pub const CAUSES_MAX: usize = 100;
+
 /// The token of a mark in an initial state, in bytes. It travels in a header; one for the longest key has some 600.
 pub const TOKEN_BYTES_MAX: usize = 2_048;
 

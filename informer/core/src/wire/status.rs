@@ -13,7 +13,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
-pub use cause::Cause;
+pub use cause::{Cause, Causes};
 pub use errors::qualified;
 pub use reason::{CauseReason, Reason};
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{lenient, reason::CauseReason};
-use crate::wire::go::quote;
+use crate::{limits::CAUSES_MAX, wire::go::quote};
 
 /// One of several reasons, usually about one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +51,13 @@ impl Cause {
         Self::new(CauseReason::FieldValueDuplicate, field, &format!("Duplicate value: {value}"))
     }
 
+    /// `Too many: count: must have at most max items`.
+    #[must_use]
+    pub fn too_many(field: &str, count: usize, max: usize) -> Self {
+        let text = format!("Too many: {count}: must have at most {max} items");
+        Self::new(CauseReason::FieldValueTooMany, field, &text)
+    }
+
     /// `Unsupported value: "value": supported values: "a", "b"`.
     #[must_use]
     pub fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
@@ -58,6 +65,56 @@ impl Cause {
         let text =
             with_detail(&format!("Unsupported value: {}", quote(value)), &format!("supported values: {supported}"));
         Self::new(CauseReason::FieldValueNotSupported, field, &text)
+    }
+}
+
+/// Causes while they are gathered: the first [`CAUSES_MAX`], and a count of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Causes {
+    first: Vec<Cause>,
+    more: usize,
+}
+
+impl Causes {
+    /// Adds a cause, or counts it.
+    pub fn push(&mut self, cause: Cause) {
+        self.push_with(|| cause);
+    }
+
+    /// Adds the cause that `make` returns, or counts it without a call. For loops over a client's values: a cause that
+    /// nobody reads costs no text.
+    pub fn push_with(&mut self, make: impl FnOnce() -> Cause) {
+        if self.first.len() < CAUSES_MAX {
+            self.first.push(make());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Returns true if nothing is wrong.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    /// Returns the causes that were kept, and how many were only counted.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<Cause>, usize) {
+        (self.first, self.more)
+    }
+}
+
+impl Extend<Cause> for Causes {
+    fn extend<I: IntoIterator<Item = Cause>>(&mut self, causes: I) {
+        causes.into_iter().for_each(|cause| self.push(cause));
+    }
+}
+
+impl From<Vec<Cause>> for Causes {
+    fn from(mut first: Vec<Cause>) -> Self {
+        let more = first.len().saturating_sub(CAUSES_MAX);
+        first.truncate(CAUSES_MAX);
+        Self { first, more }
     }
 }
 

@@ -3,7 +3,9 @@
 //! Names and texts are those of apimachinery's `api/errors`. A resource is given as its group (empty for core) and its
 //! plural, a kind as its group and its name.
 
-use super::{Cause, CauseReason, Reason, Status, TOO_LARGE};
+use std::collections::HashSet;
+
+use super::{Cause, CauseReason, Causes, Reason, Status, TOO_LARGE};
 use crate::wire::go::quote;
 
 impl Status {
@@ -60,15 +62,18 @@ impl Status {
         Self::conflict(group, plural, name, text)
     }
 
-    /// 422: `Pod "x" is invalid: field: text`, or `[first, second]` of several causes, each said once.
+    /// 422: `Pod "x" is invalid: field: text`, or `[first, second]` of several causes, each distinct one once. Of more
+    /// than [`CAUSES_MAX`](crate::limits::CAUSES_MAX) it says how many others there are.
     #[must_use]
-    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: impl Into<Causes>) -> Self {
+        let (causes, more) = causes.into().into_parts();
+        let mut seen = HashSet::new();
         let mut texts: Vec<String> = Vec::new();
-        for cause in &causes {
-            let text = format!("{}: {}", cause.field, cause.message);
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
+        for cause in causes.iter().filter(|cause| seen.insert((&cause.field, &cause.message))) {
+            texts.push(format!("{}: {}", cause.field, cause.message));
+        }
+        if more > 0 {
+            texts.push(format!("and {more} more"));
         }
         let what = format!("{} {} is invalid", qualified(group, kind), quote(name));
         let message = match texts.as_slice() {
@@ -81,7 +86,7 @@ impl Status {
 
     /// 422 for query options: `ListOptions.meta.k8s.io "" is invalid: …`.
     #[must_use]
-    pub fn invalid_options(kind: &str, causes: Vec<Cause>) -> Self {
+    pub fn invalid_options(kind: &str, causes: impl Into<Causes>) -> Self {
         Self::invalid("meta.k8s.io", kind, "", causes)
     }
 

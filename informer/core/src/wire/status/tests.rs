@@ -139,6 +139,27 @@ fn errors_about_a_position_look_like_those_of_the_api_server() {
     );
 }
 
+/// Goal: a refusal costs what its request cost, and its answer is short. Method: more causes than anybody reads, half of
+/// which need no text.
+#[test]
+fn invalid_lists_a_hundred_causes_and_counts_the_others() {
+    let mut causes = Causes::default();
+    let mut made = 0;
+    for place in 0..200_000 {
+        causes.push_with(|| {
+            made += 1;
+            Cause::duplicate(&format!("a[{place}]"), "1")
+        });
+    }
+    let status = Status::invalid("", "Pod", "x", causes);
+    assert_eq!((made, status.causes().len()), (100, 100));
+    assert!(status.message.ends_with("a[99]: Duplicate value: 1, and 199900 more]"), "{}", status.message);
+    let equal = Status::invalid("", "Pod", "x", vec![Cause::forbidden("a", "no"); 300]);
+    assert_eq!(equal.message, "Pod \"x\" is invalid: [a: Forbidden: no, and 200 more]");
+    let all = Status::invalid("", "Pod", "x", vec![Cause::forbidden("a", "no"); 100]);
+    assert_eq!((&*all.message, all.causes().len()), ("Pod \"x\" is invalid: a: Forbidden: no", 100));
+}
+
 #[test]
 fn invalid_names_every_cause_and_says_each_once() {
     let required = Cause::required("metadata.name", "name or generateName is required");
