@@ -39,7 +39,13 @@ impl App {
     /// first reader, and what follows definitions with [`Self::start`] or the first definition.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let storage: Arc<dyn Storage> = Arc::new(Embedded::new(config.first_revision));
+        let storage = Arc::new(Embedded::new(config.first_revision));
+        Self::with_storage(config, storage)
+    }
+
+    /// [`Self::new`] over another storage.
+    #[must_use]
+    pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Self {
         let caches = Arc::new(Caches::new(Arc::clone(&storage), config.limits.clone()));
         let registry = Arc::new(Live::new(Registry::builtin()));
         let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));

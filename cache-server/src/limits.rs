@@ -36,6 +36,40 @@ pub const GZIP_BYTES_MIN: usize = 128 << 10;
 /// again for each request.
 pub const OPENAPI_BYTES_MAX: usize = 32 << 20;
 
+/// Versions of one CustomResourceDefinition; kube-apiserver has no bound of its own here, nor on the
+/// other lists of a definition but its selectable fields.
+/// Memory: one type each while served, some 8 KiB. Definitions in use have up to eight.
+pub const VERSIONS_MAX: usize = 64;
+
+/// Names in `status.storedVersions` of one CustomResourceDefinition: old ones stay until somebody takes them out.
+pub const STORED_VERSIONS_MAX: usize = 2 * VERSIONS_MAX;
+
+/// `additionalPrinterColumns` of one version. Definitions in use have up to twenty.
+pub const PRINTER_COLUMNS_MAX: usize = 128;
+
+/// Short names of one CustomResourceDefinition.
+pub const SHORT_NAMES_MAX: usize = 64;
+
+/// Categories of one CustomResourceDefinition.
+pub const CATEGORIES_MAX: usize = 64;
+
+/// Selectable fields of one version that are checked one by one. A longer list is refused unread; eight are allowed.
+pub const SELECTABLE_FIELDS_READ_MAX: usize = 64;
+
+/// Values and members of an object that the columns of its definition may look at together for one row, whatever its
+/// length: a cell of theirs that is not found by then is `null`. Cost: some 25 ns each.
+pub const ROW_LOOKS_MIN: usize = 4_000;
+
+/// And for each byte of the object: enough to visit each of its values some times.
+pub const ROW_LOOKS_PER_BYTE: usize = 4;
+
+/// Their most, however long the object is. Cost: some 5 ms.
+pub const ROW_LOOKS_MAX: usize = 200_000;
+
+/// Bytes of values in one row of a custom resource. A cell that would not fit is `null`. Memory: one row for each table
+/// that is being written.
+pub const ROW_BYTES_MAX: usize = 128 << 10;
+
 /// Slices handed to the socket in one vectored write.
 pub const SLICES_MAX: usize = 64;
 

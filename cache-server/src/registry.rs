@@ -11,14 +11,15 @@ mod order;
 mod table;
 
 use std::{
-    collections::HashMap,
+    cmp::Ordering,
     sync::{Arc, OnceLock},
 };
 
+use imbl::{HashMap, OrdMap};
 use informer_core::wire::go::quote;
 use watch_cache::{Field, Schema};
 
-pub(crate) use definition::{CLEANUP, Change, Definition, Object, Refused};
+pub(crate) use definition::{Accepted, CLEANUP, Change, Definition, Object, Refused, TakenNames};
 pub use live::Live;
 pub use names::NameRule;
 pub(crate) use names::refuse_namespace;
@@ -275,7 +276,7 @@ fn field(&(label, path, absent): &(&str, &str, &str)) -> Field {
 }
 
 /// One group version and its types, in the order of discovery.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct GroupVersion {
     /// Empty for the core group.
     pub group: String,
@@ -287,20 +288,43 @@ pub struct GroupVersion {
     pub builtin: bool,
 }
 
-/// All types of one server. Cost: every look-up is one or two hash look-ups.
-#[derive(Debug, Default)]
-pub struct Registry {
-    groups: Vec<GroupVersion>,
-    /// By apiVersion: where it stands in `groups`, and its types.
-    versions: HashMap<String, Version>,
-    by_id: HashMap<String, Arc<ResourceType>>,
+/// Where a group version stands in the order of discovery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GroupPlace {
+    /// Built-in ones stand in the order of their table, before all others.
+    builtin: Option<usize>,
+    group: String,
+    version: String,
 }
 
-#[derive(Debug, Default)]
-struct Version {
-    builtin: bool,
+impl Ord for GroupPlace {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let builtin = |place: &Self| place.builtin.unwrap_or(usize::MAX);
+        (builtin(self).cmp(&builtin(other)))
+            .then_with(|| self.group.cmp(&other.group))
+            .then_with(|| order::compare(&other.version, &self.version))
+    }
+}
+
+impl PartialOrd for GroupPlace {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// All types of one server.
+///
+/// Cost: a look-up is one or two hash look-ups; a clone is some reference counts; a change is that of the types that
+/// change, and a list of those beside them in their group version.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    groups: OrdMap<GroupPlace, Arc<GroupVersion>>,
+    /// By apiVersion.
+    places: HashMap<String, GroupPlace>,
+    /// By apiVersion and plural, and by apiVersion and kind, with a slash between them.
     by_plural: HashMap<String, Arc<ResourceType>>,
     by_kind: HashMap<String, Arc<ResourceType>>,
+    by_id: HashMap<String, Arc<ResourceType>>,
 }
 
 impl Registry {
@@ -308,55 +332,45 @@ impl Registry {
     #[must_use]
     pub fn builtin() -> Self {
         let mut registry = Self::default();
-        for group in table::GROUPS {
-            let types = group.rows.iter().map(|row| Arc::new(ResourceType::built_in(group, row))).collect();
-            let (group, version) = (group.name.to_owned(), group.version.to_owned());
-            registry.add(GroupVersion { group, version, types, builtin: true });
+        for (number, group) in table::GROUPS.iter().enumerate() {
+            let types: Vec<_> = group.rows.iter().map(|row| Arc::new(ResourceType::built_in(group, row))).collect();
+            types.iter().for_each(|ty| registry.index(ty));
+            let (name, version) = (group.name.to_owned(), group.version.to_owned());
+            let place = GroupPlace { builtin: Some(number), group: name.clone(), version: version.clone() };
+            registry.places.insert(api_version(group.name, group.version), place.clone());
+            registry.groups.insert(place, Arc::new(GroupVersion { group: name, version, types, builtin: true }));
         }
         registry
     }
 
-    /// The built-in types of `self`, and `custom` ones. Groups of custom types follow the built-in ones, by name; the
-    /// versions of a group stand in Kubernetes' order, the newest stable one first.
+    /// The types of `self` without those that are `gone`, and with those that `come`. Groups of custom types follow the
+    /// built-in ones, by name; the versions of a group stand in Kubernetes' order, the newest stable one first. All types
+    /// of one definition come and go together.
     ///
     /// INVARIANT: no two types have the same apiVersion and plural, or the same apiVersion and kind.
     #[must_use]
-    pub(crate) fn with<'a>(&self, custom: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
-        let mut registry = Self::default();
-        for group in self.groups.iter().filter(|group| group.builtin) {
-            let types = group.types.iter().filter(|ty| ty.custom.is_none()).map(Arc::clone).collect();
-            let (group, version) = (group.group.clone(), group.version.clone());
-            registry.add(GroupVersion { group, version, types, builtin: true });
-        }
-        let mut groups: Vec<GroupVersion> = Vec::new();
-        for ty in custom {
-            let same = |group: &&mut GroupVersion| group.group == ty.group && group.version == ty.version;
-            if let Some(group) = registry.groups.iter_mut().chain(&mut groups).find(same) {
-                group.types.push(Arc::clone(ty));
-                group.types.sort_by(|one, other| one.plural.cmp(&other.plural));
-            } else {
-                let (group, version) = (ty.group.clone(), ty.version.clone());
-                groups.push(GroupVersion { group, version, types: vec![Arc::clone(ty)], builtin: false });
-            }
-            registry.index(ty);
-        }
-        groups.sort_by(|one, other| {
-            one.group.cmp(&other.group).then_with(|| order::compare(&other.version, &one.version))
-        });
-        registry.groups.append(&mut groups);
+    pub(crate) fn changed<'a>(
+        &self,
+        gone: impl IntoIterator<Item = &'a Arc<ResourceType>>,
+        come: impl IntoIterator<Item = &'a Arc<ResourceType>>,
+    ) -> Self {
+        let mut registry = self.clone();
+        gone.into_iter().for_each(|ty| registry.remove(ty));
+        come.into_iter().for_each(|ty| registry.insert(ty));
         registry
     }
 
     /// The type served under `/api/{version}/…` (empty group) or `/apis/{group}/{version}/…`.
     #[must_use]
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
-        self.version(group, version)?.by_plural.get(plural).cloned()
+        let slash = if group.is_empty() { "" } else { "/" };
+        self.by_plural.get(&*format!("{group}{slash}{version}/{plural}")).cloned()
     }
 
     /// The type of an object by what it says of itself.
     #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<Arc<ResourceType>> {
-        self.versions.get(api_version)?.by_kind.get(kind).cloned()
+        self.by_kind.get(&*format!("{api_version}/{kind}")).cloned()
     }
 
     /// The type by its [`ResourceType::id`]: `pods`, `deployments.apps`.
@@ -369,41 +383,67 @@ impl Registry {
     /// there.
     #[must_use]
     pub fn serves(&self, group: &str, version: &str) -> bool {
-        self.version(group, version).is_some_and(|version| version.builtin)
+        self.places.get(&*api_version(group, version)).is_some_and(|place| place.builtin.is_some())
     }
 
     /// All types in the order of discovery.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceType>> {
-        self.groups.iter().flat_map(|group| group.types.iter())
+        self.groups().flat_map(|group| group.types.iter())
     }
 
     /// All group versions in the order of discovery, the core group first.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupVersion> {
+        self.groups.values().map(|group| &**group)
+    }
+
+    /// One group version.
     #[must_use]
-    pub fn groups(&self) -> &[GroupVersion] {
-        &self.groups
+    pub fn group(&self, group: &str, version: &str) -> Option<&GroupVersion> {
+        self.groups.get(self.places.get(&*api_version(group, version))?).map(|group| &**group)
     }
 
-    fn version(&self, group: &str, version: &str) -> Option<&Version> {
-        if group.is_empty() { self.versions.get(version) } else { self.versions.get(&format!("{group}/{version}")) }
+    fn insert(&mut self, ty: &Arc<ResourceType>) {
+        self.index(ty);
+        let place = self.places.entry(ty.api_version.clone()).or_insert_with(|| GroupPlace {
+            builtin: None,
+            group: ty.group.clone(),
+            version: ty.version.clone(),
+        });
+        let group = self.groups.entry(place.clone()).or_insert_with(|| {
+            let (group, version) = (ty.group.clone(), ty.version.clone());
+            Arc::new(GroupVersion { group, version, types: Vec::new(), builtin: false })
+        });
+        let types = &mut Arc::make_mut(group).types;
+        let at = types.partition_point(|other| other.plural < ty.plural);
+        types.insert(at, Arc::clone(ty));
     }
 
-    fn add(&mut self, group: GroupVersion) {
-        for ty in &group.types {
-            self.index(ty).builtin = group.builtin;
+    fn remove(&mut self, ty: &Arc<ResourceType>) {
+        self.by_id.remove(&ty.id);
+        self.by_plural.remove(&*format!("{}/{}", ty.api_version, ty.plural));
+        self.by_kind.remove(&*format!("{}/{}", ty.api_version, ty.kind));
+        let Some(place) = self.places.get(&ty.api_version).cloned() else { return };
+        let Some(group) = self.groups.get_mut(&place) else { return };
+        let group = Arc::make_mut(group);
+        group.types.retain(|other| !Arc::ptr_eq(other, ty));
+        if group.types.is_empty() && !group.builtin {
+            self.groups.remove(&place);
+            self.places.remove(&ty.api_version);
         }
-        self.groups.push(group);
     }
 
-    fn index(&mut self, ty: &Arc<ResourceType>) -> &mut Version {
+    fn index(&mut self, ty: &Arc<ResourceType>) {
         // Of several versions, the one that objects are stored at stands for the type.
         if !self.by_id.contains_key(&ty.id) || !ty.is_swapped() {
             self.by_id.insert(ty.id.clone(), Arc::clone(ty));
         }
-        let version = self.versions.entry(ty.api_version.clone()).or_default();
-        version.by_plural.insert(ty.plural.clone(), Arc::clone(ty));
-        version.by_kind.insert(ty.kind.clone(), Arc::clone(ty));
-        version
+        self.by_plural.insert(format!("{}/{}", ty.api_version, ty.plural), Arc::clone(ty));
+        self.by_kind.insert(format!("{}/{}", ty.api_version, ty.kind), Arc::clone(ty));
     }
+}
+
+fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 #[cfg(test)]
@@ -528,9 +568,10 @@ mod tests {
         };
         let types =
             [definition("b.z.io", &["v1beta1", "v1"]), definition("a.z.io", &["v1"]), definition("c.a.io", &["v2"])];
-        let registry = builtin.with(types.iter().flatten());
-        let added: Vec<_> = registry.groups()[builtin.groups().len()..]
-            .iter()
+        let registry = builtin.changed([], types.iter().flatten());
+        let added: Vec<_> = registry
+            .groups()
+            .skip(builtin.groups().count())
             .map(|group| (&*group.group, &*group.version, group.types.len(), group.builtin))
             .collect();
         assert_eq!(added, [("a.io", "v2", 1, false), ("z.io", "v1", 2, false), ("z.io", "v1beta1", 1, false)]);
@@ -540,8 +581,37 @@ mod tests {
         assert!(registry.serves("apps", "v1") && !registry.serves("z.io", "v1"));
         let beta = registry.find("z.io", "v1beta1", "b").expect("it is served");
         assert!(beta.is_swapped() && Arc::ptr_eq(&beta.schema, &registry.by_id("b.z.io").expect("same").schema));
-        let again = registry.with([]);
-        assert_eq!((again.groups().len(), again.iter().count()), (builtin.groups().len(), builtin.iter().count()));
+        let again = registry.changed(types.iter().flatten(), []);
+        let count = |registry: &Registry| (registry.groups().count(), registry.iter().count());
+        assert_eq!(count(&again), count(&builtin));
+        assert!(again.by_id("b.z.io").is_none() && again.find("z.io", "v1beta1", "b").is_none());
+        assert!(again.by_kind("z.io/v1", "B").is_none() && again.group("z.io", "v1").is_none());
+    }
+
+    /// Goal: a definition that changes costs its own types, however many others there are. Method: five thousand types of
+    /// one group version each, and a thousand changes of one of them: by the million, were all of them made again.
+    #[test]
+    fn a_change_costs_what_changes() {
+        let types = |name: &str| {
+            let names = serde_json::json!({"plural": name, "kind": name});
+            let object = serde_json::json!({"metadata": {"name": name}, "spec": {"group": format!("{name}.io"),
+                "versions": [{"name": "v1", "served": true, "storage": true}]}, "status": {"acceptedNames": names}});
+            let definition = Definition::read(object.as_object().expect("an object")).expect("a definition");
+            definition.types(&Arc::new(definition.schema()), 1)
+        };
+        let begun = std::time::Instant::now();
+        let all: Vec<_> = (0..5_000).flat_map(|number| types(&format!("t{number}"))).collect();
+        let mut registry = Registry::builtin().changed([], &all);
+        let mut old = types("t7");
+        registry = registry.changed(&all[7..8], &old);
+        for _ in 0..1_000 {
+            let new = types("t7");
+            registry = registry.changed(&old, &new);
+            old = new;
+        }
+        assert!(Arc::ptr_eq(&registry.by_id("t7.t7.io").expect("it is served"), &old[0]));
+        assert_eq!(registry.iter().count(), Registry::builtin().iter().count() + 5_000);
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     }
 
     /// Goal: each dialect of refusing a field. Method: a type of each.

@@ -4,6 +4,8 @@
 //! stream, then acknowledged; what a stream yields is in that order and misses nothing.
 
 pub mod embedded;
+#[cfg(test)]
+pub(crate) mod faulty;
 
 use std::sync::Arc;
 

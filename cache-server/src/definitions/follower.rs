@@ -1,20 +1,24 @@
 //! The task behind definitions: from one state of them to the types that are served.
 //!
-//! INVARIANT: level-triggered. Each pass looks at all definitions as they are and does what is left to do; whatever came
-//! between two passes is in the second. INVARIANT: a state is settled when a pass over it had nothing to write.
+//! INVARIANT: level-triggered. Each pass takes in what changed since the last one, and does what is left to do of this and
+//! of all passes before: work is forgotten once it succeeded, so a storage that fails delays it and loses none.
+//! INVARIANT: a state is settled when a pass over it had nothing to write and left nothing to do. INVARIANT: a pass costs
+//! the definitions that changed, and those of their groups that wait for names.
+
+mod known;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use futures::{FutureExt as _, TryStreamExt as _, future::select_all};
-use informer_core::Keyed as _;
+use informer_core::{Keyed as _, Objects, objects::Difference};
 use serde_json::Value;
-use tokio::time::sleep;
-use watch_cache::{Draft, Entry, Reader, Schema, Snapshot};
+use tokio::{task::yield_now, time::sleep};
+use watch_cache::{Draft, Entry, Reader, Snapshot};
 
+use self::known::{Known, KnownDefinitions};
 use crate::{
     cacher::{Caches, NotReady, Unfresh},
     registry::{CLEANUP, Definition, Live, Object, ResourceType},
@@ -29,17 +33,9 @@ pub(super) struct Follower {
     /// Not kept alive by this task: it ends with them.
     caches: Weak<Caches>,
     registry: Arc<Live>,
-    /// By name.
-    known: BTreeMap<String, Known>,
-}
-
-/// A definition as of the last pass, and what it makes.
-struct Known {
-    resource_version: u64,
-    definition: Definition,
-    schema: Arc<Schema>,
-    defined_at: u64,
-    types: Vec<Arc<ResourceType>>,
+    /// The state that was taken in last.
+    seen: Objects<Entry>,
+    known: KnownDefinitions,
 }
 
 /// What a pass came to.
@@ -49,6 +45,14 @@ enum Pass {
     Settled(Vec<(Reader, u64)>),
     /// Something was written, by this task or by others: look again once it shows.
     Wrote(u64),
+}
+
+/// What is left of a definition that ends.
+struct CleanedUp {
+    /// Where a write shows that lets it go.
+    wrote: Option<u64>,
+    /// Its cache, as of a position, if finalizers hold objects in it.
+    held: Option<(Reader, u64)>,
 }
 
 /// A pass cannot go on.
@@ -69,8 +73,8 @@ impl From<NotReady> for Stuck {
 }
 
 impl Follower {
-    pub(super) const fn new(storage: Arc<dyn Storage>, caches: Weak<Caches>, registry: Arc<Live>) -> Self {
-        Self { storage, caches, registry, known: BTreeMap::new() }
+    pub(super) fn new(storage: Arc<dyn Storage>, caches: Weak<Caches>, registry: Arc<Live>) -> Self {
+        Self { storage, caches, registry, seen: Objects::new(), known: KnownDefinitions::default() }
     }
 
     pub(super) async fn run(mut self) {
@@ -119,101 +123,126 @@ impl Follower {
         }
     }
 
+    /// Does what is left to do. One definition that fails holds up no other: the first error is returned at the end, and
+    /// the next pass tries again.
     async fn pass(&mut self, caches: &Caches, ty: &Arc<ResourceType>, snapshot: &Snapshot) -> Result<Pass, Stuck> {
-        let groups = self.take_in(snapshot);
-        let mut wrote = self.accept(ty, snapshot, &groups).await?;
-        if !groups.is_empty() {
-            self.publish(caches);
+        self.take_in(snapshot).await;
+        let (mut wrote, mut stuck) = (None, None);
+        for name in self.known.take_unjudged() {
+            yield_now().await;
+            match self.accept(ty, snapshot, &name).await {
+                Ok(written) => wrote = written.or(wrote),
+                Err(error) => {
+                    self.known.judge_again(name);
+                    stuck = stuck.or(Some(error));
+                }
+            }
         }
+        for name in self.known.unswept() {
+            match self.sweep(&name).await {
+                Ok(()) => self.known.swept(&name),
+                Err(error) => stuck = stuck.or(Some(error)),
+            }
+        }
+        self.publish(caches);
         let mut blocking = Vec::new();
-        for (name, known) in self.known.iter().filter(|(_, known)| known.definition.awaits_cleanup()) {
-            match (self.clear(caches, known).await?, snapshot.objects.get(name)) {
-                (Some(left), _) => blocking.push(left),
-                (None, Some(entry)) => wrote = self.release(ty, entry).await?.or(wrote),
-                (None, None) => {}
+        for name in self.known.awaiting_cleanup() {
+            match self.clean_up(caches, ty, snapshot, &name).await {
+                Ok(CleanedUp { wrote: written, held }) => {
+                    wrote = written.or(wrote);
+                    blocking.extend(held);
+                }
+                Err(error) => stuck = stuck.or(Some(error)),
             }
         }
-        Ok(wrote.map_or(Pass::Settled(blocking), Pass::Wrote))
-    }
-
-    /// Reads what changed since the last pass. Returns the groups of what did.
-    fn take_in(&mut self, snapshot: &Snapshot) -> BTreeSet<String> {
-        let mut groups = BTreeSet::new();
-        self.known.retain(|name, known| {
-            let stays = snapshot.objects.get(name).is_some();
-            if !stays {
-                groups.insert(known.definition.group().to_owned());
-            }
-            stays
-        });
-        for entry in snapshot.objects.iter() {
-            let known = self.known.get(entry.key());
-            if known.is_none_or(|known| known.resource_version != entry.resource_version()) {
-                groups.extend(self.learn(entry, snapshot.resource_version));
-            }
+        match (stuck, wrote) {
+            (Some(error), _) => Err(error),
+            (None, Some(at)) => Ok(Pass::Wrote(at)),
+            (None, None) if self.known.has_unjudged() => Ok(Pass::Wrote(snapshot.resource_version)),
+            (None, None) => Ok(Pass::Settled(blocking)),
         }
-        groups
     }
 
-    /// Reads one definition as it is now. Returns its group.
-    fn learn(&mut self, entry: &Entry, position: u64) -> Option<String> {
-        let name = entry.key().to_owned();
-        let before = self.known.remove(&name);
-        let definition = decode(entry).ok().and_then(|object| Definition::read(&object));
-        let Some(definition) = definition else {
-            tracing::warn!(name, "a definition cannot be read and is not served");
-            return before.map(|before| before.definition.group().to_owned());
-        };
-        let group = definition.group().to_owned();
-        self.known.insert(name, Known::new(definition, entry.resource_version(), before, position));
-        Some(group)
-    }
-
-    /// Gives the definitions of these groups their status. Returns the position of the last write.
-    async fn accept(
-        &mut self,
-        ty: &Arc<ResourceType>,
-        snapshot: &Snapshot,
-        groups: &BTreeSet<String>,
-    ) -> Result<Option<u64>, Stuck> {
-        let registry = self.registry.now();
-        let concerned =
-            |known: &&Known| groups.contains(known.definition.group()) && !known.definition.is_terminating();
-        let names: Vec<String> =
-            self.known.values().filter(concerned).map(|known| known.definition.name().to_owned()).collect();
-        let mut wrote = None;
-        for name in names {
-            let (Some(known), Some(entry)) = (self.known.get(&name), snapshot.objects.get(&name)) else { continue };
-            let others = self.known.values().map(|known| &known.definition);
-            let builtin = registry.iter().filter(|ty| ty.custom.is_none()).map(|ty| &**ty);
-            let Some(accepted) = known.definition.accept(others, builtin, &now()) else { continue };
-            let mut object = decode(entry)?;
-            accepted.write(&mut object);
-            let was_served = known.definition.is_established();
-            match self.put(ty, entry, Some(&object)).await? {
-                Some(written) => {
-                    self.learn(&written.entry, written.resource_version);
-                    wrote = Some(written.resource_version);
-                    if let Some(known) = self.known.get(&name).filter(|_| !was_served) {
-                        self.sweep(known).await?;
+    /// Reads what changed since the last pass.
+    async fn take_in(&mut self, snapshot: &Snapshot) {
+        let seen = std::mem::replace(&mut self.seen, snapshot.objects.clone());
+        for difference in seen.diff(&snapshot.objects) {
+            // A definition may have megabytes.
+            yield_now().await;
+            match difference {
+                Difference::Added(entry) | Difference::Updated { new: entry, .. } => {
+                    if self.known.version(entry.key()) != Some(entry.resource_version()) {
+                        self.learn(entry, snapshot.resource_version);
                     }
                 }
-                // Somebody else wrote it, which is going to show.
-                None => wrote = wrote.or(Some(snapshot.resource_version + 1)),
+                Difference::Removed(entry) => self.known.forget(entry.key()),
             }
         }
-        Ok(wrote)
+    }
+
+    /// Reads one definition as it is now.
+    fn learn(&mut self, entry: &Entry, position: u64) {
+        let definition = decode(entry).ok().and_then(|object| Definition::read(&object));
+        match definition {
+            Some(definition) => {
+                self.known.learn(definition, entry.resource_version(), position, &self.registry.now());
+            }
+            None => {
+                tracing::warn!(name = entry.key(), "a definition cannot be read and is not served");
+                self.known.forget(entry.key());
+            }
+        }
+    }
+
+    /// Gives a definition its status. Returns the position of the write.
+    async fn accept(&mut self, ty: &Arc<ResourceType>, snapshot: &Snapshot, name: &str) -> Result<Option<u64>, Stuck> {
+        // It went meanwhile, or waits for its end.
+        let Some(entry) = snapshot.objects.get(name) else { return Ok(None) };
+        let Some(accepted) = self.known.accept(name, &now()) else { return Ok(None) };
+        let was_established = self.known.get(name).is_some_and(|known| known.definition.is_established());
+        let mut object = decode(entry)?;
+        accepted.write(&mut object);
+        match self.put(ty, entry, Some(&object)).await? {
+            Some(written) => {
+                self.learn(&written.entry, written.resource_version);
+                if !was_established {
+                    self.known.sweep(name.to_owned());
+                }
+                Ok(Some(written.resource_version))
+            }
+            // Somebody else wrote it, which is going to show.
+            None => Ok(Some(snapshot.resource_version + 1)),
+        }
     }
 
     /// Serves what is known, and ends the caches of what is gone.
-    fn publish(&self, caches: &Caches) {
-        let types = self.known.values().flat_map(|known| &known.types);
-        self.registry.replace(self.registry.now().with(types));
+    fn publish(&mut self, caches: &Caches) {
+        let Some((gone, come)) = self.known.take_unpublished() else { return };
+        self.registry.replace(self.registry.now().changed(&gone, &come));
         caches.retain(&self.registry.now());
     }
 
+    /// Deletes the objects of a definition that ends, and then lets it go.
+    async fn clean_up(
+        &mut self,
+        caches: &Caches,
+        ty: &Arc<ResourceType>,
+        snapshot: &Snapshot,
+        name: &str,
+    ) -> Result<CleanedUp, Stuck> {
+        let none = CleanedUp { wrote: None, held: None };
+        let Some(known) = self.known.get(name) else { return Ok(none) };
+        let held = self.clear(caches, known).await?;
+        match (held, snapshot.objects.get(name)) {
+            (Some(held), _) => Ok(CleanedUp { held: Some(held), ..none }),
+            (None, Some(entry)) => Ok(CleanedUp { wrote: self.release(caches, ty, entry).await?, ..none }),
+            (None, None) => Ok(none),
+        }
+    }
+
     /// Deletes what an earlier definition of that name left behind: a write that was on its way when it went.
-    async fn sweep(&self, known: &Known) -> Result<(), Stuck> {
+    async fn sweep(&self, name: &str) -> Result<(), Stuck> {
+        let Some(known) = self.known.get(name) else { return Ok(()) };
         let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(()) };
         let listed = self.storage.list(&ty).await.map_err(Unfresh::from)?;
         let left: Vec<_> = listed.entries.try_collect().await.map_err(Unfresh::from)?;
@@ -248,19 +277,30 @@ impl Follower {
     }
 
     /// Lets a definition go whose objects are gone, or whoever else holds it hold it. Returns the position of the write.
-    async fn release(&self, ty: &Arc<ResourceType>, entry: &Arc<Entry>) -> Result<Option<u64>, Stuck> {
+    async fn release(
+        &mut self,
+        caches: &Caches,
+        ty: &Arc<ResourceType>,
+        entry: &Arc<Entry>,
+    ) -> Result<Option<u64>, Stuck> {
         let mut object = decode(entry)?;
         if let Some(finalizers) = object.get_mut("metadata").and_then(|metadata| metadata["finalizers"].as_array_mut())
         {
             finalizers.retain(|finalizer| finalizer != CLEANUP);
         }
         let put = is_held(&object).then_some(&object);
-        let written = self.put(ty, entry, put).await?;
+        if put.is_none() {
+            // First, so that nobody who sees it gone finds its types.
+            self.known.forget(entry.key());
+            self.publish(caches);
+        }
+        let written = self.put(ty, entry, put).await;
+        if put.is_none() && !matches!(written, Ok(Some(_))) {
+            // It is still there.
+            self.learn(entry, entry.resource_version());
+        }
         // Somebody else's write shows above the version that was read.
-        let at = match written {
-            Some(written) => written.resource_version,
-            None => entry.resource_version() + 1,
-        };
+        let at = written?.map_or_else(|| entry.resource_version() + 1, |written| written.resource_version);
         Ok(Some(at))
     }
 
@@ -282,25 +322,6 @@ impl Follower {
             Err(WriteError::Conflict { .. } | WriteError::NotFound | WriteError::Exists) => Ok(None),
             Err(error @ WriteError::Storage(_)) => Err(error.into()),
         }
-    }
-}
-
-impl Known {
-    fn new(definition: Definition, resource_version: u64, before: Option<Self>, position: u64) -> Self {
-        let schema = definition.schema();
-        let before = before.filter(|before| {
-            // Nothing that is cached, and no watch, is wrong by the change.
-            let served = definition.served();
-            before.definition.uid() == definition.uid()
-                && *before.schema == schema
-                && before.definition.served().iter().all(|version| served.contains(version))
-        });
-        let (schema, defined_at) = match before {
-            Some(before) => (before.schema, before.defined_at),
-            None => (Arc::new(schema), position.max(resource_version)),
-        };
-        let types = if definition.is_established() { definition.types(&schema, defined_at) } else { Vec::new() };
-        Self { resource_version, definition, schema, defined_at, types }
     }
 }
 

@@ -8,7 +8,7 @@
 mod documents;
 mod health;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -92,14 +92,16 @@ pub(super) fn document(
             Some(json(&ApiVersions { kind: "APIVersions", versions: ["v1"], server_address_by_client_cidrs: [here] }))
         }
         (DiscoveryPath::Groups, None) => {
-            let groups = group_names(registry).into_iter().filter_map(|name| api_group(registry, name)).collect();
+            let groups =
+                named_groups(registry).into_iter().filter_map(|(name, served)| api_group(name, &served)).collect();
             Some(json(&ApiGroupList { kind: "APIGroupList", api_version: "v1", groups }))
         }
-        (DiscoveryPath::Group(name), _) => api_group(registry, name)
-            .map(|group| json(&ApiGroup { kind: Some("APIGroup"), api_version: Some("v1"), ..group })),
-        (DiscoveryPath::GroupVersion { group, version }, _) => {
-            registry.groups().iter().find(|served| served.group == *group && served.version == *version).map(resources)
+        (DiscoveryPath::Group(name), _) => {
+            let served: Vec<_> = registry.groups().filter(|group| group.group == *name && !name.is_empty()).collect();
+            let group = api_group(name, &served)?;
+            Some(json(&ApiGroup { kind: Some("APIGroup"), api_version: Some("v1"), ..group }))
         }
+        (DiscoveryPath::GroupVersion { group, version }, _) => registry.group(group, version).map(resources),
     }
 }
 
@@ -130,7 +132,7 @@ const PATHS: [&str; 8] = ["/api", "/apis", "/apis/", "/healthz", "/livez", "/met
 
 /// All paths below which something is served, in order; indented for everybody.
 fn root(registry: &Registry) -> Document {
-    let groups = registry.groups().iter().flat_map(|group| match &*group.group {
+    let groups = registry.groups().flat_map(|group| match &*group.group {
         "" => vec![format!("/api/{}", group.version)],
         name => vec![format!("/apis/{name}"), format!("/apis/{name}/{}", group.version)],
     });
@@ -145,28 +147,28 @@ fn json(document: &impl Serialize) -> Document {
     Document { content_type: "application/json", etag: None, body: body.into() }
 }
 
-/// The named groups once each, in the order of discovery.
-fn group_names(registry: &Registry) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for group in registry.groups() {
-        if !group.group.is_empty() && !names.contains(&&*group.group) {
-            names.push(&group.group);
+/// The named groups once each with their versions, both in the order of discovery. Versions of one group need not stand
+/// beside each other.
+fn named_groups(registry: &Registry) -> Vec<(&str, Vec<&GroupVersion>)> {
+    let mut groups: Vec<(&str, Vec<&GroupVersion>)> = Vec::new();
+    let mut places = HashMap::new();
+    for group in registry.groups().filter(|group| !group.group.is_empty()) {
+        let place = *places.entry(&*group.group).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push((&group.group, Vec::new()));
         }
+        groups[place].1.push(group);
     }
-    names
+    groups
 }
 
 fn api_version(group: &GroupVersion) -> String {
     if group.group.is_empty() { group.version.clone() } else { format!("{}/{}", group.group, group.version) }
 }
 
-fn api_group<'a>(registry: &'a Registry, name: &'a str) -> Option<ApiGroup<'a>> {
-    let versions: Vec<VersionName<'_>> = registry
-        .groups()
-        .iter()
-        .filter(|group| group.group == name && !name.is_empty())
-        .map(|group| VersionName { group_version: api_version(group), version: &group.version })
-        .collect();
+fn api_group<'a>(name: &'a str, served: &[&'a GroupVersion]) -> Option<ApiGroup<'a>> {
+    let versions: Vec<VersionName<'_>> =
+        served.iter().map(|group| VersionName { group_version: api_version(group), version: &group.version }).collect();
     let preferred_version = versions.first()?.clone();
     Some(ApiGroup { kind: None, api_version: None, name, versions, preferred_version })
 }
@@ -227,12 +229,16 @@ fn subresources(ty: &ResourceType) -> Vec<Subresource<'_>> {
 }
 
 fn everything(registry: &Registry, core: bool, form: Aggregated) -> Document {
-    let names = if core { vec![""] } else { group_names(registry) };
-    let items = names
+    let groups = if core {
+        vec![("", registry.groups().filter(|group| group.group.is_empty()).collect())]
+    } else {
+        named_groups(registry)
+    };
+    let items = groups
         .into_iter()
-        .map(|name| GroupDiscovery {
+        .map(|(name, served)| GroupDiscovery {
             metadata: Named { name },
-            versions: registry.groups().iter().filter(|group| group.group == name).map(version_discovery).collect(),
+            versions: served.into_iter().map(version_discovery).collect(),
         })
         .collect();
     let list = GroupDiscoveryList {

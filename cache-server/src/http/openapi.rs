@@ -178,7 +178,7 @@ pub(super) async fn answer(
 }
 
 fn make(registry: &Registry, wanted: &str) -> Bytes {
-    let group = registry.groups().iter().find(|group| name(group) == wanted);
+    let group = registry.groups().find(|group| name(group) == wanted);
     group.map(document::text).unwrap_or_default()
 }
 

@@ -13,7 +13,10 @@ mod accept;
 mod check;
 mod types;
 
-pub(crate) use self::check::Refused;
+pub(crate) use self::{
+    accept::{Accepted, TakenNames},
+    check::Refused,
+};
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //!
 //! Source: apiextensions-apiserver `pkg/controller/status/naming_controller.go`, `pkg/controller/establish`.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
 use informer_core::wire::go::quote;
 use serde_json::Value;
@@ -12,41 +12,73 @@ use serde_json::Value;
 use super::{Condition, Definition, Names, Object};
 use crate::registry::ResourceType;
 
-/// The names of one group that are taken, by other definitions and by built-in types.
-#[derive(Debug, Default)]
-struct Taken<'a> {
-    resources: BTreeSet<&'a str>,
-    kinds: BTreeSet<&'a str>,
+/// The names of one group that are taken, by definitions and by built-in types, and by how many.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TakenNames {
+    resources: HashMap<String, usize>,
+    kinds: HashMap<String, usize>,
 }
 
-impl<'a> Taken<'a> {
-    fn add(&mut self, names: &'a Names) {
-        self.resources.extend([&*names.plural, &*names.singular].into_iter().filter(|name| !name.is_empty()));
-        self.resources.extend(names.short_names.iter().map(String::as_str));
-        self.kinds.extend([&*names.kind, &*names.list_kind].into_iter().filter(|name| !name.is_empty()));
+impl TakenNames {
+    /// Those of the built-in types of `group`.
+    pub(crate) fn of_builtin<'a>(group: &str, types: impl IntoIterator<Item = &'a ResourceType>) -> Self {
+        let mut taken = Self::default();
+        for ty in types.into_iter().filter(|ty| ty.group == group && ty.custom.is_none()) {
+            let resources = [&ty.plural, &ty.singular].into_iter().chain(&ty.short_names);
+            resources.for_each(|name| count(&mut taken.resources, name));
+            [&ty.kind, &ty.list_kind].into_iter().for_each(|name| count(&mut taken.kinds, name));
+        }
+        taken
     }
 
-    fn add_type(&mut self, ty: &'a ResourceType) {
-        self.resources.extend([&*ty.plural, &*ty.singular]);
-        self.resources.extend(ty.short_names.iter().map(String::as_str));
-        self.kinds.extend([&*ty.kind, &*ty.list_kind]);
+    /// Adds the names that a definition was given.
+    pub(crate) fn add(&mut self, definition: &Definition) {
+        let names = &definition.status.accepted_names;
+        names.resources().for_each(|name| count(&mut self.resources, name));
+        names.kinds().for_each(|name| count(&mut self.kinds, name));
+    }
+
+    /// Takes away the names that [`Self::add`] added for the same definition.
+    pub(crate) fn remove(&mut self, definition: &Definition) {
+        let names = &definition.status.accepted_names;
+        names.resources().for_each(|name| discount(&mut self.resources, name));
+        names.kinds().for_each(|name| discount(&mut self.kinds, name));
+    }
+}
+
+fn count(names: &mut HashMap<String, usize>, name: &str) {
+    *names.entry(name.to_owned()).or_default() += 1;
+}
+
+fn discount(names: &mut HashMap<String, usize>, name: &str) {
+    if let Some(count) = names.get_mut(name) {
+        *count -= 1;
+        if *count == 0 {
+            names.remove(name);
+        }
+    }
+}
+
+impl Names {
+    fn resources(&self) -> impl Iterator<Item = &String> {
+        [&self.plural, &self.singular].into_iter().filter(|name| !name.is_empty()).chain(&self.short_names)
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = &String> {
+        [&self.kind, &self.list_kind].into_iter().filter(|name| !name.is_empty())
     }
 }
 
 impl Definition {
-    /// What the status of this definition must become beside `others`, all definitions (it may be among them), and the
-    /// `builtin` types. `None` when it is that already.
-    pub(crate) fn accept<'a>(
-        &self,
-        others: impl IntoIterator<Item = &'a Self>,
-        builtin: impl IntoIterator<Item = &'a ResourceType>,
-        now: &str,
-    ) -> Option<Accepted> {
-        let mut taken = Taken::default();
-        let same_group = |other: &&Self| other.spec.group == self.spec.group && other.name() != self.name();
-        others.into_iter().filter(same_group).for_each(|other| taken.add(&other.status.accepted_names));
-        builtin.into_iter().filter(|ty| ty.group == self.spec.group).for_each(|ty| taken.add_type(ty));
-        let (names, conflict) = self.deconflict(&taken);
+    /// Returns true if it was given all names that it asks for: names of others are none of its business then.
+    pub(crate) fn has_its_names(&self) -> bool {
+        self.status.accepted_names == self.spec.names
+    }
+
+    /// What the status of this definition must become where these names are `taken` by others. `None` when it is that
+    /// already. Cost: that of its own names.
+    pub(crate) fn accept(&self, taken: &TakenNames, now: &str) -> Option<Accepted> {
+        let (names, conflict) = self.deconflict(taken);
         let accepted = match conflict {
             None => condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
             Some((reason, message)) => condition("NamesAccepted", false, reason, &message),
@@ -72,12 +104,12 @@ impl Definition {
     }
 
     /// The names it gets, and what is wrong with the others.
-    fn deconflict(&self, taken: &Taken<'_>) -> (Names, Option<(&'static str, String)>) {
+    fn deconflict(&self, taken: &TakenNames) -> (Names, Option<(&'static str, String)>) {
         let (asked, mut names) = (&self.spec.names, self.status.accepted_names.clone());
         let mut conflict = None;
         let in_use = |name: &str| format!("{} is already in use", quote(name));
-        let mut choose = |reason, asked: &String, name: &mut String, taken: &BTreeSet<&str>| {
-            if asked == name || !taken.contains(asked.as_str()) {
+        let mut choose = |reason, asked: &String, name: &mut String, taken: &HashMap<String, usize>| {
+            if asked == name || !taken.contains_key(asked) {
                 name.clone_from(asked);
             } else {
                 conflict = Some((reason, in_use(asked)));
@@ -89,7 +121,7 @@ impl Definition {
         let refused: Vec<String> = asked
             .short_names
             .iter()
-            .filter(|short| !names.short_names.contains(short) && taken.resources.contains(short.as_str()))
+            .filter(|short| !names.short_names.contains(short) && taken.resources.contains_key(*short))
             .map(|short| in_use(short))
             .collect();
         let short_names = match &*refused {

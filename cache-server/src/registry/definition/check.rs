@@ -7,11 +7,20 @@
 
 use std::collections::BTreeSet;
 
-use informer_core::wire::{go::quote, status::Cause};
+use informer_core::wire::{
+    go::quote,
+    status::{Cause, Causes},
+};
 use serde_json::{Value, json};
 
 use super::{CLEANUP, Change, Definition, Names, Object, ScalePaths, Version, accept};
-use crate::registry::{NameRule, refuse_service_label};
+use crate::{
+    limits::{
+        CATEGORIES_MAX, PRINTER_COLUMNS_MAX, SELECTABLE_FIELDS_READ_MAX, SHORT_NAMES_MAX, STORED_VERSIONS_MAX,
+        VERSIONS_MAX,
+    },
+    registry::{NameRule, refuse_service_label},
+};
 
 /// Why a definition is not stored.
 #[derive(Debug, PartialEq)]
@@ -19,7 +28,7 @@ pub(crate) enum Refused {
     /// A member is of another type than it must be.
     Malformed,
     /// These members are wrong.
-    Invalid(Vec<Cause>),
+    Invalid(Causes),
 }
 
 /// Selectable fields of one version at most, as in kube-apiserver.
@@ -38,7 +47,7 @@ impl Definition {
         let asked = Self::read(object).ok_or(Refused::Malformed)?;
         fill_in(object, &asked);
         let definition = Self::read(object).ok_or(Refused::Malformed)?;
-        let mut causes = Vec::new();
+        let mut causes = Causes::default();
         definition.check_names(&mut causes);
         definition.check_spec(&mut causes);
         match change {
@@ -61,7 +70,7 @@ impl Definition {
         }
     }
 
-    fn check_names(&self, causes: &mut Vec<Cause>) {
+    fn check_names(&self, causes: &mut Causes) {
         let (name, Self { spec, .. }) = (self.name(), self);
         if name != format!("{}.{}", spec.names.plural, spec.group) {
             let why = "must be spec.names.plural+\".\"+spec.group";
@@ -84,10 +93,13 @@ impl Definition {
         spec.names.check(causes);
     }
 
-    fn check_spec(&self, causes: &mut Vec<Cause>) {
+    fn check_spec(&self, causes: &mut Causes) {
         let spec = &self.spec;
         let mut seen = BTreeSet::new();
         let mut unique = true;
+        if spec.versions.len() > VERSIONS_MAX {
+            return causes.push(Cause::too_many("spec.versions", spec.versions.len(), VERSIONS_MAX));
+        }
         for (place, version) in spec.versions.iter().enumerate() {
             version.check(&format!("spec.versions[{place}]"), causes);
             unique &= seen.insert(&version.name);
@@ -113,7 +125,7 @@ impl Definition {
     }
 
     /// Groups of Kubernetes itself are for types that Kubernetes agreed to.
-    fn check_approval(&self, causes: &mut Vec<Cause>) {
+    fn check_approval(&self, causes: &mut Causes) {
         let group = &self.spec.group;
         let protected = ["k8s.io", "kubernetes.io"]
             .iter()
@@ -134,7 +146,7 @@ impl Definition {
         }
     }
 
-    fn check_update(&self, stored: &Self, causes: &mut Vec<Cause>) {
+    fn check_update(&self, stored: &Self, causes: &mut Causes) {
         let (new, old) = (&self.spec, &stored.spec);
         let fixed = [
             ("spec.scope", &new.scope, &old.scope, stored.is_established()),
@@ -147,7 +159,12 @@ impl Definition {
                 causes.push(Cause::invalid(field, &quote(new), "field is immutable"));
             }
         }
-        for (place, stored) in self.status.stored_versions.iter().enumerate() {
+        let stored_versions = &self.status.stored_versions;
+        if stored_versions.len() > STORED_VERSIONS_MAX {
+            let (field, count) = ("status.storedVersions", stored_versions.len());
+            return causes.push(Cause::too_many(field, count, STORED_VERSIONS_MAX));
+        }
+        for (place, stored) in stored_versions.iter().enumerate() {
             if !new.versions.iter().any(|version| version.name == *stored) {
                 let why = format!(
                     "missing from spec.versions; {stored} was previously a storage version, and must remain in \
@@ -161,7 +178,7 @@ impl Definition {
 }
 
 impl Names {
-    fn check(&self, causes: &mut Vec<Cause>) {
+    fn check(&self, causes: &mut Causes) {
         let mut label = |field: &str, name: &str, any_case: bool| {
             let field = format!("spec.names.{field}");
             if name.is_empty() {
@@ -180,11 +197,20 @@ impl Names {
         label("singular", &self.singular, false);
         label("kind", &self.kind, true);
         label("listKind", &self.list_kind, true);
-        for (place, short) in self.short_names.iter().enumerate() {
+        // Of a list that is too long only the allowed part is checked, so a refused definition costs bounded work.
+        for (place, short) in self.short_names.iter().enumerate().take(SHORT_NAMES_MAX) {
             label(&format!("shortNames[{place}]"), short, false);
         }
-        for (place, category) in self.categories.iter().enumerate() {
+        for (place, category) in self.categories.iter().enumerate().take(CATEGORIES_MAX) {
             label(&format!("categories[{place}]"), category, false);
+        }
+        for (field, count, max) in [
+            ("spec.names.shortNames", self.short_names.len(), SHORT_NAMES_MAX),
+            ("spec.names.categories", self.categories.len(), CATEGORIES_MAX),
+        ] {
+            if count > max {
+                causes.push(Cause::too_many(field, count, max));
+            }
         }
         if !self.kind.is_empty() && self.kind == self.list_kind {
             let why = "kind and listKind may not be the same";
@@ -194,7 +220,7 @@ impl Names {
 }
 
 impl Version {
-    fn check(&self, path: &str, causes: &mut Vec<Cause>) {
+    fn check(&self, path: &str, causes: &mut Causes) {
         let why = refuse_service_label(&self.name);
         if !why.is_empty() {
             causes.push(Cause::invalid(&format!("{path}.name"), &quote(&self.name), &why));
@@ -205,15 +231,23 @@ impl Version {
         if let Some(scale) = &self.subresources.scale {
             scale.check(&format!("{path}.subresources.scale"), causes);
         }
+        let columns = self.additional_printer_columns.as_array().map_or(0, Vec::len);
+        if columns > PRINTER_COLUMNS_MAX {
+            let field = format!("{path}.additionalPrinterColumns");
+            causes.push(Cause::too_many(&field, columns, PRINTER_COLUMNS_MAX));
+        }
         self.check_selectable(&format!("{path}.selectableFields"), causes);
     }
 
-    fn check_selectable(&self, path: &str, causes: &mut Vec<Cause>) {
+    fn check_selectable(&self, path: &str, causes: &mut Causes) {
         if self.selectable_fields.is_empty() {
             return;
         }
         let schema: Value = serde_json::from_str(&self.schema.schema).unwrap_or_default();
         let mut seen = BTreeSet::new();
+        if self.selectable_fields.len() > SELECTABLE_FIELDS_READ_MAX {
+            return causes.push(Cause::too_many(path, self.selectable_fields.len(), SELECTABLE_FIELDS_MAX));
+        }
         for (place, field) in self.selectable_fields.iter().enumerate() {
             let (at, shown) = (format!("{path}[{place}]"), quote(&field.json_path));
             if field.json_path.is_empty() {
@@ -256,7 +290,7 @@ fn value_type<'a>(schema: &'a Value, members: &[&str]) -> Option<&'a str> {
 }
 
 impl ScalePaths {
-    fn check(&self, path: &str, causes: &mut Vec<Cause>) {
+    fn check(&self, path: &str, causes: &mut Causes) {
         let places = [
             ("specReplicasPath", &self.spec_replicas_path, &[".spec."][..], "should be a json path under .spec"),
             ("statusReplicasPath", &self.status_replicas_path, &[".status."], "should be a json path under .status"),

@@ -2,7 +2,7 @@
 //! cases; here are those that only this code can see.
 
 use super::*;
-use crate::registry::Registry;
+use crate::registry::{Registry, TakenNames};
 
 fn definition(name: &str, names: Value) -> Object {
     let (_, group) = name.split_once('.').unwrap_or((name, ""));
@@ -24,6 +24,15 @@ fn read(object: &Object) -> Definition {
     Definition::read(object).expect("a definition")
 }
 
+/// The status of a definition beside others.
+fn accept(object: &Object, others: &[Definition], now: &str) -> Option<accept::Accepted> {
+    let definition = read(object);
+    let registry = Registry::builtin();
+    let mut taken = TakenNames::of_builtin(definition.group(), registry.iter().map(|ty| &**ty));
+    others.iter().filter(|other| other.group() == definition.group()).for_each(|other| taken.add(other));
+    definition.accept(&taken, now)
+}
+
 fn refused(change: impl FnOnce(&mut Value)) -> Vec<String> {
     let mut object = Value::Object(definition("as.b.c", json!({"plural": "as", "kind": "A"})));
     change(&mut object);
@@ -31,7 +40,7 @@ fn refused(change: impl FnOnce(&mut Value)) -> Vec<String> {
         Ok(()) => Vec::new(),
         Err(Refused::Malformed) => vec!["malformed".to_owned()],
         Err(Refused::Invalid(causes)) => {
-            causes.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+            causes.into_parts().0.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
         }
     }
 }
@@ -94,6 +103,48 @@ fn paths_into_objects_lead_where_they_must() {
     assert_eq!(select(&[".spec.color", ".spec.color"]), [twice]);
 }
 
+/// Goal: no definition makes the server work without bound, and none in use is refused. Method: the longest list that is
+/// taken, and one item more.
+#[test]
+fn lists_of_a_definition_have_a_longest_length() {
+    let versions = |count: usize| -> Vec<Value> {
+        let version = |number: usize| json!({"name": format!("v{number}"), "storage": number == 0, "schema": {"openAPIV3Schema": {}}});
+        (0..count).map(version).collect()
+    };
+    let labels = |count: usize| -> Vec<String> { (0..count).map(|number| format!("n{number}")).collect() };
+    type Put = fn(&mut Value, Value);
+    let table: [(Put, Value, Value, &str); 4] = [
+        (
+            |object, list| object["spec"]["versions"] = list,
+            json!(versions(VERSIONS_MAX)),
+            json!(versions(VERSIONS_MAX + 1)),
+            "spec.versions: Too many: 65: must have at most 64 items",
+        ),
+        (
+            |object, list| object["spec"]["versions"][0]["additionalPrinterColumns"] = list,
+            json!(vec![json!({"name": "a", "type": "string", "jsonPath": ".a"}); PRINTER_COLUMNS_MAX]),
+            json!(vec![json!({"name": "a", "type": "string", "jsonPath": ".a"}); PRINTER_COLUMNS_MAX + 1]),
+            "spec.versions[0].additionalPrinterColumns: Too many: 129: must have at most 128 items",
+        ),
+        (
+            |object, list| object["spec"]["names"]["shortNames"] = list,
+            json!(labels(SHORT_NAMES_MAX)),
+            json!(labels(SHORT_NAMES_MAX + 1)),
+            "spec.names.shortNames: Too many: 65: must have at most 64 items",
+        ),
+        (
+            |object, list| object["spec"]["names"]["categories"] = list,
+            json!(labels(CATEGORIES_MAX)),
+            json!(labels(CATEGORIES_MAX + 1)),
+            "spec.names.categories: Too many: 65: must have at most 64 items",
+        ),
+    ];
+    for (put, longest, longer, why) in table {
+        assert_eq!(refused(|object| put(object, longest)), Vec::<String>::new(), "{why}");
+        assert_eq!(refused(|object| put(object, longer)), [why]);
+    }
+}
+
 #[test]
 fn members_of_other_types_are_no_definition() {
     assert_eq!(refused(|object| object["spec"]["versions"] = json!({})), ["malformed"]);
@@ -106,7 +157,7 @@ fn members_of_other_types_are_no_definition() {
 fn a_status_that_says_nothing_is_written_again() {
     let mut object = prepared("as.b.c", json!({"plural": "as", "kind": "A"}));
     object["status"] = json!({"conditions": "none", "acceptedNames": 7});
-    read(&object).accept([], [], "now").expect("news").write(&mut object);
+    accept(&object, &[], "now").expect("news").write(&mut object);
     assert!(read(&object).is_established() && object["status"]["storedVersions"] == json!(["v1"]));
 }
 
@@ -124,12 +175,10 @@ fn a_definition_that_goes_waits_for_its_objects() {
 #[test]
 fn names_are_accepted_once() {
     const NOW: &str = "2026-01-01T00:00:00Z";
-    let registry = Registry::builtin();
     let accept = |object: &mut Object, others: &[Definition]| -> bool {
-        let builtin = registry.iter().map(|ty| &**ty);
-        let Some(accepted) = read(object).accept(others, builtin, NOW) else { return false };
+        let Some(accepted) = accept(object, others, NOW) else { return false };
         accepted.write(object);
-        assert_eq!(read(object).accept(others, registry.iter().map(|ty| &**ty), "later"), None, "nothing more to say");
+        assert_eq!(accept(object, others, "later"), None, "nothing more to say");
         true
     };
     let mut first = prepared("as.b.c", json!({"plural": "as", "kind": "A", "shortNames": ["x", "y"]}));
@@ -158,12 +207,12 @@ fn an_established_type_stays_when_it_asks_for_a_name_that_is_taken() {
     let mut first = prepared("as.b.c", json!({"plural": "as", "kind": "A", "shortNames": ["x"]}));
     let mut second = prepared("bs.b.c", json!({"plural": "bs", "kind": "B"}));
     for object in [&mut first, &mut second] {
-        read(object).accept([], [], "now").expect("news").write(object);
+        accept(object, &[], "now").expect("news").write(object);
     }
     let mut second = Value::Object(second);
     second["spec"]["names"]["shortNames"] = json!(["x"]);
     let second = second.as_object_mut().expect("an object");
-    read(second).accept(&[read(&first)], [], "now").expect("a conflict").write(second);
+    accept(second, &[read(&first)], "now").expect("a conflict").write(second);
     let definition = read(second);
     assert!(definition.is_established());
     let types = definition.types(&std::sync::Arc::new(definition.schema()), 1);

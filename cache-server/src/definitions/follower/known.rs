@@ -1,0 +1,198 @@
+//! The definitions as they were taken in, and what is left to do about them.
+//!
+//! INVARIANT: knows no storage. What is left to do stays here until it was done.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    mem,
+    sync::Arc,
+};
+
+use watch_cache::Schema;
+
+use crate::registry::{Accepted, Definition, Registry, ResourceType, TakenNames};
+
+type Types = Vec<Arc<ResourceType>>;
+
+/// A definition as of the last pass, and what it makes.
+pub(super) struct Known {
+    pub(super) definition: Definition,
+    pub(super) schema: Arc<Schema>,
+    pub(super) defined_at: u64,
+    resource_version: u64,
+    types: Types,
+}
+
+/// All definitions, by name.
+#[derive(Default)]
+pub(super) struct KnownDefinitions {
+    known: BTreeMap<String, Known>,
+    groups: HashMap<String, Group>,
+    /// What is served of each.
+    served: HashMap<String, Types>,
+    /// Those whose status may have to change.
+    unjudged: BTreeSet<String>,
+    /// Those that may find objects of an earlier definition of their name. They are not served before those are deleted.
+    unswept: BTreeSet<String>,
+    /// Those whose types are not what is served.
+    unpublished: BTreeSet<String>,
+    /// Those that wait for their objects to be deleted.
+    ending: BTreeSet<String>,
+}
+
+/// The definitions of one API group.
+struct Group {
+    taken: TakenNames,
+    /// Definitions that do not have all names they ask for, and may get them when another one changes.
+    waiting: BTreeSet<String>,
+    /// Definitions in it.
+    count: usize,
+}
+
+impl KnownDefinitions {
+    pub(super) fn get(&self, name: &str) -> Option<&Known> {
+        self.known.get(name)
+    }
+
+    /// The resourceVersion at which a definition was read.
+    pub(super) fn version(&self, name: &str) -> Option<u64> {
+        self.known.get(name).map(|known| known.resource_version)
+    }
+
+    /// Takes a definition in, as it is now. `registry` has the built-in types.
+    pub(super) fn learn(&mut self, definition: Definition, resource_version: u64, position: u64, registry: &Registry) {
+        let name = definition.name().to_owned();
+        let is_unswept = self.unswept.contains(&name);
+        let before = self.take_out(&name);
+        if is_unswept && before.as_ref().is_some_and(|before| before.definition.uid() == definition.uid()) {
+            self.unswept.insert(name.clone());
+        }
+        let known = Known::new(definition, resource_version, before, position);
+        let definition = &known.definition;
+        let group = self.groups.entry(definition.group().to_owned()).or_insert_with(|| {
+            // Built-in groups stand first: the others need not be looked at.
+            let builtin = registry.groups().take_while(|group| group.builtin).flat_map(|group| &group.types);
+            let taken = TakenNames::of_builtin(definition.group(), builtin.map(|ty| &**ty));
+            Group { taken, waiting: BTreeSet::new(), count: 0 }
+        });
+        group.taken.add(definition);
+        group.count += 1;
+        if !definition.has_its_names() {
+            group.waiting.insert(name.clone());
+        }
+        self.unjudged.insert(name.clone());
+        if definition.awaits_cleanup() {
+            self.ending.insert(name.clone());
+        }
+        self.unpublished.insert(name.clone());
+        self.known.insert(name, known);
+    }
+
+    /// Drops a definition that is gone, or cannot be read.
+    pub(super) fn forget(&mut self, name: &str) {
+        if self.take_out(name).is_some() {
+            self.unpublished.insert(name.to_owned());
+        }
+    }
+
+    /// Takes a definition out of everything but what is served and what is to be published.
+    fn take_out(&mut self, name: &str) -> Option<Known> {
+        let known = self.known.remove(name)?;
+        for left in [&mut self.unjudged, &mut self.unswept, &mut self.ending] {
+            left.remove(name);
+        }
+        if let Some(group) = self.groups.get_mut(known.definition.group()) {
+            group.taken.remove(&known.definition);
+            group.waiting.remove(name);
+            group.count -= 1;
+            // Its names may be free now.
+            self.unjudged.extend(group.waiting.iter().cloned());
+            if group.count == 0 {
+                self.groups.remove(known.definition.group());
+            }
+        }
+        Some(known)
+    }
+
+    /// Takes those whose status is to be looked at; [`Self::judge_again`] brings one back.
+    pub(super) fn take_unjudged(&mut self) -> BTreeSet<String> {
+        mem::take(&mut self.unjudged)
+    }
+
+    pub(super) fn judge_again(&mut self, name: String) {
+        self.unjudged.insert(name);
+    }
+
+    pub(super) fn has_unjudged(&self) -> bool {
+        !self.unjudged.is_empty()
+    }
+
+    /// What the status of a definition must become; `None` when it is that already.
+    pub(super) fn accept(&mut self, name: &str, now: &str) -> Option<Accepted> {
+        let definition = &self.known.get(name)?.definition;
+        let taken = &mut self.groups.get_mut(definition.group())?.taken;
+        if definition.is_terminating() {
+            return None;
+        }
+        // Its own names are not in its way.
+        taken.remove(definition);
+        let accepted = definition.accept(taken, now);
+        taken.add(definition);
+        accepted
+    }
+
+    /// Says that a definition was established just now: what an earlier one of its name left is deleted before it is
+    /// served.
+    pub(super) fn sweep(&mut self, name: String) {
+        self.unswept.insert(name);
+    }
+
+    pub(super) fn unswept(&self) -> Vec<String> {
+        self.unswept.iter().cloned().collect()
+    }
+
+    pub(super) fn swept(&mut self, name: &str) {
+        self.unswept.remove(name);
+    }
+
+    pub(super) fn awaiting_cleanup(&self) -> Vec<String> {
+        self.ending.iter().cloned().collect()
+    }
+
+    /// The types that are served and must not be any more, and those to serve in their place. They count as served from
+    /// now on. `None` when nothing changed.
+    pub(super) fn take_unpublished(&mut self) -> Option<(Types, Types)> {
+        let ready: Vec<String> = self.unpublished.difference(&self.unswept).cloned().collect();
+        if ready.is_empty() {
+            return None;
+        }
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        for name in ready {
+            self.unpublished.remove(&name);
+            let types = self.known.get(&name).map(|known| known.types.clone()).unwrap_or_default();
+            come.extend(types.iter().cloned());
+            let before = if types.is_empty() { self.served.remove(&name) } else { self.served.insert(name, types) };
+            gone.extend(before.unwrap_or_default());
+        }
+        Some((gone, come))
+    }
+}
+
+impl Known {
+    fn new(definition: Definition, resource_version: u64, before: Option<Self>, position: u64) -> Self {
+        let schema = definition.schema();
+        let before = before.filter(|before| {
+            // Nothing that is cached, and no watch, is wrong by the change.
+            let served = definition.served();
+            before.definition.uid() == definition.uid()
+                && *before.schema == schema
+                && before.definition.served().iter().all(|version| served.contains(version))
+        });
+        let (schema, defined_at) = match before {
+            Some(before) => (before.schema, before.defined_at),
+            None => (Arc::new(schema), position.max(resource_version)),
+        };
+        let types = if definition.is_established() { definition.types(&schema, defined_at) } else { Vec::new() };
+        Self { definition, schema, defined_at, resource_version, types }
+    }
+}

@@ -1,0 +1,106 @@
+//! A storage that fails or stalls when a test says so.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use parking_lot::Mutex;
+
+use super::{Changes, Listed, Storage, StorageError, Txn, WriteError, Written, embedded::Embedded};
+use crate::registry::ResourceType;
+
+/// A verb of [`Storage`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    List,
+    Watch,
+    Write,
+    Progress,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It succeeds.
+    None,
+    /// It fails, and does nothing.
+    Fails,
+    /// It never returns.
+    Stalls,
+}
+
+type Rule = Box<dyn Fn(usize, Verb, &str) -> Fault + Send>;
+
+/// The embedded store behind a rule.
+pub(crate) struct Faulty {
+    /// To be written and read without faults.
+    pub(crate) inner: Embedded,
+    calls: AtomicUsize,
+    rule: Mutex<Rule>,
+}
+
+impl Faulty {
+    /// A store whose calls go through `rule`: their number from zero on, the verb, and the type's id.
+    pub(crate) fn new(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> Arc<Self> {
+        let (calls, rule): (_, Rule) = (AtomicUsize::new(0), Box::new(rule));
+        Arc::new(Self { inner: Embedded::new(Some(100)), calls, rule: Mutex::new(rule) })
+    }
+
+    /// From now on nothing fails.
+    pub(crate) fn heal(&self) {
+        *self.rule.lock() = Box::new(|_, _, _| Fault::None);
+    }
+
+    /// Calls so far.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    async fn meet(&self, verb: Verb, id: &str) -> Result<(), StorageError> {
+        let fault = self.rule.lock()(self.calls.fetch_add(1, Ordering::Relaxed), verb, id);
+        match fault {
+            Fault::None => Ok(()),
+            Fault::Fails => Err(StorageError::Unavailable("on purpose".to_owned())),
+            Fault::Stalls => std::future::pending().await,
+        }
+    }
+}
+
+impl Storage for Faulty {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.meet(Verb::List, ty.id()).await?;
+            self.inner.list(&ty).await
+        }
+        .boxed()
+    }
+
+    fn watch(&self, ty: &Arc<ResourceType>, after: u64) -> BoxFuture<'_, Result<Changes, StorageError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.meet(Verb::Watch, ty.id()).await?;
+            self.inner.watch(&ty, after).await
+        }
+        .boxed()
+    }
+
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+        async move {
+            self.meet(Verb::Write, txn.ty.id()).await?;
+            self.inner.write(txn).await
+        }
+        .boxed()
+    }
+
+    fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.meet(Verb::Progress, ty.id()).await?;
+            self.inner.progress(&ty).await
+        }
+        .boxed()
+    }
+}
