@@ -146,6 +146,11 @@ impl Caches {
         Time(self.started.elapsed())
     }
 
+    /// Returns true if the type's cache was started. One that was not has no objects that were written by requests.
+    pub(crate) fn is_started(&self, ty: &ResourceType) -> bool {
+        self.all.lock().running.contains_key(ty.id())
+    }
+
     /// Counters of every cache that was started, by type id.
     #[must_use]
     pub fn stats(&self) -> Vec<(String, Stats)> {

@@ -1,7 +1,9 @@
 //! Ends the namespaces that are deleted: everything in them goes first, and nothing new is created in them.
 //!
 //! INVARIANT: level-triggered. Each pass looks at the namespaces as they are and does what is left to do, whoever marked
-//! them. INVARIANT: nothing is looked at, and no task runs, before the first namespace is deleted.
+//! them. INVARIANT: nothing is looked at, and no task runs, before the first namespace is deleted; and no cache is started
+//! for types that have no objects. INVARIANT: a pass costs the namespaces that changed, and the objects that were not told
+//! to go before in those that end.
 //!
 //! What is in a namespace needs no namespace here, so an object that was being created while its namespace ended may
 //! outlive it. In Kubernetes it would keep the namespace.
@@ -9,17 +11,26 @@
 //! Source: `pkg/controller/namespace/deletion` of kubernetes/kubernetes.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    mem,
     sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
-use futures::{FutureExt as _, future::select_all};
-use informer_core::{Keyed as _, wire::status::Status};
+use futures::{
+    FutureExt as _, TryStreamExt as _,
+    future::{join_all, select_all},
+};
+use informer_core::{
+    Keyed as _, Objects,
+    objects::Difference,
+    wire::{json, status::Status},
+};
 use parking_lot::RwLock;
-use serde_json::Value;
+use serde::de::IgnoredAny;
 use tokio::{
     sync::watch,
+    task::yield_now,
     time::{sleep, timeout},
 };
 use watch_cache::{Closed, Entry, Reader, Snapshot};
@@ -29,11 +40,14 @@ use crate::{
     http::delete_listed,
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
-    storage::{Expect, Storage, Txn, WriteError},
+    storage::{Expect, Storage, StorageError, Txn, WriteError},
 };
 
 /// Between two passes when something fails, or when objects change in a namespace that others hold.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// Changed namespaces that are read before others run.
+const READ_AT_ONCE: usize = 16;
 
 /// The task that ends namespaces, and who waits for it.
 pub(crate) struct Namespaces {
@@ -76,6 +90,8 @@ impl Namespaces {
                 registry: Arc::clone(&self.registry),
                 known: Arc::clone(&self.known),
                 ty: Arc::clone(&ty),
+                seen: Objects::new(),
+                ending: BTreeMap::new(),
             };
             tokio::spawn(ender.run());
         });
@@ -104,6 +120,19 @@ struct Ender {
     known: Arc<Known>,
     /// That of namespaces.
     ty: Arc<ResourceType>,
+    /// The namespaces that were taken in last.
+    seen: Objects<Entry>,
+    /// Those that end, by name.
+    ending: BTreeMap<String, Ending>,
+}
+
+/// A namespace that ends.
+struct Ending {
+    entry: Arc<Entry>,
+    /// True if it has finalizers of its own.
+    is_held: bool,
+    /// By type: the position up to which every object in it was told to go. What is left of those is held.
+    told: HashMap<String, u64>,
 }
 
 /// What a pass came to.
@@ -123,10 +152,12 @@ enum Stuck {
     Write(#[from] WriteError),
     #[error("{}", .0.message)]
     Refused(Box<Status>),
+    #[error("nobody knows which {resource} there are: {error}")]
+    Unknown { resource: String, error: Unfresh },
 }
 
 impl Ender {
-    async fn run(self) {
+    async fn run(mut self) {
         loop {
             let reader = match self.caches.upgrade() {
                 None => return,
@@ -143,7 +174,7 @@ impl Ender {
     }
 
     /// Follows one cache until it is closed.
-    async fn follow(&self, reader: &Reader) -> Result<(), Closed> {
+    async fn follow(&mut self, reader: &Reader) -> Result<(), Closed> {
         loop {
             let Some(caches) = self.caches.upgrade() else { return Ok(()) };
             let snapshot = reader.snapshot();
@@ -177,61 +208,185 @@ impl Ender {
         }
     }
 
-    async fn pass(&self, caches: &Caches, snapshot: &Snapshot) -> Result<Pass, Stuck> {
-        let ending: Vec<(&Arc<Entry>, Value)> =
-            snapshot.objects.iter().filter_map(|entry| Some((entry, marked(entry)?))).collect();
-        *self.known.ending.write() = ending.iter().map(|(entry, _)| entry.name().to_owned()).collect();
-        let (mut wrote, mut blocking) = (None, Vec::new());
-        for (entry, object) in ending {
-            let held = self.clear(caches, entry.name()).await?;
-            let is_held = object["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
-            if held.is_empty() && !is_held {
-                wrote = Some(self.remove(entry).await?);
+    async fn pass(&mut self, caches: &Caches, snapshot: &Snapshot) -> Result<Pass, Stuck> {
+        self.take_in(snapshot).await;
+        let (mut wrote, mut blocking, mut stuck) = (None, Vec::new(), None);
+        let (readers, unknown) = self.readers(caches).await;
+        for (name, ending) in &mut self.ending {
+            let held = match ending.clear(caches, &*self.storage, name, &readers).await {
+                Ok(held) => held,
+                Err(error) => {
+                    stuck = stuck.or(Some(error));
+                    continue;
+                }
+            };
+            if held.is_empty() && !ending.is_held && unknown.is_none() {
+                match remove(&*self.storage, &self.ty, &ending.entry).await {
+                    Ok(at) => wrote = Some(at),
+                    Err(error) => stuck = stuck.or(Some(error)),
+                }
             }
             blocking.extend(held);
         }
-        Ok(wrote.map_or(Pass::Settled(blocking), Pass::Wrote))
+        match (stuck.or(unknown), wrote) {
+            (Some(error), _) => Err(error),
+            (None, Some(at)) => Ok(Pass::Wrote(at)),
+            (None, None) => Ok(Pass::Settled(blocking)),
+        }
     }
 
-    /// Deletes everything in a namespace. Returns the caches that have objects in it which others hold.
-    async fn clear(&self, caches: &Caches, namespace: &str) -> Result<Vec<(Reader, u64)>, Stuck> {
+    /// Reads the namespaces that changed since the last pass.
+    async fn take_in(&mut self, snapshot: &Snapshot) {
+        let seen = mem::replace(&mut self.seen, snapshot.objects.clone());
+        for (place, difference) in seen.diff(&snapshot.objects).enumerate() {
+            match difference {
+                Difference::Added(entry) | Difference::Updated { new: entry, .. } => self.learn(entry),
+                Difference::Removed(entry) => self.forget(entry.name()),
+            }
+            if place % READ_AT_ONCE == READ_AT_ONCE - 1 {
+                yield_now().await;
+            }
+        }
+    }
+
+    fn learn(&mut self, entry: &Arc<Entry>) {
+        let Some(Mark { is_held }) = Mark::of(entry) else { return self.forget(entry.name()) };
+        let told = self.ending.remove(entry.name()).map(|before| before.told).unwrap_or_default();
+        self.ending.insert(entry.name().to_owned(), Ending { entry: Arc::clone(entry), is_held, told });
+        self.known.ending.write().insert(entry.name().to_owned());
+    }
+
+    fn forget(&mut self, name: &str) {
+        if self.ending.remove(name).is_some() {
+            self.known.ending.write().remove(name);
+        }
+    }
+
+    /// The caches of all types that may have objects in namespaces that end, and why others are not known. They are asked
+    /// together: one that is late makes nobody wait for longer.
+    async fn readers(&self, caches: &Caches) -> (Vec<(Arc<ResourceType>, Reader)>, Option<Stuck>) {
+        if self.ending.is_empty() {
+            return (Vec::new(), None);
+        }
         let registry = self.registry.now();
         let mut seen = HashSet::new();
-        let mut blocking = Vec::new();
         // The versions of a type share their objects.
-        for ty in registry.iter().filter(|ty| ty.namespaced && seen.insert(ty.id())) {
-            let reader = caches.fresh(ty).await?;
+        let types: Vec<_> = registry.iter().filter(|ty| ty.namespaced && seen.insert(ty.id())).cloned().collect();
+        let asked = join_all(types.iter().map(|ty| self.reader(caches, ty))).await;
+        let (mut readers, mut unknown) = (Vec::new(), None);
+        for (ty, reader) in types.into_iter().zip(asked) {
+            match reader {
+                Ok(Some(reader)) => readers.push((ty, reader)),
+                Ok(None) => {}
+                Err(error) => unknown = unknown.or(Some(Stuck::Unknown { resource: ty.id().to_owned(), error })),
+            }
+        }
+        (readers, unknown)
+    }
+
+    /// The cache of a type; `None` when nothing of it is stored in a namespace that ends. Starts no cache for that: most
+    /// types are never read.
+    async fn reader(&self, caches: &Caches, ty: &Arc<ResourceType>) -> Result<Option<Reader>, Unfresh> {
+        let error = if caches.is_started(ty) {
+            match caches.fresh(ty).await {
+                Ok(reader) => return Ok(Some(reader)),
+                Err(error) => Some(error),
+            }
+        } else {
+            None
+        };
+        let is_stored = timeout(FRESH_WAIT, self.is_stored(ty)).await;
+        match (is_stored, error) {
+            (Ok(Ok(false)), _) => Ok(None),
+            (Ok(Ok(true)), None) => caches.fresh(ty).await.map(Some),
+            (_, Some(error)) => Err(error),
+            (Ok(Err(error)), None) => Err(error.into()),
+            (Err(_), None) => Err(StorageError::Unavailable("a listing takes too long".to_owned()).into()),
+        }
+    }
+
+    /// Whether the storage has objects of a type in a namespace that ends.
+    async fn is_stored(&self, ty: &Arc<ResourceType>) -> Result<bool, StorageError> {
+        let mut entries = self.storage.list(ty).await?.entries;
+        while let Some(entry) = entries.try_next().await? {
+            if self.ending.contains_key(entry.namespace()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Ending {
+    /// Deletes everything in the namespace that was not told to go before. Returns the caches that have objects in it
+    /// which others hold.
+    async fn clear(
+        &mut self,
+        caches: &Caches,
+        storage: &dyn Storage,
+        namespace: &str,
+        readers: &[(Arc<ResourceType>, Reader)],
+    ) -> Result<Vec<(Reader, u64)>, Stuck> {
+        let mut blocking = Vec::new();
+        for (ty, reader) in readers {
             let snapshot = reader.snapshot();
+            let told = self.told.get(ty.id()).copied().unwrap_or_default();
             let mut is_held = false;
             for entry in snapshot.objects.namespace(namespace) {
-                let deleted = delete_listed(caches, &*self.storage, ty, entry).await;
-                is_held |= !deleted.map_err(|status| Stuck::Refused(Box::new(status)))?;
+                is_held |= entry.resource_version() <= told
+                    || !delete_listed(caches, storage, ty, entry)
+                        .await
+                        .map_err(|status| Stuck::Refused(Box::new(status)))?;
             }
             if is_held {
-                blocking.push((reader, snapshot.resource_version));
+                self.told.insert(ty.id().to_owned(), snapshot.resource_version);
+                blocking.push((reader.clone(), snapshot.resource_version));
+            } else {
+                self.told.remove(ty.id());
             }
         }
         Ok(blocking)
     }
+}
 
-    /// Removes a namespace that is empty. Returns where that shows.
-    async fn remove(&self, entry: &Entry) -> Result<u64, Stuck> {
-        let (key, expect) = (entry.key().to_owned(), Expect::At(entry.resource_version()));
-        match self.storage.write(Txn { ty: Arc::clone(&self.ty), key, expect, put: None }).await {
-            Ok(written) => Ok(written.resource_version),
-            // Somebody else's write, which shows above the version that was read.
-            Err(WriteError::Conflict { .. } | WriteError::NotFound | WriteError::Exists) => {
-                Ok(entry.resource_version() + 1)
-            }
-            Err(error @ WriteError::Storage(_)) => Err(error.into()),
+/// Removes a namespace that is empty. Returns where that shows.
+async fn remove(storage: &dyn Storage, ty: &Arc<ResourceType>, entry: &Entry) -> Result<u64, Stuck> {
+    let (key, expect) = (entry.key().to_owned(), Expect::At(entry.resource_version()));
+    match storage.write(Txn { ty: Arc::clone(ty), key, expect, put: None }).await {
+        Ok(written) => Ok(written.resource_version),
+        // Somebody else's write, which shows above the version that was read.
+        Err(WriteError::Conflict { .. } | WriteError::NotFound | WriteError::Exists) => {
+            Ok(entry.resource_version() + 1)
         }
+        Err(error @ WriteError::Storage(_)) => Err(error.into()),
     }
 }
 
-/// A namespace that was told to go, decoded. Cost: a search through the others.
-fn marked(entry: &Entry) -> Option<Value> {
-    let object = entry.object();
-    let text = std::str::from_utf8(&object).ok().filter(|text| text.contains("\"deletionTimestamp\""))?;
-    let object: Value = serde_json::from_str(text).ok()?;
-    object["metadata"]["deletionTimestamp"].is_string().then_some(object)
+/// That a namespace was told to go.
+struct Mark {
+    /// True if finalizers of its own hold it.
+    is_held: bool,
 }
+
+impl Mark {
+    /// Reads the mark of a namespace; `None` if it has none. Cost: a scan of its metadata.
+    fn of(entry: &Entry) -> Option<Self> {
+        let metadata = entry.metadata();
+        let (mut is_marked, mut is_held) = (false, false);
+        for member in json::members(&metadata) {
+            let member = member.ok()?;
+            match &*member.key.bytes() {
+                b"deletionTimestamp" => is_marked = member.value.starts_with(b"\""),
+                b"finalizers" => {
+                    let finalizers = serde_json::from_slice::<Vec<IgnoredAny>>(member.value);
+                    is_held = finalizers.is_ok_and(|finalizers| !finalizers.is_empty());
+                }
+                _ => {}
+            }
+        }
+        is_marked.then_some(Self { is_held })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Namespaces end however they were marked, whatever the storage does. What clients see of it stands with the server's
+//! cases.
+
+use futures::TryStreamExt as _;
+use serde_json::{Value, json};
+use watch_cache::Draft;
+
+use super::*;
+use crate::{
+    app::App,
+    config::Config,
+    storage::faulty::{Fault, Faulty, Verb},
+};
+
+async fn put(storage: &dyn Storage, ty: &Arc<ResourceType>, object: &Value, expect: Expect) -> u64 {
+    let draft = Draft::new(&ty.schema, object.to_string().as_bytes()).expect("an object");
+    let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft) };
+    storage.write(txn).await.expect("is written").resource_version
+}
+
+async fn names(storage: &dyn Storage, ty: &Arc<ResourceType>) -> Vec<String> {
+    let entries: Vec<_> = storage.list(ty).await.expect("a list").entries.try_collect().await.expect("objects");
+    entries.iter().map(|entry| entry.name().to_owned()).collect()
+}
+
+fn namespace(name: &str, is_marked: bool) -> Value {
+    let mut object = json!({"metadata": {"name": name, "uid": name}});
+    if is_marked {
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
+    object
+}
+
+fn object(name: &str, uid: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "n", "uid": uid}})
+}
+
+/// A server over a storage that has the marked namespace `n` with a ConfigMap, beside one that stays.
+async fn world(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> (App, Arc<Faulty>) {
+    let storage = Faulty::new(rule);
+    let app = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Storage>);
+    let [namespaces, configmaps] = types(&app, ["namespaces", "configmaps"]);
+    put(&storage.inner, &configmaps, &object("a", "a"), Expect::Absent).await;
+    put(&storage.inner, &namespaces, &namespace("n", true), Expect::Absent).await;
+    put(&storage.inner, &namespaces, &namespace("stays", false), Expect::Absent).await;
+    (app, storage)
+}
+
+fn types<const N: usize>(app: &App, ids: [&str; N]) -> [Arc<ResourceType>; N] {
+    ids.map(|id| app.registry.now().by_id(id).expect("a type"))
+}
+
+async fn ended(app: &App, storage: &Faulty) {
+    let [namespaces] = types(app, ["namespaces"]);
+    let ended = async {
+        while names(&storage.inner, &namespaces).await.len() > 1 {
+            app.namespaces.settle().await;
+            sleep(PAUSE).await;
+        }
+    };
+    timeout(Duration::from_secs(60), ended).await.expect("the namespace ends");
+    assert_eq!(names(&storage.inner, &namespaces).await, ["stays"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_ends_without_a_cache_of_what_nobody_has() {
+    let (app, storage) = world(|_, _, _| Fault::None).await;
+    app.namespaces.settle().await;
+    ended(&app, &storage).await;
+    let started: Vec<String> = app.caches.stats().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(started, ["configmaps", "namespaces"]);
+}
+
+/// Goal: a type that cannot be watched keeps no namespace. Method: one whose cache is asked for and never listed.
+#[tokio::test(start_paused = true)]
+async fn a_type_whose_cache_is_not_listed_keeps_no_namespace() {
+    let fails = |_, verb, id: &str| {
+        if verb == Verb::Watch && id == "secrets" { Fault::Fails } else { Fault::None }
+    };
+    let (app, storage) = world(fails).await;
+    let [secrets] = types(&app, ["secrets"]);
+    assert!(app.caches.reader(&secrets).await.is_err());
+    ended(&app, &storage).await;
+}
+
+/// Goal: what nobody can list may be in any namespace, so those stay; everything else in them goes. Method: a type that
+/// does not answer for a while.
+#[tokio::test(start_paused = true)]
+async fn a_type_that_nobody_can_list_keeps_the_namespace_and_nothing_else() {
+    let (app, storage) = world(|_, _, id| if id == "secrets" { Fault::Stalls } else { Fault::None }).await;
+    let [namespaces, configmaps] = types(&app, ["namespaces", "configmaps"]);
+    for _ in 0..3 {
+        app.namespaces.settle().await;
+    }
+    assert_eq!(names(&storage.inner, &configmaps).await, Vec::<String>::new());
+    assert_eq!(names(&storage.inner, &namespaces).await, ["n", "stays"]);
+    storage.heal();
+    ended(&app, &storage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_ends_though_any_one_call_to_the_storage_fails() {
+    let mut failing = 0;
+    loop {
+        let (app, storage) =
+            world(move |number, _, _| if number == failing { Fault::Fails } else { Fault::None }).await;
+        ended(&app, &storage).await;
+        if storage.calls() <= failing {
+            break;
+        }
+        failing += 1;
+    }
+    assert!(failing > 10, "{failing} calls");
+}
+
+/// Goal: a namespace that stays costs nothing while others change. Method: many, some with a text that looks like a mark,
+/// and changes of one of them beside a namespace that ends.
+#[tokio::test]
+async fn a_pass_costs_the_namespaces_that_changed() {
+    let app = App::new(Config::default());
+    let [namespaces] = types(&app, ["namespaces"]);
+    for number in 0..5_000 {
+        put(&*app.storage, &namespaces, &namespace(&format!("n{number}"), false), Expect::Absent).await;
+    }
+    for number in 0..20 {
+        let mut long = namespace(&format!("long{number}"), false);
+        long["metadata"]["annotations"] = json!({"deletionTimestamp": "x".repeat(500_000)});
+        put(&*app.storage, &namespaces, &long, Expect::Absent).await;
+    }
+    app.namespaces.settle().await;
+    let begun = std::time::Instant::now();
+    let mut at = put(&*app.storage, &namespaces, &namespace("last", false), Expect::Absent).await;
+    for _ in 0..300 {
+        at = put(&*app.storage, &namespaces, &namespace("last", false), Expect::At(at)).await;
+        app.namespaces.settle().await;
+    }
+    assert!(!app.namespaces.is_ending("long1"));
+    put(&*app.storage, &namespaces, &namespace("last", true), Expect::At(at)).await;
+    app.namespaces.settle().await;
+    assert!(!names(&*app.storage, &namespaces).await.contains(&"last".to_owned()));
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+/// Goal: what others hold is told to go once. Method: objects with a finalizer, and the versions that writes beside make.
+#[tokio::test]
+async fn what_is_held_is_told_once_and_let_go_with_its_finalizer() {
+    let app = App::new(Config::default());
+    let [namespaces, configmaps] = types(&app, ["namespaces", "configmaps"]);
+    let mut held = object("held", "h");
+    held["metadata"]["finalizers"] = json!(["example.com/x"]);
+    put(&*app.storage, &configmaps, &held, Expect::Absent).await;
+    put(&*app.storage, &namespaces, &namespace("n", true), Expect::Absent).await;
+    app.namespaces.settle().await;
+    let reader = app.caches.fresh(&configmaps).await.expect("a reader");
+    let marked = reader.get("n/held").expect("is held");
+    assert!(String::from_utf8_lossy(&marked.object()).contains("deletionTimestamp"));
+    put(&*app.storage, &configmaps, &object("late", "l"), Expect::Absent).await;
+    let mut at = put(&*app.storage, &namespaces, &namespace("other", false), Expect::Absent).await;
+    for _ in 0..5 {
+        at = put(&*app.storage, &namespaces, &namespace("other", false), Expect::At(at)).await;
+        app.namespaces.settle().await;
+    }
+    let reader = app.caches.fresh(&configmaps).await.expect("a reader");
+    assert_eq!(reader.get("n/held").map(|entry| entry.resource_version()), Some(marked.resource_version()));
+    assert!(reader.get("n/late").is_none(), "what came late goes all the same");
+    let (ty, key, expect) = (configmaps, "n/held".to_owned(), Expect::At(marked.resource_version()));
+    app.storage.write(Txn { ty, key, expect, put: None }).await.expect("goes");
+    let gone = async {
+        while names(&*app.storage, &namespaces).await != ["other"] {
+            sleep(PAUSE).await;
+        }
+    };
+    timeout(Duration::from_secs(30), gone).await.expect("the namespace goes");
+}
