@@ -1,6 +1,6 @@
 //! Nodes, namespaces, events, and what a cluster keeps about itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Kind,
@@ -181,12 +181,17 @@ fn event(object: &Json<'_>, row: &mut Row) {
 
 fn quota(object: &Json<'_>, row: &mut Row) {
     let (hard, used) = (object.at("status.hard"), object.at("status.used"));
+    let used: HashMap<&str, &Json<'_>> = used.members().iter().rev().map(|(key, value)| (&**key, value)).collect();
     let mut resources: Vec<_> = hard.members().iter().collect();
     resources.sort_by(|(left, _), (right, _)| left.cmp(right));
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     for (resource, most) in resources {
         let amount = |value: &Json<'_>| value.plain_or("0").into_owned();
-        let text = format!("{resource}: {}/{}", amount(used.get(resource)), amount(most));
+        let text = format!(
+            "{resource}: {}/{}",
+            used.get(&**resource).map_or_else(|| "0".to_owned(), |used| amount(used)),
+            amount(most)
+        );
         if resource.starts_with("limits.") { limits.push(text) } else { requests.push(text) }
     }
     row.text(name(object)).text(&requests.join(", ")).text(&limits.join(", ")).age(created(object));

@@ -12,6 +12,7 @@ use super::{
     path::Path,
     row::{Row, escape},
 };
+use crate::limits::{ROW_BYTES_MAX, ROW_LOOKS_MAX, ROW_LOOKS_MIN, ROW_LOOKS_PER_BYTE};
 
 /// One of a definition's `additionalPrinterColumns`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,12 +93,37 @@ impl PrinterColumn {
     }
 }
 
-/// Writes the name, and a cell for each column.
-pub(super) fn print(columns: &[Printed], object: &Json<'_>, row: &mut Row) {
+/// Work that is left for one row. A cell that would take more than that is `null`.
+struct Budget {
+    /// Values and members to look at: in proportion to the object, so that a row costs as much as reading its object,
+    /// whatever the definition says.
+    looks: usize,
+    /// Bytes of values to write.
+    bytes: usize,
+}
+
+impl Budget {
+    /// The work for a row of an object of `bytes`.
+    fn of(bytes: usize) -> Self {
+        let looks = ROW_LOOKS_MIN.saturating_add(ROW_LOOKS_PER_BYTE.saturating_mul(bytes));
+        Self { looks: looks.min(ROW_LOOKS_MAX), bytes: ROW_BYTES_MAX }
+    }
+
+    /// Takes `bytes` off; false when that is more than is left.
+    fn write(&mut self, bytes: usize) -> bool {
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
+/// Writes the name, and a cell for each column. `bytes` is the length of the object's text.
+pub(super) fn print(columns: &[Printed], object: &Json<'_>, bytes: usize, row: &mut Row) {
+    let mut budget = Budget::of(bytes);
     row.text(name(object));
     for column in columns {
-        match column.path.as_ref().and_then(|path| path.find(object)) {
-            Some(value) => column.kind.print(value, row),
+        match column.path.as_ref().and_then(|path| path.find(object, &mut budget.looks)) {
+            Some(value) => column.kind.print(value, &mut budget, row),
             None => _ = row.null(),
         }
     }
@@ -105,14 +131,14 @@ pub(super) fn print(columns: &[Printed], object: &Json<'_>, row: &mut Row) {
 
 impl CellKind {
     /// Writes a value, or `null` when it is of another kind.
-    fn print(self, value: &Json<'_>, row: &mut Row) {
+    fn print(self, value: &Json<'_>, budget: &mut Budget, row: &mut Row) {
         match (self, value) {
-            (Self::Text, Json::Text(text)) => row.text(text),
+            (Self::Text, Json::Text(text)) if budget.write(text.len()) => row.text(text),
+            (Self::Text, Json::Text(_)) => row.null(),
             (Self::Text, Json::Null) => row.text("<no value>"),
             (Self::Text, value) => {
                 let mut text = String::new();
-                write_json(value, &mut text);
-                row.text(&text)
+                if write_json(value, budget, &mut text) { row.text(&text) } else { row.null() }
             }
             (Self::Integer | Self::Number, Json::Integer(number)) => row.integer(*number),
             (Self::Number, Json::Float(number)) => row.float(*number),
@@ -128,38 +154,51 @@ impl CellKind {
     }
 }
 
-/// Writes JSON as Go does: compact, members in order.
-fn write_json(value: &Json<'_>, out: &mut String) {
-    let quote = |text: &str, out: &mut String| {
-        out.push('"');
-        escape(text, out);
-        out.push('"');
+/// Writes JSON as Go does: compact, members in order. Returns false, and stops, when `budget` does not suffice.
+fn write_json(value: &Json<'_>, budget: &mut Budget, out: &mut String) -> bool {
+    let quote = |text: &str, budget: &mut Budget, out: &mut String| {
+        let fits = budget.write(text.len() + 2);
+        if fits {
+            out.push('"');
+            escape(text, out);
+            out.push('"');
+        }
+        fits
+    };
+    let plain = |text: &str, budget: &mut Budget, out: &mut String| {
+        out.push_str(text);
+        budget.write(text.len())
     };
     match value {
-        Json::Null => out.push_str("null"),
-        Json::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-        Json::Integer(number) => out.push_str(&number.to_string()),
-        Json::Float(number) => out.push_str(&number.to_string()),
-        Json::Text(text) => quote(text, out),
+        Json::Null => plain("null", budget, out),
+        Json::Bool(value) => plain(if *value { "true" } else { "false" }, budget, out),
+        Json::Integer(number) => plain(&number.to_string(), budget, out),
+        Json::Float(number) => plain(&number.to_string(), budget, out),
+        Json::Text(text) => quote(text, budget, out),
         Json::List(items) => {
             out.push('[');
-            for (at, item) in items.iter().enumerate() {
-                out.push_str(if at == 0 { "" } else { "," });
-                write_json(item, out);
-            }
+            let written = items
+                .iter()
+                .enumerate()
+                .all(|(at, item)| plain(if at == 0 { "" } else { "," }, budget, out) && write_json(item, budget, out));
             out.push(']');
+            written
         }
         Json::Object(members) => {
+            // Sorting costs more than writing: what would not be written is not sorted.
+            if budget.bytes < members.len() {
+                return false;
+            }
             let mut members: Vec<_> = members.iter().collect();
             members.sort_by(|(left, _), (right, _)| left.cmp(right));
             out.push('{');
-            for (at, (key, member)) in members.into_iter().enumerate() {
-                out.push_str(if at == 0 { "" } else { "," });
-                quote(key, out);
+            let written = members.into_iter().enumerate().all(|(at, (key, member))| {
+                let begun = plain(if at == 0 { "" } else { "," }, budget, out) && quote(key, budget, out);
                 out.push(':');
-                write_json(member, out);
-            }
+                begun && budget.write(1) && write_json(member, budget, out)
+            });
             out.push('}');
+            written
         }
     }
 }

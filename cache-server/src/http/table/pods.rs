@@ -3,7 +3,7 @@
 //! The word is the phase, unless something says more: the pod itself, the first init container that has not ended well,
 //! then the first container that waits or has ended, then a deletion.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
 
 use super::{
     Kind,
@@ -114,10 +114,14 @@ impl<'s> Fares<'s> {
     /// often those that run beside the others were started again.
     fn read_inits(&mut self, status: &'s Json<'_>, inits: &[Json<'_>]) -> (bool, Restarts) {
         let mut of_sidecars = Restarts::default();
+        let mut sidecars = HashMap::new();
+        for container in inits {
+            // The first of a name counts.
+            sidecars.entry(container.get("name").text()).or_insert_with(|| is_sidecar(container));
+        }
         for (place, report) in status.get("initContainerStatuses").items().iter().enumerate() {
             self.restarts.add(report);
-            let container = inits.iter().find(|container| container.get("name").text() == report.get("name").text());
-            let sidecar = container.is_some_and(is_sidecar);
+            let sidecar = sidecars.get(report.get("name").text()).copied().unwrap_or_default();
             if sidecar {
                 of_sidecars.add(report);
             }

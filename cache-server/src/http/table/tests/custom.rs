@@ -82,3 +82,38 @@ fn a_definition_that_says_nonsense_is_shown_as_far_as_it_goes() {
     let columns = Columns::custom(&PrinterColumn::list(&said));
     assert_eq!(row(&columns, object(json!({})).to_string().as_bytes()), json!({"cells": ["a", null, null, "a"]}));
 }
+
+/// Goal: no definition makes a row cost more than its object. Method: as many columns as nobody has, each of which would
+/// visit every value of a long object for every other one, and then each of which shows all of it.
+#[test]
+fn columns_share_the_work_and_the_bytes_of_a_row() {
+    let items: Vec<Value> = (0..8_000).map(|number| json!({"a": {"b": {"name": format!("item-{number}")}}})).collect();
+    let object = object(json!({"spec": {"items": items, "size": 3}})).to_string();
+    let columns = |path: &str, count: usize| {
+        let last = column("Size", "integer", ".spec.size");
+        let said: Vec<Value> = vec![column("X", "string", path); count].into_iter().chain([last]).collect();
+        Columns::custom(&PrinterColumn::list(&json!(said)))
+    };
+    let cells = |columns: &Columns| row(columns, object.as_bytes())["cells"].as_array().expect("cells").clone();
+    let begun = std::time::Instant::now();
+    let none = cells(&columns("..a..b..c..d", 5_000));
+    assert_eq!((none.len(), none.iter().filter(|cell| cell.is_null()).count()), (5_002, 5_001));
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    let whole = row(&columns(".spec", 1_000), object.as_bytes()).to_string();
+    assert!(whole.len() < 1 << 20, "{} bytes", whole.len());
+    // As many as a definition may have, of an ordinary object: all are shown.
+    let small = super::object(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})).to_string();
+    let paths = columns(r#".status.conditions[?(@.type=="Ready")].status"#, 128);
+    let shown = row(&paths, small.as_bytes());
+    assert!(shown["cells"].as_array().expect("cells")[1..129].iter().all(|cell| cell == "True"));
+}
+
+/// Goal: reading a path costs its length. Method: signs and quotes in filters in filters, which all must be told apart.
+#[test]
+fn a_path_of_signs_and_quotes_is_read_at_once() {
+    let path = [&"[?(@.a".repeat(60), "=='", &"<=>".repeat(150), "'", &")]".repeat(60)].concat();
+    let begun = std::time::Instant::now();
+    let said = vec![column("X", "string", &path); 128];
+    let _ = Columns::custom(&PrinterColumn::list(&json!(said)));
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
