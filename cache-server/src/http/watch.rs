@@ -2,8 +2,9 @@
 //!
 //! INVARIANT: an error before the stream is accepted is an HTTP status; what depends on the history (too old, too new)
 //! is one ERROR event in a stream that then ends. An initial state that cannot be completed is cut, so that nobody takes
-//! it for the whole: its objects come in the order of their keys, so the last one is no position to go on from. Everything
-//! else that ends a stream, the end of its own time too, ends it cleanly and without a word: the client resumes. INVARIANT: a
+//! it for the whole: its objects come in the order of their keys, so the last one is no position to go on from. That holds
+//! for the end of its own time, too. Everything else that ends a stream ends it cleanly and without a word: the client
+//! resumes. INVARIANT: a
 //! watch costs its cursor and one timer; nothing is queued for it.
 //!
 //! Differences from kube-apiserver, on purpose: bookmarks come every minute even when nothing moved, as signs of life,
@@ -311,9 +312,11 @@ impl Watch {
     }
 
     /// The end, of a part of a state or of a stream.
-    const fn over(&mut self) -> Turn {
+    fn over(&mut self) -> Turn {
+        // Nobody takes the part that was sent until the deadline for the whole state either.
+        let is_part = self.cursor.as_ref().is_some_and(|cursor| cursor.behind().is_some());
         // Said once.
-        if std::mem::replace(&mut self.partial, false) { Turn::Cut } else { Turn::Over }
+        if std::mem::replace(&mut self.partial, false) || is_part { Turn::Cut } else { Turn::Over }
     }
 
     /// The storage was listed again. Nothing more is sent, and the stream ends at a time of its own.

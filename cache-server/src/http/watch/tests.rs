@@ -294,10 +294,19 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
     }
 }
 
+/// Why a watch ends.
+#[derive(Clone, Copy)]
+enum End {
+    Relist,
+    Closed,
+    Deadline,
+}
+
 /// Goal: nobody takes a part of a state for the whole and goes on from its last object. Method: streams of a state of many
-/// batches, of which one was read when the history ends; one by a client that knows no end bookmarks.
+/// batches, of which one was read when the history or the time of the watch ends; one by a client that knows no end
+/// bookmarks.
 #[tokio::test(start_paused = true)]
-async fn a_history_that_ends_cuts_the_initial_states_that_are_not_whole() {
+async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
     let app = App::new(Config::default());
     let ty = app.registry.now().find("", "v1", "configmaps").expect("a built-in type");
     let entry = |index: u64| {
@@ -307,7 +316,14 @@ async fn a_history_that_ends_cuts_the_initial_states_that_are_not_whole() {
         );
         watch_cache::Draft::new(&ty.schema, object.as_bytes()).expect("an object").commit(index + 1)
     };
-    for (closed, end_bookmark) in [(false, true), (false, false), (true, true), (true, false)] {
+    for (end, end_bookmark) in [
+        (End::Relist, true),
+        (End::Relist, false),
+        (End::Closed, true),
+        (End::Closed, false),
+        (End::Deadline, true),
+        (End::Deadline, false),
+    ] {
         let (mut writer, _waking, reader) = watch_cache::cache(Arc::clone(&ty.schema), Default::default());
         writer.reset((0..500).map(entry).collect(), 1_000, app.caches.now());
         let begun = Instant::now();
@@ -316,15 +332,24 @@ async fn a_history_that_ends_cuts_the_initial_states_that_are_not_whole() {
         let watch = Watch::new(cursor, None, None, end_bookmark, deadline, app.metrics.watch(ty.id()));
         let mut body = Body::watch(watch);
         body.frame().await.expect("the first batch").expect("not cut yet");
-        if closed {
-            writer.close();
-        } else {
-            writer.reset(Default::default(), 2_000, app.caches.now());
-        }
+        let within = match end {
+            End::Closed => {
+                writer.close();
+                Duration::ZERO
+            }
+            End::Relist => {
+                writer.reset(Default::default(), 2_000, app.caches.now());
+                ENDS_SPREAD
+            }
+            End::Deadline => {
+                tokio::time::advance(Duration::from_secs(3_600)).await;
+                Duration::from_secs(3_600)
+            }
+        };
         let end = body.frame().await.expect("no clean end").expect_err("nothing more is sent");
         assert_eq!(end, BodyError::Cut);
         assert!(body.frame().await.is_none(), "nothing follows");
-        assert!(begun.elapsed() <= if closed { Duration::ZERO } else { ENDS_SPREAD }, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() <= within, "{:?}", begun.elapsed());
     }
 }
 
