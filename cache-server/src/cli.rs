@@ -15,6 +15,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand, error::ErrorKind};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A streaming watch cache that speaks the Kubernetes list/watch API.
 #[derive(Debug, Parser)]
@@ -26,7 +27,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the API until SIGTERM or SIGINT.
+    /// Serve the API until SIGTERM or SIGINT. A second one ends the process without waiting for open requests.
     Serve(Box<serve::Serve>),
     /// Create synthetic objects in a running server, as serve --populate does at start.
     Populate(client::Populate),
@@ -57,13 +58,14 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Ok(runtime) => runtime,
         Err(error) => return fail_input(&format!("cannot start: {error}")),
     };
-    runtime.block_on(async {
-        match command {
-            Command::Serve(serve) => serve::run(*serve).await,
-            Command::Populate(populate) => client::populate(&populate).await,
-            Command::Churn(churn) => client::churn(&churn).await,
-        }
-    })
+    let code = match command {
+        Command::Serve(serve) => serve::run(*serve, &runtime),
+        Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
+        Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
+    };
+    // Not dropped: that waits for every worker, and one may be stuck.
+    runtime.shutdown_background();
+    code
 }
 
 /// Help and version go to stdout as they are; everything else is one line.
@@ -91,16 +93,25 @@ fn fail(code: u8, line: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Resolves at the first SIGTERM or SIGINT. From this call on neither ends the process by itself.
-fn stop_signal() -> io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
+/// SIGTERM and SIGINT, of which neither ends the process by itself any more.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// Takes the signals from now on. Needs a tokio runtime, whose workers must not be stuck.
+    fn take() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Resolves at the next signal. Cancel safe.
+    async fn next(&mut self) {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-    })
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::{io::Write as _, time::Duration};
 
+use serde_json::{Value, json};
 use tests::{
-    http::{ANSWER_WAIT, LINE_WAIT},
+    http::{ANSWER_WAIT, Answer, Client, LINE_WAIT},
     objects::configmap,
     process::{READY, Server},
 };
@@ -57,6 +58,48 @@ async fn sigterm_ends_watches_cleanly_and_exits_with_zero() {
     // A broken connection would panic here.
     assert!(watch.rest(LINE_WAIT * 2).await.is_empty());
     assert_eq!(server.ended().await.code, Some(0));
+}
+
+async fn read_table(client: Client, path: String) -> Answer {
+    client.get_with(&path, &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]).await
+}
+
+/// Goal: no reader of tables stops the server, nor its end. Method: the most columns that a definition may have, each of
+/// which would visit every value of a long object for every other one, shown to many at once; somebody honest; a SIGTERM.
+#[tokio::test]
+async fn tables_of_long_objects_hold_up_neither_others_nor_the_end() {
+    let server = Server::start(BINARY, &[]).await;
+    let client = server.client();
+    let columns: Vec<Value> = (0..128)
+        .map(|number| json!({"name": format!("c{number}"), "type": "string", "jsonPath": "..a..b..c..d"}))
+        .collect();
+    let version = json!({"name": "v1", "served": true, "storage": true, "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "wides.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "wides", "kind": "Wide"}, "versions": [version]}});
+    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    let wides = "/apis/example.com/v1/namespaces/default/wides";
+    let items: Vec<Value> = (0..20_000).map(|number| json!({"a": {"b": {"name": format!("item-{number}")}}})).collect();
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Wide", "metadata": {"name": "w"}, "items": items});
+    client.post(wides, &object).await.with_code(201);
+    let path = |number: usize| if number % 2 == 0 { wides.to_owned() } else { format!("{wides}/w") };
+    let tables = (0..24).map(|number| async move {
+        let table = read_table(client, path(number)).await.with_code(200).json();
+        assert_eq!((table["kind"].as_str(), table["rows"].as_array().map(Vec::len)), (Some("Table"), Some(1)));
+        assert_eq!(table["rows"][0]["cells"].as_array().map(Vec::len), Some(129));
+    });
+    let honest = async {
+        for _ in 0..20 {
+            timeout(ANSWER_WAIT / 3, client.get("/livez")).await.expect("others are answered").with_code(200);
+        }
+    };
+    let ((), _) = tokio::join!(honest, futures::future::join_all(tables));
+    let last: Vec<_> = (0..24).map(|number| tokio::spawn(read_table(client, path(number)))).collect();
+    server.terminate();
+    let ended = server.ended().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    last.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]

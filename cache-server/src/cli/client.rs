@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 
-use super::{FAILED, fail, fail_input, stop_signal};
+use super::{FAILED, StopSignals, fail, fail_input};
 use crate::{
     churn::{self, Plan, Rate},
     client::{
@@ -69,13 +69,13 @@ pub(super) async fn populate(Populate { server, spec }: &Populate) -> ExitCode {
 }
 
 pub(super) async fn churn(churn: &Churn) -> ExitCode {
-    let stop = match stop_signal() {
+    let mut stop = match StopSignals::take() {
         Ok(stop) => stop,
         Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
     };
     let &Churn { ref server, rate, seconds, seed } = churn;
     let plan = Plan { server: server.clone(), rate, duration: seconds.map(Duration::from_secs), seed };
-    match churn::run(&plan, stop).await {
+    match churn::run(&plan, stop.next()).await {
         Ok(summary) => say(&summary.to_string()),
         Err(error) => fail(FAILED, &format!("cannot list pods: {error}")),
     }

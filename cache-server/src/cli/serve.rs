@@ -4,14 +4,22 @@ use std::{
     io::{self, Write as _},
     net::SocketAddr,
     path::PathBuf,
+    pin::pin,
     process::ExitCode,
     time::Duration,
 };
 
 use clap::Args;
+use futures::FutureExt as _;
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::oneshot,
+    task::{JoinError, JoinHandle},
+    time::sleep,
+};
 use tracing_subscriber::EnvFilter;
 
-use super::{fail_input, files, stop_signal, units};
+use super::{FAILED, StopSignals, fail, fail_input, files, units};
 use crate::{
     Server,
     config::{Config, ListEncoding, TlsFiles},
@@ -141,20 +149,68 @@ impl From<Serve> for Config {
     }
 }
 
-pub(super) async fn run(serve: Serve) -> ExitCode {
+/// Serves on the workers of `runtime` until a signal or an error ends it.
+pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
     // A second server in one process keeps the first one's log.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&serve.log))
         .with_writer(io::stderr)
         .with_ansi(false)
         .try_init();
-    let stop = match stop_signal() {
-        Ok(stop) => stop,
-        Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
+    // Signals and timers of its own: those of `runtime` stand still once all its workers are busy.
+    let supervisor = match Builder::new_current_thread().enable_all().build() {
+        Ok(supervisor) => supervisor,
+        Err(error) => return fail_input(&format!("cannot start: {error}")),
     };
-    let mut config = Config::from(serve);
-    config.connections_max = files::room_for(config.connections_max);
-    let server = match Server::bind(config).await {
+    supervisor.block_on(async {
+        let mut signals = match StopSignals::take() {
+            Ok(signals) => signals,
+            Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
+        };
+        let mut config = Config::from(serve);
+        config.connections_max = files::room_for(config.connections_max);
+        let (tell, told) = oneshot::channel();
+        let grace = config.grace;
+        let mut serving = runtime.spawn(serve_until(config, told));
+        tokio::select! {
+            ended = &mut serving => exit_code(ended),
+            () = signals.next() => {
+                // An error means that it ended meanwhile.
+                let _ = tell.send(());
+                end_within(grace + EXIT_MARGIN, serving, signals.next()).await
+            }
+        }
+    })
+}
+
+/// Time beyond the grace of open requests after which a process that does not end is left.
+const EXIT_MARGIN: Duration = Duration::from_millis(500);
+
+/// Waits for a server that was told to end; no longer than `time`, and not once `again` resolves. Does not depend on the
+/// workers that it runs on.
+async fn end_within(time: Duration, serving: JoinHandle<ExitCode>, again: impl Future<Output = ()>) -> ExitCode {
+    tokio::select! {
+        biased;
+        ended = serving => exit_code(ended),
+        () = again => fail(FAILED, "told to end twice: open requests are dropped"),
+        () = sleep(time) => fail(FAILED, "the server does not end: a request keeps it busy and is dropped"),
+    }
+}
+
+fn exit_code(ended: Result<ExitCode, JoinError>) -> ExitCode {
+    ended.unwrap_or_else(|error| fail(FAILED, &format!("the server failed: {error}")))
+}
+
+/// Binds and serves until `told` resolves, which also ends the loading of objects.
+async fn serve_until(config: Config, told: oneshot::Receiver<()>) -> ExitCode {
+    // An error means that nobody is there to tell any more.
+    let mut stop = pin!(told.map(drop));
+    let server = tokio::select! {
+        biased;
+        () = &mut stop => return ExitCode::SUCCESS,
+        bound = Server::bind(config) => bound,
+    };
+    let server = match server {
         Ok(server) => server,
         Err(error) => return fail_input(&error.to_string()),
     };
@@ -171,6 +227,37 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    /// Goal: SIGTERM ends the process whatever its requests do. Method: a runtime all of whose workers are stuck, so that
+    /// neither its timers nor its tasks move.
+    #[test]
+    fn a_server_whose_workers_are_stuck_ends_within_its_grace() {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (begun, is_begun) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = std::sync::Arc::new(std::sync::Mutex::new(released));
+        for _ in 0..2 {
+            let (begun, released) = (begun.clone(), std::sync::Arc::clone(&released));
+            runtime.spawn(async move {
+                begun.send(()).unwrap();
+                // Blocks its worker, one on the channel and one on the lock.
+                let _ = released.lock().unwrap().recv();
+            });
+        }
+        (0..2).for_each(|_| is_begun.recv().unwrap());
+        let supervisor = Builder::new_current_thread().enable_all().build().unwrap();
+        let end = |again: futures::future::BoxFuture<'static, ()>, time| {
+            let serving = runtime.spawn(async { ExitCode::SUCCESS });
+            let ended = end_within(time, serving, again);
+            supervisor.block_on(async { tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap() })
+        };
+        let never = || futures::future::pending().boxed();
+        assert_eq!(end(never(), Duration::from_millis(50)), ExitCode::from(FAILED));
+        assert_eq!(end(futures::future::ready(()).boxed(), Duration::from_secs(60)), ExitCode::from(FAILED));
+        drop(release);
+        assert_eq!(end(never(), Duration::from_secs(60)), ExitCode::SUCCESS);
+        runtime.shutdown_background();
+    }
 
     #[derive(Parser)]
     struct Flags {
