@@ -10,6 +10,7 @@
 
 pub mod body;
 
+mod aside;
 mod discovery;
 mod encode;
 mod list;
@@ -248,10 +249,7 @@ impl<'a> Call<'a> {
             body,
         };
         if *self.method == Method::DELETE && target.name.is_none() {
-            let options = ListOptions::read(&self.query)?;
-            let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
-            let deleted = write::delete_collection(app, &request, query::filter(&options, target)?, limit).await?;
-            return list::respond(app, &target.ty, deleted, None, wanted).await;
+            return list::delete(app, target, &request, &ListOptions::read(&self.query)?, wanted).await;
         }
         // A type's cache starts with its first reader. Starting it before the first write as well lets a client watch
         // from the version of what it wrote. A cache that is late is no reason to refuse a write.

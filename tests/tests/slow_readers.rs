@@ -308,3 +308,25 @@ async fn a_watch_of_a_quiet_node_lives_through_ten_windows_of_events_elsewhere()
         assert_eq!(events, expected, "exactly what comes next");
     }
 }
+
+/// Goal: the deletion of a collection is answered however large it is. Method: objects of which some hundred kilobytes go,
+/// against a window that holds a fifth of that; a page of them, and a reader that is cut for it beside.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_collection_that_fills_the_window_is_answered_whole() {
+    let limits = Limits { window_bytes_max: 100_000, snapshot_bytes_max: 200_000, ..Limits::default() };
+    let world = World::with_state(limits).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    for (query, count) in [("?limit=100", 100), ("", OBJECTS - 100)] {
+        let answer = world.client.delete(&format!("{path}{query}")).await.with_code(200).json();
+        let items = answer["items"].as_array().expect("items");
+        assert_eq!(items.len(), count);
+        assert!(items.iter().all(|item| item["data"].is_object()), "as they were");
+    }
+    let left = world.client.get(path).await.with_code(200).json();
+    assert_eq!(left["items"].as_array().expect("items").len(), 0);
+    assert_eq!(
+        world.metric("cache_window_bytes", &["configmaps"]).await.max(200_000.0),
+        200_000.0,
+        "nothing is kept for it"
+    );
+}

@@ -74,10 +74,10 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
         exact: Mutex::default(),
         counters: Counters::default(),
         filters: Filters::default(),
+        retired: Mutex::default(),
     });
     let waking = Waking::new(Arc::clone(&shared.interest));
-    let writer =
-        Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), gone: Gone::default(), retired: Vec::new() };
+    let writer = Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), gone: Gone::default() };
     (writer, waking, Reader::new(shared))
 }
 
@@ -93,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Of those that watch.
     pub(crate) filters: Filters,
+    /// Histories that are over, while somebody still reads them.
+    pub(crate) retired: Mutex<Vec<Weak<Epoch>>>,
 }
 
 /// The state behind the lock.
@@ -179,8 +181,6 @@ pub struct Writer {
     /// Room kept between events; empty in between.
     touched: Vec<Arc<Waiters>>,
     gone: Gone,
-    /// Histories that are over, while somebody still reads them.
-    retired: Vec<Weak<Epoch>>,
 }
 
 /// What is let go of without the lock.
@@ -206,7 +206,7 @@ impl Writer {
             mem::replace(state, State { objects, window, buckets, applied: resource_version, epoch, events })
         });
         old.epoch.release_streams();
-        self.retired.push(Arc::downgrade(&old.epoch));
+        self.shared.retired.lock().push(Arc::downgrade(&old.epoch));
         drop(old);
         let _dropped_outside = self.shared.exact.lock().clear();
         self.shared.waiting.reach(resource_version);
@@ -257,10 +257,12 @@ impl Writer {
     /// Drops events that are too old. Call every few seconds while nothing happens.
     pub fn trim(&mut self, now: Time) {
         self.evict(now);
-        self.retired.retain(|epoch| {
+        let mut retired = mem::take(&mut *self.shared.retired.lock());
+        retired.retain(|epoch| {
             let epoch = epoch.upgrade();
             epoch.inspect(|epoch| epoch.cut_late(now, &self.shared.limits, &mut self.gone.readers)).is_some()
         });
+        self.shared.retired.lock().append(&mut retired);
         self.gone.readers.drain(..).for_each(|reader| reader.release(&self.shared.counters.cuts));
         let lost = self.shared.state.read().window.log.lost();
         self.shared.backlog.trim(lost);

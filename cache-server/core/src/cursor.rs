@@ -200,8 +200,8 @@ impl Cursor {
                 } else {
                     let mut shown = 0;
                     let more = walk.step(|entry| {
+                        shown += showing.effort(entry);
                         showing.line(entry, &Told::Added, out);
-                        shown += entry.len();
                         !out.reached(budget) && shown < READ_PER_STEP
                     });
                     if more { Step::Sent } else { self.finish_initial() }

@@ -19,8 +19,8 @@ use memchr::memchr;
 
 use crate::{
     filter::LabelKey,
-    form::{Cells, Kept, PIECES, Piece, Rows, Told},
-    limits::{CELLS_KEPT_MAX, PIECE_ALONE_BYTES_MAX, PIECES_BYTES_MAX},
+    form::{Cells, Kept, LONG_CELLS, PIECES, Piece, Rows, Share, Told},
+    limits::{APART_BYTES, CELLS_KEPT_MAX, PIECE_ALONE_BYTES_MAX, PIECES_BYTES_MAX},
     slices::Slices,
 };
 
@@ -105,6 +105,8 @@ struct Made {
     rows: Arc<dyn Rows>,
     /// `None` when they are too long to be kept.
     cells: Option<Cells>,
+    /// Their share of the room for long ones.
+    _share: Option<Share>,
 }
 
 /// A part of an entry's line.
@@ -264,14 +266,17 @@ impl Entry {
         self.builtin
     }
 
-    /// The cells in a table. Cost: the object is read when it is shown first, and each time when they are long.
+    /// The cells in a table. Cost: the object is read when it is shown first, and each time when they are long and there is
+    /// no room to keep them.
     pub(crate) fn cells(&self, rows: &Arc<dyn Rows>) -> Cow<'_, Cells> {
         let kept = &self.variants.get_or_init(Box::default).cells;
         let mut long = None;
         let made = kept.get_or_init(|| {
             let cells = rows.cells(&self.object());
-            let cells = if cells.len() <= CELLS_KEPT_MAX { Some(cells.shrink()) } else { long.replace(cells) };
-            Made { rows: Arc::clone(rows), cells }
+            let is_short = cells.len() <= CELLS_KEPT_MAX;
+            let share = if is_short { None } else { LONG_CELLS.share(cells.len()) };
+            let cells = if is_short || share.is_some() { Some(cells.shrink()) } else { long.replace(cells) };
+            Made { rows: Arc::clone(rows), cells, _share: share }
         });
         // Others when the columns of its type have changed, or differ in the other version.
         let is_of = ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows));
@@ -280,6 +285,18 @@ impl Entry {
             (_, Some(cells)) => Cow::Owned(cells),
             (_, None) => Cow::Owned(rows.cells(&self.object())),
         }
+    }
+
+    /// Returns true if it takes long to write in another encoding, see [`APART_BYTES`].
+    #[must_use]
+    pub const fn is_long(&self) -> bool {
+        self.len() > APART_BYTES
+    }
+
+    /// Returns true if its cells in that table were made, and are kept.
+    pub(crate) fn has_cells(&self, rows: &Arc<dyn Rows>) -> bool {
+        let made = self.variants.get().and_then(|variants| variants.cells.get());
+        made.is_some_and(|made| made.cells.is_some() && ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows)))
     }
 
     /// The object as an item of a compressed list; `make` is told the item without a comma, once for this version of the
@@ -323,7 +340,7 @@ impl Entry {
     }
 
     /// Memory of the entry, in bytes, with its line. What is made when it is asked for first is not counted: the cells of
-    /// a table, some 150 bytes and at most [`CELLS_KEPT_MAX`], and the compressed item, a third of the line.
+    /// a table, some 150 bytes and seldom more than [`CELLS_KEPT_MAX`], and the compressed item, a third of the line.
     #[must_use]
     pub fn cost(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS

@@ -20,12 +20,13 @@ use informer_core::wire::{
 };
 
 pub use cells::{Cells, Rows, human_duration};
-pub(crate) use piece::{Kept, PIECES};
+pub(crate) use piece::{Kept, LONG_CELLS, PIECES, Share};
 pub use piece::{Piece, pieces_bytes};
 use unstored::Unstored;
 
 use crate::{
     entry::{Entry, Part, Schema},
+    limits::{ROW_APART_BYTES, ROW_BYTES_MIN, ROW_EFFORT},
     slices::Slices,
 };
 
@@ -149,6 +150,18 @@ impl Form {
         }
         text.push(b'\n');
         Some(text)
+    }
+
+    /// Returns true if `entry` takes long to show in this form: a row of a long object, whose cells are not kept. Such a
+    /// row is to be made where it holds up nobody.
+    #[must_use]
+    pub fn is_slow(&self, entry: &Entry) -> bool {
+        entry.len() > ROW_APART_BYTES && self.is_fresh_row(entry)
+    }
+
+    /// Returns true if the cells of `entry` are to be made.
+    fn is_fresh_row(&self, entry: &Entry) -> bool {
+        matches!(&self.content, Content::Row(row) if !entry.has_cells(&row.rows))
     }
 
     /// Whether it is the stored bytes without a change.
@@ -307,6 +320,17 @@ impl Showing {
         entry.item_as(&self.form, first, self.now, out);
     }
 
+    /// The bytes that showing `entry` counts as in a step that shows [`READ_PER_STEP`](crate::limits::READ_PER_STEP).
+    pub(crate) fn effort(&self, entry: &Entry) -> usize {
+        if self.form.is_fresh_row(entry) { ROW_EFFORT * entry.len().max(ROW_BYTES_MIN) } else { entry.len() }
+    }
+
+    /// The item, to be made later if it takes long.
+    pub(crate) fn slow_item(&self, entry: &Arc<Entry>, first: bool) -> Option<SlowItem> {
+        let item = || SlowItem { entry: Arc::clone(entry), form: self.form.clone(), first, now: self.now };
+        self.form.is_slow(entry).then(item)
+    }
+
     /// Pushes a line of a watch.
     pub(crate) fn line(&mut self, entry: &Entry, told: &Told<'_>, out: &mut Slices) {
         let Form { content, without_managed_fields: without, version } = &self.form;
@@ -358,6 +382,25 @@ impl Showing {
         text.extend_from_slice(Behind::Line.text(false));
         self.told = true;
         out.push(text.into());
+    }
+}
+
+/// An item of a list that takes long to make, see [`Form::is_slow`].
+#[derive(Debug)]
+pub struct SlowItem {
+    entry: Arc<Entry>,
+    form: Form,
+    first: bool,
+    now: i64,
+}
+
+impl SlowItem {
+    /// Makes the item, with a comma before it unless it is the first. Cost: reads the object, some milliseconds.
+    #[must_use]
+    pub fn make(&self) -> Slices {
+        let mut out = Slices::new();
+        self.entry.item_as(&self.form, self.first, self.now, &mut out);
+        out
     }
 }
 

@@ -35,7 +35,7 @@ pub use cursor::{Cursor, Start, Step};
 pub use entry::{Draft, Entry, EntryError, Field, Schema};
 pub use event::{Change, Event, EventKind};
 pub use filter::{Filter, UnknownField};
-pub use form::{Cells, Content, Form, Meta, Piece, Row, RowObject, Rows, pieces_bytes};
+pub use form::{Cells, Content, Form, Meta, Piece, Row, RowObject, Rows, SlowItem, pieces_bytes};
 pub use interest::{Closed, Waking};
 pub use limits::{Limits, Total};
 pub use page::Page;

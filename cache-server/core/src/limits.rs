@@ -94,9 +94,25 @@ pub const CONDITIONS_PER_OBJECT: usize = 8;
 /// what is made of an object when it is shown first does: rows, compressed pieces. About a millisecond.
 pub const READ_PER_STEP: usize = 128 << 10;
 
-/// Bytes of an object's cells that are kept with it. Longer ones, as of a column that shows half of a custom resource,
-/// are made each time.
+/// Bytes of an object above which another encoding of it is made apart from others, where it holds up nobody: some 10 ns
+/// each.
+pub const APART_BYTES: usize = 64 << 10;
+
+/// The same of its row: columns may look at each value some times, which makes 100 ns of a byte.
+pub const ROW_APART_BYTES: usize = 16 << 10;
+
+/// How many bytes of an object that is shown as it is a byte counts as whose row is made now.
+pub const ROW_EFFORT: usize = 8;
+
+/// Bytes that each row counts as at least, before [`ROW_EFFORT`]: columns look at some thousand values of any object.
+pub const ROW_BYTES_MIN: usize = 2 << 10;
+
+/// Bytes of an object's cells that are kept with it, whatever else is kept.
 pub const CELLS_KEPT_MAX: usize = 1 << 10;
+
+/// Bytes of longer cells, as of a column that shows half of a custom resource, that are kept of all objects of this
+/// process. Without room they are made each time.
+pub const LONG_CELLS_BYTES_MAX: usize = 16 << 20;
 
 /// Values of one requirement that are looked for in an object's sketch. With more of them only the label's key is, since
 /// one of them is nearly always said to be there.

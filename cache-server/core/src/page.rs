@@ -10,7 +10,7 @@ use crate::{
     entry::Entry,
     epoch::Frozen,
     filter::{Filter, Range},
-    form::{Form, Showing},
+    form::{Form, Showing, SlowItem},
     limits::{LOOKED_AT_PER_STEP, READ_PER_STEP},
     reader::Snapshot,
     slices::{Budget, Slices},
@@ -134,7 +134,11 @@ pub struct Page {
     ahead: Option<Box<Ahead>>,
     next: Option<String>,
     remaining: Option<u64>,
+    /// Objects from the start of the page on, if the page before counted them.
+    following: Option<u64>,
     showing: Showing,
+    /// An item behind everything that was pushed, to be made by the caller.
+    slow: Option<SlowItem>,
 }
 
 /// Walks before a page to its last object, and on to count what follows.
@@ -166,8 +170,16 @@ impl Page {
             None => Walk::new(state.clone(), Arc::clone(&filter)),
         };
         let ahead = left.map(|left| Box::new(Ahead { walk: walk(), left }));
-        let (walk, next, remaining, showing) = (walk(), None, None, Showing::default());
-        Self { walk, left, first: true, done: false, ahead, next, remaining, showing }
+        let (walk, next, remaining, following, showing) = (walk(), None, None, None, Showing::default());
+        Self { walk, left, first: true, done: false, ahead, next, remaining, following, showing, slow: None }
+    }
+
+    /// Objects from the start of the page on, as the page before says. Then those behind this page are not counted: a list
+    /// read page by page costs one walk over its objects and not one for each page.
+    #[must_use]
+    pub fn with_following(mut self, following: Option<u64>) -> Self {
+        self.following = following;
+        self
     }
 
     /// Looks for the end of the page, and counts what follows when there is no selector. Returns whether there is more to
@@ -189,7 +201,15 @@ impl Page {
                 });
                 if *left == 0 && !walk.is_at_end() {
                     self.next = walk.behind();
-                    self.remaining = walk.filter.selects_all().then_some(0);
+                    let shown = self.left.and_then(|left| u64::try_from(left).ok());
+                    // A number that cannot be right is none.
+                    let known = self.following.zip(shown).and_then(|(following, shown)| following.checked_sub(shown));
+                    let known = known.filter(|&remaining| remaining > 0);
+                    self.remaining = walk.filter.selects_all().then(|| known.unwrap_or(0));
+                    if known.is_some() {
+                        self.ahead = None;
+                        return false;
+                    }
                 }
                 more && (*left > 0 || self.remaining.is_some())
             }
@@ -228,15 +248,26 @@ impl Page {
     }
 
     /// Pushes items with the commas between them, within `budget`. `false` once the last is pushed; `true` may push
-    /// nothing when nothing matched so far.
+    /// nothing when nothing matched so far. Ask [`Self::take_slow`] after each step: the item it returns goes behind what
+    /// was pushed.
     pub fn step(&mut self, budget: Budget, out: &mut Slices) -> bool {
         let showing = std::mem::take(&mut self.showing);
+        let (mut slow, mut effort) = (None, 0);
         let more = self.visit(|entry, first| {
-            showing.item(entry, first, out);
-            !out.reached(budget)
+            slow = showing.slow_item(entry, first);
+            if slow.is_none() {
+                effort += showing.effort(entry);
+                showing.item(entry, first, out);
+            }
+            slow.is_none() && effort < READ_PER_STEP && !out.reached(budget)
         });
-        self.showing = showing;
+        (self.showing, self.slow) = (showing, slow);
         more
+    }
+
+    /// The item at which the last step stopped because it takes long to make.
+    pub fn take_slow(&mut self) -> Option<SlowItem> {
+        self.slow.take()
     }
 
     /// Shows objects, and whether each is the first of the page, until `visit` says to stop behind one. Returns as
@@ -271,6 +302,12 @@ impl Page {
         });
         self.showing = showing;
         more
+    }
+
+    /// Returns true if items are made when they are shown first: rows of a table.
+    #[must_use]
+    pub const fn shows_rows(&self) -> bool {
+        self.showing.tells_time()
     }
 
     /// Whether items are the stored bytes.

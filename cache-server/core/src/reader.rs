@@ -156,6 +156,17 @@ impl Reader {
         Ok(objects)
     }
 
+    /// A state in a history of its own, which is over: it has no share in the window, and whatever happens to its objects
+    /// cuts nobody who reads it. For answers about objects that are being deleted. Memory: the objects that only the state
+    /// still has, for at most [`Limits::read_time_max`](crate::Limits::read_time_max) and one more trim.
+    #[must_use]
+    pub fn detached(&self, objects: Objects<Entry>, resource_version: u64) -> Snapshot {
+        let epoch = Epoch::new(self.shared.state.read().epoch.number);
+        epoch.end();
+        self.shared.retired.lock().push(Arc::downgrade(&epoch));
+        Snapshot::new(objects, resource_version, &epoch)
+    }
+
     /// Keeps `resource_version` readable by [`Self::at`] until `until`, within
     /// [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max): for the next page of a listing.
     pub fn hold(&self, resource_version: u64, until: Time) {

@@ -8,29 +8,34 @@
 
 use std::{
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::{Buf, Bytes};
+use futures::{FutureExt as _, future::BoxFuture};
 use http::{HeaderValue, StatusCode, header};
-use informer_core::wire::{
-    continue_token::{ContinueToken, Position},
-    list,
-    options::{ListOptions, resource_version},
-    query::Query,
-    reads::{ListRead, Which},
-    status::Status,
+use informer_core::{
+    Objects,
+    wire::{
+        continue_token::{ContinueToken, Position},
+        list,
+        options::{ListOptions, resource_version},
+        query::Query,
+        reads::{ListRead, Which},
+        status::Status,
+    },
 };
-use watch_cache::{Content, Form, Page, Reader, Slices, Snapshot};
+use watch_cache::{Content, Entry, Filter, Form, Page, Reader, Slices, Snapshot};
 
 use super::{
-    Response,
+    Response, aside,
     body::{self, BATCH, Body, BodyError},
     encode::{self, Encoder, Wanted},
     negotiate::{Answer, Of},
     query,
     route::Target,
+    write,
 };
 use crate::{app::App, config::ListEncoding, limits, registry::ResourceType};
 
@@ -50,36 +55,111 @@ pub(super) async fn list(
     options: &ListOptions,
     answer: &Answer,
 ) -> Result<Response, Status> {
-    let filter = query::filter(options, target)?;
-    let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
-    let read = ListRead::of(options, one)?;
-    let (reader, snapshot) = state(&read, app, &target.ty).await?;
-    // What is said is what was asked for: the state at N may have been made by an earlier write.
-    let resource_version = if let Which::Exact { at, .. } = read.which { at } else { snapshot.resource_version };
-    let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
-    let mut page = Page::begin(snapshot, filter, read.start.as_deref(), limit);
-    while page.look_ahead() {
-        // A selector that matches little, or much to count: let others run.
-        tokio::task::yield_now().await;
-    }
-    if page.next().is_some() {
-        reader.hold(resource_version, app.caches.now() + NEXT_PAGE_WAIT);
-    }
-    respond(app, &target.ty, page, Some(resource_version), answer).await
+    let (selected, state) = Selected::read(app, target, options).await?;
+    let page = selected.page(state).await;
+    selected.hold_next(app, &page);
+    respond(app, &target.ty, page, selected.resource_version, answer).await
 }
 
-/// A LIST of `page`, which says that it is at `resource_version`; its own when none is given.
+/// `DELETE …/{plural}`: deletes the objects that a LIST of the same query shows, one by one, and answers that LIST.
+///
+/// # Errors
+/// The Status to answer with. What can be refused is, before anything is deleted; after that, the Status of the first
+/// object that could not be deleted.
+pub(super) async fn delete(
+    app: &App,
+    target: &Target,
+    request: &write::Request<'_>,
+    options: &ListOptions,
+    answer: &Answer,
+) -> Result<Response, Status> {
+    let deletion = write::Collection::read(request)?;
+    answer.form(&target.ty, Of::List)?;
+    let (selected, state) = Selected::read(app, target, options).await?;
+    // Without a share in the window: this deletion would fill it, and cut its own answer.
+    let objects = state.objects.clone();
+    drop(state);
+    let mut page = selected.page(selected.detached(&objects)).await;
+    selected.hold_next(app, &page);
+    let mut entries = Vec::new();
+    while page.visit(|entry, _| {
+        entries.push(Arc::clone(entry));
+        true
+    }) {
+        if page.is_cut() {
+            return Err(Status::server_timeout(&target.ty.group, &target.ty.plural, "deletecollection"));
+        }
+        tokio::task::yield_now().await;
+    }
+    deletion.delete(app, &target.ty, &entries).await?;
+    // Of the time of the answer: deleting may have taken as long as a state is kept.
+    let page = selected.page(selected.detached(&objects)).await;
+    respond(app, &target.ty, page, selected.resource_version, answer).await
+}
+
+/// The objects of one state that the query of a collection names.
+struct Selected {
+    reader: Reader,
+    /// The position that the answer names.
+    resource_version: u64,
+    filter: Arc<Filter>,
+    /// Where the page starts, as in a token.
+    start: Option<String>,
+    limit: Option<usize>,
+    /// Objects from there on, as the token says.
+    following: Option<u64>,
+}
+
+impl Selected {
+    /// Waits for the state that `options` ask for.
+    async fn read(app: &App, target: &Target, options: &ListOptions) -> Result<(Self, Snapshot), Status> {
+        let filter = query::filter(options, target)?;
+        let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
+        let read = ListRead::of(options, one)?;
+        let (reader, state) = state(&read, app, &target.ty).await?;
+        // What is said is what was asked for: the state at N may have been made by an earlier write.
+        let resource_version = if let Which::Exact { at, .. } = read.which { at } else { state.resource_version };
+        let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
+        // Of the same state only: objects come and go in the latest one.
+        let is_same = matches!(read.which, Which::Exact { by_token: true, .. });
+        let following = is_same.then(|| ContinueToken::following(&options.continue_token)).flatten();
+        Ok((Self { reader, resource_version, filter, start: read.start, limit, following }, state))
+    }
+
+    /// The page of `state` that was asked for.
+    async fn page(&self, state: Snapshot) -> Page {
+        let page = Page::begin(state, Arc::clone(&self.filter), self.start.as_deref(), self.limit);
+        let mut page = page.with_following(self.following);
+        while page.look_ahead() {
+            // A selector that matches little, or much to count: let others run.
+            tokio::task::yield_now().await;
+        }
+        page
+    }
+
+    /// Keeps the position for the page behind this one.
+    fn hold_next(&self, app: &App, page: &Page) {
+        if page.next().is_some() {
+            self.reader.hold(self.resource_version, app.caches.now() + NEXT_PAGE_WAIT);
+        }
+    }
+
+    fn detached(&self, objects: &Objects<Entry>) -> Snapshot {
+        self.reader.detached(objects.clone(), self.resource_version)
+    }
+}
+
+/// A LIST of `page`, which says that it is at `resource_version`.
 ///
 /// # Errors
 /// 406 and 400 for a form that a list does not have, 500 when the body could not be made in memory.
-pub(super) async fn respond(
+async fn respond(
     app: &App,
     ty: &ResourceType,
     page: Page,
-    resource_version: Option<u64>,
+    resource_version: u64,
     answer: &Answer,
 ) -> Result<Response, Status> {
-    let resource_version = resource_version.unwrap_or_else(|| page.resource_version());
     let listing = Listing::new(ty, page, resource_version, answer.form(ty, Of::List)?);
     let wanted = Wanted::of(answer);
     match app.config.list_encoding {
@@ -113,12 +193,23 @@ pub(super) async fn get(
     };
     let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
+    let (form, wanted) = (answer.form(&target.ty, Of::Object)?, Wanted::of(answer));
+    let is_slow = form.is_slow(&entry) || (wanted != Wanted::Json && wanted != Wanted::Gzip && entry.is_long());
+    let respond = move || one(&entry, &form, wanted);
+    if !is_slow {
+        return Ok(respond());
+    }
+    aside::run(respond).await.ok_or_else(|| Status::internal("the object could not be shown"))
+}
+
+/// The response of a GET. Cost: that of reading the object, where it is not sent as it is stored.
+fn one(entry: &Entry, form: &Form, wanted: Wanted) -> Response {
     let mut slices = Slices::new();
-    entry.object_as(&answer.form(&target.ty, Of::Object)?, unix_now(), &mut slices);
+    entry.object_as(form, unix_now(), &mut slices);
     slices.push_static(b"\n");
-    match Wanted::of(answer) {
-        Wanted::Json | Wanted::Gzip => Ok(body::json(StatusCode::OK, Body::full(slices))),
-        wanted @ (Wanted::Indented | Wanted::Yaml) => Ok(encode::whole(StatusCode::OK, joined(&mut slices), wanted)),
+    match wanted {
+        Wanted::Json | Wanted::Gzip => body::json(StatusCode::OK, Body::full(slices)),
+        Wanted::Indented | Wanted::Yaml => encode::whole(StatusCode::OK, joined(&mut slices), wanted),
     }
 }
 
@@ -158,6 +249,16 @@ pub(super) struct Listing {
     /// What was made before it was known whether the list is short.
     first: Slices,
     encoder: Encoder,
+    /// The next item, while it is made apart.
+    slow: Option<Slow>,
+}
+
+/// An item that takes long to make.
+struct Slow {
+    /// `None` if it could not be made.
+    item: BoxFuture<'static, Option<Slices>>,
+    /// True if it is the last one of the list.
+    is_last: bool,
 }
 
 /// What stands around the items of a list.
@@ -174,7 +275,8 @@ impl Ends {
     fn new(ty: &ResourceType, page: &Page, resource_version: u64, form: &Form) -> Self {
         let token = page.next().map(|start| {
             let (resource_version, start) = (Position::At(resource_version), start.to_owned());
-            ContinueToken { resource_version, start }.encode()
+            let token = ContinueToken { resource_version, start };
+            page.remaining().map_or_else(|| token.encode(), |remaining| token.encode_counted(remaining))
         });
         let (token, remaining) = (token.as_deref(), page.remaining());
         let opening = |kind: &str, api_version| list::opening(kind, api_version, resource_version, token, remaining);
@@ -207,7 +309,7 @@ impl Listing {
     fn new(ty: &ResourceType, page: Page, resource_version: u64, form: Form) -> Self {
         let ends = Ends::new(ty, &page, resource_version, &form);
         let page = page.shown_as(form, unix_now());
-        Self { page, ends, begun: false, over: false, first: Slices::new(), encoder: Encoder::Plain }
+        Self { page, ends, begun: false, over: false, first: Slices::new(), encoder: Encoder::Plain, slow: None }
     }
 
     /// Pushes the next batch; nothing when nothing matched so far. `out` is empty until the first item.
@@ -219,10 +321,17 @@ impl Listing {
             let before = out.len();
             let more = self.encoder.step(&mut self.page, BATCH, out);
             self.begun |= out.len() > before;
+            if let Some(item) = self.page.take_slow() {
+                self.begun = true;
+                let item = aside::run(move || item.make()).boxed();
+                self.slow = Some(Slow { item, is_last: !more });
+                return;
+            }
             if !more {
                 return self.finish(out);
             }
-            if out.reached(BATCH) {
+            // Rows take a thousand times as long as slices.
+            if out.reached(BATCH) || self.page.shows_rows() && self.begun {
                 return;
             }
         }
@@ -340,6 +449,17 @@ impl Listing {
             return Poll::Ready(Some(Err(BodyError::Cut)));
         }
         let mut out = Slices::new();
+        if let Some(slow) = &mut self.slow {
+            let is_last = slow.is_last;
+            let Some(item) = ready!(slow.item.poll_unpin(cx)) else {
+                return Poll::Ready(Some(Err(BodyError::Cut)));
+            };
+            (self.slow, out) = (None, item);
+            if is_last {
+                self.finish(&mut out);
+            }
+            return Poll::Ready(Some(Ok(out)));
+        }
         self.step(&mut out);
         if out.is_empty() && !self.is_over() {
             // A selector that matches little: let others run, and go on.

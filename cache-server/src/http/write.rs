@@ -36,7 +36,7 @@ use informer_core::wire::{
 };
 use jiff::Timestamp;
 use serde_json::Value;
-use watch_cache::{Draft, Entry, EntryError, Filter, Page};
+use watch_cache::{Draft, Entry, EntryError};
 
 use crate::{app::App, cacher::Caches, registry::ResourceType};
 
@@ -203,22 +203,29 @@ pub(super) async fn delete(app: &App, request: &Request<'_>) -> Result<Answer, S
     delete::delete(&app.caches, &app.storage, &place, &options).await
 }
 
-/// `DELETE …/{plural}`: deletes what `filter` wants, at most `limit` objects, one by one. Answers the list as it was
-/// read. Objects that are gone by then are nobody's error.
-///
-/// # Errors
-/// The Status to answer with, when the first object that could not be deleted has one.
-pub(super) async fn delete_collection(
-    app: &App,
-    request: &Request<'_>,
-    filter: Arc<Filter>,
-    limit: Option<usize>,
-) -> Result<Page, Status> {
-    if request.ty.namespaced && request.namespace.is_none() {
-        return Err(Status::generic_method_not_allowed());
+/// `DELETE …/{plural}`, without the query that names the objects.
+#[derive(Debug)]
+pub(super) struct Collection(options::DeleteOptions);
+
+impl Collection {
+    /// Reads what a request says of how objects are deleted.
+    ///
+    /// # Errors
+    /// The Status to answer with.
+    pub(super) fn read(request: &Request<'_>) -> Result<Self, Status> {
+        if request.ty.namespaced && request.namespace.is_none() {
+            return Err(Status::generic_method_not_allowed());
+        }
+        options::DeleteOptions::read(request).map(Self)
     }
-    let options = options::DeleteOptions::read(request)?;
-    delete::delete_collection(&app.caches, &app.storage, request.ty, filter, limit, &options).await
+
+    /// Deletes objects as they were listed, one by one. Those that are gone by then are nobody's error.
+    ///
+    /// # Errors
+    /// The Status of the first object that could not be deleted.
+    pub(super) async fn delete(&self, app: &App, ty: &Arc<ResourceType>, listed: &[Arc<Entry>]) -> Result<(), Status> {
+        delete::delete_collection(&app.caches, &app.storage, ty, listed, &self.0).await
+    }
 }
 
 /// Where an object is, or would be.

@@ -1,12 +1,13 @@
 //! A list's item as a piece of a compressed list, and how many of them are kept.
 //!
-//! INVARIANT: what is kept of all objects together stays within [`PIECES_BYTES_MAX`].
+//! INVARIANT: what is kept of all objects together stays within [`PIECES_BYTES_MAX`], and their long cells within
+//! [`LONG_CELLS_BYTES_MAX`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use crate::limits::PIECES_BYTES_MAX;
+use crate::limits::{LONG_CELLS_BYTES_MAX, PIECES_BYTES_MAX};
 
 /// One item, compressed so that it can stand anywhere in a deflate stream: whole blocks that refer to nothing outside
 /// and end on a whole byte. Shared by all lists that have the object.
@@ -29,7 +30,10 @@ pub fn pieces_bytes() -> usize {
     PIECES.taken()
 }
 
-/// Room for pieces.
+/// Bytes of all long cells that are kept in this process.
+pub(crate) static LONG_CELLS: Room = Room::new(LONG_CELLS_BYTES_MAX);
+
+/// Room for what is kept with objects.
 #[derive(Debug)]
 pub(crate) struct Room {
     taken: AtomicUsize,
@@ -40,7 +44,12 @@ pub(crate) struct Room {
 #[derive(Debug)]
 pub(crate) struct Kept {
     piece: Piece,
-    /// Its bytes, of the room.
+    _share: Share,
+}
+
+/// Bytes taken of a room. Dropping it gives them back.
+#[derive(Debug)]
+pub(crate) struct Share {
     bytes: usize,
     room: &'static Room,
 }
@@ -66,8 +75,14 @@ impl Room {
 
     /// Keeps `piece`, if there is room.
     pub(crate) fn keep(&'static self, piece: &Piece) -> Option<Kept> {
-        let bytes = size_of::<Kept>() + piece.deflated.len();
-        self.take(bytes).then(|| Kept { piece: piece.clone(), bytes, room: self })
+        let share = self.share(size_of::<Kept>() + piece.deflated.len())?;
+        Some(Kept { piece: piece.clone(), _share: share })
+    }
+
+    /// Takes `bytes`, if there is room.
+    pub(crate) fn share(&'static self, bytes: usize) -> Option<Share> {
+        // Not made before: dropping it gives back what was never taken.
+        self.take(bytes).then(|| Share { bytes, room: self })
     }
 }
 
@@ -77,7 +92,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for Share {
     fn drop(&mut self) {
         self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::Draft;
+use crate::limits::{CELLS_KEPT_MAX, LONG_CELLS_BYTES_MAX};
 
 /// The name, and the age since second 1000.
 struct NameAndAge;
@@ -219,14 +220,15 @@ fn cells_are_made_once_for_an_object_version() {
         assert_eq!(item, format!(r#"{{"cells":{expected},"object":null}}"#));
     }
     assert_eq!(one.0.load(std::sync::atomic::Ordering::Relaxed), 1);
-    // What is long is not kept.
-    let long = " ".repeat(crate::limits::CELLS_KEPT_MAX + 1);
-    let long: Arc<Counting> = Arc::new(Counting(0.into(), long.leak()));
-    let entry = self::entry(true, OBJECT);
-    for _ in 0..2 {
-        entry.cells(&(Arc::clone(&long) as _));
+    // What is long is kept while there is room for it.
+    for (length, times) in [(CELLS_KEPT_MAX + 1, 1), (LONG_CELLS_BYTES_MAX + 1, 2)] {
+        let long: Arc<Counting> = Arc::new(Counting(0.into(), " ".repeat(length).leak()));
+        let entry = self::entry(true, OBJECT);
+        for _ in 0..2 {
+            entry.cells(&(Arc::clone(&long) as _));
+        }
+        assert_eq!(long.0.load(std::sync::atomic::Ordering::Relaxed), times);
     }
-    assert_eq!(long.0.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
 
 /// Goal: what a write answers has the same forms as what is stored. Method: compare with those of the stored object.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use informer_core::wire::status::{Reason, Status};
 use serde_json::Value;
-use watch_cache::{Entry, Filter, Page};
+use watch_cache::Entry;
 
 use super::{
     Answer, Current, Place,
@@ -197,31 +197,28 @@ async fn put(stored: Stored<'_>, place: &Place<'_>, read: &Entry, object: Option
     }
 }
 
-/// Deletes what `filter` wants and answers the list as it was read.
+/// Deletes objects as they were listed.
 pub(super) async fn delete_collection(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Storage>,
     ty: &Arc<ResourceType>,
-    filter: Arc<Filter>,
-    limit: Option<usize>,
+    listed: &[Arc<Entry>],
     options: &DeleteOptions,
-) -> Result<Page, Status> {
-    let snapshot = caches.fresh(ty).await?.snapshot();
+) -> Result<(), Status> {
     let asks = options.uid.is_some() || options.resource_version.is_some();
-    let wanted = snapshot.objects.iter().filter(|entry| filter.matches(entry)).take(limit.unwrap_or(usize::MAX));
-    for entry in wanted {
+    for entry in listed {
         let place = Place { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
         // Another object of that name is not what was listed.
         let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
-        let listed = DeleteOptions { uid, ..options.clone() };
-        match delete(caches, storage, &place, &listed).await {
+        let one = DeleteOptions { uid, ..options.clone() };
+        match delete(caches, storage, &place, &one).await {
             Ok(_) => {}
             Err(status) if status.reason == Reason::NotFound => {}
             Err(status) if status.reason == Reason::Conflict && !asks => {}
             Err(status) => return Err(status),
         }
     }
-    Ok(Page::new(snapshot, filter, None, limit))
+    Ok(())
 }
 
 /// 202 is for who asked for dependents to go along, and has to wait for it. It would confuse others.

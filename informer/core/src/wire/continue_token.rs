@@ -61,12 +61,30 @@ impl ContinueToken {
     /// do not either.
     #[must_use]
     pub fn encode(&self) -> String {
+        self.encode_with("")
+    }
+
+    /// The token with a count of the objects that follow, so that who gets it back need not count them again. Servers that
+    /// do not know the member pass over it.
+    #[must_use]
+    pub fn encode_counted(&self, following: u64) -> String {
+        self.encode_with(&format!(r#","following":{following}"#))
+    }
+
+    /// Reads the count of [`Self::encode_counted`]; `None` if the token has none. A client may have written any number.
+    #[must_use]
+    pub fn following(text: &str) -> Option<u64> {
+        let document: Value = serde_json::from_slice(&decode_base64(text).ok()?).ok()?;
+        document.get("following")?.as_u64()
+    }
+
+    fn encode_with(&self, members: &str) -> String {
         let (position, slash) = match self.resource_version {
             Position::At(position) => (position.to_string(), "/"),
             Position::Latest => ("-1".to_owned(), ""),
         };
         let start = Value::String(format!("{slash}{}", self.start));
-        URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"{VERSION}","rv":{position},"start":{start}}}"#))
+        URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"{VERSION}","rv":{position},"start":{start}{members}}}"#))
     }
 
     /// Reads a token.
@@ -277,12 +295,16 @@ mod tests {
         fn a_token_survives_the_wire(position in 1..=i64::MAX as u64, latest: bool, key in "[a-z0-9.-]{1,9}[a-z](/[a-z0-9.-]{0,9}[a-z])?") {
             let position = if latest { Position::Latest } else { Position::At(position) };
             let token = ContinueToken::after(&key, position);
+            prop_assert_eq!(ContinueToken::following(&token.encode()), None);
+            let counted = token.encode_counted(7);
+            prop_assert_eq!(ContinueToken::following(&counted), Some(7));
+            prop_assert_eq!(ContinueToken::decode(&counted), Ok(token.clone()));
             prop_assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
         }
 
         #[test]
         fn no_text_panics(text: String, bytes: Vec<u8>) {
-            let _ = ContinueToken::decode(&text);
+            let _ = (ContinueToken::decode(&text), ContinueToken::following(&text));
             let _ = ContinueToken::decode(&URL_SAFE_NO_PAD.encode(bytes));
         }
     }
