@@ -56,7 +56,7 @@ pub enum Event<'a> {
     Restored,
 }
 
-/// An object that cannot be kept. The store is as it was, without it.
+/// An object that cannot be kept. The store goes on without it, and without the version it had of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// It has no name.
@@ -243,20 +243,25 @@ impl Store {
     }
 
     fn stage_object(&mut self, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
-        let known = self.now.objects.get(key).filter(|known| known.is(&meta.uid, &meta.resource_version)).cloned();
-        let trusts_versions = self.stage.as_ref().is_none_or(|stage| stage.trusts_versions);
-        let (same, entry) = match known {
-            Some(_) if trusts_versions => (true, None),
-            Some(known) => {
-                let entry = self.make(key, json, meta)?;
-                (known.shows_the_same(&entry), Some(entry))
-            }
-            None => (false, Some(self.make(key, json, meta)?)),
+        let is_same_version =
+            |known: &&Arc<Entry>| known.uid() == meta.uid && known.resource_version() == meta.resource_version;
+        let known = self.now.objects.get(key).filter(is_same_version).cloned();
+        // Two objects without a version are only the same if they show the same.
+        let has_version = !meta.resource_version.is_empty();
+        let trusts_versions = has_version && self.stage.as_ref().is_none_or(|stage| stage.trusts_versions);
+        let made = match &known {
+            Some(_) if trusts_versions => None,
+            Some(_) | None => Some(self.make(key, json, meta)),
         };
         let stage = self.stage.get_or_insert_with(|| Stage::open(&self.now.objects, true));
-        match entry {
-            Some(entry) if !same => stage.put(entry),
-            Some(_) | None => stage.confirm(key),
+        match made {
+            // An earlier version of it, in the stage or in the current state, is not part of this state.
+            Some(Err(error)) => {
+                stage.remove(key, self.now.objects.get(key));
+                return Err(error);
+            }
+            Some(Ok(entry)) if !known.is_some_and(|known| known.shows_the_same(&entry)) => stage.put(entry),
+            Some(Ok(_)) | None => stage.confirm(key),
         }
         if self.keeping.represent.learned(false) {
             stage.keep_again(&mut *self.keeping.represent);
@@ -309,13 +314,21 @@ impl Store {
     fn apply(&mut self, now: Time, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
         let old = self.now.objects.get(key).cloned();
         // A change sent twice is no change: subscribers would see an update from an object to itself.
-        if !old.as_ref().is_some_and(|known| known.is(&meta.uid, &meta.resource_version)) {
-            let new = self.make(key, json, meta)?;
-            self.now.objects.put(Arc::clone(&new));
-            self.changed(now, old, Some(new));
-        }
+        let is_known = old.as_ref().is_some_and(|known| known.is(&meta.uid, &meta.resource_version));
+        let kept = if is_known {
+            Ok(())
+        } else {
+            let made = self.make(key, json, meta);
+            match &made {
+                Ok(new) => self.now.objects.put(Arc::clone(new)),
+                // The old version is not the state at the position that the store moves to.
+                Err(_) => drop(self.now.objects.remove(key)),
+            }
+            self.changed(now, old, made.as_ref().ok().cloned());
+            made.map(drop)
+        };
         self.moved(&meta.resource_version);
-        Ok(())
+        kept
     }
 
     fn delete(&mut self, now: Time, key: &str, meta: &Meta<'_>) {

@@ -231,8 +231,8 @@ impl Held {
     fn keep(&mut self, bytes: &[u8]) {
         let needed = self.bytes.len() + bytes.len();
         if self.bytes.capacity() < needed {
-            let most = self.sent_max + self.brace;
-            let capacity = needed.max(most.min(self.bytes.capacity() * 2));
+            let most = self.sent_max.saturating_add(self.brace);
+            let capacity = needed.max(most.min(self.bytes.capacity().saturating_mul(2)));
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
         self.bytes.extend_from_slice(bytes);

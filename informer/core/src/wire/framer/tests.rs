@@ -335,6 +335,13 @@ fn an_object_may_be_as_large_as_the_limit_and_no_larger() {
 }
 
 #[test]
+fn an_object_of_any_size_is_framed_where_the_limit_is_the_largest_number() {
+    let config = FramerConfig { object_bytes_max: usize::MAX, ..list(&[]) };
+    let (got, end) = frames(&with_type(config), [&br#"{"items":[{"a":1},{"a":"#[..], &br#"2}]}"#[..]]);
+    assert_eq!((got.len(), end), (3, Ok(())));
+}
+
+#[test]
 fn what_stands_around_objects_has_a_limit_of_its_own() {
     let long = "x".repeat(ENVELOPE_BYTES_MAX);
     let error = Err(FrameError::TooLarge { limit: ENVELOPE_BYTES_MAX });
