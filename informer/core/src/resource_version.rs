@@ -23,14 +23,18 @@ enum Text {
 /// What fits beside the length in the size of a boxed string.
 const SHORT_BYTES: usize = 22;
 
+/// Characters of an invalid text that its error repeats.
+const SHOWN_CHARS_MAX: usize = 128;
+
 /// The text is not a position: it is empty or `"0"`, which are modes of a request, or it cannot be sent in a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a resourceVersion")]
 pub struct InvalidResourceVersion(pub String);
 
 impl ResourceVersion {
-    /// Longest accepted text, in bytes. An etcd revision has 19 digits at most; others stay far below this.
-    pub const BYTES_MAX: usize = 128;
+    /// Longest accepted text, in bytes. An etcd revision has 19 digits at most; multi-cluster proxies send the encoded
+    /// map of a version for each cluster. It has to fit a request's URL, of which servers take 8 KiB or more.
+    pub const BYTES_MAX: usize = 8 << 10;
 
     /// Reads a position.
     ///
@@ -39,7 +43,7 @@ impl ResourceVersion {
     pub fn parse(text: &str) -> Result<Self, InvalidResourceVersion> {
         let printable = text.bytes().all(|byte| (0x21..0x7f).contains(&byte));
         if text.is_empty() || text == "0" || text.len() > Self::BYTES_MAX || !printable {
-            return Err(InvalidResourceVersion(text.chars().take(Self::BYTES_MAX).collect()));
+            return Err(InvalidResourceVersion(text.chars().take(SHOWN_CHARS_MAX).collect()));
         }
         Ok(Self(Text::new(text)))
     }
@@ -136,7 +140,7 @@ mod tests {
 
     #[test]
     fn request_modes_are_not_positions() {
-        for text in ["", "0", " 1", "a\nb", &"9".repeat(129)] {
+        for text in ["", "0", " 1", "a\nb", &"9".repeat(ResourceVersion::BYTES_MAX + 1)] {
             assert!(ResourceVersion::parse(text).is_err(), "{text:?}");
         }
         assert_eq!(ResourceVersion::parse("00").unwrap().as_u64(), None);
@@ -145,7 +149,7 @@ mod tests {
     #[test]
     fn a_text_is_the_same_however_it_came_and_however_long_it_is() {
         assert_eq!(ResourceVersion::from(u64::MAX), ResourceVersion::parse(&u64::MAX.to_string()).unwrap());
-        for len in 1..=ResourceVersion::BYTES_MAX {
+        for len in (1..300).chain([ResourceVersion::BYTES_MAX - 1, ResourceVersion::BYTES_MAX]) {
             let text = "9".repeat(len);
             assert_eq!(ResourceVersion::parse(&text).unwrap().as_str(), text);
         }

@@ -336,6 +336,14 @@ mod tests {
             (list(ListSemantic::Exact(at()), None), "resourceVersion=7&resourceVersionMatch=Exact".into()),
             (Read::Page { limit: 500, token: "a+b=".into() }, "limit=500&continue=a%2Bb%3D".into()),
             (Read::Watch { after: at(), timeout_seconds: 300 }, format!("watch=true&resourceVersion=7&{tail}")),
+            (
+                Read::Watch { after: "5&limit=1#+%=/\"~".parse().unwrap(), timeout_seconds: 300 },
+                format!("watch=true&resourceVersion=5%26limit%3D1%23%2B%25%3D%2F%22~&{tail}"),
+            ),
+            (
+                list(ListSemantic::NotOlderThan("eyJhIjoiMSJ9_-==".parse().unwrap()), None),
+                "resourceVersion=eyJhIjoiMSJ9_-%3D%3D&resourceVersionMatch=NotOlderThan".into(),
+            ),
         ] {
             assert_eq!(Request::new(&pods(), &read).query(), expected, "{read:?}");
         }
