@@ -128,7 +128,8 @@ fn live() -> (Reflector, Vec<String>) {
 #[bench::live(setup = live)]
 fn reflect_1000_changes((mut reflector, versions): (Reflector, Vec<String>)) -> (Reflector, Vec<String>) {
     for resource_version in &versions {
-        let observed = Observed { change: Change::Modified, key: "shop/web-0", uid: "u-1", resource_version };
+        let observed =
+            Observed { change: Change::Modified, key: "shop/web-0", uid: "u-1", resource_version, is_news: true };
         reflector.handle(Time::ZERO, Input::Object(observed));
         while reflector.poll_action().is_some() {}
     }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use informer_core::{
     Read, Request, ResourceVersion, Time,
     endpoints::{self, Endpoints},
-    reflector::{self, Class, Input, Proof, ProofBy},
+    reflector::{self, Class, Input, Proof, ProofBy, Testimony},
     wire::{
         framer::{Framer, FramerConfig, Shape},
         marks::Answered,
@@ -145,7 +145,9 @@ impl<S: Sink> Driver<S> {
             Happened::Answered(Ok(answer)) => self.on_accepted(answer),
             Happened::Chunk(Ok(Some(bytes))) => self.on_chunk(&bytes),
             Happened::Chunk(Ok(None)) => self.on_end(),
-            Happened::Proved(Ok(proof)) => self.on_proof(proof),
+            Happened::Proved(Ok((proof, witness))) => {
+                self.on_proof(Testimony { proof, key: witness.key(), uid: witness.uid() });
+            }
             Happened::Answered(Err(error)) | Happened::Chunk(Err(error)) | Happened::Proved(Err(error)) => {
                 self.on_failure(error);
             }
@@ -266,9 +268,9 @@ impl<S: Sink> Driver<S> {
         }
     }
 
-    fn on_proof(&mut self, proof: Proof) {
+    fn on_proof(&mut self, testimony: Testimony<'_>) {
         self.link = Link::Closed;
-        self.tell(Input::Proof(proof));
+        self.tell(Input::Proof(testimony));
     }
 
     fn on_failure(&mut self, error: Error) {
@@ -333,9 +335,10 @@ impl<S: Sink> Driver<S> {
             Evidence::Witness(witness) => witness,
             Evidence::Word => {
                 // For a history. Nobody but the server says whether lists are allowed.
-                return self.on_proof(if by == ProofBy::Get { Proof::Same } else { Proof::Nothing });
+                let word = if by == ProofBy::Get { Proof::Same } else { Proof::Nothing };
+                return self.on_proof(Testimony::without_object(word));
             }
-            Evidence::Nothing => return self.on_proof(Proof::Nothing),
+            Evidence::Nothing => return self.on_proof(Testimony::without_object(Proof::Nothing)),
         };
         let (object_bytes_max, patience) = (self.setup.config.object_bytes_max, self.setup.config.headers_timeout);
         let question = Question { witness, at, by, object_bytes_max, patience };

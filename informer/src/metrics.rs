@@ -31,7 +31,7 @@
 //! | `informer_events_total` | `kind` | `initial` objects, `change`s, `deletion`s, `bookmark`s, what was `ignored` |
 //! | `informer_received_bytes_total` | | body bytes of accepted answers |
 //! | `informer_decode_errors_total` | | times an object did not decode; it is kept and delivered all the same |
-//! | `informer_unreadable_total` | | objects left out, since they have no name or no version |
+//! | `informer_unreadable_total` | | objects left out, since they have no name |
 //! | `informer_history_resets_total` | | times the server was found restored to an older state |
 //! | `informer_foreign_histories_total` | | times the server was found to have another history |
 //! | `informer_endpoint_moves_total` | | times requests went to another endpoint than before |
@@ -213,9 +213,7 @@ fn counters() -> [Family<u64>; 18] {
         Family::new("informer_events", "Objects and bookmarks received.", |of| events(reflector(of))).by("kind"),
         Family { unit: Some(Unit::Bytes), ..bytes },
         Family::new("informer_decode_errors", "Times an object did not decode.", |of| one(of.counts.undecodable)),
-        Family::new("informer_unreadable", "Objects left out, without name or version.", |of| {
-            one(of.counts.unreadable)
-        }),
+        Family::new("informer_unreadable", "Objects left out, without a name.", |of| one(of.counts.unreadable)),
         Family::new("informer_history_resets", "Times the server was found restored to an older state.", |of| {
             one(reflector(of).history_resets)
         }),
@@ -304,6 +302,8 @@ const fn cause_text(cause: RelistCause) -> &'static str {
         RelistCause::Unproven => "unproven",
         RelistCause::Foreign => "foreign",
         RelistCause::HistoryReset => "history_reset",
+        RelistCause::Refused => "refused",
+        RelistCause::WentBack => "went_back",
     }
 }
 

@@ -84,6 +84,8 @@ pub(crate) struct Progress {
     pub(crate) is_final: bool,
     /// Whether watches are forbidden and lists are polled.
     pub(crate) is_polling: bool,
+    /// True if what is published is the server's state at its position, as far as is known: worth saving.
+    pub(crate) is_sound: bool,
     pub(crate) is_stopped: bool,
     /// When the server last confirmed what the store holds.
     pub(crate) confirmed: Option<Confirmed>,
@@ -104,6 +106,7 @@ impl Progress {
             is_synced: false,
             is_final: false,
             is_polling: false,
+            is_sound: false,
             is_stopped: false,
             confirmed: None,
             restored: None,

@@ -35,7 +35,9 @@ use futures::{
     Stream, StreamExt,
     stream::{self, BoxStream},
 };
-use informer_core::{InitialList, ListSemantic, ResourceVersion, Time, object::Meta, store::StoreError};
+use informer_core::{
+    InitialList, ListSemantic, ResourceVersion, Time, object::Meta, reflector::Observed, store::StoreError,
+};
 use tokio::sync::watch;
 
 use crate::{
@@ -303,6 +305,11 @@ impl Sink for Queue {
     /// endpoint, initial state is not older than it.
     fn evidence(&self, _skip: usize, moved: bool) -> Evidence {
         if moved { Evidence::Nothing } else { Evidence::Word }
+    }
+
+    /// Nothing is kept that could tell.
+    fn is_news(&self, _event: &Observed<'_>) -> bool {
+        true
     }
 
     fn poll_timeout(&self) -> Option<Time> {

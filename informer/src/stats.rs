@@ -24,7 +24,8 @@ pub struct Stats {
     pub reflector: stats::Stats,
     /// Body bytes of accepted answers, as received.
     pub bytes_received: u64,
-    /// Objects without readable name or resourceVersion. They are not in the store.
+    /// Objects without readable name. They are not in the store. Those without resourceVersion are, and count in
+    /// [`unversioned`](informer_core::stats::Stats::unversioned).
     pub unreadable: u64,
     /// Objects that did not decode: when they came, where they are kept decoded or transformed, and each time that
     /// somebody asked. They are in the store, and delivered, like all others.

@@ -89,6 +89,8 @@ pub struct Api {
     pub latency_ms_max: u64,
     /// It answers nothing but errors for now.
     pub down: bool,
+    /// Nobody answers before.
+    pub unreachable_until: Time,
     /// An error instead of an answer.
     pub refuses: f64,
     /// The connection breaks.
@@ -113,6 +115,8 @@ pub struct Api {
     pub loses_headers: f64,
     /// A state older than asked for, where an error was due.
     pub forgets_what_was_asked: f64,
+    /// A read of the state not older than a position is refused, as one that the server cannot read.
+    pub refuses_positions: f64,
 }
 
 impl Api {
@@ -133,6 +137,7 @@ impl Api {
             knows_no_marks: rate(0.3),
             loses_headers: rate(0.2),
             forgets_what_was_asked: rate(0.5),
+            refuses_positions: rate(0.2),
             ..Self::default()
         };
         let lag_max = if rng.bool() { rng.u64(..20) } else { 0 };
@@ -170,6 +175,7 @@ impl Api {
             tells_where_it_is: self.tells_where_it_is,
             refuses_the_future: self.refuses_the_future,
             latency_ms_max: self.latency_ms_max,
+            unreachable_until: self.unreachable_until,
             ..Self::default()
         }
     }
@@ -220,6 +226,9 @@ impl Api {
         match semantic {
             ListSemantic::MostRecent => Ok(model.version()),
             ListSemantic::Any => Ok(behind),
+            ListSemantic::NotOlderThan(_) if self.errs(self.refuses_positions, rng) => {
+                Err(Failure::new(Class::Refused))
+            }
             ListSemantic::NotOlderThan(asked) => {
                 let satisfied = asked.as_u64().is_some_and(|asked| asked <= behind);
                 if satisfied || self.errs(self.forgets_what_was_asked, rng) { Ok(behind) } else { Err(TOO_LARGE) }
@@ -303,6 +312,9 @@ impl Answer {
             return None;
         }
         match std::mem::replace(&mut self.phase, Phase::Silent) {
+            Phase::Asked(_) | Phase::AskedObject { .. } if now < api.unreachable_until => {
+                Some(Fact::Ended(End::Failed(Failure::new(Class::Connection))))
+            }
             Phase::Asked(read) => {
                 if api.errs(api.stalls, rng) {
                     return None;

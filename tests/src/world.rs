@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: one seed decides everything; time is virtual; nothing here sleeps, and nothing depends on an address.
 
+mod evidence;
 mod histories;
 mod node;
 mod notes;
@@ -20,6 +21,7 @@ use crate::{
     model::Model,
 };
 
+use evidence::{HeldCopy, Write};
 use histories::Histories;
 use node::{Around, Heard, Node};
 
@@ -179,31 +181,40 @@ impl World {
                 continue;
             }
             for _ in 0..self.rng.u32(1..4) {
-                let key = key_name(self.rng.u32(..30));
-                let (room, deletes) = (self.room(history), self.rng.u8(..3) == 0);
-                let model = self.histories.model_mut(history);
-                match (room, deletes) {
-                    (0, _) => {}
-                    (_, true) => model.delete(&key),
-                    (_, false) => model.put(&key),
+                let (key, is_put) = (key_name(self.rng.u32(..30)), self.rng.u8(..3) > 0);
+                let key = key.as_str();
+                if self.room(history, 1, Some(&Write { key, is_put })) == 0 {
+                    continue;
                 }
+                let model = self.histories.model_mut(history);
+                if is_put { model.put(key) } else { model.delete(key) }
             }
         }
     }
 
     fn pass(&mut self) {
         let history = self.sites[PREFERRED].history;
-        let versions = self.rng.u64(1..30).min(self.room(history));
+        let versions = self.rng.u64(1..30);
+        let versions = self.room(history, versions, None);
         self.histories.model_mut(history).pass(versions);
     }
 
-    /// How many versions a server that was restored may go on before it passes a position of what it was before, from
-    /// which somebody may yet ask. Beyond that nobody could tell the two histories apart for certain.
-    fn room(&self, history: usize) -> u64 {
-        let version = self.histories.model(history).version();
-        let positions = self.nodes.iter().flat_map(Node::positions);
-        let lost = positions.filter(|(of, at)| (1..*at).contains(&self.histories.agree_up_to(*of, history)));
-        lost.map(|(_, at)| (at - 1).saturating_sub(version)).min().unwrap_or(u64::MAX)
+    /// How many of `versions` a server that was restored may go on, perhaps by `write`. It passes a position of what it
+    /// was before only where its clients noticed the restore, and where an object of the copy tells the two apart.
+    fn room(&self, history: usize, versions: u64, write: Option<&Write<'_>>) -> u64 {
+        let model = self.histories.model(history);
+        let may_pass = self.histories.may_pass(history);
+        if may_pass && write.is_some_and(|write| self.histories.is_taken(history, write.key, model.version() + 1)) {
+            return 0;
+        }
+        let is_lost = |of: usize, at: u64| (1..at).contains(&self.histories.agree_up_to(of, history));
+        let lost = self.nodes.iter().flat_map(|node| node.copies(is_lost));
+        let room = |copy: HeldCopy| {
+            let reaches = model.version() + versions >= copy.at;
+            let is_told = may_pass && reaches && copy.tells(model, write);
+            if is_told { versions } else { (copy.at - 1).saturating_sub(model.version()).min(versions) }
+        };
+        lost.map(room).min().unwrap_or(versions)
     }
 
     /// Servers forget: some of their history, or all of it.
@@ -236,13 +247,23 @@ impl World {
         )
     }
 
-    /// The preferred server, and whoever shares its history, is restored to what it was some time ago.
+    /// The preferred server, and whoever shares its history, is restored to what it was some time ago: at once, or after
+    /// minutes without a server, in which each client notices that it is gone.
     fn restore_server(&mut self) -> Result<(), Violation> {
         let history = self.sites[PREFERRED].history;
         let model = self.histories.model(history);
         let version = self.rng.u64(model.version().saturating_sub(40).max(model.oldest())..=model.version());
-        let restored = self.histories.restore(history, version);
+        let takes_minutes = self.rng.bool();
+        // What reads of single objects say means nothing where they may be older than asked.
+        let is_provable = self.sites.iter().all(|site| site.history != history || !site.api.gets_anything);
+        let restored = self.histories.restore(history, version, takes_minutes && is_provable);
         self.show(history, restored);
+        if takes_minutes {
+            let until = self.now + Duration::from_secs(self.rng.u64(120..300));
+            for site in self.sites.iter_mut().filter(|site| site.history == restored) {
+                site.api.unreachable_until = until;
+            }
+        }
         self.break_connections(restored)
     }
 

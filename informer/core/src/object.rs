@@ -65,6 +65,19 @@ impl<'a> Meta<'a> {
     /// [`MetaError::Json`] when the bytes up to there are no JSON object, [`MetaError::WrongType`] when a member is not
     /// what Kubernetes says.
     pub fn read(object: &'a [u8]) -> Result<Self, MetaError> {
+        Self::read_as(object, false)
+    }
+
+    /// As [`read`](Self::read), but a `metadata.resourceVersion` of another type counts as none: for readers that keep
+    /// an object whatever its version is.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_lenient(object: &'a [u8]) -> Result<Self, MetaError> {
+        Self::read_as(object, true)
+    }
+
+    fn read_as(object: &'a [u8], any_version: bool) -> Result<Self, MetaError> {
         let mut meta = Self::default();
         let mut walk = Walk::new(object)?;
         let mut metadata = false;
@@ -75,7 +88,7 @@ impl<'a> Meta<'a> {
                 b"apiVersion" if meta.api_version.is_none() => {
                     meta.api_version = text(object, walk.value()?, "apiVersion")?;
                 }
-                b"metadata" if !metadata => metadata = meta.read_metadata(object, &mut walk)?,
+                b"metadata" if !metadata => metadata = meta.read_metadata(object, &mut walk, any_version)?,
                 _ => {}
             }
         }
@@ -102,7 +115,7 @@ impl<'a> Meta<'a> {
     }
 
     /// Reads the members of `metadata`. `false` when it is `null`.
-    fn read_metadata(&mut self, object: &'a [u8], walk: &mut Walk<'a>) -> Result<bool, MetaError> {
+    fn read_metadata(&mut self, object: &'a [u8], walk: &mut Walk<'a>, any_version: bool) -> Result<bool, MetaError> {
         if !walk.enter()? {
             return if is_null(object, &walk.value()?) { Ok(false) } else { Err(wrong("metadata", "an object")) };
         }
@@ -113,7 +126,11 @@ impl<'a> Meta<'a> {
                 b"uid" => set(&mut self.uid, text(object, walk.value()?, "metadata.uid")?),
                 b"resourceVersion" if self.resource_version_at.is_none() => {
                     let at = walk.value()?;
-                    if let Some(version) = text(object, at.clone(), "metadata.resourceVersion")? {
+                    let version = match text(object, at.clone(), "metadata.resourceVersion") {
+                        Err(_) if any_version => None,
+                        read => read?,
+                    };
+                    if let Some(version) = version {
                         self.resource_version = version;
                         self.resource_version_at = Some(at.start + 1..at.end - 1);
                     }
@@ -337,6 +354,14 @@ mod tests {
         ] {
             assert_eq!(Meta::read(json.as_bytes()), Ok(Meta::default()), "{json}");
         }
+    }
+
+    #[test]
+    fn a_version_of_another_type_can_be_read_as_none() {
+        let json = br#"{"metadata":{"resourceVersion":12,"name":"a"}}"#;
+        let meta = Meta::read_lenient(json).unwrap();
+        assert_eq!((&*meta.name, &*meta.resource_version, meta.resource_version_at), ("a", "", None));
+        assert!(Meta::read(json).is_err() && Meta::read_lenient(br#"{"metadata":{"name":5}}"#).is_err());
     }
 
     #[test]

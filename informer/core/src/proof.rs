@@ -1,13 +1,13 @@
 //! Whether a position belongs to the history behind an endpoint, told by single objects. Does no I/O.
 //!
-//! INVARIANT: an object that was replaced or deleted since the position says nothing. Only what cannot be in one history
-//! together is held against a server.
+//! INVARIANT: an object that was replaced or deleted since the position says nothing by itself: the watch that follows
+//! has to bring its deletion. Only what cannot be in one history together is held against a server.
 
 use std::{cmp::Ordering, sync::Arc};
 
 use crate::{
     object::Meta,
-    reflector::Proof,
+    reflector::{Change, Observed, Proof},
     resource_version::{self, ResourceVersion},
     store::{Entry, Snapshot},
 };
@@ -54,7 +54,7 @@ fn is_newer(entry: &Entry, known: &Entry) -> bool {
 /// have different histories. Versions without an order only ever prove sameness.
 #[must_use]
 pub fn judge(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>>) -> Proof {
-    let Some(found) = found else { return Proof::Inconclusive };
+    let Some(found) = found else { return Proof::Missing };
     if stored.is(&found.uid, &found.resource_version) {
         return Proof::Same;
     }
@@ -63,7 +63,20 @@ pub fn judge(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>
         (true, Some(Ordering::Greater) | None) => Proof::Changed,
         (true, Some(Ordering::Less | Ordering::Equal)) => Proof::Reset,
         (false, Some(Ordering::Less | Ordering::Equal)) => Proof::Foreign,
-        (false, Some(Ordering::Greater) | None) => Proof::Inconclusive,
+        (false, Some(Ordering::Greater) | None) => Proof::Missing,
+    }
+}
+
+/// Returns true if `event` says something that the state of `snapshot` lacks: a later version of an object, an object
+/// that is not there, or the deletion of one that is.
+#[must_use]
+pub fn is_news(snapshot: &Snapshot, event: &Observed<'_>) -> bool {
+    match (event.change, snapshot.get(event.key)) {
+        (Change::Deleted, known) => known.is_some_and(|known| known.uid() == event.uid),
+        (Change::Added | Change::Modified | Change::Item, Some(known)) => {
+            resource_version::compare(known.resource_version(), event.resource_version) == Some(Ordering::Less)
+        }
+        (Change::Added | Change::Modified | Change::Item, None) => true,
     }
 }
 

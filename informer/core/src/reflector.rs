@@ -5,8 +5,10 @@
 
 mod vocabulary;
 
+mod lateness;
 mod listing;
 mod marks;
+mod missing;
 mod proving;
 mod streaming;
 mod waiting;
@@ -34,7 +36,7 @@ use watching::Watching;
 
 pub use vocabulary::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Observed, Proof, ProofBy, RelistCause, Report,
-    Verdict,
+    Testimony, Verdict,
 };
 
 /// Settings of one reflector. Plain data; `Default` is what production should use.
@@ -213,6 +215,19 @@ impl Reflector {
     #[must_use]
     pub const fn position(&self) -> Option<&ResourceVersion> {
         self.memory.position.as_ref()
+    }
+
+    /// Returns true if the copy is the server's state at [`position`](Self::position), as far as is known: the position
+    /// was not refused, and no deletion that would prove its history is due. Only such a copy is worth saving.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        self.memory.is_proved && self.memory.position.is_some() && self.memory.missing.is_empty()
+    }
+
+    /// Returns true if a live event at this version lies behind the position: then [`Observed::is_news`] counts.
+    #[must_use]
+    pub fn is_behind(&self, resource_version: &str) -> bool {
+        self.memory.is_late(resource_version)
     }
 
     /// Whether nothing will be asked any more: the exact state asked for has expired.

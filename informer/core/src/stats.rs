@@ -30,15 +30,17 @@ pub struct Stats {
     pub live_deletions: u64,
     /// Live bookmarks received.
     pub bookmarks: u64,
-    /// Frames that carried nothing usable: unreadable objects, unknown types, positions that are none.
+    /// Frames that carried nothing usable: objects without a name, unknown types, bookmarks whose position is none.
     pub ignored: u64,
+    /// Objects without a usable resourceVersion: they are kept, and the position stays where it is.
+    pub unversioned: u64,
     /// Sessions that proved healthy.
     pub healthy_sessions: u64,
     /// Sessions that ended before they were healthy.
     pub unhealthy_ends: u64,
     /// Sessions closed because nothing came for too long; resumed without failure.
     pub silences: u64,
-    /// Sessions closed because a position went back.
+    /// Sessions closed because a position went back, of a bookmark or of an event.
     pub went_back: u64,
     /// Reads of one stored object that ask whether a position belongs to the server's history.
     pub proofs: u64,
@@ -100,6 +102,7 @@ impl AddAssign<&Self> for Stats {
             live_deletions,
             bookmarks,
             ignored,
+            unversioned,
             healthy_sessions,
             unhealthy_ends,
             silences,
@@ -123,6 +126,7 @@ impl AddAssign<&Self> for Stats {
         *live_deletions += other.live_deletions;
         *bookmarks += other.bookmarks;
         *ignored += other.ignored;
+        *unversioned += other.unversioned;
         *healthy_sessions += other.healthy_sessions;
         *unhealthy_ends += other.unhealthy_ends;
         *silences += other.silences;

@@ -51,11 +51,20 @@ pub(super) struct Core<S> {
     key: String,
 }
 
-/// Objects without name or position. Each is told once; the number of those remembered is bounded.
+/// Objects without name, left out, or position, kept. Each is logged once; the number of those remembered is bounded.
 #[derive(Default)]
 struct Unreadable {
+    /// Objects left out.
     count: u64,
     told: BTreeSet<String>,
+}
+
+impl Unreadable {
+    /// Returns true for a key that was not logged before, while there is room to remember it.
+    fn is_new(&mut self, key: &str) -> bool {
+        let key = if key.len() <= KEY_TOLD_BYTES_MAX { key } else { "" };
+        self.told.len() < UNREADABLE_TOLD_MAX && !self.told.contains(key) && self.told.insert(key.to_owned())
+    }
 }
 
 /// Unreadable objects that are told by name. Beyond them they are only counted.
@@ -101,7 +110,6 @@ impl<S: Sink> Core<S> {
     /// # Errors
     /// What the frame says when it is an error, or that it is none of the protocol's.
     pub(super) fn on_frame(&mut self, now: Time, frame: Frame<'_>) -> Result<(), Kind> {
-        self.confirmed = true;
         match frame {
             Frame::Item(object) => self.on_object(now, Change::Item, object),
             Frame::Event { kind, object } => match kind {
@@ -113,6 +121,7 @@ impl<S: Sink> Core<S> {
                 EventKind::Other => self.handle(now, Input::Ignored),
             },
             Frame::ListEnd(end) => {
+                self.confirmed = true;
                 self.list_ended = true;
                 let resource_version = &end.resource_version;
                 self.handle(now, Input::PageEnd { resource_version, continue_token: end.continue_token.as_deref() });
@@ -125,30 +134,44 @@ impl<S: Sink> Core<S> {
     fn on_object(&mut self, now: Time, change: Change, object: &[u8]) {
         self.progressed = true;
         self.first_object.get_or_insert(true);
-        let meta = match Meta::read(object) {
-            Ok(meta) if !meta.name.is_empty() && !meta.resource_version.is_empty() => meta,
+        let meta = match Meta::read_lenient(object) {
+            Ok(meta) if !meta.name.is_empty() => meta,
             Ok(meta) => return self.on_unreadable(now, meta.key()),
             Err(_) => return self.on_unreadable(now, String::new()),
         };
+        self.confirmed = true;
         meta.write_key(&mut self.key);
-        let observed = Observed { change, key: &self.key, uid: &meta.uid, resource_version: &meta.resource_version };
+        let resource_version = &*meta.resource_version;
+        if ResourceVersion::parse(resource_version).is_err() {
+            self.on_unversioned();
+        }
+        let mut observed = Observed { change, key: &self.key, uid: &meta.uid, resource_version, is_news: true };
+        if self.reflector.is_behind(resource_version) {
+            observed.is_news = self.sink.is_news(&observed);
+        }
         self.reflector.handle(now, Input::Object(observed));
         self.key.shrink_to(limits::KEY_KEEP_BYTES);
         self.obey(now, Some((object, &meta)));
     }
 
-    /// Delivered as a sign of life: an object nobody can name must not stop the others.
+    /// Kept without a position, as client-go and kube keep it.
+    fn on_unversioned(&mut self) {
+        if self.unreadable.is_new(&self.key) {
+            tracing::warn!(resource = self.resource, key = self.key, "object kept without a resourceVersion");
+        }
+    }
+
+    /// Delivered as a sign of life: an object nobody can name must not stop the others. It confirms nothing.
     fn on_unreadable(&mut self, now: Time, key: String) {
         self.unreadable.count += 1;
-        let key = if key.len() <= KEY_TOLD_BYTES_MAX { key } else { String::new() };
-        if self.unreadable.told.len() < UNREADABLE_TOLD_MAX && !self.unreadable.told.contains(&key) {
-            tracing::warn!(resource = self.resource, key, "an object without name or resourceVersion is left out");
-            self.unreadable.told.insert(key);
+        if self.unreadable.is_new(&key) {
+            tracing::warn!(resource = self.resource, key, "an object without a name is left out");
         }
         self.handle(now, Input::Ignored);
     }
 
     fn on_bookmark(&mut self, now: Time, object: &[u8]) {
+        self.confirmed = true;
         match Meta::read(object) {
             Ok(meta) => match marks::token(object, &meta) {
                 Some(token) => self.handle(now, Input::Mark { token: &token }),
@@ -251,6 +274,9 @@ impl<S: Sink> Core<S> {
             Report::Proved => tracing::debug!(resource, "the position belongs to the server's history"),
             Report::Foreign => tracing::warn!(resource, "the server has another history"),
             Report::HistoryReset => tracing::warn!(resource, "the server's history went back"),
+            Report::Unordered => {
+                tracing::warn!(resource, "resourceVersions of this type have no order: events are taken as they come");
+            }
             Report::Expired => {
                 tracing::warn!(resource, "the state asked for is no longer there; nothing more is asked");
                 self.progress.send_modify(|progress| progress.is_final = true);
@@ -343,6 +369,7 @@ impl<S: Sink> Core<S> {
                 progress.confirmed = Some(Confirmed::now());
             }
             progress.is_polling = self.reflector.is_polling();
+            progress.is_sound = self.reflector.is_sound();
             let has_synced = self.is_synced && !progress.is_synced;
             if has_synced {
                 progress.stats.synced_after = Some(progress.started.elapsed());

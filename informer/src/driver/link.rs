@@ -1,10 +1,10 @@
 //! The one request of a driver, from waiting for its turn to the end of its answer.
 
-use std::future::pending;
+use std::{future::pending, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use informer_core::{Read, Request, reflector::Proof, wire::framer::Framer};
+use informer_core::{Read, Request, reflector::Proof, store::Entry, wire::framer::Framer};
 use tokio::{
     sync::{AcquireError, OwnedSemaphorePermit},
     time::Instant,
@@ -32,7 +32,7 @@ pub(super) enum Link {
     /// Accepted.
     Open { answer: Box<Answer>, framer: Box<Framer> },
     /// One object is read, to prove a history.
-    Proving(BoxFuture<'static, Result<Proof, Error>>),
+    Proving(BoxFuture<'static, Result<(Proof, Arc<Entry>), Error>>),
 }
 
 /// What the network did.
@@ -40,7 +40,7 @@ pub(super) enum Happened {
     Granted(OwnedSemaphorePermit),
     Answered(Result<Answer, Error>),
     Chunk(Result<Option<Bytes>, Error>),
-    Proved(Result<Proof, Error>),
+    Proved(Result<(Proof, Arc<Entry>), Error>),
 }
 
 impl Link {

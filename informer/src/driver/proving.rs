@@ -39,8 +39,13 @@ impl Question {
         }
     }
 
-    /// Sends `request` and judges what it brings.
-    pub(super) async fn ask(self, transport: Transport, request: Request) -> Result<Proof, Error> {
+    /// Sends `request` and judges what it brings. Returns the object asked about with it.
+    pub(super) async fn ask(self, transport: Transport, request: Request) -> Result<(Proof, Arc<Entry>), Error> {
+        let proof = self.answer(transport, request).await?;
+        Ok((proof, self.witness))
+    }
+
+    async fn answer(&self, transport: Transport, request: Request) -> Result<Proof, Error> {
         let form = match self.by {
             ProofBy::Get => Form::Object,
             ProofBy::List => Form::List,

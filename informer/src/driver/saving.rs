@@ -189,11 +189,14 @@ impl Saving {
 
     fn begin(&mut self) {
         let state = self.now.borrow_and_update().clone();
-        let age = self.progress.borrow().age().unwrap_or_default();
+        let (age, is_sound) = {
+            let progress = self.progress.borrow();
+            (progress.age().unwrap_or_default(), progress.is_sound)
+        };
         let confirmed_at = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         self.not_before = Instant::now() + SAVE_EVERY;
         self.advance(|before| match before {
-            State::Idle(mut writer) | State::Due(mut writer) if state.synced => {
+            State::Idle(mut writer) | State::Due(mut writer) if state.synced && is_sound => {
                 State::Writing(spawn_blocking(move || {
                     let wrote = writer.save(&state, confirmed_at).map(|wrote| wrote.bytes);
                     (writer, wrote)

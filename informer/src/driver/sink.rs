@@ -6,6 +6,7 @@ use informer_core::{
     ResourceVersion, Time,
     object::Meta,
     proof,
+    reflector::Observed,
     store::{self, Entry, Keeping, Store, StoreError},
 };
 
@@ -65,6 +66,9 @@ pub(crate) trait Sink: Send + 'static {
     /// What can be held against a server, after so many pieces of it that said nothing. `moved` tells whether it is
     /// another endpoint than the one that is known to have this history.
     fn evidence(&self, skip: usize, moved: bool) -> Evidence;
+
+    /// Returns true unless the state is known to have what `event` says; see [`proof::is_news`].
+    fn is_news(&self, event: &Observed<'_>) -> bool;
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     fn poll_timeout(&self) -> Option<Time>;
@@ -144,6 +148,10 @@ impl Sink for StoreSink {
     fn evidence(&self, skip: usize, _moved: bool) -> Evidence {
         let mut found = proof::candidates(&self.store.snapshot(), skip, 1);
         found.pop().map_or(Evidence::Nothing, Evidence::Witness)
+    }
+
+    fn is_news(&self, event: &Observed<'_>) -> bool {
+        proof::is_news(&self.store.snapshot(), event)
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -9,6 +9,7 @@ mod answers;
 mod checkpoint;
 mod endpoints;
 mod fake;
+mod histories;
 mod indexes;
 mod liveness;
 mod logs;

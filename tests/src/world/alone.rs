@@ -76,7 +76,7 @@ pub fn requests(
         match facts.pop_front() {
             Some((at, fact)) if at <= due => {
                 now = at;
-                tell_fact(&mut reflector, now, &fact);
+                tell_fact(&mut reflector, now, &fact, true);
             }
             later => {
                 if let Some(later) = later {

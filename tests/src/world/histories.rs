@@ -13,11 +13,13 @@ struct History {
     model: Model,
     /// The history it was restored from, and the last version they share.
     restored_from: Option<(usize, u64)>,
+    /// True if it may pass positions of what it was before: its restore took so long that every client noticed.
+    may_pass: bool,
 }
 
 impl Histories {
     pub(super) fn new(first: Model) -> Self {
-        Self { all: vec![History { model: first, restored_from: None }] }
+        Self { all: vec![History { model: first, restored_from: None, may_pass: false }] }
     }
 
     pub(super) fn model(&self, number: usize) -> &Model {
@@ -29,15 +31,28 @@ impl Histories {
     }
 
     /// The history of a server that is restored to what `of` was at `version`.
-    pub(super) fn restore(&mut self, of: usize, version: u64) -> usize {
+    pub(super) fn restore(&mut self, of: usize, version: u64, may_pass: bool) -> usize {
         let model = self.all[of].model.restored(version, self.next_number());
-        self.push(History { model, restored_from: Some((of, version)) })
+        self.push(History { model, restored_from: Some((of, version)), may_pass })
     }
 
     /// The history of another server where the same happened as in `of`, to other objects.
     pub(super) fn twin(&mut self, of: usize) -> usize {
         let model = self.all[of].model.twin(self.next_number());
-        self.push(History { model, restored_from: None })
+        self.push(History { model, restored_from: None, may_pass: false })
+    }
+
+    /// Whether the history may pass positions of those it was restored from.
+    pub(super) fn may_pass(&self, number: usize) -> bool {
+        self.all[number].may_pass
+    }
+
+    /// Whether a write of `key` at `version` in this history would give one version of one object two contents: in a
+    /// cluster that is one in as many as it has objects and writes, and nothing could tell them apart.
+    pub(super) fn is_taken(&self, number: usize, key: &str, version: u64) -> bool {
+        let others = self.ancestors(number).into_iter().skip(1);
+        let mut changes = others.flat_map(|(of, _)| self.all[of].model.changes(version - 1, version));
+        changes.any(|change| change.object.key == key)
     }
 
     /// The last version up to which two histories are the same; zero for foreign ones.

@@ -8,7 +8,7 @@ use informer_core::{
     endpoints::Endpoints,
     object::Meta,
     proof,
-    reflector::{self, Action, Ending, Input, Proof, ProofBy, Reflector, Report},
+    reflector::{self, Action, Ending, Input, Observed, Proof, ProofBy, Reflector, Report, Testimony},
     resource_version::ResourceVersion,
     stats::Stats,
     store::{self, Event, Snapshot, Store},
@@ -16,6 +16,7 @@ use informer_core::{
 
 use super::{
     Site,
+    evidence::HeldCopy,
     histories::Histories,
     notes::Notes,
     wire::{json, object_of, state_of, tell_fact},
@@ -118,11 +119,22 @@ impl Node {
         [self.reflector.poll_timeout(), self.endpoints.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// The positions it may still ask from, each with the history it is of: its own, and that of its checkpoint.
-    pub(super) fn positions(&self) -> impl Iterator<Item = (usize, u64)> {
-        let now = self.notes.holds();
-        let saved = self.checkpoint.as_ref().map(|saved| (saved.history, position_of(&saved.saved)));
-        now.into_iter().chain(saved)
+    /// The copies from whose positions it may still ask, its own and that of its checkpoint, where `concerns` holds for
+    /// their history and position.
+    pub(super) fn copies(&self, concerns: impl Fn(usize, u64) -> bool) -> Vec<HeldCopy> {
+        let now = self.notes.holds().map(|(of, at)| (of, at, None));
+        let saved = self.checkpoint.as_ref().map(|it| (it.history, position_of(&it.saved), Some(&it.saved)));
+        let concerned = now.into_iter().chain(saved).filter(|(of, at, _)| concerns(*of, *at));
+        let copy = |(_, at, saved): (usize, u64, Option<&Snapshot>)| {
+            let objects = saved.map_or_else(|| state_of(&self.store.snapshot()), state_of);
+            HeldCopy { at, objects, is_suspect: saved.is_none() && self.owes_deletions() }
+        };
+        concerned.map(copy).collect()
+    }
+
+    /// Returns true while the server owes it deletions, without which it has another history.
+    fn owes_deletions(&self) -> bool {
+        self.reflector.is_settled() && !self.reflector.is_sound()
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -148,7 +160,7 @@ impl Node {
         if rng.u8(..8) == 0 {
             self.subscriber.catch_up(&self.store.snapshot())?;
         }
-        if rng.u8(..16) == 0 && self.reflector.is_synced() {
+        if rng.u8(..16) == 0 && self.reflector.is_synced() && self.reflector.is_sound() {
             self.checkpoint =
                 self.notes.holds().map(|(history, _)| Checkpoint { saved: self.store.snapshot(), history });
         }
@@ -214,7 +226,7 @@ impl Node {
                 self.endpoints.settle();
             }
             let Some(proof) = self.unasked.take() else { break };
-            self.reflector.handle(now, Input::Proof(proof));
+            self.reflector.handle(now, Input::Proof(Testimony::without_object(proof)));
         }
         ensure(self.reflector.poll_timeout().is_some(), "Alive", || "no timer is armed".into())?;
         let expired = reflector::End::Failed(reflector::Failure::new(reflector::Class::Expired));
@@ -245,13 +257,32 @@ impl Node {
         if matches!(fact, Fact::Ended(_) | Fact::PageEnd { .. } | Fact::Found(_)) {
             self.answer = None;
         }
-        let Fact::Found(found) = fact else { return tell_fact(&mut self.reflector, now, fact) };
+        let Fact::Found(found) = fact else {
+            let is_news = self.is_news(fact);
+            return tell_fact(&mut self.reflector, now, fact, is_news);
+        };
         let (stored, at) = self.witness.take().expect("only what was asked for is found");
         let json = found.as_ref().map(json);
         let meta = json.as_deref().map(|json| Meta::read(json).unwrap());
         let judged = proof::judge(&stored, &at, meta.as_ref());
         self.note(now, || format!("  {judged:?} by {stored:?}"));
-        self.reflector.handle(now, Input::Proof(judged));
+        self.reflector.handle(now, Input::Proof(Testimony { proof: judged, key: stored.key(), uid: stored.uid() }));
+    }
+
+    /// Whether the copy lacks what an event says.
+    fn is_news(&self, fact: &Fact) -> bool {
+        let Fact::Event(Change { kind, object }) = fact else { return true };
+        let change = match kind {
+            Kind::Added => reflector::Change::Added,
+            Kind::Modified => reflector::Change::Modified,
+            Kind::Deleted => reflector::Change::Deleted,
+        };
+        let resource_version = &*object.version.to_string();
+        if !self.reflector.is_behind(resource_version) {
+            return true;
+        }
+        let observed = Observed { change, key: &object.key, uid: &object.uid, resource_version, is_news: true };
+        proof::is_news(&self.store.snapshot(), &observed)
     }
 
     fn act(
@@ -301,6 +332,7 @@ impl Node {
                 | Report::Proved
                 | Report::Foreign
                 | Report::HistoryReset
+                | Report::Unordered
                 | Report::Expired,
             ) => {}
         }
@@ -331,9 +363,12 @@ impl Node {
         self.proofs.push(now);
     }
 
-    /// A restored state is the server's at its position, unless the server has yet to come so far: then it may turn out
-    /// to be of another history.
+    /// A restored state is the server's at its position, unless the server has yet to come so far, or owes deletions:
+    /// then it may turn out to be of another history.
     fn restored(&mut self, around: &Around<'_>) {
+        if self.owes_deletions() {
+            return;
+        }
         let snapshot = self.store.snapshot();
         let version = position_of(&snapshot);
         if around.histories.model(around.sites[self.site()].history).version() >= version {
@@ -368,7 +403,10 @@ impl Node {
     }
 
     fn saw(&mut self, around: &Around<'_>, seen: Seen) {
-        self.notes.saw(around.sites[self.site()].history, seen);
+        let history = around.sites[self.site()].history;
+        let is_change = matches!(seen, Seen::Change(_));
+        let is_tolerated = is_change && self.owes_deletions() && !self.notes.is_of(history, around.histories);
+        self.notes.saw(history, seen, is_tolerated);
     }
 
     fn note(&mut self, now: Time, line: impl FnOnce() -> String) {

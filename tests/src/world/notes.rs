@@ -15,8 +15,9 @@ pub(super) struct Notes {
 enum Note {
     /// A process began, with the copy of this history at this position.
     Began { holds: Option<(usize, u64)> },
-    /// Something came from a server that had this history.
-    Saw { history: usize, seen: Seen },
+    /// Something came from a server that had this history. It may be another one than the copy's while the server owes
+    /// deletions that would prove it: those are due before the next bookmark.
+    Saw { history: usize, seen: Seen, is_tolerated: bool },
 }
 
 impl Notes {
@@ -25,9 +26,16 @@ impl Notes {
         self.all.push(Note::Began { holds });
     }
 
-    pub(super) fn saw(&mut self, history: usize, seen: Seen) {
-        self.holds = holds_after(self.holds, history, &seen);
-        self.all.push(Note::Saw { history, seen });
+    pub(super) fn saw(&mut self, history: usize, seen: Seen, is_tolerated: bool) {
+        if !is_tolerated {
+            self.holds = holds_after(self.holds, history, &seen);
+        }
+        self.all.push(Note::Saw { history, seen, is_tolerated });
+    }
+
+    /// Whether the copy may be of `history`.
+    pub(super) fn is_of(&self, history: usize, histories: &Histories) -> bool {
+        is_of(self.holds, history, histories)
     }
 
     /// The history that the copy is of, and its position.
@@ -40,13 +48,19 @@ impl Notes {
         let mut holds = None;
         let mut stretch: Vec<Seen> = Vec::new();
         let mut of = None;
+        let mut is_mixed = false;
         for note in &self.all {
             match note {
                 Note::Began { holds: begun } => {
                     close(&mut stretch, of.take(), histories)?;
-                    holds = *begun;
+                    (holds, is_mixed) = (*begun, false);
                 }
-                Note::Saw { history, seen } => {
+                Note::Saw { is_tolerated: true, .. } => is_mixed = true,
+                Note::Saw { history, seen, is_tolerated: false } => {
+                    let is_repaired = matches!(seen, Seen::State { .. });
+                    is_mixed &= !is_repaired;
+                    let is_bookmark = matches!(seen, Seen::Bookmark { .. });
+                    ensure(!(is_mixed && is_bookmark), "Unmixed", || format!("{seen:?} for a copy of two histories"))?;
                     if of != Some(*history) {
                         close(&mut stretch, of.replace(*history), histories)?;
                     }
@@ -64,7 +78,7 @@ impl Notes {
 
 /// Whether `seen` begins a stretch of `history` for a copy that `holds` another. Asking is allowed, hearing is not.
 fn goes_on(holds: Option<(usize, u64)>, history: usize, seen: &Seen, histories: &Histories) -> Result<bool, Violation> {
-    let same = holds.is_some_and(|(of, at)| of == history || at <= histories.agree_up_to(of, history));
+    let same = is_of(holds, history, histories);
     match seen {
         Seen::State { .. } => Ok(true),
         Seen::Resumed { .. } => Ok(same),
@@ -73,6 +87,10 @@ fn goes_on(holds: Option<(usize, u64)>, history: usize, seen: &Seen, histories: 
             Ok(true)
         }
     }
+}
+
+fn is_of(holds: Option<(usize, u64)>, history: usize, histories: &Histories) -> bool {
+    holds.is_some_and(|(of, at)| of == history || at <= histories.agree_up_to(of, history))
 }
 
 fn holds_after(holds: Option<(usize, u64)>, history: usize, seen: &Seen) -> Option<(usize, u64)> {

@@ -2,7 +2,7 @@
 
 use informer_core::{
     Time,
-    reflector::{self, Input, Observed, Proof, Reflector},
+    reflector::{self, Input, Observed, Proof, Reflector, Testimony},
     store::{self, Snapshot},
 };
 
@@ -11,11 +11,12 @@ use crate::{
     model::{Change, Kind, Object, State},
 };
 
-/// Tells `reflector` about `fact`. An object that was asked for is as it was stored.
-pub(super) fn tell_fact(reflector: &mut Reflector, now: Time, fact: &Fact) {
+/// Tells `reflector` about `fact`. An object that was asked for is as it was stored. `is_news` says whether the copy lacks
+/// what an event says.
+pub(super) fn tell_fact(reflector: &mut Reflector, now: Time, fact: &Fact, is_news: bool) {
     let mut object = |change, object: &Object| {
         let version = object.version.to_string();
-        let observed = Observed { change, key: &object.key, uid: &object.uid, resource_version: &version };
+        let observed = Observed { change, key: &object.key, uid: &object.uid, resource_version: &version, is_news };
         reflector.handle(now, Input::Object(observed));
     };
     match fact {
@@ -27,7 +28,7 @@ pub(super) fn tell_fact(reflector: &mut Reflector, now: Time, fact: &Fact) {
         Fact::AcceptedWithMarks => reflector.handle(now, Input::AcceptedWithMarks),
         Fact::Resumed => reflector.handle(now, Input::Resumed),
         Fact::Mark { token } => reflector.handle(now, Input::Mark { token }),
-        Fact::Found(_) => reflector.handle(now, Input::Proof(Proof::Same)),
+        Fact::Found(_) => reflector.handle(now, Input::Proof(Testimony::without_object(Proof::Same))),
         Fact::Noise => reflector.handle(now, Input::Ignored),
         Fact::Bookmark { version, end } => {
             reflector.handle(now, Input::Bookmark { resource_version: version, initial_events_end: *end });

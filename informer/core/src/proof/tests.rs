@@ -43,16 +43,16 @@ fn only_what_cannot_be_in_one_history_is_held_against_a_server() {
         ("u2", "40", Proof::Foreign),
         ("u2", "50", Proof::Foreign),
         ("u2", "9", Proof::Foreign),
-        ("u2", "51", Proof::Inconclusive),
+        ("u2", "51", Proof::Missing),
         ("", "40", Proof::Foreign),
         ("u1", "x", Proof::Changed),
-        ("u2", "x", Proof::Inconclusive),
+        ("u2", "x", Proof::Missing),
     ] {
         let found = json("a", uid, version, "");
         let found = Meta::read(found.as_bytes()).unwrap();
         assert_eq!(judge(entry, &50.into(), Some(&found)), expected, "{uid} at {version}");
     }
-    assert_eq!(judge(entry, &50.into(), None), Proof::Inconclusive);
+    assert_eq!(judge(entry, &50.into(), None), Proof::Missing);
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn versions_without_an_order_only_prove_sameness() {
     for (uid, version, expected) in [
         ("u1", "x1", Proof::Same),
         ("u1", "x2", Proof::Changed),
-        ("u2", "x1", Proof::Inconclusive),
-        ("u2", "x2", Proof::Inconclusive),
+        ("u2", "x1", Proof::Missing),
+        ("u2", "x2", Proof::Missing),
     ] {
         let found = json("a", uid, version, "");
         let found = Meta::read(found.as_bytes()).unwrap();

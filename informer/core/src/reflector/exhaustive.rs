@@ -56,6 +56,7 @@ const OF_A_WATCH: &[Fact] = &[
     Timer,
 ];
 const OF_A_LIST: &[Fact] = &[
+    Fails(Class::Refused),
     Accepted,
     Item,
     Page,
@@ -73,7 +74,7 @@ const OF_A_PROOF: &[Fact] = &[
     Proves(Proof::Changed),
     Proves(Proof::Foreign),
     Proves(Proof::Reset),
-    Proves(Proof::Inconclusive),
+    Proves(Proof::Missing),
     Proves(Proof::Nothing),
     Fails(Class::TooLarge),
     Fails(Class::Forbidden),
@@ -264,7 +265,8 @@ impl Shadow {
                 | Report::Healthy
                 | Report::Spread { .. }
                 | Report::Foreign
-                | Report::HistoryReset,
+                | Report::HistoryReset
+                | Report::Unordered,
             ) => {}
         }
     }
@@ -376,8 +378,9 @@ impl Node {
     fn step(&mut self, fact: Fact) {
         let ahead = self.reflector.position().and_then(ResourceVersion::as_u64).unwrap_or(9) + 1;
         let ahead = ahead.to_string();
-        let object =
-            |change, resource_version| Input::Object(Observed { change, key: "a", uid: "u", resource_version });
+        let object = |change, resource_version| {
+            Input::Object(Observed { change, key: "a", uid: "u", resource_version, is_news: true })
+        };
         let bookmark = |resource_version, initial_events_end| Input::Bookmark { resource_version, initial_events_end };
         match fact {
             Accepted => self.feed(Input::Accepted),
@@ -392,7 +395,7 @@ impl Node {
             LastPage => self.feed(Input::PageEnd { resource_version: &ahead, continue_token: None }),
             Closed => self.feed(Input::Ended(End::Closed)),
             Fails(class) => self.feed(Input::Ended(End::Failed(Failure::new(class)))),
-            Proves(proof) => self.feed(Input::Proof(proof)),
+            Proves(proof) => self.feed(Input::Proof(Testimony { proof, key: "a", uid: "u" })),
             WithMarks => self.feed(Input::AcceptedWithMarks),
             Resumed => self.feed(Input::Resumed),
             Mark => {
@@ -419,7 +422,8 @@ impl Node {
     fn feed(&mut self, input: Input<'_>) {
         let shadow = &mut self.shadow;
         let list_open = shadow.open.as_ref().is_some_and(|read| !read.is_watch());
-        let was_proving = shadow.proving;
+        // Only lists are refused for their position: a stream may be refused for being one.
+        let named_position = matches!(shadow.open, Some(Read::List { semantic: ListSemantic::NotOlderThan(_), .. }));
         shadow.show(&input);
         self.reflector.handle(shadow.now, input);
         shadow.page_ended = matches!(shadow.open, Some(Read::Page { .. }));
@@ -442,12 +446,16 @@ impl Node {
             | Input::Ignored
             | Input::TimedOut => {}
         }
-        let mut refused = false;
+        let (mut refused, mut is_other, mut is_done) = (false, false, false);
         while let Some(action) = self.reflector.poll_action() {
             refused |= action == Action::Refuse;
+            is_other |= matches!(action, Action::Report(Report::Foreign | Report::HistoryReset));
+            is_done |= matches!(action, Action::InitDone(_));
             self.shadow.act(&action, &input);
         }
-        if was_proving && !refused && matches!(input, Input::Proof(Proof::Foreign | Proof::Reset)) {
+        let is_refusal = matches!(input, Input::Ended(End::Failed(Failure { class: Class::Refused, .. })));
+        is_other |= is_refusal && named_position;
+        if is_other && !is_done && !refused {
             (self.shadow.position, self.shadow.proved_at, self.shadow.foreign) = (None, None, true);
         }
         self.check();

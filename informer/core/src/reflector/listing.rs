@@ -134,12 +134,12 @@ impl Listing {
     fn item(&mut self, object: &Observed<'_>, memory: &mut Memory) {
         self.has_items = true;
         match object.change {
-            Change::Item if ResourceVersion::parse(object.resource_version).is_ok() => {
+            Change::Item => {
                 self.open(memory);
-                memory.stats.initial_objects += 1;
+                memory.received(object);
                 memory.push(Action::InitApply);
             }
-            Change::Item | Change::Added | Change::Modified | Change::Deleted => memory.stats.ignored += 1,
+            Change::Added | Change::Modified | Change::Deleted => memory.stats.ignored += 1,
         }
     }
 
@@ -170,6 +170,7 @@ impl Listing {
     fn complete(self, now: Time, position: ResourceVersion, memory: &mut Memory) -> State {
         if let ListSemantic::NotOlderThan(asked) = &self.semantic
             && position.compare(asked) == Some(Ordering::Less)
+            && memory.lateness.is_ordered()
         {
             return self.not_satisfied(now, Ending::WentBack, None, memory);
         }
@@ -198,6 +199,10 @@ impl Listing {
             Class::Expired | Class::TooLarge => {
                 let ending = Ending::Failed(failure.class);
                 return self.not_satisfied(now, ending, failure.retry_after, memory);
+            }
+            Class::Refused if self.token.is_none() && matches!(self.semantic, ListSemantic::NotOlderThan(_)) => {
+                self.abandon(memory);
+                return memory.position_refused(now, failure.retry_after);
             }
             Class::TooMany | Class::Connection | Class::Server => {
                 return self.broke_off(now, Ending::Failed(failure.class), failure.retry_after, memory);

@@ -6,13 +6,15 @@
 use std::{cmp::Ordering, collections::VecDeque, time::Duration};
 
 use super::{
-    Action, Class, Config, Ending, FallBack, ProofBy, RelistCause, Report, State, Verdict,
+    Action, Class, Config, Ending, FallBack, Observed, ProofBy, RelistCause, Report, State, Verdict,
+    lateness::Lateness,
+    missing::Missing,
     proving::{Attempt, Why},
     waiting::{Next, Waiting},
 };
 use crate::{
     backoff::Backoff,
-    resource_version::ResourceVersion,
+    resource_version::{self, ResourceVersion},
     semantics::{InitialList, ListSemantic, Read},
     stats::Stats,
     time::Time,
@@ -84,6 +86,11 @@ pub(super) struct Memory {
     pub(super) distrust: bool,
     /// Whether the next initial read takes the most recent state, whatever was seen or configured.
     latest: bool,
+    /// Objects whose deletions are due.
+    pub(super) missing: Missing,
+    pub(super) lateness: Lateness,
+    /// True once the server refused GET of an object and listed it: each denied GET would be a line in an audit log.
+    pub(super) get_is_refused: bool,
     /// Whether a session was healthy since initial state was last complete: then the position was worth something.
     pub(super) healthy_since_sync: bool,
     /// Whether lists are allowed and watches are not.
@@ -129,6 +136,9 @@ impl Memory {
             on_probation: false,
             distrust: false,
             latest: false,
+            missing: Missing::default(),
+            lateness: Lateness::default(),
+            get_is_refused: false,
             healthy_since_sync: false,
             polling: false,
             poll_at: None,
@@ -198,6 +208,7 @@ impl Memory {
     /// Opens a stage for what `semantic` asks for. The most recent state of a server that cannot give one as new as was
     /// seen may be of an older history, where equal versions are not equal objects.
     pub(super) fn open_stage(&mut self, semantic: &ListSemantic) {
+        self.lateness.begin();
         let may_go_back = self.position.is_some() && *semantic == ListSemantic::MostRecent;
         self.push(Action::Init { trusts_versions: !self.distrust && !may_go_back });
     }
@@ -359,16 +370,33 @@ impl Memory {
     /// the very same server went back, or an exact state of the other history was wanted.
     pub(super) fn forget_position(&mut self, cause: RelistCause) {
         self.position = None;
+        self.missing.clear();
         self.is_proved = false;
         self.on_probation = false;
         self.distrust = true;
         self.unsatisfied = 0;
         let exact = matches!(self.config.semantic, ListSemantic::Exact(_));
-        self.latest = cause == RelistCause::HistoryReset || exact;
+        self.latest = matches!(cause, RelistCause::HistoryReset | RelistCause::Refused) || exact;
+    }
+
+    /// The server takes no read that names the position: it was sent by another kind of server, or by one with a fault.
+    /// The most recent state follows, which is not older than any position of this history.
+    pub(super) fn position_refused(&mut self, now: Time, retry_after: Option<Duration>) -> State {
+        if self.on_probation {
+            return self.refuse(now);
+        }
+        self.forget_position(RelistCause::Refused);
+        if self.verdict == Verdict::Pages(FallBack::Refused) {
+            // Perhaps it was the position that the stream was refused for.
+            (self.verdict, self.verdict_until) = (Verdict::Streams, None);
+        }
+        let until = self.unhealthy(now, Ending::Failed(Class::Refused), retry_after);
+        Waiting::until(until, Next::Relist(RelistCause::Refused))
     }
 
     /// Goes back to the endpoint before, where the position is proved, unless what was left there was an outage.
     pub(super) fn refuse(&mut self, now: Time) -> State {
+        self.missing.begin();
         self.on_probation = false;
         self.unsatisfied = 0;
         self.stats.refused_moves += 1;
@@ -379,9 +407,13 @@ impl Memory {
 
     /// Initial state is complete at `position`.
     pub(super) fn synced(&mut self, now: Time, position: ResourceVersion) {
-        if self.position.as_ref().is_some_and(|seen| position.compare(seen) == Some(Ordering::Less)) {
+        if self.is_behind(&position) {
             self.found_other_history(Report::HistoryReset);
         }
+        if self.lateness.settle(now, self.config.verdict_lasts) {
+            self.report(Report::Unordered);
+        }
+        self.missing.clear();
         self.position = Some(position.clone());
         self.synced = true;
         self.synced_at = Some(now);
@@ -402,9 +434,29 @@ impl Memory {
         self.push(Action::InitDone(position));
     }
 
-    /// Moves the position to `to`, live. Whether it did not go back; where positions have no order they never do.
+    /// Returns true if an event at this version lies behind the position, in whatever order versions are.
+    pub(super) fn is_late(&self, version: &str) -> bool {
+        self.position
+            .as_ref()
+            .is_some_and(|seen| resource_version::compare(version, seen.as_str()) == Some(Ordering::Less))
+    }
+
+    /// Returns true if `to` goes back. Where positions have no order they never do.
+    pub(super) fn is_behind(&self, to: &ResourceVersion) -> bool {
+        let is_lower = self.position.as_ref().is_some_and(|seen| to.compare(seen) == Some(Ordering::Less));
+        is_lower && self.lateness.is_ordered()
+    }
+
+    /// An object of initial state came. One without a version is kept all the same, as client-go and kube do.
+    pub(super) fn received(&mut self, object: &Observed<'_>) {
+        self.lateness.saw(object);
+        self.stats.initial_objects += 1;
+        self.stats.unversioned += u64::from(ResourceVersion::parse(object.resource_version).is_err());
+    }
+
+    /// Moves the position to `to`, live. Whether it did not go back.
     pub(super) fn advance(&mut self, now: Time, to: &ResourceVersion) -> bool {
-        if self.position.as_ref().is_some_and(|seen| to.compare(seen) == Some(Ordering::Less)) {
+        if self.is_behind(to) {
             return false;
         }
         if self.position.as_ref() != Some(to) {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::{
-    Action, Class, End, Ending, Failure, Input, Memory, Proof, ProofBy, RelistCause, Report, State, Watching, moved,
-    relist,
+    Action, Class, End, Ending, Failure, Input, Memory, Proof, ProofBy, RelistCause, Report, State, Testimony,
+    Watching, moved, relist,
     waiting::{Next, Waiting},
 };
 use crate::{
@@ -37,11 +37,13 @@ pub(super) enum Why {
 pub(super) struct Attempt {
     why: Why,
     by: ProofBy,
-    /// Objects that said nothing, or not enough.
+    /// Objects that are gone, or did not say enough.
     asked: usize,
     /// Whether one of them was changed since, which no foreign history could have done.
     changed: bool,
     broken: u32,
+    /// True if GET was refused and the object is listed instead.
+    get_refused: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,7 @@ impl Attempt {
             Why::Resume | Why::Moved | Why::Doubt | Why::Outage => ProofBy::Get,
             Why::Forbidden => ProofBy::List,
         };
-        Self { why, by, asked: 0, changed: false, broken: 0 }
+        Self { why, by, asked: 0, changed: false, broken: 0, get_refused: false }
     }
 }
 
@@ -66,14 +68,20 @@ impl Proving {
         Self::ask(now, Attempt::new(why), memory)
     }
 
-    pub(super) fn ask(now: Time, attempt: Attempt, memory: &mut Memory) -> State {
+    pub(super) fn ask(now: Time, mut attempt: Attempt, memory: &mut Memory) -> State {
+        if attempt.asked == 0 {
+            memory.missing.begin();
+        }
+        if memory.get_is_refused {
+            attempt.by = ProofBy::List;
+        }
         memory.prove(attempt.by, attempt.asked);
         State::Proving(Self { attempt, sent: now })
     }
 
     pub(super) fn handle(self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
-            Input::Proof(proof) => self.judge(now, proof, memory),
+            Input::Proof(testimony) => self.judge(now, testimony, memory),
             Input::TimedOut if now >= self.deadline(memory) => {
                 memory.count_proof();
                 memory.push(Action::Close);
@@ -108,11 +116,18 @@ impl Proving {
         self.sent + memory.config.idle_timeout
     }
 
-    fn judge(mut self, now: Time, proof: Proof, memory: &mut Memory) -> State {
+    fn judge(mut self, now: Time, testimony: Testimony<'_>, memory: &mut Memory) -> State {
+        let Testimony { proof, key, uid } = testimony;
         if proof != Proof::Nothing {
             memory.count_proof();
+            memory.get_is_refused |= self.attempt.get_refused;
         }
         match proof {
+            // Without an order, no version was there before or after the position.
+            Proof::Foreign | Proof::Reset if !memory.lateness.is_ordered() => {
+                self.attempt.changed |= proof == Proof::Reset;
+                self.next_witness(now, memory)
+            }
             Proof::Same => self.proved(now, memory),
             Proof::Foreign => self.differs(now, Report::Foreign, memory),
             Proof::Reset => self.differs(now, Report::HistoryReset, memory),
@@ -120,7 +135,10 @@ impl Proving {
                 self.attempt.changed = true;
                 self.next_witness(now, memory)
             }
-            Proof::Inconclusive => self.next_witness(now, memory),
+            Proof::Missing => {
+                memory.missing.add(key, uid);
+                self.next_witness(now, memory)
+            }
             Proof::Nothing => self.exhausted(now, memory),
         }
     }
@@ -219,10 +237,17 @@ impl Proving {
         match (self.attempt.by, self.attempt.why) {
             (ProofBy::Get, _) => {
                 self.attempt.by = ProofBy::List;
+                self.attempt.get_refused = matches!(failure.class, Class::Forbidden | Class::Refused);
                 Self::ask(now, self.attempt, memory)
             }
             (ProofBy::List, Why::Moved) => memory.refuse(now),
             (ProofBy::List, Why::Resume) => Self::unproven(now, memory),
+            // Nonsense in both ways says nothing about rights: the server is not well.
+            (ProofBy::List, Why::Outage | Why::Doubt)
+                if !matches!(failure.class, Class::Forbidden | Class::Refused) =>
+            {
+                self.retry(now, Ending::Failed(failure.class), failure.retry_after, memory)
+            }
             (ProofBy::List, Why::Outage) => Self::take_for_granted(now, memory),
             (ProofBy::List, Why::Forbidden) => {
                 let until = memory.unhealthy(now, Ending::Failed(failure.class), failure.retry_after);
@@ -242,7 +267,7 @@ impl Proving {
 }
 
 /// A pause goes first: when a server was restored, all of its clients notice together.
-fn relist_later(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
+pub(super) fn relist_later(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
     let until = memory.unhealthy(now, Ending::Unproven, None);
     Waiting::until(until, Next::Relist(cause))
 }

@@ -121,10 +121,6 @@ impl Streaming {
     }
 
     fn event(&mut self, now: Time, object: &Observed<'_>, memory: &mut Memory) {
-        if ResourceVersion::parse(object.resource_version).is_err() {
-            memory.stats.ignored += 1;
-            return;
-        }
         self.accepted(false, memory);
         let action = match object.change {
             Change::Added => {
@@ -139,7 +135,7 @@ impl Streaming {
             }
         };
         self.marks.object(object.change == Change::Added);
-        memory.stats.initial_objects += 1;
+        memory.received(object);
         memory.push(action);
     }
 
@@ -149,6 +145,7 @@ impl Streaming {
         };
         if let ListSemantic::NotOlderThan(asked) = &self.semantic
             && position.compare(asked) == Some(Ordering::Less)
+            && memory.lateness.is_ordered()
         {
             memory.push(Action::Close);
             return self.not_satisfied(now, Ending::WentBack, None, memory);
@@ -170,6 +167,10 @@ impl Streaming {
             Class::Expired | Class::TooLarge => {
                 let ending = Ending::Failed(failure.class);
                 return self.not_satisfied(now, ending, failure.retry_after, memory);
+            }
+            Class::Refused if is_about_streams && matches!(self.semantic, ListSemantic::NotOlderThan(_)) => {
+                self.abandon(memory);
+                return memory.position_refused(now, failure.retry_after);
             }
             Class::Refused | Class::Forbidden => self.marks.forget(),
             Class::TooMany | Class::Connection | Class::Server | Class::Malformed => {}

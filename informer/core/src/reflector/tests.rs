@@ -2,6 +2,8 @@
 
 mod health;
 mod history;
+mod lateness;
+mod missing;
 mod resuming;
 
 use super::{RelistCause::*, *};
@@ -26,7 +28,7 @@ const fn after(ms: u64, input: Input<'static>) -> Step {
 }
 
 const fn object(change: Change, key: &'static str, version: &'static str) -> Step {
-    now(Input::Object(Observed { change, key, uid: "u", resource_version: version }))
+    now(Input::Object(Observed { change, key, uid: "u", resource_version: version, is_news: true }))
 }
 
 const fn added(key: &'static str, version: &'static str) -> Step {
@@ -61,9 +63,15 @@ const fn fails(class: Class) -> Step {
     now(Input::Ended(End::Failed(Failure::new(class))))
 }
 
+const fn proof(proof: Proof) -> Step {
+    now(Input::Proof(Testimony { proof, key: "gone", uid: "u" }))
+}
+
 const START: Step = now(Input::Start);
 const OK: Step = now(Input::Accepted);
 const CLOSED: Step = now(Input::Ended(End::Closed));
+const ADDED: Input<'static> =
+    Input::Object(Observed { change: Change::Added, key: "a", uid: "u", resource_version: "1", is_news: true });
 /// After a session that was healthy.
 const CLOSED_LATER: Step = after(10_000, Input::Ended(End::Closed));
 
@@ -109,6 +117,7 @@ pub(super) fn show(action: &Action) -> String {
         Action::Report(Report::Proved) => "proved".into(),
         Action::Report(Report::Foreign) => "foreign".into(),
         Action::Report(Report::HistoryReset) => "history-reset".into(),
+        Action::Report(Report::Unordered) => "unordered".into(),
         Action::Report(Report::Expired) => "over".into(),
     }
 }
@@ -226,8 +235,7 @@ fn streams_are_given_up_at_once_only_when_the_server_cannot() {
 
 #[test]
 fn a_stalled_stream_becomes_a_list_and_each_object_restarts_the_stall() {
-    let slow =
-        |ms| after(ms, Input::Object(Observed { change: Change::Added, key: "a", uid: "u", resource_version: "1" }));
+    let slow = |ms| after(ms, ADDED);
     check(
         &[START, OK, slow(9_000), slow(9_000), Timer, OK, item("a", "1"), page("5", None)],
         "[Start] · stream any · init · init-apply · init-apply · abandon · [fell back: Stalled] · [FellBack] · list any \
@@ -438,8 +446,7 @@ fn a_server_that_pages_whatever_is_asked_and_lets_pages_expire_is_asked_with_gro
 #[test]
 fn a_stream_that_trickles_for_its_whole_lifetime_is_given_up_for_pages() {
     let config = |initial| Config { initial, watch_timeout_seconds: 300..=300, ..Config::default() };
-    let slow =
-        after(9_000, Input::Object(Observed { change: Change::Added, key: "a", uid: "u", resource_version: "1" }));
+    let slow = after(9_000, ADDED);
     let trickle: Vec<Step> = [START, OK].into_iter().chain([slow; 33]).collect();
     for end in [after(3_000, Input::Ended(End::Closed)), Timer] {
         let mut tried = run(config(InitialList::Auto), &trickle);
@@ -461,7 +468,7 @@ fn a_position_that_goes_back_ends_the_session_and_is_resumed_from_the_last() {
             end_of_state("12"),
             modified("a", "13"),
             modified("a", "13"),
-            modified("b", "11"),
+            bookmark("11"),
             Timer,
             OK,
             bookmark("9"),
@@ -523,9 +530,12 @@ fn early_and_late_timers_change_nothing() {
 }
 
 #[test]
-fn objects_without_a_position_are_counted_and_stop_nothing() {
+fn objects_without_a_position_are_counted_kept_and_stop_nothing() {
     let counted =
         run(Config::default(), &[START, OK, added("a", ""), added("b", "0"), end_of_state("7"), modified("a", "")]);
-    assert_eq!(counted.shown.join(" · "), "[Start] · stream any · init · - · - · init-done 7 · -");
-    assert_eq!(counted.reflector.stats().ignored, 3);
+    assert_eq!(
+        counted.shown.join(" · "),
+        "[Start] · stream any · init · init-apply · init-apply · init-done 7 · apply"
+    );
+    assert_eq!(counted.reflector.stats().unversioned, 3);
 }

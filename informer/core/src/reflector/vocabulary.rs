@@ -41,7 +41,7 @@ pub enum Input<'a> {
     /// The open answer ended.
     Ended(End),
     /// What the read that [`Action::Prove`] ordered has shown. One that failed comes as [`Input::Ended`].
-    Proof(Proof),
+    Proof(Testimony<'a>),
     /// Requests go to another endpoint from now on: nothing is resumed there before a proof. The open answer, if any,
     /// is dropped by the order that follows.
     Moved {
@@ -64,8 +64,30 @@ pub struct Observed<'a> {
     pub key: &'a str,
     /// Its uid; empty when it has none.
     pub uid: &'a str,
-    /// Its resourceVersion as sent.
+    /// Its resourceVersion as sent; empty when it has none.
     pub resource_version: &'a str,
+    /// True if the copy lacks what it says, see [`proof::is_news`](crate::proof::is_news). Read only where
+    /// [`Reflector::is_behind`](super::Reflector::is_behind) is true for its version.
+    pub is_news: bool,
+}
+
+/// What one stored object, read again, says about the history behind an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Testimony<'a> {
+    /// What it says.
+    pub proof: Proof,
+    /// The key of the stored object; empty for [`Proof::Nothing`].
+    pub key: &'a str,
+    /// Its uid; empty when it has none.
+    pub uid: &'a str,
+}
+
+impl Testimony<'_> {
+    /// What is said without an object.
+    #[must_use]
+    pub const fn without_object(proof: Proof) -> Self {
+        Self { proof, key: "", uid: "" }
+    }
 }
 
 /// What became of an object received.
@@ -92,8 +114,8 @@ pub enum Proof {
     Foreign,
     /// The server has an older or another version of it than there was at the position: restored to an older state.
     Reset,
-    /// Gone or replaced since: says nothing.
-    Inconclusive,
+    /// Deleted or replaced since. In the history of the position, its deletion follows that.
+    Missing,
     /// There is no stored object to ask about, or none that was not asked about.
     Nothing,
 }
@@ -243,6 +265,8 @@ pub enum Report {
     Foreign,
     /// The server's history went back: it was restored to an older state.
     HistoryReset,
+    /// Events of this type carry resourceVersions without an order: from now on they are taken in the order they come.
+    Unordered,
     /// The state asked for by [`ListSemantic::Exact`](crate::ListSemantic::Exact) is no longer there. Final: nothing
     /// is asked any more.
     Expired,
@@ -273,11 +297,15 @@ pub enum RelistCause {
     Foreign,
     /// The server was restored to an older state.
     HistoryReset,
+    /// The server does not take the position: 400, 422.
+    Refused,
+    /// An event with something new lay behind the position.
+    WentBack,
 }
 
 impl RelistCause {
     /// All causes, for labels.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Start,
         Self::Expired,
         Self::TooLarge,
@@ -289,6 +317,8 @@ impl RelistCause {
         Self::Unproven,
         Self::Foreign,
         Self::HistoryReset,
+        Self::Refused,
+        Self::WentBack,
     ];
 }
 

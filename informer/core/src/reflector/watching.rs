@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
+    lateness::Met,
     memory::DOUBTS_MAX,
     moved,
-    proving::{Attempt, Proving, Why},
+    proving::{Attempt, Proving, Why, relist_later},
     waiting::{Next, Waiting},
 };
 use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
@@ -56,6 +57,7 @@ impl Watching {
 
     fn ask(now: Time, after_list: bool, memory: &mut Memory) -> State {
         let after = memory.position.clone().expect("a watch follows completed initial state");
+        memory.missing.resume(&after);
         let timeout_seconds = memory.draw_watch_timeout();
         memory.send(Read::Watch { after, timeout_seconds });
         State::Watching(Self {
@@ -73,6 +75,9 @@ impl Watching {
         self.prove(now, memory);
         match input {
             Input::TimedOut if now >= self.silent_at(memory) => return self.silent(now, memory),
+            Input::TimedOut if self.overdue_at(memory).is_some_and(|due| now >= due) => {
+                return Self::other_history(now, memory);
+            }
             Input::Moved { home } => return moved(now, home, memory),
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Watching(self),
             Input::Accepted | Input::AcceptedWithMarks | Input::Resumed => self.live(now, memory),
@@ -88,6 +93,7 @@ impl Watching {
 
     pub(super) fn deadline(&self, memory: &Memory) -> Time {
         let silent = self.silent_at(memory);
+        let silent = self.overdue_at(memory).map_or(silent, |overdue| silent.min(overdue));
         match self.live_since {
             Some(since) if !self.healthy => silent.min(since + memory.config.healthy_after),
             Some(_) | None => silent,
@@ -103,7 +109,14 @@ impl Watching {
         self.last_sign + if self.live_since.is_some() { patient } else { idle }
     }
 
+    /// When a deletion that is due proves another history by not coming, bookmark or not. A session that is not healthy
+    /// proves nothing: it may have broken before the deletion was sent.
+    fn overdue_at(&self, memory: &Memory) -> Option<Time> {
+        memory.missing.overdue_at(memory.config.idle_timeout).filter(|_| self.healthy)
+    }
+
     fn live(&mut self, now: Time, memory: &mut Memory) {
+        memory.missing.accepted(now);
         if self.live_since.is_none() {
             self.live_since = Some(now);
             memory.is_live();
@@ -129,12 +142,24 @@ impl Watching {
                 return State::Watching(self);
             }
         };
-        let Ok(position) = ResourceVersion::parse(object.resource_version) else {
-            memory.stats.ignored += 1;
-            return State::Watching(self);
-        };
-        if !memory.advance(now, &position) {
-            return self.went_back(now, memory);
+        match ResourceVersion::parse(object.resource_version) {
+            // A watch from the position brings it again, which harms nobody.
+            Err(_) => memory.stats.unversioned += 1,
+            Ok(_) if memory.is_late(object.resource_version) => match memory.lateness.meet(now, object) {
+                Met::Taken => {}
+                Met::Dropped => {
+                    memory.stats.ignored += 1;
+                    return State::Watching(self);
+                }
+                Met::Repeated => return self.went_back(now, memory),
+                Met::Asks => return self.lacks(now, memory),
+            },
+            Ok(position) => {
+                memory.advance(now, &position);
+            }
+        }
+        if !memory.missing.take(object) {
+            return Self::other_history(now, memory);
         }
         self.moved = true;
         memory.stats.live_objects += 1;
@@ -152,6 +177,9 @@ impl Watching {
         };
         if !memory.advance(now, &position) {
             return self.went_back(now, memory);
+        }
+        if memory.missing.is_owed_at(&position) {
+            return Self::other_history(now, memory);
         }
         self.moved = true;
         memory.silences = 0;
@@ -186,6 +214,23 @@ impl Watching {
         let give_up = !self.moved && memory.resume_failed();
         let next = if give_up { Next::Relist(RelistCause::NotResumable) } else { Next::Watch };
         self.pause(now, Ending::WentBack, None, next, memory)
+    }
+
+    /// An event behind the position says something new: events may be missing, whatever the position says.
+    fn lacks(self, now: Time, memory: &mut Memory) -> State {
+        memory.stats.went_back += 1;
+        memory.distrust = true;
+        memory.push(Action::Close);
+        self.pause(now, Ending::WentBack, None, Next::Relist(RelistCause::WentBack), memory)
+    }
+
+    /// The deletion of what a proof found missing did not come: the server was restored, or is another one, and has
+    /// passed the position since.
+    fn other_history(now: Time, memory: &mut Memory) -> State {
+        memory.push(Action::Close);
+        let cause = memory.found_other_history(Report::HistoryReset);
+        memory.forget_position(cause);
+        relist_later(now, cause, memory)
     }
 
     fn closed(mut self, now: Time, memory: &mut Memory) -> State {

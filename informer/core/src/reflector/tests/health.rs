@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn only_a_healthy_session_resets_delays() {
-    let same = now(Input::Proof(Proof::Same));
+    let same = proof(Proof::Same);
     let early = [OK, after(9_000, Input::Ended(End::Closed)), Timer, same];
     let healthy = [OK, CLOSED_LATER, Timer, same];
     let own_end = [OK, after(5_000, Input::Ended(End::Closed)), Timer, same];
@@ -31,7 +31,7 @@ fn a_first_410_after_an_outage_costs_a_moment_and_the_second_the_grown_delay() {
     for _ in 0..8 {
         script.extend([fails(Class::Connection), Timer]);
     }
-    script.push(now(Input::Proof(Proof::Same)));
+    script.push(proof(Proof::Same));
     script.extend([fails(Class::Expired), Timer, OK, end_of_state("9"), CLOSED, Timer, fails(Class::Expired)]);
     let delays = run(Config::default(), &script).delays;
     assert!(delays[8] >= Duration::from_secs(30));
@@ -76,7 +76,7 @@ fn silence_closes_and_resumes_without_failure_and_grows_patient() {
         bounds.push(quiet.time.since(asked).as_secs());
         if session % 2 == 0 {
             assert_eq!(next, "prove 7 by 0", "twice silent from one position");
-            quiet.step(now(Input::Proof(Proof::Same)));
+            quiet.step(proof(Proof::Same));
         }
         assert_eq!(quiet.shown.last().unwrap(), "watch 7");
     }
@@ -101,7 +101,7 @@ fn an_hour_of_silence_costs_at_most_twenty_requests_and_stays_ready() {
             while quiet.time < Time(Duration::from_hours(1)) {
                 let asked = quiet.shown.last().unwrap().clone();
                 match asked.split(' ').next().unwrap() {
-                    "prove" => quiet.step(now(Input::Proof(answer))),
+                    "prove" => quiet.step(proof(answer)),
                     "watch" => quiet.step(OK),
                     "stream" => [OK, end_of_state("7")].into_iter().for_each(|step| quiet.step(step)),
                     _ => quiet.step(Timer),

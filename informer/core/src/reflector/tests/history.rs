@@ -2,10 +2,6 @@
 
 use super::*;
 
-const fn proof(proof: Proof) -> Step {
-    now(Input::Proof(proof))
-}
-
 const MOVED: Step = now(Input::Moved { home: false });
 const BACK: Step = now(Input::Moved { home: true });
 
@@ -63,19 +59,19 @@ fn a_saved_position_is_never_used_without_proof() {
         ),
         (&[Proof::Nothing], "wait Unproven · [Unproven] · stream >=7 · init-distrusting · close · abandon"),
         (
-            &[Proof::Inconclusive; 8],
+            &[Proof::Missing; 8],
             "prove 7 by 1 · prove 7 by 2 · prove 7 by 3 · prove 7 by 4 · prove 7 by 5 · prove 7 by 6 · prove 7 by 7 · \
              wait Unproven · [Unproven] · stream >=7 · init-distrusting · close",
         ),
         (
-            &[Proof::Inconclusive, Proof::Nothing],
+            &[Proof::Missing, Proof::Nothing],
             "prove 7 by 1 · wait Unproven · [Unproven] · stream >=7 · init-distrusting · close",
         ),
-        (&[Proof::Inconclusive, Proof::Changed, Proof::Inconclusive], "prove 7 by 1 · prove 7 by 2 · proved · watch 7"),
+        (&[Proof::Missing, Proof::Changed, Proof::Missing], "prove 7 by 1 · prove 7 by 2 · proved · watch 7"),
         (&[Proof::Changed; 3], "prove 7 by 1 · prove 7 by 2 · proved · watch 7"),
         (&[Proof::Changed, Proof::Nothing], "prove 7 by 1 · proved · watch 7"),
         (&[Proof::Changed, Proof::Reset], "prove 7 by 1 · history-reset · wait Unproven · [HistoryReset]"),
-        (&[Proof::Inconclusive, Proof::Same], "prove 7 by 1 · proved · watch 7"),
+        (&[Proof::Missing, Proof::Same], "prove 7 by 1 · proved · watch 7"),
     ] {
         let mut script = vec![START];
         script.extend(answers.iter().map(|answer| proof(*answer)));
@@ -177,7 +173,7 @@ fn an_endpoint_that_is_foreign_or_behind_is_refused_and_the_position_kept() {
             &format!("prove 7 by 0 · {expected} · wait Unproven · watch 7 · - · apply"),
         );
     }
-    let unsure = [proof(Proof::Inconclusive); 8];
+    let unsure = [proof(Proof::Missing); 8];
     check_live(
         &[&[MOVED][..], &unsure, &[Timer]].concat(),
         "prove 7 by 0 · prove 7 by 1 · prove 7 by 2 · prove 7 by 3 · prove 7 by 4 · prove 7 by 5 · prove 7 by 6 · \
@@ -233,7 +229,7 @@ fn a_watch_that_is_forbidden_is_given_up_for_polling_only_where_lists_are_allowe
     ] {
         check_live(&[&forbidden[..], script].concat(), &format!("{shown} · {expected}"));
     }
-    let gone = [&forbidden[..], &[proof(Proof::Inconclusive); 8]].concat();
+    let gone = [&forbidden[..], &[proof(Proof::Missing); 8]].concat();
     assert_eq!(run(Config::default(), &[&LIVE[..], &gone].concat()).shown.last().unwrap(), "watch 7");
 }
 
