@@ -210,8 +210,11 @@ impl Follower {
                 }
                 Ok(Some(written.resource_version))
             }
-            // Somebody else wrote it, which is going to show.
-            None => Ok(Some(snapshot.resource_version + 1)),
+            // Somebody else wrote it, or this task and the cache is behind: that is going to show.
+            None => {
+                self.known.judge_again(name.to_owned());
+                Ok(Some(snapshot.resource_version + 1))
+            }
         }
     }
 
