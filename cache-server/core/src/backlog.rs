@@ -2,8 +2,8 @@
 //!
 //! A bucket that begins below the head lacks what lies between. One watcher could look through the window for it; when
 //! ten thousand come back at once, each would look at everything. INVARIANT: every event of the window in (`from`, `read`]
-//! is noted under each key that it touches. INVARIANT: nobody is held up but those who come back: the state is locked for
-//! a few events at a time. What is not asked for any more is forgotten by [`Backlog::trim`], and of the rest what the window
+//! is noted under each key that it touches. INVARIANT: nobody is held up but those who come back, and these for
+//! [`LOOKS_PER_TURN`] looks: the state is locked for a few events at a time, and an index for as many. What is not asked for any more is forgotten by [`Backlog::trim`], and of the rest what the window
 //! lost.
 
 use std::{
@@ -13,13 +13,14 @@ use std::{
 };
 
 use informer_core::Keyed;
+use parking_lot::MutexGuard;
 
 use crate::{
     buckets::{Scope, nodes},
     cache::State,
     epoch::Epoch,
     event::Event,
-    limits::EVENTS_PER_LOCK,
+    limits::{EVENTS_PER_LOCK, LOOKS_PER_TURN},
     sync::{Mutex, RwLock},
 };
 
@@ -89,7 +90,17 @@ impl Backlog {
             Scope::Name(_) => &self.names,
             Scope::Node(_) => &self.nodes,
         };
-        let Some((places, read)) = view.places(&mut slot.lock(), past.read) else { return };
+        let (places, read) = loop {
+            let mut index = slot.lock();
+            let found = view.places(&mut index, past.read);
+            // Others that come back go on with it in their turn.
+            MutexGuard::unlock_fair(index);
+            match found {
+                Some(Found::All { places, read }) => break (places, read),
+                Some(Found::Some) => {}
+                None => return,
+            }
+        };
         for few in places.chunks(EVENTS_PER_LOCK / 4) {
             let found =
                 view.with(|state| past.events.extend(few.iter().filter_map(|&at| state.window.log.get(at)).cloned()));
@@ -104,8 +115,7 @@ impl Backlog {
     /// have any more: in a large cluster somebody always comes back. Cost: a look at each key.
     pub(crate) fn trim(&self, lost: u64) {
         for slot in [&self.namespaces, &self.names, &self.nodes] {
-            // Whoever holds it is using it.
-            let Some(mut slot) = slot.try_lock() else { continue };
+            let mut slot = slot.lock();
             let used = slot.as_mut().is_some_and(|index| mem::take(&mut index.used) && lost <= index.read);
             let _dropped_outside = if used { None } else { slot.take() };
             slot.iter_mut().for_each(|index| index.forget(lost));
@@ -122,19 +132,29 @@ impl View<'_> {
         same.then(|| look(&state))
     }
 
-    /// Positions of the scope's events behind `after`, and up to where these are all.
-    fn places(&self, slot: &mut Option<Index>, after: u64) -> Option<(Vec<u64>, u64)> {
+    /// Positions of the scope's events behind `after`. `None` when the window moved away.
+    fn places(&self, slot: &mut Option<Index>, after: u64) -> Option<Found> {
         let (applied, lost) = self.with(|state| (state.applied, state.window.log.lost()))?;
         let index = match slot {
             Some(index) if index.epoch == self.epoch.id && lost <= index.read => index,
             Some(_) | None => slot.insert(Index::new(self.epoch.id, applied)),
         };
         index.used = true;
-        index.extend(self, after)?;
+        if !index.extend(self, after)? {
+            return Some(Found::Some);
+        }
         let places = index.places.get(self.scope.key());
         let places = places.into_iter().flatten().copied().skip_while(|&at| at <= after).collect();
-        Some((places, index.read))
+        Some(Found::All { places, read: index.read })
     }
+}
+
+/// What one turn with an index came to.
+enum Found {
+    /// Positions up to `read`.
+    All { places: Vec<u64>, read: u64 },
+    /// There is more to read.
+    Some,
 }
 
 impl Index {
@@ -156,9 +176,10 @@ impl Index {
         self.places.shrink_to(self.places.len() * 2);
     }
 
-    /// Reads on to the head, and back to `after`. `None` when the window moved away.
-    fn extend(&mut self, view: &View<'_>, after: u64) -> Option<()> {
-        loop {
+    /// Reads on to the head, and back to `after`, for one turn. Returns whether that is done; `None` when the window moved
+    /// away.
+    fn extend(&mut self, view: &View<'_>, after: u64) -> Option<bool> {
+        for _ in 0..LOOKS_PER_TURN {
             let (from, read) = (self.from, self.read);
             let few: Vec<_> = view.with(|state| {
                 let log = &state.window.log;
@@ -167,12 +188,13 @@ impl Index {
             })?;
             if few.is_empty() {
                 self.from = after.min(self.from);
-                return Some(());
+                return Some(true);
             }
             for event in &few {
                 self.note(event, view);
             }
         }
+        Some(false)
     }
 
     fn note(&mut self, event: &Event, view: &View<'_>) {

@@ -3,6 +3,10 @@
 //! INVARIANT: the writer holds the lock for one event, or to let [`EVICTED_PER_LOCK`] go; a reader to clone the map or to
 //! take at most [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, waking and dropping
 //! happen outside.
+//!
+//! INVARIANT: locks are taken in one order: an index of [`Backlog`], the state, then either what an [`Epoch`] has to keep or
+//! the places of [`Waiters`]. All others are taken while none is held, and none while they are. Nothing large is dropped, and
+//! nobody woken, under any.
 
 use std::{
     mem,
@@ -348,6 +352,23 @@ mod tests {
         writer.apply(put(1_002), Time(Duration::ZERO)).expect("in order");
         assert_eq!(kept(), 10, "the bound holds when a write is done");
         assert_eq!(reader.oldest(), 992);
+    }
+
+    /// Goal: no state of a history that is over is kept. Method: a reader that ends its work behind the end of the history;
+    /// then two that made the same state.
+    #[test]
+    fn an_exact_state_goes_with_its_history() {
+        let (mut writer, _waking, reader, put) = world(Limits::default());
+        for version in 2..=9 {
+            writer.apply(put(version), Time(Duration::ZERO)).expect("in order");
+        }
+        let before = reader.snapshot();
+        let state = reader.at(5).expect("in the window").objects;
+        reader.keep(&before, 5, &state);
+        assert_eq!(writer.shared.exact.lock().len(), 1, "once");
+        writer.reset(Objects::new(), 20, Time(Duration::ZERO));
+        reader.keep(&before, 5, &state);
+        assert_eq!(writer.shared.exact.lock().len(), 0);
     }
 
     #[test]

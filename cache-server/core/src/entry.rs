@@ -20,7 +20,7 @@ use memchr::memchr;
 use crate::{
     filter::LabelKey,
     form::{Cells, Kept, LONG_CELLS, PIECES, Piece, Rows, Share, Told},
-    limits::{APART_BYTES, CELLS_KEPT_MAX, PIECE_ALONE_BYTES_MAX, PIECES_BYTES_MAX},
+    limits::{APART_BYTES, CELLS_KEPT_MAX, PIECE_ALONE_BYTES_MAX, PIECES_BYTES_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
     slices::Slices,
 };
 
@@ -153,7 +153,7 @@ impl Entry {
         self.resource_version
     }
 
-    /// Its digits, shared.
+    /// Its digits, shared: they keep the object alive.
     #[must_use]
     pub fn digits(&self) -> Bytes {
         self.slice(self.digits.start, self.digits.end)
@@ -323,20 +323,23 @@ impl Entry {
     /// Pushes a part of the line that contains metadata or lies in it: without managedFields, or with `digits` in place
     /// of its own.
     fn push_edited(&self, start: u32, end: u32, without: bool, digits: Option<&Bytes>, out: &mut Slices) {
-        if digits.is_none() && (!without || self.managed_fields.is_empty()) {
+        let cut = if without { self.managed_fields } else { Span::default() };
+        let is_shared = self.may_keep(end - start - (cut.end - cut.start));
+        if digits.is_none() && cut.is_empty() {
             // Nearly every line of nearly every watch.
-            return out.push(self.slice(start, end));
+            return out.push(self.part(start, end, is_shared));
         }
-        let cut = (without && !self.managed_fields.is_empty()).then(|| (self.managed_fields, Bytes::new()));
-        let swap = digits.map(|digits| (self.digits, digits.clone()));
+        let cut = (!cut.is_empty()).then(|| (cut, Bytes::new()));
+        // A copy: they may be a part of another long object, the one that came in place of this.
+        let swap = digits.map(|digits| (self.digits, Bytes::copy_from_slice(digits)));
         let edits = if self.managed_fields.start < self.digits.start { [cut, swap] } else { [swap, cut] };
         let mut at = start;
         for (span, replacement) in edits.into_iter().flatten() {
-            out.push(self.slice(at, span.start));
+            out.push(self.part(at, span.start, is_shared));
             out.push(replacement);
             at = span.end;
         }
-        out.push(self.slice(at, end));
+        out.push(self.part(at, end, is_shared));
     }
 
     /// Memory of the entry, in bytes, with its line. What is made when it is asked for first is not counted: the cells of
@@ -357,6 +360,17 @@ impl Entry {
 
     const fn object_end(&self) -> u32 {
         self.line_len - LINE_TAIL
+    }
+
+    /// True if a client that gets so many bytes of it may keep all of it alive. Otherwise it would keep much for little,
+    /// which no bound counts.
+    const fn may_keep(&self, bytes: u32) -> bool {
+        self.text.len() <= SHARED_BYTES_MIN || self.text.len() <= bytes as usize * SHARED_PART_MIN
+    }
+
+    /// Bytes on their way to a client.
+    fn part(&self, start: u32, end: u32, is_shared: bool) -> Bytes {
+        if is_shared { self.slice(start, end) } else { Bytes::copy_from_slice(self.bytes(Span { start, end })) }
     }
 
     fn slice(&self, start: u32, end: u32) -> Bytes {

@@ -162,6 +162,8 @@ pub(crate) fn look_or_wait<S, T>(
 /// Buckets touched since the last round, shared by the writer and the waking side.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
+    /// True once the waking side is gone. Then the writer wakes.
+    orphaned: AtomicBool,
     rounds: Mutex<Touched>,
 }
 
@@ -189,6 +191,12 @@ impl Interest {
 
     /// The caller holds no lock and has pushed before.
     fn touch(&self, touched: &mut Vec<Arc<Waiters>>) {
+        if self.orphaned.load(Ordering::Acquire) {
+            // Those noted before too: nobody comes for them.
+            let mut wakers = Vec::new();
+            touched.drain(..).for_each(|waiters| waiters.take(&mut wakers));
+            return wakers.into_iter().for_each(Waker::wake);
+        }
         touched.retain(|waiters| waiters.touch());
         if touched.is_empty() {
             return;
@@ -266,9 +274,23 @@ impl Waking {
             waiters.take(&mut self.wakers);
         }
         let woken = self.wakers.len();
-        self.wakers.drain(..).for_each(Waker::wake);
+        self.wake_all();
         // When most have left, the room for them goes too.
         self.wakers.shrink_to(woken * 2);
         woken
+    }
+
+    fn wake_all(&mut self) {
+        // One by one: should a waker panic, the others are still there to be woken.
+        while let Some(waker) = self.wakers.pop() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        self.interest.orphaned.store(true, Ordering::Release);
+        self.wake_all();
     }
 }

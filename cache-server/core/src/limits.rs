@@ -94,6 +94,14 @@ pub const CONDITIONS_PER_OBJECT: usize = 8;
 /// what is made of an object when it is shown first does: rows, compressed pieces. About a millisecond.
 pub const READ_PER_STEP: usize = 128 << 10;
 
+/// Objects longer than this, in bytes, are not kept alive by a small part of them on its way to a client: of a part that is
+/// shorter than the object divided by [`SHARED_PART_MIN`] the client gets a copy. So what a slow client keeps is bounded by
+/// the bytes of its batch times that, and by this for each of its slices.
+pub const SHARED_BYTES_MIN: usize = 4 << 10;
+
+/// See [`SHARED_BYTES_MIN`]. Copying a quarter costs less than one look at memory that is not in a cache.
+pub const SHARED_PART_MIN: usize = 4;
+
 /// Bytes of an object above which another encoding of it is made apart from others, where it holds up nobody: some 10 ns
 /// each.
 pub const APART_BYTES: usize = 64 << 10;
@@ -131,6 +139,10 @@ pub const FILTERS_SHARED_MAX: usize = 2_048;
 
 /// Events that a shared filter remembers its verdict of: watchers that are further apart ask again. Memory: 8 bytes each.
 pub const VERDICTS_KEPT: usize = 256;
+
+/// Locks of the state that one watcher that comes back takes in a row while it holds the index of who comes back. Up to
+/// [`EVENTS_PER_LOCK`] events each, about 0.3 ms together; others go on in between.
+pub const LOOKS_PER_TURN: usize = 16;
 
 /// Exact states kept for the next page or reader. Memory: what each does not share with the objects now; gone as soon
 /// as the window no longer reaches back to them.

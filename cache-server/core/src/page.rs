@@ -25,12 +25,14 @@ pub(crate) struct Walk {
     key: String,
     /// Whether the object at `key` itself is done.
     passed: bool,
+    /// False for a walk whose reader gets nothing of it.
+    is_shown: bool,
 }
 
 impl Walk {
     pub(crate) fn new(state: Frozen, filter: Arc<Filter>) -> Self {
         let key = filter.range().start().to_owned();
-        Self { state, filter, key, passed: false }
+        Self { state, filter, key, passed: false, is_shown: true }
     }
 
     /// The same from `start` on: as in a continue token, relative to the namespace of the path, inclusive.
@@ -78,13 +80,15 @@ impl Walk {
             };
             walk(&objects, range, &self.key, self.passed, &mut look);
         }
-        self.state.read(shown);
+        if self.is_shown {
+            self.state.read(shown);
+        }
         if let Some(last) = last {
             self.key.clear();
             self.key.push_str(last.key());
             self.passed = true;
         }
-        if !more {
+        if !more && self.is_shown {
             self.state.done();
         }
         more
@@ -169,7 +173,7 @@ impl Page {
             Some(start) => Walk::starting(state.clone(), Arc::clone(&filter), start),
             None => Walk::new(state.clone(), Arc::clone(&filter)),
         };
-        let ahead = left.map(|left| Box::new(Ahead { walk: walk(), left }));
+        let ahead = left.map(|left| Box::new(Ahead { walk: Walk { is_shown: false, ..walk() }, left }));
         let (walk, next, remaining, following, showing) = (walk(), None, None, None, Showing::default());
         Self { walk, left, first: true, done: false, ahead, next, remaining, following, showing, slow: None }
     }

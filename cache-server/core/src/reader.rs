@@ -85,6 +85,12 @@ impl Reader {
         self.shared.waiting.applied()
     }
 
+    /// True once the cache takes nothing in any more: its writer closed it or is gone. Cost: one load.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.waiting.is_closed()
+    }
+
     /// The oldest position a watch of everything can resume from.
     #[must_use]
     pub fn oldest(&self) -> u64 {
@@ -152,7 +158,7 @@ impl Reader {
                 }
             }
         }
-        let _dropped_outside = self.shared.exact.lock().put(now.epoch, resource_version, objects.clone());
+        self.keep(now, resource_version, &objects);
         Ok(objects)
     }
 
@@ -165,6 +171,16 @@ impl Reader {
         epoch.end();
         self.shared.retired.lock().push(Arc::downgrade(&epoch));
         Snapshot::new(objects, resource_version, &epoch)
+    }
+
+    /// Keeps an exact state, unless its history is over.
+    pub(crate) fn keep(&self, now: &Snapshot, resource_version: u64, objects: &Objects<Entry>) {
+        let _dropped_outside = {
+            let exact = &mut *self.shared.exact.lock();
+            // Under this lock: the writer ends a history before it takes the lock to forget the states of it.
+            let is_over = now.history().ended();
+            if is_over { None } else { exact.put(now.epoch, resource_version, objects.clone()) }
+        };
     }
 
     /// Keeps `resource_version` readable by [`Self::at`] until `until`, within
@@ -243,6 +259,10 @@ impl Exact {
 
     /// Returns what to drop outside of locks.
     fn put(&mut self, epoch: u64, position: u64, objects: Objects<Entry>) -> Option<Objects<Entry>> {
+        if self.get(epoch, position).is_some() {
+            // Somebody else was as fast.
+            return Some(objects);
+        }
         self.states.push_back((epoch, position, objects));
         if self.states.len() <= EXACT_STATES_KEPT {
             return None;
@@ -256,6 +276,11 @@ impl Exact {
         self.states = kept;
         let gone: VecDeque<_> = gone;
         gone.into_iter().map(|(_, _, objects)| objects).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.states.len()
     }
 
     /// Returns what to drop outside of locks.

@@ -8,7 +8,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
 };
@@ -22,6 +22,7 @@ use crate::interest::Closed;
 pub(crate) struct Waiting {
     /// The cache's applied position; zero before the first listing.
     applied: AtomicU64,
+    closed: AtomicBool,
     readers: Mutex<Readers>,
 }
 
@@ -30,7 +31,6 @@ struct Readers {
     /// By position and number.
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
-    closed: bool,
 }
 
 impl Waiting {
@@ -53,13 +53,14 @@ impl Waiting {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.readers.lock().closed
+        self.closed.load(Ordering::Acquire)
     }
 
     pub(crate) fn close(&self) {
         let all = {
             let readers = &mut *self.readers.lock();
-            readers.closed = true;
+            // Under the lock: a read that registers later sees it.
+            self.closed.store(true, Ordering::Release);
             std::mem::take(&mut readers.wakers)
         };
         all.into_values().for_each(Waker::wake);
@@ -91,7 +92,7 @@ impl Future for Reached {
             let readers = &mut *this.waiting.readers.lock();
             if this.position <= this.waiting.applied() {
                 (Poll::Ready(Ok(())), None)
-            } else if readers.closed {
+            } else if this.waiting.is_closed() {
                 (Poll::Ready(Err(Closed)), None)
             } else {
                 let number = *this.number.get_or_insert_with(|| {

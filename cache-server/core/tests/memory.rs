@@ -10,7 +10,9 @@ use std::{
 use common::{PLENTY, at, drain, filter, pod, put, schema};
 use informer_core::Objects;
 use peak_alloc::PeakAlloc;
-use watch_cache::{Cursor, Filter, Limits, Slices, Start, Step, cache};
+use watch_cache::{
+    Cells, Change, Cursor, Draft, Filter, Form, Limits, Meta, Row, RowObject, Rows, Slices, Start, Step, cache,
+};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -115,4 +117,47 @@ fn nothing_is_kept_of_what_the_window_lost() {
     (0..100).for_each(|_| round());
     let grown = HEAP.current_usage().saturating_sub(before);
     assert!(grown < 100 << 10, "{grown} bytes more");
+}
+
+/// Goal: a client that takes nothing keeps what it is about to get, not the objects that this was cut from. Method: objects
+/// of 1 MiB, of which a batch holds metadata, rows, or deletions; then the cache forgets everything else.
+#[test]
+fn what_a_client_does_not_take_keeps_no_large_objects() {
+    const LARGE: usize = 1 << 20;
+    struct Names;
+    impl Rows for Names {
+        fn cells(&self, _: &[u8]) -> Cells {
+            let mut cells = Cells::new();
+            cells.push(r#"["a"]"#);
+            cells
+        }
+    }
+    let _alone = ALONE.lock();
+    let row = Row { rows: Arc::new(Names), definitions: "[]".into(), object: RowObject::Metadata, meta: Meta::V1 };
+    let filler = "x".repeat(LARGE);
+    for (form, filter) in [
+        (Form::metadata(Meta::V1), Filter::all()),
+        (Form::row(row), Filter::all()),
+        (Form::metadata(Meta::V1), filter(None, "app=odd", "")),
+    ] {
+        let (mut writer, _waking, reader) = cache(schema(), Limits::default());
+        writer.reset(Objects::new(), 100, at(0));
+        let mut cursor = reader.cursor(Start::After(100), filter).expect("now").shown_as(form);
+        let before = HEAP.current_usage();
+        for n in 101..=120 {
+            let app = if n % 2 == 1 { "odd" } else { "even" };
+            let object = format!(
+                r#"{{"metadata":{{"name":"a","namespace":"a","labels":{{"app":"{app}"}}}},"data":{{"k":"{filler}"}}}}"#
+            );
+            let entry = Draft::new(&schema(), object.as_bytes()).expect("an object").commit(n);
+            writer.apply(Change::Put(entry), at(0)).expect("in order");
+        }
+        let mut out = Slices::new();
+        let _ = cursor.step(PLENTY, &mut out, None);
+        let told = out.iter().filter(|slice| slice.starts_with(b"{\"type\"")).count();
+        assert!(told >= 10, "{told} events in one batch");
+        writer.reset(Objects::new(), 200, at(0));
+        let kept = HEAP.current_usage().saturating_sub(before);
+        assert!(kept < LARGE / 4, "{kept} bytes for {} in {told} events", out.bytes());
+    }
 }

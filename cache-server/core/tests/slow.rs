@@ -99,3 +99,19 @@ fn a_list_of_a_history_that_is_over_has_its_time() {
     writer.trim(at(65));
     assert!(list.is_cut());
 }
+
+/// Goal: who got nothing keeps nothing. Method: a page whose end was looked for, whose client leaves after a while before
+/// its first byte.
+#[test]
+fn a_page_that_nobody_took_lengthens_no_window() {
+    let (mut writer, reader) = small();
+    let page = Page::new(reader.snapshot(), Filter::all(), None, Some(3));
+    assert_eq!(page.remaining(), Some(7), "counted to the end");
+    for second in 1..=40 {
+        write(&mut writer, second);
+    }
+    assert_eq!(reader.stats().window_events, 40, "it may still be taken");
+    drop(page);
+    write(&mut writer, 41);
+    assert_eq!(reader.stats().window_events, 10);
+}
