@@ -37,6 +37,9 @@ pub struct App {
 impl App {
     /// Builds the parts: built-in types over the embedded store. Starts nothing: each type's cache starts with its
     /// first reader, and what follows definitions with [`Self::start`] or the first definition.
+    ///
+    /// # Panics
+    /// As [`Self::with_storage`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         let storage = Arc::new(Embedded::new(config.first_revision));
@@ -44,13 +47,18 @@ impl App {
     }
 
     /// [`Self::new`] over another storage.
+    ///
+    /// # Panics
+    /// When `serde_json` is built with `preserve_order`, by whatever crate: then members are not in the order in which objects
+    /// are compared, and updates that change nothing would be written.
     #[must_use]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Self {
+        assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
         let caches = Arc::new(Caches::new(Arc::clone(&storage), config.limits.clone()));
         let registry = Arc::new(Live::new(Registry::builtin()));
         let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
         let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
-        let (openapi, metrics) = (Documents::default(), Metrics::new());
+        let (openapi, metrics) = (Documents::default(), Metrics::new(Arc::clone(&registry)));
         Self { config, registry, definitions, namespaces, storage, caches, openapi, metrics }
     }
 
@@ -58,4 +66,10 @@ impl App {
     pub async fn start(&self) {
         self.definitions.settle().await;
     }
+}
+
+/// True unless `serde_json` keeps members in the order they came in.
+fn members_are_sorted() -> bool {
+    let read = serde_json::from_str::<serde_json::Value>(r#"{"b":0,"a":0}"#);
+    read.is_ok_and(|value| value.to_string() == r#"{"a":0,"b":0}"#)
 }

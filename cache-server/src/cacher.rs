@@ -2,11 +2,18 @@
 //!
 //! INVARIANT: a type's tasks start with its first reader and end with [`Caches::shut_down`], or with the definition of
 //! the type they were started for. INVARIANT: a cache is listed again, and its history ends, only when its storage lost
-//! the thread.
+//! the thread or one of its tasks panicked. INVARIANT: no cache starts for a type whose definition is gone.
 
 mod task;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use informer_core::Time;
 use parking_lot::Mutex;
@@ -14,7 +21,7 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
-use watch_cache::{Limits, Reader, Stats, Total, cache_within};
+use watch_cache::{Limits, Reader, Stats, Total};
 
 use crate::{
     limits::FRESH_WAIT,
@@ -66,14 +73,28 @@ pub struct Caches {
 struct All {
     /// By type id.
     running: BTreeMap<String, Running>,
+    /// Types that definitions make, as of the last look at them: where they were defined, by type id.
+    defined: BTreeMap<String, u64>,
+    /// Types whose definition went or changed lately: who was sent to them before may still ask for their cache.
+    retired: Vec<Retired>,
     /// Whether it is too late to start one.
     stopped: bool,
+}
+
+/// A type whose definition is gone.
+struct Retired {
+    id: String,
+    defined_at: u64,
+    since: Instant,
 }
 
 /// One type's cache.
 #[derive(Clone)]
 struct Running {
-    reader: Reader,
+    /// Another one when the tasks had to start again.
+    reader: watch::Receiver<Reader>,
+    /// False from the moment its history is lost, or a task panicked, until it is listed again.
+    well: Arc<AtomicBool>,
     since: Instant,
     /// [`ResourceType::defined_at`] of the type it was started for.
     defined_at: u64,
@@ -140,6 +161,12 @@ impl Caches {
         }
     }
 
+    /// The newest revision that the storage has committed; `None` if it does not say in time.
+    pub(crate) async fn committed(&self, ty: &Arc<ResourceType>) -> Option<u64> {
+        let deadline = Instant::now() + FRESH_WAIT;
+        timeout_at(deadline, self.storage.progress(ty)).await.ok()?.ok()
+    }
+
     /// Now, on the clock of all caches: for [`Reader::hold`].
     #[must_use]
     pub fn now(&self) -> Time {
@@ -155,7 +182,15 @@ impl Caches {
     #[must_use]
     pub fn stats(&self) -> Vec<(String, Stats)> {
         let running = self.all.lock().running.clone();
-        running.into_iter().map(|(id, running)| (id, running.reader.stats())).collect()
+        running.into_iter().map(|(id, running)| (id, running.reader().stats())).collect()
+    }
+
+    /// Ids of the types whose cache lost its history, or whose tasks panicked, and that are not listed again yet.
+    #[must_use]
+    pub fn down(&self) -> Vec<String> {
+        let all = &*self.all.lock();
+        let down = all.running.iter().filter(|(_, running)| !running.well.load(Ordering::Relaxed));
+        down.map(|(id, _)| id.clone()).collect()
     }
 
     /// Bytes that went with events of all types since the start.
@@ -180,23 +215,29 @@ impl Caches {
     /// Ends the caches of types that `registry` does not have, or has defined otherwise since: their watches end
     /// cleanly, their memory is released with their last reader.
     pub(crate) fn retain(&self, registry: &Registry) {
-        self.all.lock().running.retain(|id, running| {
-            let is_current = registry.by_id(id).is_some_and(|ty| ty.defined_at == running.defined_at);
-            if !is_current {
-                running.stop();
-            }
-            is_current
-        });
+        let now = Instant::now();
+        let defined_at = |id: &String| registry.by_id(id).map(|ty| ty.defined_at);
+        let ended: Vec<_> = {
+            let All { running, defined, retired, .. } = &mut *self.all.lock();
+            let custom = registry.iter().filter(|ty| ty.custom.is_some());
+            let before = std::mem::replace(defined, custom.map(|ty| (ty.id().to_owned(), ty.defined_at)).collect());
+            retired.retain(|retired| now < retired.since + RETIRED_KEPT);
+            let gone = before.into_iter().filter(|(id, at)| defined.get(id) != Some(at));
+            retired.extend(gone.map(|(id, defined_at)| Retired { id, defined_at, since: now }));
+            running.extract_if(.., |id, running| defined_at(id) != Some(running.defined_at)).collect()
+        };
+        ended.iter().for_each(|(_, running)| running.stop());
     }
 
     async fn listed(&self, ty: &Arc<ResourceType>, deadline: Instant) -> Result<Reader, NotReady> {
         let Some(running) = self.started(ty) else { return Err(self.stopped(ty)) };
-        if 0 < running.reader.applied() {
-            return Ok(running.reader);
+        let reader = running.reader();
+        if 0 < reader.applied() && (!reader.is_closed() || running.is_stopped()) {
+            return Ok(reader);
         }
-        match timeout_at(deadline, running.reader.reached(0)).await {
-            Ok(Ok(())) => Ok(running.reader),
-            Ok(Err(watch_cache::Closed)) => Err(self.stopped(ty)),
+        match timeout_at(deadline, running.listed()).await {
+            Ok(Some(reader)) => Ok(reader),
+            Ok(None) => Err(self.stopped(ty)),
             Err(_) => Err(NotReady { resource: ty.id().to_owned(), since: running.since.elapsed(), stopped: false }),
         }
     }
@@ -208,21 +249,21 @@ impl Caches {
             // Who knows only an earlier definition would misread what is cached for a later one.
             return (running.defined_at == ty.defined_at).then(|| running.clone());
         }
-        if all.stopped {
+        let is_retired = |retired: &Retired| (retired.id.as_str(), retired.defined_at) == (ty.id(), ty.defined_at);
+        if all.stopped || all.retired.iter().any(is_retired) {
             return None;
         }
-        let stop = watch::Sender::new(false);
-        let (writer, waking, reader) = cache_within(Arc::clone(&ty.schema), self.limits.clone(), self.total.clone());
-        let cacher = task::Cacher {
+        let (stop, well) = (watch::Sender::new(false), Arc::new(AtomicBool::new(true)));
+        let reader = task::start(task::Tasks {
             storage: Arc::clone(&self.storage),
             ty: Arc::clone(ty),
-            writer,
+            limits: self.limits.clone(),
+            total: self.total.clone(),
             started: self.started,
             stop: stop.subscribe(),
-        };
-        tokio::spawn(cacher.run());
-        tokio::spawn(task::wake(waking));
-        let running = Running { reader, since: Instant::now(), defined_at: ty.defined_at, stop };
+            well: Arc::clone(&well),
+        });
+        let running = Running { reader, well, since: Instant::now(), defined_at: ty.defined_at, stop };
         let outdated = all.running.insert(ty.id().to_owned(), running.clone());
         outdated.iter().for_each(Running::stop);
         Some(running)
@@ -234,6 +275,27 @@ impl Caches {
 }
 
 impl Running {
+    fn reader(&self) -> Reader {
+        self.reader.borrow().clone()
+    }
+
+    /// The reader, listed and not closed; `None` once the tasks ended.
+    async fn listed(&self) -> Option<Reader> {
+        let mut readers = self.reader.clone();
+        loop {
+            let reader = readers.borrow_and_update().clone();
+            if reader.reached(0).await.is_ok() && !reader.is_closed() {
+                return Some(reader);
+            }
+            // Closed: the tasks end, or start again with another one.
+            readers.changed().await.ok()?;
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
     fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -244,6 +306,10 @@ impl Drop for Caches {
         self.shut_down();
     }
 }
+
+/// How long a type is remembered whose definition went: longer than any request was on its way to it. Memory: some 100
+/// bytes each.
+const RETIRED_KEPT: Duration = Duration::from_secs(120);
 
 /// Between two questions to the storage while a read waits for a position; kube-apiserver's pause.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);

@@ -16,8 +16,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// How LIST bodies are made. Default streaming.
     pub list_encoding: ListEncoding,
-    /// Revision the embedded store starts at; `None` is unix seconds times 2^20, so that positions of an earlier run
-    /// are refused. For tests.
+    /// Revision the embedded store starts at; `None` takes one from the clock and from chance, so that positions of an
+    /// earlier run are refused. For tests.
     pub first_revision: Option<u64>,
     /// Bounds of each resource type's cache.
     pub limits: watch_cache::Limits,

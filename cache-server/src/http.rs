@@ -321,14 +321,15 @@ impl<'a> Call<'a> {
 
     fn health(&self, app: &App, endpoint: Health, check: Option<&str>) -> Response {
         // Who gets an answer knows that the server listens; caches start with their first reader.
-        let checks = [
-            Check { name: "ping", passes: true },
-            Check { name: "poststarthook/crd-informer-synced", passes: app.definitions.are_known() },
-            Check { name: "shutdown", passes: !app.caches.is_stopped() },
-        ];
-        // Who is told to end is still alive, but takes nothing new.
-        let checks = if endpoint == Health::Readyz { &checks[..] } else { &checks[..2] };
-        let Some((code, text)) = discovery::health(endpoint, check, self.query.pairs(), checks) else {
+        let of = |name: &'static str, passes| Check { name: name.into(), passes };
+        let mut checks = vec![of("ping", true), of("poststarthook/crd-informer-synced", app.definitions.are_known())];
+        // Who is told to end is still alive, but takes nothing new; so is who lost the history of a type.
+        if endpoint == Health::Readyz {
+            checks.push(of("shutdown", !app.caches.is_stopped()));
+            let down = app.caches.down().into_iter();
+            checks.extend(down.map(|ty| Check { name: format!("cache/{ty}").into(), passes: false }));
+        }
+        let Some((code, text)) = discovery::health(endpoint, check, self.query.pairs(), &checks) else {
             return status::page_not_found();
         };
         let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -2,10 +2,18 @@
 //! they cannot drift.
 //!
 //! Names are kube-apiserver's own where the thing is the same; what only this server has starts with `cache_`.
+//!
+//! INVARIANT: the series of a type end with its definition, at the next scrape or when there are twice as many as before.
 
-use std::{fmt, fs, sync::atomic::AtomicU64};
+use std::{
+    collections::HashSet,
+    fmt, fs,
+    hash::Hash,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use informer_core::wire::marks::Answered;
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -13,7 +21,7 @@ use prometheus_client::{
 };
 use watch_cache::Stats;
 
-use crate::app::App;
+use crate::{app::App, registry::Live};
 
 /// Labels of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -58,21 +66,96 @@ struct LongRunning {
     resource: String,
 }
 
+/// Labels that name a resource type.
+trait OfResource: Clone + Eq + Hash {
+    /// The type's id; empty for what is about no type.
+    fn resource(&self) -> &str;
+}
+
+impl OfResource for Request {
+    fn resource(&self) -> &str {
+        &self.resource
+    }
+}
+
+impl OfResource for Resource {
+    fn resource(&self) -> &str {
+        &self.resource
+    }
+}
+
+impl OfResource for Marked {
+    fn resource(&self) -> &str {
+        &self.resource
+    }
+}
+
+impl OfResource for LongRunning {
+    fn resource(&self) -> &str {
+        &self.resource
+    }
+}
+
+/// A family whose series end with their types. Memory: the labels twice.
+#[derive(Clone)]
+struct Series<L, M> {
+    family: Family<L, M>,
+    labels: Arc<Mutex<Labels<L>>>,
+}
+
+struct Labels<L> {
+    all: HashSet<L>,
+    /// How many there may be before those of types that are gone are looked for.
+    room: usize,
+}
+
+impl<L: OfResource, M: Default + Clone> Series<L, M> {
+    fn new() -> Self {
+        let labels = Labels { all: HashSet::new(), room: SERIES_ROOM };
+        Self { family: Family::default(), labels: Arc::new(Mutex::new(labels)) }
+    }
+
+    /// The metric of `labels`. Cost: one look-up once it is there.
+    fn get(&self, labels: &L, types: &Live) -> M {
+        if let Some(metric) = self.family.get(labels) {
+            return metric.clone();
+        }
+        let is_full = {
+            let known = &mut *self.labels.lock();
+            known.all.insert(labels.clone());
+            known.room < known.all.len()
+        };
+        if is_full {
+            self.retain(types);
+        }
+        self.family.get_or_create_owned(labels)
+    }
+
+    /// Ends the series of types that are gone.
+    fn retain(&self, types: &Live) {
+        let types = types.now();
+        let Labels { all, room } = &mut *self.labels.lock();
+        all.retain(|labels| {
+            let stays = labels.resource().is_empty() || types.by_id(labels.resource()).is_some();
+            stays || !self.family.remove(labels)
+        });
+        *room = all.len() * 2 + SERIES_ROOM;
+    }
+}
+
+/// Series of types that are gone that stay until the next scrape. Memory: some 200 bytes each.
+const SERIES_ROOM: usize = 512;
+
 /// All metrics of one server.
 pub struct Metrics {
     registry: Registry,
-    requests: Family<Request, Counter>,
-    long_running: Family<LongRunning, Gauge>,
-    watch_events: Family<Resource, Counter>,
-    marked: Family<Marked, Counter>,
+    types: Arc<Live>,
+    requests: Series<Request, Counter>,
+    long_running: Series<LongRunning, Gauge>,
+    watch_events: Series<Resource, Counter>,
+    marked: Series<Marked, Counter>,
     connections: Gauge,
     connections_ended: Counter,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl fmt::Debug for Metrics {
@@ -82,28 +165,28 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Everything at zero.
+    /// Everything at zero. There are series of `types`, and of no type that they had before.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(types: Arc<Live>) -> Self {
         let mut registry = Registry::default();
-        let requests = Family::<Request, Counter>::default();
-        let long_running = Family::<LongRunning, Gauge>::default();
-        let watch_events = Family::<Resource, Counter>::default();
-        let marked = Family::<Marked, Counter>::default();
+        let requests = Series::<Request, Counter>::new();
+        let long_running = Series::<LongRunning, Gauge>::new();
+        let watch_events = Series::<Resource, Counter>::new();
+        let marked = Series::<Marked, Counter>::new();
         let connections = Gauge::default();
         let connections_ended = Counter::default();
-        registry.register("apiserver_request", "Requests answered", requests.clone());
-        registry.register("apiserver_longrunning_requests", "Watches that are open", long_running.clone());
+        registry.register("apiserver_request", "Requests answered", requests.family.clone());
+        registry.register("apiserver_longrunning_requests", "Watches that are open", long_running.family.clone());
         registry.register(
             "apiserver_watch_events",
             "Events sent to watches, bookmarks not counted",
-            watch_events.clone(),
+            watch_events.family.clone(),
         );
         let about_marked = "Initial streams that go on where they broke, by what their clients were told";
-        registry.register("cache_marked_streams", about_marked, marked.clone());
+        registry.register("cache_marked_streams", about_marked, marked.family.clone());
         registry.register("cache_connections", "Connections that are open", connections.clone());
         registry.register("cache_connections_ended", "Connections that ended", connections_ended.clone());
-        Self { registry, requests, long_running, watch_events, marked, connections, connections_ended }
+        Self { registry, types, requests, long_running, watch_events, marked, connections, connections_ended }
     }
 
     /// Counts one answered request. `verb` is Kubernetes' own, in capitals: `GET`, `LIST`, `WATCH`, `POST`; `resource`
@@ -111,23 +194,23 @@ impl Metrics {
     /// server knows, never from the request's text.
     pub fn request(&self, verb: &str, resource: &str, code: u16) {
         let labels = Request { verb: verb.to_owned(), resource: resource.to_owned(), code };
-        self.requests.get_or_create(&labels).inc();
+        self.requests.get(&labels, &self.types).inc();
     }
 
     /// Counts one open watch of `resource` until the guard is dropped.
     #[must_use]
     pub fn watch(&self, resource: &str) -> Watching {
         let labels = LongRunning { verb: "WATCH", resource: resource.to_owned() };
-        let open = self.long_running.get_or_create_owned(&labels);
+        let open = self.long_running.get(&labels, &self.types);
         open.inc();
-        let events = self.watch_events.get_or_create_owned(&Resource { resource: resource.to_owned() });
+        let events = self.watch_events.get(&Resource { resource: resource.to_owned() }, &self.types);
         Watching { open, events }
     }
 
     /// Counts one initial stream of `resource` whose client asked for marks, and was told `answer`.
     pub(crate) fn marked(&self, resource: &str, answer: Answered) {
         let labels = Marked { resource: resource.to_owned(), answer: answer.as_str() };
-        self.marked.get_or_create(&labels).inc();
+        self.marked.get(&labels, &self.types).inc();
     }
 
     /// Counts one open connection until the guard is dropped.
@@ -145,6 +228,10 @@ impl Metrics {
     /// The exposition text (OpenMetrics), with gauges read now.
     #[must_use]
     pub fn text(&self, app: &App) -> String {
+        self.requests.retain(&self.types);
+        self.long_running.retain(&self.types);
+        self.watch_events.retain(&self.types);
+        self.marked.retain(&self.types);
         let mut out = String::new();
         let read = read_now(app);
         let written = text::encode_registry(&mut out, &self.registry)
@@ -313,6 +400,29 @@ mod tests {
         let text = app.metrics.text(&app);
         assert!(text.contains(r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 0"#), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    /// Goal: types that come and go leave no series and no memory. Method: requests, watches and events of many types that no
+    /// definition makes any more, then a scrape; and many of them without one.
+    #[test]
+    fn the_series_of_a_type_end_with_it() {
+        let app = App::new(Config::default());
+        app.metrics.request("LIST", "pods", 200);
+        app.metrics.request("GET", "", 200);
+        app.metrics.request("POST", "gone.example.com", 201);
+        app.metrics.marked("gone.example.com", Answered::Accepted);
+        let watching = app.metrics.watch("gone.example.com");
+        let text = app.metrics.text(&app);
+        assert!(!text.contains("gone.example.com"), "{text}");
+        assert!(text.contains(r#"{verb="LIST",resource="pods",code="200"} 1"#), "{text}");
+        assert!(text.contains(r#"{verb="GET",resource="",code="200"} 1"#), "{text}");
+        watching.sent(1);
+        drop(watching);
+        for number in 0..10 * SERIES_ROOM {
+            app.metrics.request("LIST", &format!("c{number}.example.com"), 200);
+        }
+        let labels = app.metrics.requests.labels.lock().all.len();
+        assert!(labels <= 2 * SERIES_ROOM + 2, "{labels}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where the truth is: four verbs that every storage speaks.
+//! Where the truth is: four verbs that every storage speaks: list, follow, write, progress.
 //!
 //! INVARIANT: one commit order. A revision is assigned, durable where the storage is, handed to its type's change
 //! stream, then acknowledged; what a stream yields is in that order and misses nothing.
@@ -18,17 +18,19 @@ pub use watch_cache::Change;
 
 /// The truth. Shared by all tasks.
 pub trait Storage: Send + Sync + 'static {
-    /// All objects of one type as of one revision.
+    /// All objects of one type as of one revision, perhaps as entries of an earlier schema. The storage keeps nothing for
+    /// the reader.
     ///
     /// # Errors
     /// [`StorageError`], also within the stream.
     fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>>;
 
-    /// Changes of one type after a revision, in commit order, without a gap.
+    /// All objects of one type as entries of its schema, and every change after them, in commit order, without a gap.
+    /// Dropping the changes gives back what the storage keeps for the reader.
     ///
     /// # Errors
-    /// [`StorageError`], also within the stream, which ends with it: list again.
-    fn watch(&self, ty: &Arc<ResourceType>, after: u64) -> BoxFuture<'_, Result<Changes, StorageError>>;
+    /// [`StorageError`], also within both streams. The changes end with it: follow again.
+    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>>;
 
     /// Writes one object. Cancel safe: once committed it is on its way to the change stream, whether or not the future
     /// is polled again.
@@ -53,6 +55,14 @@ pub struct Listed {
     pub resource_version: u64,
     /// The objects in any order.
     pub entries: BoxStream<'static, Result<Arc<Entry>, StorageError>>,
+}
+
+/// A state, and what happens to it from then on.
+pub struct Followed {
+    /// The state.
+    pub listed: Listed,
+    /// The changes after [`Listed::resource_version`].
+    pub changes: Changes,
 }
 
 /// What a write expects to find.

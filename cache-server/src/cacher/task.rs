@@ -1,8 +1,17 @@
-//! The two tasks of one resource type: the cacher, which is the only writer, and the one that wakes.
+//! The two tasks of one resource type: the cacher, which is the only writer, and the one that wakes; and a third, which
+//! starts both again with an empty cache when one of them panicked.
 //!
 //! INVARIANT: a change is taken in before the next one is asked for; nothing here buffers.
 
-use std::{future::poll_fn, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::{StreamExt, TryStreamExt};
 use informer_core::{Objects, Time};
@@ -10,37 +19,94 @@ use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
-use watch_cache::{Entry, Waking, Writer};
+use watch_cache::{Entry, Limits, Reader, Total, Waking, Writer, cache_within};
 
 use crate::{
     registry::ResourceType,
-    storage::{Changes, Storage, StorageError},
+    storage::{Changes, Followed, Storage, StorageError},
 };
 
-/// Lists, follows, and lists again when the storage lost the thread.
-pub(super) struct Cacher {
+/// What the tasks of one type work with.
+#[derive(Clone)]
+pub(super) struct Tasks {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) ty: Arc<ResourceType>,
-    pub(super) writer: Writer,
+    pub(super) limits: Limits,
+    pub(super) total: Total,
     /// When the clock of all caches began.
     pub(super) started: Instant,
     pub(super) stop: watch::Receiver<bool>,
+    /// False while the cache has no history that it follows, once it had one or failed to get one.
+    pub(super) well: Arc<AtomicBool>,
+}
+
+/// Starts the tasks. The reader is replaced when they start again, and closed for good when its sender is gone.
+pub(super) fn start(tasks: Tasks) -> watch::Receiver<Reader> {
+    let (writer, waking, reader) = tasks.cache();
+    let (readers, reader) = watch::channel(reader);
+    tokio::spawn(tasks.supervise(writer, waking, readers));
+    reader
+}
+
+impl Tasks {
+    fn cache(&self) -> (Writer, Waking, Reader) {
+        cache_within(Arc::clone(&self.ty.schema), self.limits.clone(), self.total.clone())
+    }
+
+    /// Runs the tasks until they are stopped. When one of them panics, the other ends with it, and both start again: an
+    /// event that was half taken in is in no cache.
+    async fn supervise(mut self, mut writer: Writer, mut waking: Waking, readers: watch::Sender<Reader>) {
+        let mut pause = RELIST_PAUSE;
+        loop {
+            let began = Instant::now();
+            let mut cacher = tokio::spawn(Cacher { tasks: self.clone(), writer }.run());
+            let mut waker = tokio::spawn(wake(waking));
+            let ended = tokio::select! {
+                ended = &mut cacher => ended,
+                // It ends by itself only behind the cacher.
+                ended = &mut waker => if ended.is_ok() { (&mut cacher).await } else { ended },
+            };
+            if !ended.is_err_and(|error| error.is_panic()) {
+                return;
+            }
+            tracing::error!(resource = self.ty.id(), "cache task panicked, cache started again");
+            self.well.store(false, Ordering::Relaxed);
+            let reader;
+            (writer, waking, reader) = self.cache();
+            readers.send_replace(reader);
+            // Closes the old cache, if the panic did not. Its waking task ends behind that, once everybody was woken.
+            cacher.abort();
+            pause = if RELIST_PAUSE_MAX < began.elapsed() { RELIST_PAUSE } else { (pause * 2).min(RELIST_PAUSE_MAX) };
+            tokio::select! {
+                biased;
+                () = stopped(&mut self.stop) => return,
+                () = sleep(pause) => {}
+            }
+        }
+    }
+}
+
+/// Lists, follows, and lists again when the storage lost the thread.
+struct Cacher {
+    tasks: Tasks,
+    writer: Writer,
 }
 
 impl Cacher {
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let mut pause = RELIST_PAUSE;
         loop {
             let error = match self.history().await {
                 ControlFlow::Break(()) => break,
                 ControlFlow::Continue(error) => error,
             };
-            tracing::warn!(resource = self.ty.id(), cause = %error.cause, "listing again");
+            self.tasks.well.store(false, Ordering::Relaxed);
+            tracing::warn!(resource = self.tasks.ty.id(), cause = %error.cause, "listing again");
             // A history that was followed for a while is no reason to wait long.
             pause = if error.followed { RELIST_PAUSE } else { (pause * 2).min(RELIST_PAUSE_MAX) };
             tokio::select! {
                 biased;
-                () = stopped(&mut self.stop) => break,
+                () = stopped(&mut self.tasks.stop) => break,
                 () = sleep(pause) => {}
             }
         }
@@ -49,7 +115,7 @@ impl Cacher {
 
     /// One epoch: from a listing to the first change that does not come.
     async fn history(&mut self) -> ControlFlow<(), Lost> {
-        let mut stop = self.stop.clone();
+        let mut stop = self.tasks.stop.clone();
         let opened = tokio::select! {
             biased;
             () = stopped(&mut stop) => return ControlFlow::Break(()),
@@ -83,17 +149,18 @@ impl Cacher {
 
     /// Lists and starts the epoch; nothing is shown before the changes after it are on their way.
     async fn open(&mut self) -> Result<Changes, StorageError> {
-        let listed = self.storage.list(&self.ty).await?;
+        let Followed { listed, changes } = self.tasks.storage.follow(&self.tasks.ty).await?;
         let entries: Vec<Arc<Entry>> = listed.entries.try_collect().await?;
         let objects: Objects<Entry> = entries.into_iter().collect();
-        let changes = self.storage.watch(&self.ty, listed.resource_version).await?;
-        tracing::info!(resource = self.ty.id(), objects = objects.len(), version = listed.resource_version, "listed");
-        self.writer.reset(objects, listed.resource_version, self.now());
+        let (resource, version) = (self.tasks.ty.id(), listed.resource_version);
+        tracing::info!(resource, objects = objects.len(), version, "listed");
+        self.writer.reset(objects, version, self.now());
+        self.tasks.well.store(true, Ordering::Relaxed);
         Ok(changes)
     }
 
     fn now(&self) -> Time {
-        Time(self.started.elapsed())
+        Time(self.tasks.started.elapsed())
     }
 }
 
@@ -110,7 +177,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// Wakes the watchers of touched buckets, round by round. While many run, the next events gather.
-pub(super) async fn wake(mut waking: Waking) {
+async fn wake(mut waking: Waking) {
     while poll_fn(|cx| waking.poll_touched(cx)).await.is_ok() {
         let woken = waking.wake();
         let pause = ROUND_PER_WATCHER.saturating_mul(u32::try_from(woken).unwrap_or(u32::MAX)).min(ROUND_PAUSE_MAX);

@@ -13,8 +13,8 @@ use watch_cache::{Budget, Cursor, Draft, Entry, Filter, Slices, Start, Step};
 
 use super::*;
 use crate::{
-    registry::Registry,
-    storage::{Change, Changes, Expect, Listed, Txn, WriteError, Written, embedded::Embedded},
+    registry::{Definition, Registry},
+    storage::{Change, Expect, Followed, Listed, Txn, WriteError, Written, embedded::Embedded},
 };
 
 fn ty(plural: &str) -> Arc<ResourceType> {
@@ -139,28 +139,25 @@ struct History {
 
 impl Storage for Scripted {
     fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
-        self.listed.fetch_add(1, Ordering::Relaxed);
-        let listed = match self.histories.lock().front_mut() {
-            Some(history) => history.listed.clone(),
-            None => return std::future::pending().boxed(),
-        };
-        let listed = listed.inspect_err(|_| drop(self.histories.lock().pop_front()));
-        let listed = listed.map(|(resource_version, entries)| Listed {
-            resource_version,
-            entries: stream::iter(entries.into_iter().map(Ok)).boxed(),
-        });
-        std::future::ready(listed).boxed()
+        std::future::pending().boxed()
     }
 
-    fn watch(&self, _: &Arc<ResourceType>, _: u64) -> BoxFuture<'_, Result<Changes, StorageError>> {
-        let history = self.histories.lock().pop_front().expect("listed before");
-        let changes = stream::iter(history.changes).then(|change| async {
-            match change {
-                Some(change) => change,
-                None => std::future::pending().await,
-            }
+    fn follow(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+        self.listed.fetch_add(1, Ordering::Relaxed);
+        let Some(History { listed, changes }) = self.histories.lock().pop_front() else {
+            return std::future::pending().boxed();
+        };
+        let followed = listed.map(|(resource_version, entries)| {
+            let entries = stream::iter(entries.into_iter().map(Ok)).boxed();
+            let changes = stream::iter(changes).then(|change| async {
+                match change {
+                    Some(change) => change,
+                    None => std::future::pending().await,
+                }
+            });
+            Followed { listed: Listed { resource_version, entries }, changes: changes.boxed() }
         });
-        std::future::ready(Ok(changes.boxed())).boxed()
+        std::future::ready(followed).boxed()
     }
 
     fn write(&self, _: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
@@ -226,4 +223,138 @@ async fn a_fresh_read_that_cannot_be_had_says_how_far_we_are() {
     let (_storage, caches) = scripted(vec![history]);
     let refused = caches.fresh(&ty("pods")).await.expect_err("30 is never reached");
     assert!(matches!(refused, Unfresh::TooLarge { asked: 30, current: 12 }), "{refused}");
+}
+
+/// The embedded store, whose changes panic at the objects called `defect`, each of them once.
+struct Defective {
+    inner: Embedded,
+    panics: Arc<AtomicUsize>,
+}
+
+impl Storage for Defective {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+        self.inner.list(ty)
+    }
+
+    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+        let (followed, panics) = (self.inner.follow(ty), Arc::clone(&self.panics));
+        async move {
+            let Followed { listed, changes } = followed.await?;
+            let changes = changes.inspect(move |change| {
+                if let Ok(Change::Put(entry)) = change
+                    && entry.name() == "defect"
+                {
+                    panics.fetch_add(1, Ordering::Relaxed);
+                    panic!("as a defect would");
+                }
+            });
+            Ok(Followed { listed, changes: changes.boxed() })
+        }
+        .boxed()
+    }
+
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+        self.inner.write(txn)
+    }
+
+    fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+        self.inner.progress(ty)
+    }
+}
+
+/// Goal: a defect in one task costs the open watches of its type, and nothing else. Method: a change whose task panics;
+/// reads, watches and consistent reads of that type and of another one before, while it is down, and after.
+#[tokio::test(start_paused = true)]
+async fn a_type_whose_task_panicked_starts_again() {
+    let panics = Arc::<AtomicUsize>::default();
+    let storage: Arc<dyn Storage> =
+        Arc::new(Defective { inner: Embedded::new(Some(100)), panics: Arc::clone(&panics) });
+    let caches = Caches::new(Arc::clone(&storage), Limits::default());
+    let (pods, maps) = (ty("pods"), ty("configmaps"));
+    for round in 1..=3_usize {
+        create(&*storage, &pods, &format!("x{round}")).await;
+        let reader = caches.fresh(&pods).await.expect("it started again").clone();
+        caches.fresh(&maps).await.expect("another type");
+        assert_eq!(caches.down(), [""; 0]);
+        let mut watcher = reader.cursor(Start::After(reader.applied()), Filter::all()).expect("at the head");
+        let defect = create(&*storage, &pods, "defect").await;
+        assert_eq!(step(&mut watcher).await, (0, Step::EpochEnded));
+        assert!(watcher.is_closed(), "its client may come back at once");
+        tokio::task::yield_now().await;
+        assert_eq!((caches.down(), panics.load(Ordering::Relaxed)), (vec!["pods".to_owned()], round));
+        caches.fresh(&maps).await.expect("another type is not concerned");
+        let snapshot = caches.reader(&pods).await.expect("within three seconds").snapshot();
+        assert_eq!((snapshot.objects.len(), snapshot.resource_version), (round + 1, defect));
+        let gone = Txn { ty: Arc::clone(&pods), key: "a/defect".to_owned(), expect: Expect::At(defect), put: None };
+        storage.write(gone).await.expect("as expected");
+    }
+    caches.shut_down();
+    assert!(caches.reader(&pods).await.is_ok(), "what is there can still be read");
+}
+
+/// Goal: no cache is started for a definition that is gone, by who was sent to its type before. Method: a type that is
+/// defined, defined anew, and deleted, with and without a cache when that happens.
+#[tokio::test(start_paused = true)]
+async fn a_type_whose_definition_is_gone_gets_no_cache() {
+    let (_, caches) = embedded();
+    let object = serde_json::json!({"metadata": {"name": "widgets.example.com", "uid": "w"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget", "singular": "widget",
+        "listKind": "WidgetList"}, "versions": [{"name": "v1", "served": true, "storage": true}]}});
+    let definition = Definition::read(object.as_object().expect("an object")).expect("a definition");
+    let schema = Arc::new(definition.schema());
+    let defined = |at| definition.types(&schema, at).remove(0);
+    let registry = |types: &[&Arc<ResourceType>]| Registry::builtin().with(types.iter().copied());
+    for (at, is_cached) in [(10, true), (30, false)] {
+        let (first, second) = (defined(at), defined(at + 10));
+        caches.retain(&registry(&[&first]));
+        if is_cached {
+            caches.reader(&first).await.expect("defined");
+        }
+        caches.retain(&registry(&[&second]));
+        assert!(caches.reader(&first).await.is_err_and(|refused| !refused.stopped), "it would be read wrongly");
+        caches.reader(&second).await.expect("defined");
+        caches.retain(&registry(&[]));
+        assert!(caches.reader(&second).await.is_err(), "nobody would ever end it");
+        assert!(caches.stats().is_empty());
+    }
+    assert!(caches.reader(&defined(50)).await.is_ok(), "a definition that is not in effect yet");
+}
+
+/// A waker that fails.
+struct Broken;
+
+impl std::task::Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("as a defect would")
+    }
+}
+
+/// Goal: no watcher sleeps for ever because the task that wakes it is gone. Method: a waker that panics, before and behind
+/// others in one round.
+#[tokio::test(start_paused = true)]
+async fn a_type_whose_waking_task_panicked_starts_again() {
+    let (storage, caches) = embedded();
+    let pods = ty("pods");
+    let reader = caches.reader(&pods).await.expect("listed");
+    let open = || reader.cursor(Start::After(reader.applied()), Filter::all()).expect("at the head");
+    let watch = |mut cursor: Cursor| {
+        tokio::spawn(async move {
+            while step(&mut cursor).await.1 == Step::Sent {}
+            cursor.is_closed()
+        })
+    };
+    let before = watch(open());
+    tokio::task::yield_now().await;
+    let mut broken = open();
+    let waker = std::task::Waker::from(Arc::new(Broken));
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert_eq!(broken.step(Budget { slices: 64, bytes: 16 << 10 }, &mut Slices::new(), Some(&mut cx)), Step::Wait);
+    let behind = watch(open());
+    tokio::task::yield_now().await;
+    create(&*storage, &pods, "x").await;
+    for watcher in [before, behind] {
+        assert!(watcher.await.expect("no panic"), "its client may come back at once");
+    }
+    assert_eq!(caches.reader(&pods).await.expect("it started again").snapshot().objects.len(), 1);
+    assert_eq!(caches.down(), [""; 0]);
 }

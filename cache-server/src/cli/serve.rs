@@ -63,8 +63,8 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_BOOKMARK_INTERVAL", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
     bookmark_interval: Duration,
 
-    /// Revision to start at, for tests. Left out: unix seconds times 2^20, so that positions of an earlier run are
-    /// refused.
+    /// Revision to start at, for tests. Left out: a number from the clock and from chance, so that positions of an
+    /// earlier run are refused.
     #[arg(long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 62))]
     first_revision: Option<u64>,
 

@@ -1,11 +1,16 @@
 //! Requests against a whole server without sockets: what every response has, and what fits no other file.
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use http_body_util::Full;
 use serde_json::json;
 
 use super::*;
-use crate::config::Config;
+use crate::{
+    cacher::Caches,
+    config::Config,
+    registry::ResourceType,
+    storage::{Followed, Listed, Storage, StorageError, Txn, WriteError, Written},
+};
 
 mod forms;
 
@@ -273,4 +278,74 @@ async fn health_version_and_metrics_have_their_documents() {
     server.get("/api/v1/pods").await;
     let metrics = server.get("/metrics").await;
     assert!(metrics.body.contains(r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} 1"#));
+}
+
+/// A storage that is away.
+struct Away;
+
+impl Storage for Away {
+    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+        std::future::ready(Err(StorageError::Unavailable("away".to_owned()))).boxed()
+    }
+
+    fn follow(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+        std::future::ready(Err(StorageError::Unavailable("away".to_owned()))).boxed()
+    }
+
+    fn write(&self, _: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+        std::future::pending().boxed()
+    }
+
+    fn progress(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+        std::future::pending().boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_names_the_types_whose_cache_is_down() {
+    let mut app = App::new(Config::default());
+    app.start().await;
+    app.caches = Arc::new(Caches::new(Arc::new(Away), watch_cache::Limits::default()));
+    let server = Server { app: Arc::new(app) };
+    assert_eq!(server.get("/readyz").await.code, 200);
+    assert_eq!(server.get("/api/v1/pods").await.code, 429);
+    let down = server.get("/readyz").await;
+    let expected = "[+]ping ok\n[+]poststarthook/crd-informer-synced ok\n[+]shutdown ok\n[-]cache/pods failed: reason \
+                    withheld\nreadyz check failed\n";
+    assert_eq!((down.code, &*down.body), (500, expected));
+    assert_eq!(server.get("/livez").await.code, 200);
+}
+
+/// Goal: definitions that come and go leave nothing behind. Method: types with an object, a list and a watch each, which are
+/// deleted; then what is cached and what is counted.
+#[tokio::test(start_paused = true)]
+async fn definitions_that_come_and_go_leave_no_caches_and_no_series() {
+    let server = Server::new();
+    server.app.start().await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    for number in 0..50 {
+        let (plural, kind) = (format!("widgets{number}"), format!("Widget{number}"));
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let definition = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", "metadata":
+            {"name": format!("{plural}.example.com")}, "spec": {"group": "example.com", "scope": "Namespaced", "names":
+            {"plural": plural, "kind": kind}, "versions": [{"name": "v1", "served": true, "storage": true, "schema":
+            schema}]}});
+        let created = server.send(with_body("POST", definitions, definition.to_string())).await;
+        assert_eq!(created.code, 201, "{}", created.body);
+        let objects = format!("/apis/example.com/v1/namespaces/ns/{plural}");
+        let object = json!({"kind": kind, "apiVersion": "example.com/v1", "metadata": {"name": "a"}});
+        assert_eq!(server.send(with_body("POST", &objects, object.to_string())).await.code, 201);
+        assert_eq!(server.get(&objects).await.code, 200);
+        let watch = server.open(get(&format!("{objects}?watch=1"))).await;
+        let metrics = server.get("/metrics").await.body;
+        assert!(metrics.contains(&format!(r#"{{verb="WATCH",resource="{plural}.example.com"}} 1"#)), "{metrics}");
+        drop(watch);
+        let path = format!("{definitions}/{plural}.example.com");
+        assert_eq!(server.send(with_body("DELETE", &path, String::new())).await.code, 200);
+        assert_eq!(server.get(&objects).await.code, 404);
+    }
+    let metrics = server.get("/metrics").await.body;
+    assert!(!metrics.contains("example.com"), "{metrics}");
+    let cached: Vec<String> = server.app.caches.stats().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(cached, ["customresourcedefinitions.apiextensions.k8s.io"]);
 }

@@ -75,7 +75,7 @@ async fn a_namespace_ends_without_a_cache_of_what_nobody_has() {
 #[tokio::test(start_paused = true)]
 async fn a_type_whose_cache_is_not_listed_keeps_no_namespace() {
     let fails = |_, verb, id: &str| {
-        if verb == Verb::Watch && id == "secrets" { Fault::Fails } else { Fault::None }
+        if verb == Verb::Follow && id == "secrets" { Fault::Fails } else { Fault::None }
     };
     let (app, storage) = world(fails).await;
     let [secrets] = types(&app, ["secrets"]);

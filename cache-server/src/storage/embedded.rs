@@ -3,21 +3,25 @@
 //! INVARIANT: under the one commit lock a revision is assigned and put into its type's queues, so every queue is in
 //! commit order. INVARIANT: nothing waits under that lock: room in the queues is reserved before it is taken.
 //! INVARIANT: a write whose future is dropped either never happened or is in the queues. INVARIANT: all objects of a type
-//! are entries of one schema, the one it was listed with last.
+//! are entries of one schema, the newest one it was followed with, whenever somebody begins to follow it. INVARIANT: a type without objects and readers leaves
+//! nothing behind.
+
+mod recast;
 
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use informer_core::Objects;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
-use watch_cache::{Draft, Entry, Schema};
+use watch_cache::Entry;
 
-use super::{Change, Changes, Expect, Listed, Storage, StorageError, Txn, WriteError, Written};
+use self::recast::Defined;
+use super::{Change, Expect, Followed, Listed, Storage, StorageError, Txn, WriteError, Written};
 use crate::registry::ResourceType;
 
 /// The embedded store.
@@ -31,6 +35,8 @@ struct Store {
     /// Of the newest write.
     revision: u64,
     types: HashMap<String, Kept>,
+    /// Numbers of queues and versions of [`Kept::queues`]. Never used twice, even by a type that goes and comes back.
+    numbers: u64,
 }
 
 /// What is kept of one type.
@@ -38,24 +44,21 @@ struct Store {
 struct Kept {
     objects: Objects<Entry>,
     /// That of `objects`; `None` before the first one.
-    schema: Option<Arc<Schema>>,
+    defined: Option<Defined>,
+    /// True while some of `objects` may be entries of an earlier schema.
+    is_mixed: bool,
     queues: Vec<Queue>,
-    /// Changes whenever `queues` gains or loses one.
+    /// Changes whenever `queues` gains or loses one. Zero before the first.
     version: u64,
-    next: u64,
 }
 
 /// Changes on their way to one reader.
 #[derive(Debug)]
 struct Queue {
     number: u64,
-    /// The revision that was listed. Everything after it is put in.
-    from: u64,
     /// Everything at or below has been put in, or was listed.
     told: u64,
     sender: Sender<Change>,
-    /// Until `watch` comes for it. A queue that nobody reads never makes a write wait: when full, it goes.
-    unclaimed: Option<Receiver<Change>>,
 }
 
 /// Room in every queue that a write has to go to, as of one version of the list of queues.
@@ -64,25 +67,35 @@ struct Room {
     permits: Vec<(u64, OwnedPermit<Change>)>,
 }
 
+/// The revision of a store that starts `since` the Unix epoch, before its first write.
+///
+/// Milliseconds times 2^20, plus 19 random bits. Two stores that start in different milliseconds are at least 2^19
+/// revisions apart, so the older one would have to write 500 objects a microsecond to reach the newer one. Random bits
+/// tell stores apart that start at one time of a clock that was set back. Below 2^62 until the year 2109.
+fn first_revision(since: Duration) -> u64 {
+    let milliseconds = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).min(MILLISECONDS_MAX);
+    milliseconds << REVISION_BITS | fastrand::u64(..1 << RANDOM_BITS)
+}
+
 impl Embedded {
-    /// An empty store at `first_revision`; its first write gets the one after. `None` is unix seconds times 2^20, so
-    /// that revisions of an earlier store are never used again while it takes less than a million writes a second.
+    /// An empty store at `first_revision`; its first write gets the one after. `None` takes one from the clock and from
+    /// chance, so that no position of an earlier store is one of this store.
     #[must_use]
     pub fn new(first_revision: Option<u64>) -> Self {
-        let revision = first_revision.unwrap_or_else(|| {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            since.as_secs() << REVISION_BITS
-        });
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let revision = first_revision.unwrap_or_else(|| self::first_revision(now()));
         // Revision zero is a request mode, not a position.
-        Self { store: Arc::new(Mutex::new(Store { revision: revision.max(1), types: HashMap::new() })) }
+        let store = Store { revision: revision.max(1), types: HashMap::new(), numbers: 0 };
+        Self { store: Arc::new(Mutex::new(store)) }
     }
 
-    /// Waits until every claimed queue of `ty` has room for one change. Cancel safe: dropping it gives the room back.
+    /// Waits until every queue of `ty` has room for one change. Cancel safe: dropping it gives the room back.
     async fn reserve(&self, ty: &str) -> Room {
         let (version, senders) = {
-            let store = &mut *self.store.lock();
-            let Some(kept) = store.types.get_mut(ty) else { return Room { version: 0, permits: Vec::new() } };
-            (kept.version, kept.claimed())
+            let store = &*self.store.lock();
+            let Some(kept) = store.types.get(ty) else { return Room { version: 0, permits: Vec::new() } };
+            let senders: Vec<_> = kept.queues.iter().map(|queue| (queue.number, queue.sender.clone())).collect();
+            (kept.version, senders)
         };
         let mut permits = Vec::with_capacity(senders.len());
         for (number, sender) in senders {
@@ -90,71 +103,56 @@ impl Embedded {
             if let Ok(permit) = sender.reserve_owned().await {
                 permits.push((number, permit));
             } else {
-                self.store.lock().types.entry(ty.to_owned()).or_default().forget(number);
+                self.store.lock().close(ty, number);
             }
         }
         Room { version, permits }
     }
 
     fn commit(&self, txn: &mut Txn, room: Room) -> Result<Result<Written, WriteError>, Retry> {
-        let store = &mut *self.store.lock();
-        let kept = store.types.entry(txn.ty.id().to_owned()).or_default();
-        if kept.version != room.version {
-            return Err(Retry);
+        let Store { revision, types, .. } = &mut *self.store.lock();
+        let kept = types.entry(txn.ty.id().to_owned()).or_default();
+        let outcome =
+            if kept.version == room.version { Ok(kept.commit(revision, txn, room.permits)) } else { Err(Retry) };
+        if kept.is_unused() {
+            types.remove(txn.ty.id());
         }
-        if let Err(error) = kept.check(&txn.key, txn.expect) {
-            return Ok(Err(error));
-        }
-        store.revision += 1;
-        let resource_version = store.revision;
-        let (change, written) = match txn.put.take() {
-            Some(draft) => {
-                let entry = match txn.expect {
-                    Expect::Absent => draft.commit(resource_version),
-                    Expect::At(_) => draft.commit_update(resource_version),
-                };
-                let entry = kept.cast(entry, &txn.ty.schema);
-                kept.objects.insert(Arc::clone(&entry));
-                (Change::Put(Arc::clone(&entry)), Some(entry))
-            }
-            None => (Change::Deleted { key: txn.key.clone(), resource_version }, kept.objects.remove(&txn.key)),
-        };
-        let Some(entry) = written else { return Ok(Err(WriteError::NotFound)) };
-        kept.tell(&change, resource_version, room.permits);
-        Ok(Ok(Written { resource_version, entry }))
+        outcome
     }
 
-    /// Opens a queue with the state, so that what is written before `watch` comes for it is not missed.
-    fn open(&self, ty: &ResourceType) -> (u64, Objects<Entry>) {
+    /// Opens a queue with the state, so that no change after the state is missed.
+    async fn open(&self, ty: &ResourceType) -> Result<Opened, StorageError> {
+        loop {
+            let objects = match self.try_open(ty) {
+                Ok(opened) => return Ok(opened),
+                Err(objects) => objects,
+            };
+            let (store, id, into) = (Arc::clone(&self.store), ty.id().to_owned(), Defined::of(ty));
+            // Reading 100,000 objects again takes a second: neither under the lock nor on a worker.
+            let read = tokio::task::spawn_blocking(move || recast::all(&store, &id, &objects, &into));
+            let failed = |_| StorageError::Unavailable("objects could not be read with a new schema".to_owned());
+            read.await.map_err(failed)?;
+        }
+    }
+
+    /// Opens a queue if the objects are entries of the schema of `ty`; else returns the objects, some of which are not.
+    fn try_open(&self, ty: &ResourceType) -> Result<Opened, Objects<Entry>> {
         let store = &mut *self.store.lock();
         let kept = store.types.entry(ty.id().to_owned()).or_default();
-        kept.adopt(&ty.schema);
-        if UNCLAIMED_MAX <= kept.queues.iter().filter(|queue| queue.unclaimed.is_some()).count() {
-            kept.forget_unclaimed();
-        }
+        kept.adopt(ty)?;
+        store.numbers += 1;
+        let (number, revision) = (store.numbers, store.revision);
         let (sender, receiver) = mpsc::channel(CHANGES_QUEUED);
-        let from = store.revision;
-        kept.next += 1;
-        kept.version += 1;
-        kept.queues.push(Queue { number: kept.next, from, told: from, sender, unclaimed: Some(receiver) });
-        (from, kept.objects.clone())
-    }
-
-    /// Hands out the queue that was opened by the listing at `after`.
-    fn claim(&self, ty: &str, after: u64) -> Result<Claimed, StorageError> {
-        let store = &mut *self.store.lock();
-        let kept = store.types.entry(ty.to_owned()).or_default();
-        kept.version += 1;
-        let mut opened = kept.queues.iter_mut().filter(|queue| queue.from == after);
-        let found = opened.find_map(|queue| Some((queue.number, queue.unclaimed.take()?)));
-        let (number, receiver) = found.ok_or(StorageError::Compacted { after })?;
-        Ok(Claimed { receiver, number, ty: ty.to_owned(), store: Arc::downgrade(&self.store) })
+        kept.version = number;
+        kept.queues.push(Queue { number, told: revision, sender });
+        let store = Arc::downgrade(&self.store);
+        let subscribed = Subscribed { receiver, number, ty: ty.id().to_owned(), store };
+        Ok(Opened { revision, objects: kept.objects.clone(), subscribed })
     }
 
     /// The revision now, when every reader of the type was told of it.
     fn told(&self, ty: &str) -> Result<u64, u64> {
         let store = &*self.store.lock();
-        // One that nobody claimed yet counts as well: its reader is about to, and would otherwise wait for ever.
         let behind = |queue: &Queue| queue.told < store.revision;
         let all = store.types.get(ty).is_none_or(|kept| !kept.queues.iter().any(behind));
         if all { Ok(store.revision) } else { Err(store.revision) }
@@ -162,31 +160,51 @@ impl Embedded {
 
     fn tell_progress(&self, ty: &str, room: Room) -> Result<u64, Retry> {
         let store = &mut *self.store.lock();
-        let kept = store.types.entry(ty.to_owned()).or_default();
-        if kept.version != room.version {
-            return Err(Retry);
+        if let Some(kept) = store.types.get_mut(ty) {
+            if kept.version != room.version {
+                return Err(Retry);
+            }
+            kept.tell(&Change::Progress(store.revision), store.revision, room.permits);
         }
-        kept.tell(&Change::Progress(store.revision), store.revision, room.permits);
         Ok(store.revision)
     }
+}
+
+impl Store {
+    /// Takes a queue away whose reader is gone.
+    fn close(&mut self, ty: &str, number: u64) {
+        let Some(kept) = self.types.get_mut(ty) else { return };
+        kept.queues.retain(|queue| queue.number != number);
+        self.numbers += 1;
+        kept.version = self.numbers;
+        if kept.is_unused() {
+            self.types.remove(ty);
+        }
+    }
+}
+
+/// A state, and the queue of what happens to it.
+struct Opened {
+    revision: u64,
+    objects: Objects<Entry>,
+    subscribed: Subscribed,
 }
 
 /// The queues changed while room was reserved.
 struct Retry;
 
-/// A queue and its reader. When the reader goes, so does the queue.
-struct Claimed {
+/// The end of a queue where its reader takes changes. When the reader goes, so does the queue.
+struct Subscribed {
     receiver: Receiver<Change>,
     number: u64,
     ty: String,
     store: Weak<Mutex<Store>>,
 }
 
-impl Drop for Claimed {
+impl Drop for Subscribed {
     fn drop(&mut self) {
-        let Some(store) = self.store.upgrade() else { return };
-        if let Some(kept) = store.lock().types.get_mut(&self.ty) {
-            kept.forget(self.number);
+        if let Some(store) = self.store.upgrade() {
+            store.lock().close(&self.ty, self.number);
         }
     }
 }
@@ -202,87 +220,101 @@ impl Kept {
         }
     }
 
-    /// Makes all objects entries of `schema`. Cost: nothing unless the definition of the type changed; then every
-    /// object is read again.
-    fn adopt(&mut self, schema: &Arc<Schema>) {
-        if self.schema.as_ref().is_some_and(|known| is_same(known, schema)) {
-            return;
-        }
-        if self.schema.replace(Arc::clone(schema)).is_some() {
-            self.objects = self.objects.iter().map(|entry| recast(entry, schema)).collect();
-        }
+    /// Writes one object at the revision after `revision`, which it becomes, and tells every reader.
+    fn commit(
+        &mut self,
+        revision: &mut u64,
+        txn: &mut Txn,
+        permits: Vec<(u64, OwnedPermit<Change>)>,
+    ) -> Result<Written, WriteError> {
+        self.check(&txn.key, txn.expect)?;
+        let resource_version = *revision + 1;
+        let (change, entry) = match txn.put.take() {
+            Some(draft) => {
+                let entry = match txn.expect {
+                    Expect::Absent => draft.commit(resource_version),
+                    Expect::At(_) => draft.commit_update(resource_version),
+                };
+                let entry = self.cast(entry, &txn.ty);
+                self.objects.insert(Arc::clone(&entry));
+                (Change::Put(Arc::clone(&entry)), entry)
+            }
+            None => {
+                let last = self.objects.remove(&txn.key).ok_or(WriteError::NotFound)?;
+                (Change::Deleted { key: txn.key.clone(), resource_version }, last)
+            }
+        };
+        *revision = resource_version;
+        self.tell(&change, resource_version, permits);
+        Ok(Written { resource_version, entry })
     }
 
-    /// `entry`, which was made with `schema`, as all the others are.
-    fn cast(&mut self, entry: Arc<Entry>, schema: &Arc<Schema>) -> Arc<Entry> {
-        let known = self.schema.get_or_insert_with(|| Arc::clone(schema));
-        if is_same(known, schema) { entry } else { recast(&entry, known) }
+    /// Takes the definition of `ty` over: from now on, what is written becomes an entry of its schema. As an error, the
+    /// objects, some of which are entries of an earlier one. An older definition than the one taken over before changes
+    /// nothing.
+    fn adopt(&mut self, ty: &ResourceType) -> Result<(), Objects<Entry>> {
+        let known = self.defined.get_or_insert_with(|| Defined::of(ty));
+        if ty.defined_at < known.at {
+            return Ok(());
+        }
+        self.is_mixed |= !known.is_same(&ty.schema) && !self.objects.is_empty();
+        *known = Defined::of(ty);
+        if self.is_mixed { Err(self.objects.clone()) } else { Ok(()) }
     }
 
-    fn claimed(&self) -> Vec<(u64, Sender<Change>)> {
-        let claimed = self.queues.iter().filter(|queue| queue.unclaimed.is_none());
-        claimed.map(|queue| (queue.number, queue.sender.clone())).collect()
+    /// `entry`, which was made for `ty`, as an entry of the schema that was taken over last.
+    fn cast(&mut self, entry: Arc<Entry>, ty: &ResourceType) -> Arc<Entry> {
+        let known = self.defined.get_or_insert_with(|| Defined::of(ty));
+        if known.is_same(&ty.schema) { entry } else { recast::one(&entry, &known.schema) }
     }
 
     /// Puts `change` into every queue. Nothing here waits.
     fn tell(&mut self, change: &Change, revision: u64, mut permits: Vec<(u64, OwnedPermit<Change>)>) {
-        let mut overrun = false;
         for queue in &mut self.queues {
             queue.told = revision;
-            if queue.unclaimed.is_some() {
-                overrun |= queue.sender.try_send(change.clone()).is_err();
-            } else if let Some(at) = permits.iter().position(|(number, _)| *number == queue.number) {
+            if let Some(at) = permits.iter().position(|(number, _)| *number == queue.number) {
                 permits.swap_remove(at).1.send(change.clone());
             }
         }
-        if overrun {
-            self.forget_unclaimed();
-        }
     }
 
-    fn forget(&mut self, number: u64) {
-        self.queues.retain(|queue| queue.number != number);
-        self.version += 1;
-    }
-
-    fn forget_unclaimed(&mut self) {
-        let before = self.queues.len();
-        self.queues.retain(|queue| queue.unclaimed.is_none());
-        self.version += u64::from(self.queues.len() != before);
+    /// True if nothing would be lost with it.
+    fn is_unused(&self) -> bool {
+        self.objects.is_empty() && self.queues.is_empty()
     }
 }
 
-fn is_same(one: &Arc<Schema>, other: &Arc<Schema>) -> bool {
-    Arc::ptr_eq(one, other) || one == other
-}
-
-fn recast(entry: &Arc<Entry>, schema: &Schema) -> Arc<Entry> {
-    let draft = Draft::new(schema, &entry.object());
-    draft.map_or_else(|_| Arc::clone(entry), |draft| draft.commit(entry.resource_version()))
+/// A state in parts, so that no iterator has to borrow from it.
+fn listed(resource_version: u64, objects: Objects<Entry>) -> Listed {
+    let parts = stream::unfold((objects, None::<Arc<Entry>>), |(objects, last)| async move {
+        let after = last.as_ref().map(|entry| informer_core::Keyed::key(&**entry));
+        let part: Vec<_> = objects.after(after).take(LISTED_AT_ONCE).map(|entry| Ok(Arc::clone(entry))).collect();
+        let last = part.last().and_then(|entry: &Result<_, StorageError>| entry.as_ref().ok().cloned())?;
+        Some((stream::iter(part), (objects, Some(last))))
+    });
+    Listed { resource_version, entries: parts.flatten().boxed() }
 }
 
 impl Storage for Embedded {
     fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
-        let (resource_version, objects) = self.open(ty);
-        // Walks the frozen state in parts, so that no iterator has to borrow from it.
-        let parts = stream::unfold((objects, None::<Arc<Entry>>), |(objects, last)| async move {
-            let after = last.as_ref().map(|entry| informer_core::Keyed::key(&**entry));
-            let part: Vec<_> = objects.after(after).take(LISTED_AT_ONCE).map(|entry| Ok(Arc::clone(entry))).collect();
-            let last = part.last().and_then(|entry: &Result<_, StorageError>| entry.as_ref().ok().cloned())?;
-            Some((stream::iter(part), (objects, Some(last))))
-        });
-        std::future::ready(Ok(Listed { resource_version, entries: parts.flatten().boxed() })).boxed()
+        let (revision, objects) = {
+            let store = &*self.store.lock();
+            (store.revision, store.types.get(ty.id()).map(|kept| kept.objects.clone()).unwrap_or_default())
+        };
+        std::future::ready(Ok(listed(revision, objects))).boxed()
     }
 
-    fn watch(&self, ty: &Arc<ResourceType>, after: u64) -> BoxFuture<'_, Result<Changes, StorageError>> {
-        let claimed = self.claim(ty.id(), after).map(|claimed| {
-            let changes = stream::unfold(claimed, |mut claimed| async {
-                let change = claimed.receiver.recv().await?;
-                Some((Ok(change), claimed))
+    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            let Opened { revision, objects, subscribed } = self.open(&ty).await?;
+            let changes = stream::unfold(subscribed, |mut subscribed| async {
+                let change = subscribed.receiver.recv().await?;
+                Some((Ok(change), subscribed))
             });
-            changes.boxed()
-        });
-        std::future::ready(claimed).boxed()
+            Ok(Followed { listed: listed(revision, objects), changes: changes.boxed() })
+        }
+        .boxed()
     }
 
     fn write(&self, mut txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
@@ -315,14 +347,17 @@ impl Storage for Embedded {
     }
 }
 
-/// Seconds are shifted by this many bits: room for a million writes each.
+/// Milliseconds are shifted by this many bits: the revisions that a store may write in one.
 const REVISION_BITS: u32 = 20;
 
-/// Changes on their way to one cacher. Memory: one reference each. When full, writes to the type wait.
-const CHANGES_QUEUED: usize = 1_024;
+/// Random bits of a first revision: half of the revisions of a millisecond.
+const RANDOM_BITS: u32 = 19;
 
-/// Listings of one type that may still turn into a watch. Memory: one queue each.
-const UNCLAIMED_MAX: usize = 4;
+/// Latest start, in Unix milliseconds, whose revisions are positive in 64 signed bits.
+const MILLISECONDS_MAX: u64 = (1 << (63 - REVISION_BITS)) - 1;
+
+/// Changes on their way to one reader. Memory: one reference each. When full, writes to the type wait.
+const CHANGES_QUEUED: usize = 1_024;
 
 /// Entries handed out at once while listing.
 const LISTED_AT_ONCE: usize = 512;

@@ -8,14 +8,14 @@ use std::sync::{
 use futures::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 
-use super::{Changes, Listed, Storage, StorageError, Txn, WriteError, Written, embedded::Embedded};
+use super::{Followed, Listed, Storage, StorageError, Txn, WriteError, Written, embedded::Embedded};
 use crate::registry::ResourceType;
 
 /// A verb of [`Storage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     List,
-    Watch,
+    Follow,
     Write,
     Progress,
 }
@@ -78,11 +78,11 @@ impl Storage for Faulty {
         .boxed()
     }
 
-    fn watch(&self, ty: &Arc<ResourceType>, after: u64) -> BoxFuture<'_, Result<Changes, StorageError>> {
+    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
         let ty = Arc::clone(ty);
         async move {
-            self.meet(Verb::Watch, ty.id()).await?;
-            self.inner.watch(&ty, after).await
+            self.meet(Verb::Follow, ty.id()).await?;
+            self.inner.follow(&ty).await
         }
         .boxed()
     }

@@ -2,6 +2,8 @@
 //!
 //! Source: apiserver `server/healthz`.
 
+use std::borrow::Cow;
+
 /// Which health endpoint was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum Health {
@@ -14,10 +16,10 @@ pub(in crate::http) enum Health {
 }
 
 /// One thing that must be well.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::http) struct Check {
     /// Its name in `/readyz/{name}` and in verbose answers.
-    pub(in crate::http) name: &'static str,
+    pub(in crate::http) name: Cow<'static, str>,
     /// Whether it is.
     pub(in crate::http) passes: bool,
 }
@@ -46,7 +48,7 @@ pub(in crate::http) fn health(
         query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str()).collect();
     let (mut text, mut well) = (String::new(), true);
     for Check { name, passes } in checks {
-        match (excluded.contains(name), passes) {
+        match (excluded.contains(&&**name), passes) {
             (true, _) => text.push_str(&format!("[+]{name} excluded: ok\n")),
             (false, true) => text.push_str(&format!("[+]{name} ok\n")),
             (false, false) => {
@@ -80,7 +82,8 @@ mod tests {
         let ask = |query: &[(&str, &str)], well: bool| {
             let query: Vec<(String, String)> =
                 query.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-            let checks = [Check { name: "ping", passes: true }, Check { name: "storage", passes: well }];
+            let check = |name: &'static str, passes| Check { name: name.into(), passes };
+            let checks = [check("ping", true), check("storage", well)];
             health(Health::Readyz, None, &query, &checks).expect("an endpoint")
         };
         assert_eq!(ask(&[], true), (200, "ok".to_owned()));
@@ -95,7 +98,7 @@ mod tests {
             "[+]ping ok\n[+]storage ok\nwarn: some health checks cannot be excluded: no matches for \"zzz\"\nreadyz \
              check passed\n"
         );
-        let one = [Check { name: "ping", passes: true }];
+        let one = [Check { name: "ping".into(), passes: true }];
         assert_eq!(health(Health::Livez, Some("ping"), &[], &one), Some((200, "ok".to_owned())));
         assert_eq!(health(Health::Livez, Some("none"), &[], &one), None);
     }

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use crate::{
         registry::Registry,
-        storage::{Changes, Listed, StorageError, Written, embedded::Embedded},
+        storage::{Followed, Listed, StorageError, Written, embedded::Embedded},
     };
 
     /// A storage that is elsewhere: its answers take a while.
@@ -279,8 +279,8 @@ mod tests {
             self.0.list(ty)
         }
 
-        fn watch(&self, ty: &Arc<ResourceType>, after: u64) -> BoxFuture<'_, Result<Changes, StorageError>> {
-            self.0.watch(ty, after)
+        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+            self.0.follow(ty)
         }
 
         fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {

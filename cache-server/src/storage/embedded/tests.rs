@@ -1,12 +1,14 @@
 //! One commit order, whatever writers, readers and cancellations do.
 
-use std::{collections::BTreeMap, task::Poll};
+use std::collections::BTreeMap;
 
 use futures::{TryStreamExt, poll};
 use informer_core::Keyed;
+use watch_cache::{Draft, Schema};
 
 use super::*;
 use crate::registry::Registry;
+use crate::storage::Changes;
 
 fn ty(plural: &str) -> Arc<ResourceType> {
     Registry::builtin().find("", "v1", plural).expect("a built-in type")
@@ -27,6 +29,24 @@ async fn list(store: &Embedded, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>
     (listed.resource_version, listed.entries.try_collect().await.expect("embedded storage lists"))
 }
 
+async fn follow(store: &Embedded, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>, Changes) {
+    let Followed { listed, changes } = store.follow(ty).await.expect("embedded storage is followed");
+    (listed.resource_version, listed.entries.try_collect().await.expect("embedded storage lists"), changes)
+}
+
+/// A version of `maps` that was defined at `defined_at`, with a selectable field.
+fn redefined(api_version: &str, defined_at: u64) -> Arc<ResourceType> {
+    let mut registry = Registry::builtin();
+    let maps = registry.find("", "v1", "configmaps").expect("a built-in type");
+    drop(std::mem::take(&mut registry));
+    let mut changed = Arc::try_unwrap(maps).expect("nobody else has it");
+    let field = watch_cache::Field { label: "data.n".into(), path: "data.n".into(), absent: String::new(), or: None };
+    let before = Schema::clone(&changed.schema);
+    changed.schema = Arc::new(Schema { fields: vec![field], api_version: api_version.into(), ..before });
+    changed.defined_at = defined_at;
+    Arc::new(changed)
+}
+
 /// A change as text: `+a/x@7`, `-a/x@8`, `=9`.
 fn told(change: &Change) -> String {
     match change {
@@ -44,11 +64,9 @@ async fn next(changes: &mut Changes) -> String {
 async fn what_is_written_is_told_in_order_and_then_listed() {
     let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
     assert_eq!(list(&store, &pods).await.0, 10);
-    let (from, none) = list(&store, &maps).await;
+    let (_, none, mut changes) = follow(&store, &maps).await;
     assert!(none.is_empty());
-    // Between the listing and the watch: not missed.
     let first = store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
-    let mut changes = store.watch(&maps, from).await.expect("just listed");
     store.write(put(&pods, "p", Expect::Absent, 1)).await.expect("absent");
     store.write(put(&maps, "x", Expect::At(first.resource_version), 2)).await.expect("as expected");
     let last = store.write(delete(&maps, "x", 13)).await.expect("as expected");
@@ -74,8 +92,7 @@ async fn an_expectation_that_does_not_hold_writes_nothing() {
 #[tokio::test]
 async fn progress_is_told_to_who_is_behind_and_only_then() {
     let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
-    let from = list(&store, &maps).await.0;
-    let mut changes = store.watch(&maps, from).await.expect("just listed");
+    let (.., mut changes) = follow(&store, &maps).await;
     assert_eq!(store.progress(&maps).await.expect("embedded"), 10);
     store.write(put(&pods, "p", Expect::Absent, 1)).await.expect("absent");
     for _ in 0..3 {
@@ -87,48 +104,65 @@ async fn progress_is_told_to_who_is_behind_and_only_then() {
     assert!(poll!(changes.next()).is_pending(), "nothing is told twice");
 }
 
+/// Goal: a listing that nobody follows keeps nothing alive. Method: list, replace an object twice, and look whether its
+/// versions are gone; then the same for changes that are dropped.
 #[tokio::test]
-async fn progress_promised_between_listing_and_watch_is_told_to_the_watch() {
-    let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
-    let from = list(&store, &maps).await.0;
-    store.write(put(&pods, "p", Expect::Absent, 1)).await.expect("absent");
-    assert_eq!(store.progress(&maps).await.expect("embedded"), 11);
-    let mut changes = store.watch(&maps, from).await.expect("just listed");
-    assert!(matches!(poll!(changes.next()), Poll::Ready(Some(Ok(Change::Progress(11))))), "promised");
+async fn a_listing_that_is_not_followed_keeps_nothing() {
+    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let first = store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
+    drop(list(&store, &maps).await);
+    let second = store.write(put(&maps, "x", Expect::At(first.resource_version), 2)).await.expect("as expected");
+    let (.., changes) = follow(&store, &maps).await;
+    let third = store.write(put(&maps, "x", Expect::At(second.resource_version), 3)).await.expect("as expected");
+    let versions = [first, second, third].map(|written| Arc::downgrade(&written.entry));
+    let alive = || versions.iter().filter(|entry| entry.upgrade().is_some()).count();
+    assert_eq!(alive(), 1, "only the object itself: nobody holds what it was");
+    store.write(put(&maps, "x", Expect::At(13), 4)).await.expect("as expected");
+    assert_eq!(alive(), 1, "on its way to who follows");
+    drop(changes);
+    assert_eq!(alive(), 0);
 }
 
+/// Goal: types that come and go leave nothing behind. Method: writes, refused writes, listings, readers that go before or
+/// after the last object, and questions for progress, each of a type of its own.
 #[tokio::test]
-async fn a_watch_needs_the_listing_it_follows() {
+async fn a_type_without_objects_and_readers_leaves_nothing_behind() {
     let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
-    assert!(store.watch(&maps, 10).await.is_err(), "nobody listed");
-    let from = list(&store, &maps).await.0;
-    assert!(store.watch(&maps, from + 1).await.is_err(), "another position");
-    assert!(store.watch(&maps, from).await.is_ok());
-    assert!(store.watch(&maps, from).await.is_err(), "one watch a listing");
+    let kept = || store.store.lock().types.len();
+    let (.., changes) = follow(&store, &maps).await;
+    let written = store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
+    drop(changes);
+    assert_eq!(kept(), 1, "an object");
+    store.write(delete(&maps, "x", written.resource_version)).await.expect("as expected");
+    assert_eq!(kept(), 0);
+    let (.., changes) = follow(&store, &maps).await;
+    assert_eq!(kept(), 1, "a reader");
+    drop(changes);
+    store.write(delete(&maps, "x", 3)).await.expect_err("not there");
+    store.progress(&maps).await.expect("embedded");
+    list(&store, &maps).await;
+    assert_eq!(kept(), 0);
 }
 
-/// Goal: listings that nobody follows cost nothing and stop nobody. Method: many, and more writes than a queue holds.
+/// Goal: room that was reserved before a type went and came back is not taken for room in its new queues. Method: reserve,
+/// let all go, follow again, commit.
 #[tokio::test]
-async fn a_listing_that_is_not_followed_never_makes_a_write_wait() {
+async fn a_type_that_comes_back_misses_no_write() {
     let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
-    for n in 0..CHANGES_QUEUED as u64 * 2 {
-        if n % 100 == 0 {
-            list(&store, &maps).await;
-        }
-        let mut write = store.write(put(&maps, &format!("x{n}"), Expect::Absent, n));
-        assert!(matches!(poll!(&mut write), Poll::Ready(Ok(_))), "write {n} waits");
-    }
-    let queues = store.store.lock().types["configmaps"].queues.len();
-    assert!(queues <= UNCLAIMED_MAX, "{queues} queues");
-    assert!(store.watch(&maps, 10).await.is_err(), "too far behind: list again");
+    let (.., first) = follow(&store, &maps).await;
+    let room = store.reserve("configmaps").await;
+    drop(first);
+    let (.., mut changes) = follow(&store, &maps).await;
+    assert!(store.commit(&mut put(&maps, "x", Expect::Absent, 1), room).is_err(), "other queues");
+    store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
+    assert_eq!(next(&mut changes).await, "+a/x@11");
 }
 
 /// Goal: a full queue makes writes wait, outside the lock; a reader that goes away frees them. Method: fill it.
 #[tokio::test]
 async fn a_slow_reader_makes_writes_of_its_type_wait_and_no_others() {
     let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
-    let from = list(&store, &maps).await.0;
-    let mut changes = store.watch(&maps, from).await.expect("just listed");
+    let (.., mut changes) = follow(&store, &maps).await;
     for n in 0..CHANGES_QUEUED {
         store.write(put(&maps, &format!("x{n}"), Expect::Absent, 1)).await.expect("absent");
     }
@@ -177,8 +211,7 @@ async fn replay(from: u64, mut changes: Changes) -> BTreeMap<String, u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_writers_commit_in_one_order() {
     let (store, pods, maps) = (Arc::new(Embedded::new(Some(10))), ty("pods"), ty("configmaps"));
-    let from = list(&store, &maps).await.0;
-    let changes = store.watch(&maps, from).await.expect("just listed");
+    let (from, _, changes) = follow(&store, &maps).await;
     let reader = tokio::spawn(replay(from, changes));
     let writers = (0..8_u64).map(|writer| {
         let (store, pods, maps) = (Arc::clone(&store), Arc::clone(&pods), Arc::clone(&maps));
@@ -217,43 +250,85 @@ async fn concurrent_writers_commit_in_one_order() {
     assert_eq!(replayed, stored);
 }
 
+/// Goal: no position of one store is one of another, whatever starts after what, and every reader of signed 64-bit numbers
+/// takes it. Method: starts a millisecond apart in which the earlier one writes without a pause, starts at one time, and
+/// clocks that never ran or are far ahead.
 #[test]
-fn a_new_store_begins_above_an_older_one() {
+fn positions_of_different_stores_are_different() {
+    let start = |milliseconds| first_revision(Duration::from_millis(milliseconds));
+    let now = 1_800_000_000_000;
+    for _ in 0..1_000 {
+        let (one, next) = (start(now), start(now + 1));
+        assert!(one + 100_000 < next, "far above, though a revision was written every 10 ns");
+    }
+    let at_once: std::collections::BTreeSet<u64> = (0..6).map(|_| start(now)).collect();
+    assert!(at_once.len() >= 5, "random: {at_once:?}");
+    for (milliseconds, above) in [(0, 0), (now, 1 << 60), (4_102_444_800_000, 1 << 61), (u64::MAX, 1 << 62)] {
+        assert!((above..1 << 63).contains(&start(milliseconds)), "{milliseconds}");
+    }
     let revision = |store: &Embedded| store.store.lock().revision;
-    let now = Embedded::new(None);
-    assert!(1_700_000_000_u64 << 20 < revision(&now) && revision(&now) < 1 << 53, "exact in every JSON reader");
+    assert!(1_800_000_000_u64 << 20 < revision(&Embedded::new(None)), "above stores that counted seconds");
     assert_eq!(revision(&Embedded::new(Some(0))), 1);
 }
 
 /// Goal: a type that is defined otherwise has entries of that definition, whenever they were written. Method: a schema
-/// with a field, then one without kind and field of the same names.
+/// with a field, and a writer that did not hear of it.
 #[tokio::test]
-async fn objects_follow_the_schema_they_are_listed_with() {
+async fn objects_follow_the_schema_they_are_followed_with() {
     let store = Embedded::new(Some(10));
-    let mut registry = Registry::builtin();
-    let maps = registry.find("", "v1", "configmaps").expect("a built-in type");
-    drop(std::mem::take(&mut registry));
-    let mut changed = Arc::try_unwrap(maps).expect("nobody else has it");
-    let before = Arc::clone(&changed.schema);
-    let field = watch_cache::Field { label: "data.n".into(), path: "data.n".into(), absent: String::new(), or: None };
-    changed.schema = Arc::new(Schema { fields: vec![field], api_version: "v2".into(), ..Schema::clone(&before) });
-    let changed = Arc::new(changed);
-    let maps = ty("configmaps");
-    store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
-    assert_eq!(list(&store, &maps).await.1[0].field(0), "");
-    let found = list(&store, &changed).await.1;
-    assert_eq!((found[0].field(0), found[0].resource_version()), ("1", 11));
-    assert!(found[0].object().starts_with(br#"{"kind":"ConfigMap","apiVersion":"v2","#));
-    // Somebody who did not hear of it yet writes all the same.
+    let (maps, changed) = (ty("configmaps"), redefined("v2", 0));
+    for n in 0..200 {
+        store.write(put(&maps, &format!("x{n}"), Expect::Absent, 1)).await.expect("absent");
+    }
+    assert_eq!(follow(&store, &maps).await.1[0].field(0), "");
+    let found = follow(&store, &changed).await.1;
+    assert_eq!((found.len(), found[0].field(0), found[0].resource_version()), (200, "1", 11));
+    assert!(found.iter().all(|entry| entry.object().starts_with(br#"{"kind":"ConfigMap","apiVersion":"v2","#)));
     let late = store.write(put(&maps, "y", Expect::Absent, 2)).await.expect("absent");
     assert_eq!(late.entry.field(0), "2");
 }
 
 #[tokio::test]
+async fn an_outdated_definition_changes_no_object() {
+    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let (newer, older) = (redefined("v3", 30), redefined("v2", 20));
+    store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
+    for ty in [&newer, &older] {
+        let found = follow(&store, ty).await.1;
+        assert!(found[0].object().starts_with(br#"{"kind":"ConfigMap","apiVersion":"v3","#));
+    }
+}
+
+/// Goal: nobody waits while many objects are read again. Method: a schema change of 30,000 objects on one thread, while
+/// writes and questions for progress of another type, and writes of the type itself, go on on another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_change_holds_nobody_up() {
+    let (store, pods, maps) = (Arc::new(Embedded::new(Some(10))), ty("pods"), ty("configmaps"));
+    for n in 0..30_000 {
+        store.write(put(&maps, &format!("x{n}"), Expect::Absent, n)).await.expect("absent");
+    }
+    let changed = redefined("v2", 20);
+    let following = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { follow(&store, &changed).await.1 }
+    });
+    let mut written = 0;
+    while !following.is_finished() {
+        store.progress(&pods).await.expect("embedded");
+        store.write(put(&maps, &format!("y{written}"), Expect::Absent, 1)).await.expect("absent");
+        written += 1;
+        tokio::task::yield_now().await;
+    }
+    let found = following.await.expect("no panic");
+    assert!(100 < written, "{written} writes while 30,000 objects were read");
+    assert!(found.iter().all(|entry| entry.object().starts_with(br#"{"kind":"ConfigMap","apiVersion":"v2","#)));
+}
+
+#[tokio::test]
 async fn a_reader_that_goes_takes_its_queue_along() {
     let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
-    let (from, _) = list(&store, &maps).await;
-    let changes = store.watch(&maps, from).await.expect("just listed");
+    store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
+    let (.., changes) = follow(&store, &maps).await;
     assert_eq!(store.store.lock().types["configmaps"].queues.len(), 1);
     drop(changes);
     assert_eq!(store.store.lock().types["configmaps"].queues.len(), 0);

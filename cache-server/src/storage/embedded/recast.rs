@@ -1,0 +1,63 @@
+//! Objects made anew when the schema of their type changes, while writes go on.
+//!
+//! INVARIANT: under the commit lock no object is read, and at most [`RECAST_PER_LOCK`] are replaced. INVARIANT: each object is read
+//! once for each reader that waits: what is written meanwhile is an entry of the new schema already.
+
+use std::sync::Arc;
+
+use informer_core::{Keyed as _, Objects};
+use parking_lot::Mutex;
+use watch_cache::{Draft, Entry, Schema};
+
+use super::Store;
+use crate::registry::ResourceType;
+
+/// A schema, and where the storage was when it was defined.
+#[derive(Debug)]
+pub(super) struct Defined {
+    pub(super) schema: Arc<Schema>,
+    pub(super) at: u64,
+}
+
+impl Defined {
+    pub(super) fn of(ty: &ResourceType) -> Self {
+        Self { schema: Arc::clone(&ty.schema), at: ty.defined_at }
+    }
+
+    pub(super) fn is_same(&self, schema: &Arc<Schema>) -> bool {
+        Arc::ptr_eq(&self.schema, schema) || self.schema == *schema
+    }
+}
+
+/// Puts entries of the schema `into` in place of `objects`, which the type had when it took the schema over, unless they were
+/// replaced meanwhile. Cost: about 15 µs for each object of 5 KB.
+pub(super) fn all(store: &Mutex<Store>, ty: &str, objects: &Objects<Entry>, into: &Defined) {
+    let mut left = objects.iter();
+    loop {
+        let read: Vec<_> = left.by_ref().take(RECAST_PER_LOCK).map(|entry| (entry, one(entry, &into.schema))).collect();
+        let store = &mut *store.lock();
+        // All of them may be gone, or another definition in effect: then somebody else reads them.
+        let Some(kept) = store.types.get_mut(ty) else { return };
+        if !kept.defined.as_ref().is_some_and(|known| known.at == into.at && known.is_same(&into.schema)) {
+            return;
+        }
+        if read.is_empty() {
+            kept.is_mixed = false;
+            return;
+        }
+        for (entry, recast) in read {
+            if kept.objects.get(entry.key()).is_some_and(|now| Arc::ptr_eq(now, entry)) {
+                kept.objects.put(recast);
+            }
+        }
+    }
+}
+
+/// `entry` with another schema. One that the schema cannot read stays as it is.
+pub(super) fn one(entry: &Arc<Entry>, schema: &Schema) -> Arc<Entry> {
+    let draft = Draft::new(schema, &entry.object());
+    draft.map_or_else(|_| Arc::clone(entry), |draft| draft.commit(entry.resource_version()))
+}
+
+/// Objects that are replaced while the lock is held: about 2 µs each.
+const RECAST_PER_LOCK: usize = 64;
