@@ -88,6 +88,25 @@ impl Backoff for Soon {
     fn reset(&mut self) {}
 }
 
+/// Goal: kube's own watcher, which repeats a watch after any error but 410, is not stuck ahead of a server whose positions
+/// went back. Method: one address, a second server that begins below the first.
+#[tokio::test]
+async fn kubes_own_watcher_reads_a_server_again_whose_positions_went_back() {
+    let before = Server::start(BINARY, &["--first-revision", "1000000"]).await;
+    before.client().create(&configmap("goes")).await;
+    let door = Door::open(before.address()).await;
+    let (reader, writer) = reflector::store();
+    let api: Api<ConfigMap> = Api::all(client_at(door.address));
+    let events = watcher(api, watcher::Config::default()).backoff(Soon);
+    tokio::spawn(reflector::reflector(writer, events).for_each(|_| ready(())));
+    until("the first state", || held(&reader).contains_key("goes")).await;
+    let after = Server::start(BINARY, &["--first-revision", "1000"]).await;
+    after.client().create(&configmap("new")).await;
+    door.lead_to(after.address());
+    before.terminate();
+    until("the state of the other server", || held(&reader).keys().eq(["new"])).await;
+}
+
 /// Goal: whatever happens, kube's reflector ends with the server's state. Method: seeded writes while connections are
 /// cut and the door stays shut now and then, for more changes than the server remembers; each way of reading initial
 /// state. Relists are counted, so that the test stays one of them.
@@ -212,6 +231,7 @@ async fn metadata_and_dynamic_objects_are_read_like_any_other() {
 /// An address whose connections can be cut, and that can be shut.
 struct Door {
     address: SocketAddr,
+    target: Arc<Mutex<SocketAddr>>,
     inside: Arc<Mutex<JoinSet<()>>>,
     is_open: Arc<AtomicBool>,
 }
@@ -221,13 +241,15 @@ impl Door {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (inside, is_open) = (Arc::new(Mutex::new(JoinSet::new())), Arc::new(AtomicBool::new(true)));
-        let (connections, leads) = (Arc::clone(&inside), Arc::clone(&is_open));
+        let target = Arc::new(Mutex::new(target));
+        let (connections, leads, leads_to) = (Arc::clone(&inside), Arc::clone(&is_open), Arc::clone(&target));
         tokio::spawn(async move {
             loop {
                 let (mut outside, _) = listener.accept().await.unwrap();
                 if !leads.load(Relaxed) {
                     continue;
                 }
+                let target = *leads_to.lock().unwrap();
                 connections.lock().unwrap().spawn(async move {
                     if let Ok(mut inside) = TcpStream::connect(target).await {
                         // Either side may break off; then both end.
@@ -236,7 +258,11 @@ impl Door {
                 });
             }
         });
-        Self { address, inside, is_open }
+        Self { address, target, inside, is_open }
+    }
+
+    fn lead_to(&self, target: SocketAddr) {
+        *self.target.lock().unwrap() = target;
     }
 
     /// Cuts all connections.

@@ -180,6 +180,49 @@ async fn a_restarted_server_is_read_again_and_what_is_gone_is_told() {
     assert_eq!(maps.resource_version().unwrap().as_u64(), Some(last));
 }
 
+/// Goal: a server whose positions went back, as by a clock that was, is read again. Method: the second server begins below
+/// the first; informers whose position is ahead of it, with objects that prove the history and without any.
+#[tokio::test]
+async fn a_server_whose_positions_went_back_is_read_again() {
+    let before = Server::start(BINARY, &["--first-revision", "1000000"]).await;
+    before.client().create(&configmap("goes")).await;
+    let door = Door::open(before.address()).await;
+    let cluster = cluster_at(door.address);
+    let maps = cluster.informer::<ConfigMap>().start().unwrap();
+    let pods = cluster.informer::<Pod>().start().unwrap();
+    let paged = cluster.informer::<Pod>().initial_list(InitialList::Paged).start().unwrap();
+    maps.ready(PATIENCE).await.unwrap();
+    pods.ready(PATIENCE).await.unwrap();
+    paged.ready(PATIENCE).await.unwrap();
+
+    let after = Server::start(BINARY, &["--first-revision", "1000"]).await;
+    after.client().create(&configmap("new")).await;
+    after.client().create(&pod("new")).await;
+    door.lead_to(after.address());
+    before.terminate();
+    assert_eq!(before.ended().await.code, Some(0));
+    let keys = |expected: [&str; 1], found: BTreeMap<String, Vec<u8>>| found.keys().eq(expected.iter());
+    let converged = async {
+        while !(keys(["default/new"], contents(&maps))
+            && keys(["default/new"], contents(&pods))
+            && keys(["default/new"], contents(&paged)))
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the state of the other server", converged).await;
+    let last = after.client().create(&pod("later")).await;
+    for pods in [&pods, &paged] {
+        soon("what follows", async {
+            while contents(pods).len() < 2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        assert_eq!(pods.resource_version().unwrap().as_u64(), Some(last));
+    }
+}
+
 #[tokio::test]
 async fn a_first_object_comes_long_before_the_last() {
     let server = Server::start(BINARY, &["--populate", "pods=2000,nodes=4,namespaces=5,seed=7"]).await;

@@ -1,14 +1,14 @@
 //! Answers WATCH: where it starts, what it is told, and how it ends.
 //!
 //! INVARIANT: an error before the stream is accepted is an HTTP status; what depends on the history (too old, too new)
-//! is one ERROR event in a stream that then ends. An initial state that cannot be completed is cut, so that nobody takes
-//! it for the whole: its objects come in the order of their keys, so the last one is no position to go on from. That holds
-//! for the end of its own time, too. Everything else that ends a stream ends it cleanly and without a word: the client
-//! resumes. INVARIANT: a
-//! watch costs its cursor and one timer; nothing is queued for it.
+//! is one ERROR event in a stream that then ends. An initial state that cannot be completed is cut, also when the watch's
+//! own time is over, so that nobody takes it for the whole: its objects come in the order of their keys, so the last one
+//! is no position to go on from. Everything else that ends a stream ends it cleanly and without a word: the client
+//! resumes. INVARIANT: a watch costs its cursor and one timer; nothing is queued for it.
 //!
 //! Differences from kube-apiserver, on purpose: bookmarks come every minute even when nothing moved, as signs of life,
-//! and more often when the window is short, so that their positions can always be resumed from.
+//! and more often when the window is short, so that their positions can always be resumed from. A watch that begins ahead
+//! of the cache, and still is after [`FRESH_WAIT`](crate::limits::FRESH_WAIT), gets an error, see [`Ahead`].
 //!
 //! Source: apiserver `endpoints/handlers/watch.go`, `storage/cacher/{cacher,cache_watcher}.go`; KEP-3157.
 
@@ -94,6 +94,7 @@ pub(super) async fn watch(
         Ok(cursor) => cursor.shown_as(form),
         Err(expired) => return Ok(refused(&Status::expired_watch(expired.asked, expired.oldest))),
     };
+    let ahead = Ahead::of(app, &target.ty, &cursor, &reader);
     let bookmarks = options.allow_bookmarks.then(|| Bookmarks {
         reader,
         every: app.config.bookmark_interval,
@@ -102,7 +103,8 @@ pub(super) async fn watch(
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
     let watching = app.metrics.watch(target.ty.id());
-    let watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
+    let mut watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
+    watch.ahead = ahead;
     let mut response = stream(Body::watch(watch));
     if let Some(answered) = answered {
         app.metrics.marked(target.ty.id(), answered);
@@ -143,6 +145,35 @@ async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(R
         WatchStart::After(after) => Start::After(after),
     };
     Ok((reader, start))
+}
+
+/// A watch that begins ahead of the cache, and the error that it gets if it stays ahead. Memory: none for other watches.
+///
+/// A position that the storage itself has not reached is of another history: of a server whose clock was ahead, or whose
+/// store was restored. Silence would hide what happens in this history up to there. The error is 410, as for every position
+/// that nothing can be resumed from, because clients relist on 410 and many repeat the watch on anything else. Where the
+/// storage does not say where it is, the cache may just be late: 504.
+struct Ahead(Pin<Box<dyn Future<Output = Option<Status>> + Send>>);
+
+impl Ahead {
+    fn of(app: &App, ty: &Arc<ResourceType>, cursor: &Cursor, reader: &Reader) -> Option<Self> {
+        let position = cursor.position();
+        if position <= reader.applied() {
+            return None;
+        }
+        let (caches, ty) = (Arc::clone(&app.caches), Arc::clone(ty));
+        Some(Self(Box::pin(async move {
+            let error = caches.at_least(&ty, position).await.err()?;
+            match error {
+                Unfresh::TooLarge { asked, .. } => match caches.committed(&ty).await {
+                    Some(current) if current < asked => Some(Status::unknown_position(asked, current)),
+                    Some(_) | None => Some(error.into()),
+                },
+                // A cache that ended meanwhile ends the cursor as well.
+                Unfresh::NotReady(_) | Unfresh::Storage(_) => None,
+            }
+        })))
+    }
 }
 
 /// When a watch is told where it is.
@@ -191,6 +222,8 @@ pub(super) struct Watch {
     /// `None` once the stream is over.
     cursor: Option<Cursor>,
     bookmarks: Option<Bookmarks>,
+    /// `None` once the cache has reached the position of the cursor.
+    ahead: Option<Ahead>,
     /// Whether the end of the initial state is still to be told.
     end_bookmark: bool,
     deadline: Instant,
@@ -229,8 +262,13 @@ impl Watch {
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        let (cursor, ending, partial, cut) = (Some(cursor), false, false, false);
-        Self { marks, cursor, bookmarks, end_bookmark, deadline, ending, partial, cut, timer, watching }
+        let (cursor, ahead, ending, partial, cut) = (Some(cursor), None, false, false, false);
+        Self { marks, cursor, bookmarks, ahead, end_bookmark, deadline, ending, partial, cut, timer, watching }
+    }
+
+    /// When it ends by itself.
+    pub(super) const fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// Whether everything was said.
@@ -249,7 +287,14 @@ impl Watch {
         }
         let mut out = Slices::new();
         let rang = self.timer.as_mut().poll(cx).is_ready();
-        let turn = if Instant::now() >= self.deadline { self.over() } else { self.read(&mut out, cx) };
+        let turn = if Instant::now() >= self.deadline {
+            self.over()
+        } else if let Some(status) = self.poll_ahead(cx) {
+            out.push(watch_event::error(&status).into());
+            Turn::Over
+        } else {
+            self.read(&mut out, cx)
+        };
         match turn {
             Turn::Over | Turn::Cut => (self.marks, self.cursor) = (None, None),
             // Others first: nothing was found in a while.
@@ -267,6 +312,13 @@ impl Watch {
                 Poll::Ready(Some(Ok(out)))
             }
         }
+    }
+
+    /// The error of a watch whose position the cache did not reach in time.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Option<Status> {
+        let Poll::Ready(error) = self.ahead.as_mut()?.0.as_mut().poll(cx) else { return None };
+        self.ahead = None;
+        error
     }
 
     /// Takes what the cursor has, up to a batch.
@@ -307,7 +359,7 @@ impl Watch {
             }
         }
         self.cursor = Some(cursor);
-        self.watching.sent(lines(out) - bookmarks);
+        self.watching.sent(lines(out).saturating_sub(bookmarks));
         turn
     }
 

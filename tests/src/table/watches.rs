@@ -1,6 +1,6 @@
 //! Where a watch starts, what it is told, and how it ends.
 
-use super::{Group, watches};
+use super::{Expect, Group, Who, watches};
 
 pub(super) const GROUPS: &[Group] = &[
     Group {
@@ -201,6 +201,21 @@ pub(super) const GROUPS: &[Group] = &[
             "E = create configmap default/e",
             "F = create configmap default/f",
         ],
+    },
+    Group {
+        about: "a watch that stays in the future",
+        writes: &["NOW = create configmap default/a"],
+        cases: &[watches(
+            "a plain start that the server does not reach is waited for in silence",
+            "configmaps?watch=1&resourceVersion={NOW+3}&timeoutSeconds=6",
+            "END",
+        )
+        .differs(
+            Who::CacheServer,
+            "it is of another history, and silence would hide this one",
+            Expect::Events("ERROR 410 Expired: unknown resource version: {NOW+3}, current: {NOW} | END"),
+        )],
+        then: &[],
     },
     Group {
         about: "a stream from the future",

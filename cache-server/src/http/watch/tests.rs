@@ -405,3 +405,30 @@ async fn a_stream_that_is_cut_ends_before_its_end_bookmark() {
     assert!(text.lines().count() < 200 && text.lines().all(|line| line.starts_with(r#"{"type":"ADDED""#)), "{text}");
     assert_eq!(cut(&mut list, &mut text).await, Some(BodyError::Cut), "a LIST that is cut is no whole list");
 }
+
+/// Goal: a position of another history is refused, not waited for in silence. Method: watches ahead of everything, and one
+/// whose position is reached while it waits.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_stays_ahead_is_refused_after_three_seconds() {
+    let (server, _, b) = two().await;
+    for query in ["", "&allowWatchBookmarks=1", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"] {
+        let began = Instant::now();
+        let mut stream = Stream::open(&server, &format!("resourceVersion={}{query}", b + 3)).await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "accepted at once");
+        let error: Value = serde_json::from_str(&stream.line().await.expect("an error")).expect("a document");
+        assert_eq!(error["type"], "ERROR");
+        let status = &error["object"];
+        assert_eq!((&status["code"], &status["reason"]), (&410.into(), &"Expired".into()), "{error}");
+        assert_eq!(status["message"], format!("unknown resource version: {}, current: {b}", b + 3));
+        assert_eq!((stream.next().await, began.elapsed()), (None, Duration::from_secs(3)));
+    }
+    let mut stream = Stream::open(&server, &format!("resourceVersion={}&timeoutSeconds=60", b + 3)).await;
+    for name in ["c", "d", "e"] {
+        server.create("ns", name, "").await;
+    }
+    let f = server.create("ns", "f", "").await;
+    assert_eq!(stream.next().await, Some(format!("ADDED f {f}")), "nothing at or below its position");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let g = server.create("ns", "g", "").await;
+    assert_eq!(stream.rest().await, [format!("ADDED g {g}")], "it is not ahead any more");
+}

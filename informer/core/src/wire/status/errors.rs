@@ -178,6 +178,12 @@ impl Status {
         Self::expired(format!("too old resource version: {asked} ({oldest})"))
     }
 
+    /// 410 for a watch from a resourceVersion that the server's history has not reached: it is of another history.
+    #[must_use]
+    pub fn unknown_position(asked: u64, current: u64) -> Self {
+        Self::expired(format!("unknown resource version: {asked}, current: {current}"))
+    }
+
     /// 410 for a list at an exact resourceVersion that is no longer kept.
     #[must_use]
     pub fn expired_list() -> Self {
