@@ -108,6 +108,10 @@ pub const SOCKET_UNSENT_BYTES: u32 = 16 << 10;
 /// client has to take 128 KiB in this time, and with a small receive buffer 4 KiB.
 pub const SOCKET_STUCK: Duration = Duration::from_secs(60);
 
+/// How long behind its deadline a watch may take to send what it holds. Then it is reset: at the end of its time a client
+/// that takes a byte a minute, or has shut the window of its HTTP/2 stream, still keeps a cursor and old objects.
+pub const WATCH_END_WAIT: Duration = Duration::from_secs(10);
+
 /// Streams one HTTP/2 connection may have open at once.
 pub const HTTP2_STREAMS_MAX: u32 = 1_000;
 

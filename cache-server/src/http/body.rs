@@ -12,6 +12,7 @@ use std::{
 use bytes::{Buf, Bytes};
 use http::{HeaderValue, StatusCode, header};
 use http_body::{Frame, SizeHint};
+use tokio::time::Instant;
 use watch_cache::Budget;
 
 pub use watch_cache::Slices;
@@ -62,6 +63,15 @@ impl Body {
 
     pub(super) fn watch(watch: Watch) -> Self {
         Self(Kind::Watch(Box::new(watch)))
+    }
+
+    /// When a watch ends by itself; `None` for other bodies. A sink that cannot poll the body because its client takes
+    /// nothing ends the watch soon after.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match &self.0 {
+            Kind::Watch(watch) => Some(watch.deadline()),
+            Kind::Full(_) | Kind::Last(_) | Kind::List(_) => None,
+        }
     }
 
     /// Whether it is an accepted watch.

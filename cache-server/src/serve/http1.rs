@@ -64,7 +64,8 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
             Ok(Some(Watch { response, last })) => {
                 let last = last || is_closing(&closed);
                 let read = joined(parts.read_buf, kept);
-                Ok(Some(watching(Takeover::new(stream, read, response, last), handler, closed)))
+                let deadline = response.body().deadline();
+                Ok(Some(watching(Takeover::new(stream, read, response, last, deadline), handler, closed)))
             }
             Ok(None) => Ok(None),
             Err(error) => {

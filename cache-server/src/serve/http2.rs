@@ -1,9 +1,11 @@
 //! HTTP/2 connections.
 //!
 //! INVARIANT: a stream that its client does not read holds two pages of unsent bytes and one batch of shared ones, and
-//! keeps no other stream waiting. INVARIANT: who does not answer a ping within [`HTTP2_PONG_WAIT`] is gone, and who does not
+//! keeps no other stream waiting. INVARIANT: a watch is over [`WATCH_END_WAIT`](crate::limits::WATCH_END_WAIT) behind its
+//! deadline, also when its client takes nothing. INVARIANT: who does not answer a ping within [`HTTP2_PONG_WAIT`] is gone, and who does not
 //! begin within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
+mod overdue;
 mod paged;
 mod preface;
 
@@ -11,10 +13,11 @@ use std::{convert::Infallible, pin::Pin};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::Service};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 
 use self::{
+    overdue::Streams,
     paged::{PAGE_BYTES, Paged},
     preface::{Begun, Noting},
 };
@@ -29,7 +32,7 @@ pub(super) async fn serve<S: Socket>(
     handler: Handler,
     mut closed: watch::Receiver<()>,
 ) -> hyper::Result<()> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let mut builder = http2::Builder::new(Streams);
     builder
         .timer(TokioTimer::new())
         // A page waits for the one before it.
@@ -65,7 +68,13 @@ impl Service<Request<Incoming>> for Pages {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let answer = self.0.answer(request);
-        Box::pin(async move { Ok(answer.await.map(Paged::new)) })
+        Box::pin(async move {
+            let response = answer.await;
+            if let Some(deadline) = response.body().deadline() {
+                overdue::set_deadline(deadline);
+            }
+            Ok(response.map(Paged::new))
+        })
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! INVARIANT: nothing is queued. More is asked of the body only when all before it was taken. INVARIANT: the socket is
 //! read all the time, so a client that leaves is noticed at once, also while nothing happens and while it takes nothing.
-//! INVARIANT: a body that was cut never gets its last chunk.
+//! INVARIANT: a body that was cut never gets its last chunk. INVARIANT: a watch is over [`WATCH_END_WAIT`] behind its
+//! deadline, also when its client takes nothing or a byte a minute.
 //!
 //! What a client sends behind the watch is kept, up to [`PIPELINED_BYTES_MAX`], for whoever serves the connection next.
 //! Beyond it the socket is not read any more, and that such a client left is noticed at the next write.
@@ -19,12 +20,18 @@ use std::{
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Response;
 use http_body::Body;
-use tokio::io::ReadBuf;
+use tokio::{
+    io::ReadBuf,
+    time::{Instant, Sleep, sleep_until},
+};
 use watch_cache::Slices;
 
 use self::chunked::Chunked;
 use super::moving::Socket;
-use crate::{http::body::BodyError, limits::PIPELINED_BYTES_MAX};
+use crate::{
+    http::body::BodyError,
+    limits::{PIPELINED_BYTES_MAX, WATCH_END_WAIT},
+};
 
 /// A connection on which a watch is sent.
 pub(super) struct Takeover<S, B> {
@@ -37,6 +44,10 @@ pub(super) struct Takeover<S, B> {
     unflushed: bool,
     /// Whether the client was told that the connection ends with the response.
     last: bool,
+    /// When the body ends by itself, if it is polled then.
+    deadline: Option<Instant>,
+    /// Runs while the client does not take what is to be sent. Memory: one timer, and only then.
+    overdue: Option<Pin<Box<Sleep>>>,
 }
 
 /// How a watch ended.
@@ -44,7 +55,7 @@ pub(super) struct Takeover<S, B> {
 pub(super) enum End {
     /// All was sent, and its client knows that it is over.
     Clean,
-    /// Its body cannot go on. The client must not take what it has for the whole.
+    /// Its body cannot go on, or is far behind its deadline. The client must not take what it has for the whole.
     Cut,
     /// There is no client any more.
     Gone,
@@ -69,12 +80,13 @@ const READ_BYTES: usize = 1 << 10;
 
 impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B> {
     /// Begins to answer on `stream`, of which `read` was read already. `last` tells the client that the connection ends
-    /// with the response.
-    pub(super) fn new(stream: S, read: Bytes, response: Response<B>, last: bool) -> Self {
+    /// with the response. The body ends by itself at `deadline`.
+    pub(super) fn new(stream: S, read: Bytes, response: Response<B>, last: bool, deadline: Option<Instant>) -> Self {
         let (parts, body) = response.into_parts();
         let out = Chunked::new(head::encode(&parts, last));
-        // What was kept in a large buffer is kept in one of its own.
-        Self { stream, body, out, read: BytesMut::from(&read[..]), unflushed: false, last }
+        // Copies the leftover bytes, so that hyper's large read buffer can be freed.
+        let read = BytesMut::from(&read[..]);
+        Self { stream, body, out, read, unflushed: false, last, deadline, overdue: None }
     }
 
     /// Sends until there is nothing more to send, or nobody to send it to.
@@ -106,8 +118,11 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
             if found == Found::Cut {
                 return Poll::Ready(End::Cut);
             }
-            if ready!(self.poll_send(cx)).is_err() {
-                return Poll::Ready(End::Gone);
+            match self.poll_send(cx) {
+                Poll::Pending if self.is_overdue(cx) => return Poll::Ready(End::Cut),
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
+                Poll::Ready(Ok(())) => self.overdue = None,
             }
             if self.out.is_over() {
                 return Poll::Ready(End::Clean);
@@ -118,6 +133,13 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// True if the client had its time to take what is to be sent. The body is not polled meanwhile, and so cannot end.
+    fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(deadline) = self.deadline else { return false };
+        let overdue = self.overdue.get_or_insert_with(|| Box::pin(sleep_until(deadline + WATCH_END_WAIT)));
+        overdue.as_mut().poll(cx).is_ready()
     }
 
     /// Asks the body for more, once everything before was sent.

@@ -4,24 +4,41 @@ use std::{net::Ipv4Addr, sync::Arc};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
-    time::{Duration, Instant, timeout},
+    time::{Duration, Instant, sleep, timeout},
 };
 
 use super::*;
-use crate::{app::App, config::Config, limits::HEAD_TIMEOUT};
+use crate::{
+    app::App,
+    config::Config,
+    limits::{HEAD_TIMEOUT, WATCH_END_WAIT},
+};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const EMPTY_SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
 /// The client's end of a connection, and what keeps the server from ending it.
 fn connect() -> (DuplexStream, watch::Sender<()>) {
+    connect_to(Arc::new(App::new(Config::default())))
+}
+
+fn connect_to(app: Arc<App>) -> (DuplexStream, watch::Sender<()>) {
     let (ours, client) = duplex(64 << 10);
     let (closing, closed) = watch::channel(());
-    let handler = Handler { app: Arc::new(App::new(Config::default())), bound: Ipv4Addr::LOCALHOST.into() };
-    tokio::spawn(serve(ours, handler, closed));
+    tokio::spawn(serve(ours, Handler { app, bound: Ipv4Addr::LOCALHOST.into() }, closed));
     (client, closing)
+}
+
+/// The frame of a GET of `path` on `stream`.
+fn get(stream: u8, path: &str) -> Vec<u8> {
+    let literal = |name: u8, value: &str| [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    // GET and http of HPACK's static table, then :path and :authority without an index.
+    let head = [vec![0x82, 0x86], literal(4, path), literal(1, "localhost")].concat();
+    [&[0, 0, u8::try_from(head.len()).unwrap(), 1, 5, 0, 0, 0, stream], &head[..]].concat()
 }
 
 /// Type, flags and payload of the next frame; `None` at the end.
@@ -76,5 +93,37 @@ async fn who_does_not_begin_is_gone() {
         drop(closing);
         let ended = timeout(Duration::from_secs(1), asked(&mut client)).await;
         assert_eq!(ended, Ok(None), "after {said} bytes");
+    }
+}
+
+/// Goal: a watch ends at its time though its client never opened its stream's window, and nothing else on the connection
+/// does. Method: a window of zero and one of ten bytes; the state and its end would be sent.
+#[tokio::test(start_paused = true)]
+async fn a_watch_whose_window_is_shut_ends_at_its_timeout() {
+    for window in [0, 10] {
+        let app = Arc::new(App::new(Config::default()));
+        let request = Request::post("/api/v1/namespaces/ns/configmaps").header("content-type", "application/json");
+        let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}"#;
+        let created = crate::http::handle(Arc::clone(&app), request.body(object.to_owned()).unwrap()).await;
+        assert_eq!(created.status(), 201);
+        let open = || {
+            let text = app.metrics.text(&app);
+            text.contains("apiserver_longrunning_requests{verb=\"WATCH\",resource=\"configmaps\"} 1")
+        };
+        let (mut client, _closing) = connect_to(Arc::clone(&app));
+        let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, window];
+        let watch = get(1, "/api/v1/configmaps?watch=1&timeoutSeconds=5");
+        client.write_all(&[PREFACE, &settings, &watch].concat()).await.unwrap();
+        while frame(&mut client).await.expect("the connection stays").0 != HEADERS {}
+        sleep(Duration::from_millis(4_990)).await;
+        assert!(open(), "it is counted while it is open");
+        sleep(Duration::from_millis(20) + WATCH_END_WAIT).await;
+        assert!(!open(), "its cursor is gone, {window} bytes");
+        client.write_all(&get(3, "/livez")).await.unwrap();
+        let mut kinds = Vec::new();
+        while kinds.last() != Some(&HEADERS) {
+            kinds.push(frame(&mut client).await.expect("the connection stays").0);
+        }
+        assert!(window > 0 || kinds.contains(&RST_STREAM), "{kinds:?}");
     }
 }

@@ -53,7 +53,7 @@ struct Watched {
 async fn watch(room: usize, read: &'static [u8]) -> Watched {
     let (ours, mut client) = duplex(room);
     let (body, chunks) = unbounded_channel();
-    let mut takeover = Takeover::new(ours, Bytes::from_static(read), Response::new(Script(chunks)), false);
+    let mut takeover = Takeover::new(ours, Bytes::from_static(read), Response::new(Script(chunks)), false, None);
     let ended = tokio::spawn(async move {
         let end = takeover.ended().await;
         let (stream, read) = takeover.into_parts();
@@ -124,7 +124,7 @@ fn waiting(room: usize, count: usize) -> (Takeover<DuplexStream, Script>, Duplex
     }
     // Open for as long as the test lasts.
     std::mem::forget(body);
-    (Takeover::new(ours, Bytes::new(), Response::new(Script(chunks)), false), client)
+    (Takeover::new(ours, Bytes::new(), Response::new(Script(chunks)), false, None), client)
 }
 
 #[tokio::test]
@@ -208,4 +208,41 @@ async fn a_body_that_is_cut_does_not_end_like_a_whole_one() {
     let mut sent = String::new();
     client.read_to_string(&mut sent).await.unwrap();
     assert_eq!(sent, "4\r\nhalf\r\n");
+}
+
+/// Goal: a client that takes little does not live on behind the end of its watch. Method: a byte every 50 s, and nothing,
+/// of a chunk that takes hours that way; then one that takes all of it just in time.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_a_byte_a_minute_is_ended_with_its_watch() {
+    let lasts = std::time::Duration::from_secs(300);
+    for pause in [50, 1_000_000] {
+        let (ours, mut client) = duplex(8);
+        let (body, chunks) = unbounded_channel();
+        body.send(text(&"word ".repeat(100))).unwrap();
+        let began = Instant::now();
+        let response = Response::new(Script(chunks));
+        let mut takeover = Takeover::new(ours, Bytes::new(), response, false, Some(began + lasts));
+        let reader = tokio::spawn(async move {
+            while client.read_u8().await.is_ok() {
+                tokio::time::sleep(std::time::Duration::from_secs(pause)).await;
+            }
+        });
+        assert_eq!((takeover.ended().await, began.elapsed()), (End::Cut, lasts + WATCH_END_WAIT));
+        reader.abort();
+    }
+    let (ours, mut client) = duplex(8);
+    let (body, chunks) = unbounded_channel();
+    body.send(text("some words")).unwrap();
+    let mut takeover =
+        Takeover::new(ours, Bytes::new(), Response::new(Script(chunks)), false, Some(Instant::now() + lasts));
+    let reader = tokio::spawn(async move {
+        tokio::time::sleep(lasts + WATCH_END_WAIT / 2).await;
+        drop(body);
+        let mut sent = String::new();
+        client.read_to_string(&mut sent).await.unwrap();
+        sent
+    });
+    assert_eq!(takeover.ended().await, End::Clean);
+    drop(takeover);
+    assert!(reader.await.unwrap().ends_with("A\r\nsome words\r\n0\r\n\r\n"));
 }
