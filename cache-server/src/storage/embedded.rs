@@ -3,8 +3,8 @@
 //! INVARIANT: under the one commit lock a revision is assigned and put into its type's queues, so every queue is in
 //! commit order. INVARIANT: nothing waits under that lock: room in the queues is reserved before it is taken.
 //! INVARIANT: a write whose future is dropped either never happened or is in the queues. INVARIANT: all objects of a type
-//! are entries of one schema, the newest one it was followed with, whenever somebody begins to follow it. INVARIANT: a type without objects and readers leaves
-//! nothing behind.
+//! are entries of one schema, the newest one it was followed with, whenever somebody begins to follow it. INVARIANT: a
+//! type without objects and readers leaves nothing behind.
 
 mod recast;
 

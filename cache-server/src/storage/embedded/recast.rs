@@ -1,7 +1,7 @@
 //! Objects made anew when the schema of their type changes, while writes go on.
 //!
-//! INVARIANT: under the commit lock no object is read, and at most [`RECAST_PER_LOCK`] are replaced. INVARIANT: each object is read
-//! once for each reader that waits: what is written meanwhile is an entry of the new schema already.
+//! INVARIANT: under the commit lock no object is read, and at most [`RECAST_PER_LOCK`] are replaced. INVARIANT: each object
+//! is read once for each reader that waits: what is written meanwhile is an entry of the new schema already.
 
 use std::sync::Arc;
 
