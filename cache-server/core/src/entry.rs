@@ -13,7 +13,10 @@ use std::{
 use bytes::Bytes;
 use informer_core::{
     Keyed, object,
-    wire::watch_event::{ADDED_HEAD, MODIFIED_HEAD, TAIL},
+    wire::{
+        json,
+        watch_event::{ADDED_HEAD, MODIFIED_HEAD, TAIL},
+    },
 };
 use memchr::memchr;
 
@@ -175,6 +178,12 @@ impl Entry {
     #[must_use]
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         object::label(self.bytes(self.labels), key)
+    }
+
+    /// All labels whose value is a string, as they stand in the object.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+        let members = json::members(self.bytes(self.labels)).map_while(Result::ok);
+        members.filter_map(|member| Some((member.key.text()?, json::string(member.value)?)))
     }
 
     /// What selectors may find: what it does not have is not there.

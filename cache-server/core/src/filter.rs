@@ -23,7 +23,7 @@ pub(crate) use self::{shared::Filters, verdicts::Judge};
 use crate::{
     buckets::Scope,
     entry::{Entry, Schema, Sketch},
-    limits::{CONDITIONS_PER_OBJECT, VALUES_SKETCHED_MAX},
+    limits::{CONDITIONS_PER_OBJECT, KEYS_SEARCHED_MAX, REQUIREMENTS_SKETCHED_MAX, VALUES_SKETCHED_MAX},
 };
 
 /// A selector asks for a field that objects of this type cannot be selected by.
@@ -42,9 +42,9 @@ pub struct Filter {
     range: Range,
     node: Option<Box<str>>,
     labels: label::Selector,
-    /// For each requirement of `labels`, in their order.
+    /// For each requirement of `labels`, in their order; none when there are more than [`KEYS_SEARCHED_MAX`].
     label_keys: Box<[LabelKey]>,
-    terms: Box<[Term]>,
+    terms: Terms,
     sketches: Sketches,
     /// See [`Self::weight`].
     weight: usize,
@@ -78,12 +78,30 @@ pub(crate) enum Range {
     Key(Box<str>),
 }
 
-/// One comparison of a field selector, its field looked up.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Term {
+/// A field selector with its fields looked up. Memory: its values and twenty bytes for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Terms {
+    /// One behind the other.
+    values: Box<str>,
+    places: Box<[Place]>,
+}
+
+/// One comparison of [`Terms`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
     operand: Operand,
     op: field::Op,
-    value: Box<str>,
+    /// Of the value.
+    start: u32,
+    end: u32,
+}
+
+/// One comparison.
+#[derive(Clone, Copy, Debug)]
+struct Term<'a> {
+    operand: Operand,
+    op: field::Op,
+    value: &'a str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,7 +109,7 @@ enum Operand {
     Name,
     Namespace,
     /// A place in [`Schema::fields`].
-    Field(usize),
+    Field(u32),
 }
 
 impl Filter {
@@ -108,10 +126,10 @@ impl Filter {
         labels: label::Selector,
         fields: &field::Selector,
     ) -> Result<Arc<Self>, UnknownField> {
-        let terms = fields.terms().iter().map(|term| Term::new(schema, term)).collect::<Result<Box<_>, _>>()?;
+        let terms = Terms::new(schema, fields)?;
         let exactly = |operand: Operand| {
-            let wanted = |term: &&Term| term.operand == operand && term.op == field::Op::Eq;
-            terms.iter().find(wanted).map(|term| &*term.value)
+            let wanted = |term: &Term<'_>| term.operand == operand && term.op == field::Op::Eq;
+            terms.iter().find(wanted).map(|term| term.value)
         };
         let one_namespace = namespace.or_else(|| exactly(Operand::Namespace)).filter(|_| namespaced);
         let range = match (exactly(Operand::Name), one_namespace) {
@@ -122,12 +140,12 @@ impl Filter {
         };
         let node = schema.node_field.and_then(|place| {
             let same = |other: usize| schema.fields.get(other).map(|field| &field.path);
-            let is_node = |operand| matches!(operand, Operand::Field(other) if same(other) == same(place));
-            terms.iter().find(|term| is_node(term.operand) && term.op == field::Op::Eq).map(|term| term.value.clone())
+            let is_node = |operand| matches!(operand, Operand::Field(other) if same(other as usize) == same(place));
+            terms.iter().find(|term| is_node(term.operand) && term.op == field::Op::Eq).map(|term| term.value.into())
         });
-        let label_keys: Box<_> =
-            labels.requirements().iter().map(|requirement| LabelKey::new(requirement.key())).collect();
-        let weight = 1 + (label_keys.len() + terms.len()) / CONDITIONS_PER_OBJECT;
+        let searched = labels.requirements().filter(|_| labels.len() <= KEYS_SEARCHED_MAX);
+        let label_keys = searched.map(|requirement| LabelKey::new(requirement.key())).collect();
+        let weight = 1 + (labels.len() + terms.places.len()) / CONDITIONS_PER_OBJECT;
         let sketches = Sketches::new(&labels, schema.node_field, &terms);
         let namespace = namespace.map(Into::into);
         Ok(Arc::new(Self { namespace, range, node, labels, label_keys, terms, sketches, weight }))
@@ -137,7 +155,7 @@ impl Filter {
     #[must_use]
     pub fn all() -> Arc<Self> {
         let labels = label::Selector::default();
-        let (label_keys, terms, sketches) = Default::default();
+        let (label_keys, terms, sketches) = (Box::default(), Terms::default(), Sketches::default());
         let (namespace, range, node) = (None, Range::All, None);
         Arc::new(Self { namespace, range, node, labels, label_keys, terms, sketches, weight: 1 })
     }
@@ -158,6 +176,10 @@ impl Filter {
     }
 
     fn labels_match(&self, entry: &Entry) -> bool {
+        if self.label_keys.is_empty() {
+            // An object has few labels, whatever is asked about them.
+            return self.labels.matches_labels(entry.labels());
+        }
         // Requirements are asked in order, each once.
         let mut keys = self.label_keys.iter();
         self.labels.matches(|_| keys.next().and_then(|key| entry.find_label(key)))
@@ -166,7 +188,7 @@ impl Filter {
     /// Whether neither label nor field selector was given.
     #[must_use]
     pub fn selects_all(&self) -> bool {
-        self.terms.is_empty() && self.labels.is_empty()
+        self.terms.places.is_empty() && self.labels.is_empty()
     }
 
     /// Whether every object is wanted.
@@ -182,7 +204,7 @@ impl Filter {
 
     /// Whether asking it takes longer than to look up what it said.
     pub(crate) fn is_costly(&self) -> bool {
-        !self.labels.is_empty() || self.terms.len() > 1
+        !self.labels.is_empty() || self.terms.places.len() > 1
     }
 
     /// The namespace of the request's path.
@@ -208,19 +230,19 @@ impl Filter {
 }
 
 impl Sketches {
-    fn new(labels: &label::Selector, node_field: Option<usize>, terms: &[Term]) -> Self {
+    fn new(labels: &label::Selector, node_field: Option<usize>, terms: &Terms) -> Self {
         let (mut all, mut any) = (Sketch::default(), Vec::new());
         for requirement in labels.requirements() {
             let key = requirement.key();
+            let count = requirement.values().take(VALUES_SKETCHED_MAX + 1).count();
             match requirement.operator() {
+                Operator::In | Operator::Equals | Operator::DoubleEquals if count == 1 => {
+                    requirement.values().for_each(|only| all.add(Sketch::label(key, only)));
+                }
                 Operator::In | Operator::Equals | Operator::DoubleEquals
-                    if requirement.values().len() <= VALUES_SKETCHED_MAX =>
+                    if count <= VALUES_SKETCHED_MAX && any.len() < REQUIREMENTS_SKETCHED_MAX =>
                 {
-                    let mut values = requirement.values().map(|value| Sketch::label(key, value));
-                    match (values.len(), values.next()) {
-                        (1, Some(only)) => all.add(only),
-                        (_, first) => any.push(first.into_iter().chain(values).collect()),
-                    }
+                    any.push(requirement.values().map(|value| Sketch::label(key, value)).collect());
                 }
                 Operator::In
                 | Operator::Equals
@@ -232,8 +254,9 @@ impl Sketches {
                 Operator::NotIn | Operator::NotEquals | Operator::DoesNotExist => {}
             }
         }
-        let is_node = |term: &&Term| term.op == field::Op::Eq && node_field.map(Operand::Field) == Some(term.operand);
-        terms.iter().filter(is_node).for_each(|term| all.add(Sketch::node(&term.value)));
+        let is_node = |operand| matches!(operand, Operand::Field(place) if Some(place as usize) == node_field);
+        let nodes = terms.iter().filter(|term| term.op == field::Op::Eq && is_node(term.operand));
+        nodes.for_each(|term| all.add(Sketch::node(term.value)));
         Self { all, any: any.into() }
     }
 
@@ -288,28 +311,53 @@ impl Range {
     }
 }
 
-impl Term {
-    fn new(schema: &Schema, term: &field::Term) -> Result<Self, UnknownField> {
-        let operand = match &*term.field {
-            "metadata.name" => Operand::Name,
-            "metadata.namespace" => Operand::Namespace,
-            label => {
-                let place = schema.fields.iter().position(|field| field.label == label);
-                Operand::Field(place.ok_or_else(|| UnknownField { label: label.to_owned() })?)
-            }
-        };
-        Ok(Self { operand, op: term.op, value: term.value.as_str().into() })
+impl Terms {
+    fn new(schema: &Schema, selector: &field::Selector) -> Result<Self, UnknownField> {
+        let (mut values, mut places) = (String::new(), Vec::with_capacity(selector.terms().len()));
+        // Requests are shorter than 4 GiB.
+        let end = |values: &String| u32::try_from(values.len()).unwrap_or(u32::MAX);
+        for term in selector.terms() {
+            let operand = Operand::new(schema, &term.field)?;
+            let start = end(&values);
+            values.push_str(&term.value);
+            places.push(Place { operand, op: term.op, start, end: end(&values) });
+        }
+        Ok(Self { values: values.into(), places: places.into() })
     }
 
-    fn matches(&self, entry: &Entry) -> bool {
+    fn iter(&self) -> impl Iterator<Item = Term<'_>> {
+        self.places.iter().map(|&Place { operand, op, start, end }| Term {
+            operand,
+            op,
+            value: self.values.get(start as usize..end as usize).unwrap_or_default(),
+        })
+    }
+}
+
+impl Operand {
+    fn new(schema: &Schema, label: &str) -> Result<Self, UnknownField> {
+        match label {
+            "metadata.name" => Ok(Self::Name),
+            "metadata.namespace" => Ok(Self::Namespace),
+            label => {
+                let place = schema.fields.iter().position(|field| field.label == label);
+                let place = place.and_then(|place| u32::try_from(place).ok());
+                place.map(Self::Field).ok_or_else(|| UnknownField { label: label.to_owned() })
+            }
+        }
+    }
+}
+
+impl Term<'_> {
+    fn matches(self, entry: &Entry) -> bool {
         let value = match self.operand {
             Operand::Name => entry.name(),
             Operand::Namespace => entry.namespace(),
-            Operand::Field(place) => entry.field(place),
+            Operand::Field(place) => entry.field(place as usize),
         };
         match self.op {
-            field::Op::Eq => value == &*self.value,
-            field::Op::NotEq => value != &*self.value,
+            field::Op::Eq => value == self.value,
+            field::Op::NotEq => value != self.value,
         }
     }
 }

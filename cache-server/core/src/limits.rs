@@ -126,6 +126,13 @@ pub const LONG_CELLS_BYTES_MAX: usize = 16 << 20;
 /// one of them is nearly always said to be there.
 pub const VALUES_SKETCHED_MAX: usize = 16;
 
+/// Requirements of several values that are looked for in an object's sketch, each with up to [`VALUES_SKETCHED_MAX`].
+pub const REQUIREMENTS_SKETCHED_MAX: usize = 16;
+
+/// Requirements of a selector whose labels are each searched for in an object's text. With more of them, the labels of the
+/// object are looked up in the selector. Memory: some 300 bytes each, for as long as the filter lives.
+pub const KEYS_SEARCHED_MAX: usize = 8;
+
 /// Bytes of compressed objects that are kept for lists, of all caches of this process. Without room, short objects are
 /// compressed for each list that has them.
 pub const PIECES_BYTES_MAX: usize = 64 << 20;

@@ -5,7 +5,9 @@
 mod name;
 mod parse;
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, cmp::Ordering, collections::HashSet, fmt};
+
+use memchr::{memchr, memrchr};
 
 /// How a requirement looks at its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,21 +32,44 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// One condition on one label.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Requirement {
-    key: Box<str>,
+/// One condition on one label, in the text of its selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requirement<'a> {
+    key: &'a str,
     operator: Operator,
-    values: Box<[Box<str>]>,
+    /// Sorted and distinct, with commas between; empty for existence, and for the one empty value.
+    values: &'a str,
 }
 
 /// A parsed label selector: all its requirements must hold. The default one matches everything.
+///
+/// Memory: its canonical text, and eight bytes for each requirement, however many values that has.
 ///
 /// # Source
 /// Kubernetes, "Labels and selectors"; apimachinery `pkg/labels/selector.go`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
-    requirements: Box<[Requirement]>,
+    /// `None` when there are none: most watches have no selector.
+    requirements: Option<Box<Requirements>>,
+}
+
+/// The requirements of a selector, at least one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Requirements {
+    /// Canonical. Neither keys nor values hold commas, spaces or parentheses.
+    text: Box<str>,
+    /// Where requirements begin in the text, sorted by key.
+    places: Box<[Place]>,
+    /// Requirements that an absent label does not satisfy.
+    positive: u32,
+}
+
+/// One requirement in the text of a selector: its key, its operator, its values, and the comma before the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    start: u32,
+    key_len: u16,
+    operator: Operator,
 }
 
 /// Why a selector is refused; the text is kube-apiserver's, sent as it is in a 400.
@@ -60,40 +85,132 @@ impl Selector {
     /// # Errors
     /// [`ParseError`] with kube-apiserver's text.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let mut requirements = parse::parse(text)?;
-        requirements.sort_by(|left, right| left.key.cmp(&right.key));
-        Ok(Self { requirements: requirements.into() })
+        let mut parsed = parse::parse(text)?;
+        parsed.sort_by(|left, right| left.key.cmp(right.key));
+        let mut places = Vec::with_capacity(parsed.len());
+        let mut canonical = String::with_capacity(text.len());
+        for requirement in &parsed {
+            if !canonical.is_empty() {
+                canonical.push(',');
+            }
+            let too_long = |_| ParseError("the selector is too long".to_owned());
+            let start = u32::try_from(canonical.len()).map_err(too_long)?;
+            let key_len = u16::try_from(requirement.key.len()).map_err(too_long)?;
+            places.push(Place { start, key_len, operator: requirement.operator });
+            requirement.push_to(&mut canonical);
+        }
+        let positive = parsed.iter().filter(|requirement| requirement.operator.is_positive()).count();
+        let positive = u32::try_from(positive).unwrap_or(u32::MAX);
+        let requirements = Requirements { text: canonical.into(), places: places.into(), positive };
+        Ok(Self { requirements: (!parsed.is_empty()).then(|| Box::new(requirements)) })
     }
 
     /// Whether labels, read through `label`, satisfy every requirement. One read a requirement.
     pub fn matches<'a>(&self, mut label: impl FnMut(&str) -> Option<Cow<'a, str>>) -> bool {
-        self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key).as_deref()))
+        self.requirements().all(|requirement| requirement.matches(label(requirement.key).as_deref()))
+    }
+
+    /// Whether `labels` satisfy every requirement; the first of two labels of one key counts. For selectors of many
+    /// requirements. Cost: a binary search for each label, and one comparison for each requirement on its key.
+    pub fn matches_labels<'a>(&self, labels: impl IntoIterator<Item = (Cow<'a, str>, Cow<'a, str>)>) -> bool {
+        self.requirements.as_ref().is_none_or(|requirements| requirements.match_labels(labels))
     }
 
     /// The conditions, sorted by key.
+    pub fn requirements(&self) -> impl Iterator<Item = Requirement<'_>> {
+        let known = self.requirements.iter();
+        known.flat_map(|known| (0..known.places.len()).map(move |at| known.requirement(at)))
+    }
+
+    /// How many conditions there are.
     #[must_use]
-    pub const fn requirements(&self) -> &[Requirement] {
-        &self.requirements
+    pub fn len(&self) -> usize {
+        self.requirements.as_ref().map_or(0, |known| known.places.len())
     }
 
     /// Whether there is no requirement.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.requirements.is_empty()
+        self.requirements.is_none()
     }
 }
 
-impl Requirement {
-    fn new(key: &str, operator: Operator, mut values: Vec<&str>) -> Self {
-        values.sort_unstable();
-        values.dedup();
-        Self { key: key.into(), operator, values: values.into_iter().map(Into::into).collect() }
+impl Requirements {
+    fn match_labels<'a>(&self, labels: impl IntoIterator<Item = (Cow<'a, str>, Cow<'a, str>)>) -> bool {
+        let (mut missing, mut seen) = (self.positive, HashSet::new());
+        for (key, value) in labels {
+            let first = self.places.partition_point(|place| self.key_of(place) < &*key);
+            if !self.places.get(first).is_some_and(|place| self.key_of(place) == key) || !seen.insert(first) {
+                continue;
+            }
+            for at in first..self.places.len() {
+                let requirement = self.requirement(at);
+                if requirement.key != key {
+                    break;
+                }
+                if !requirement.matches(Some(&value)) {
+                    return false;
+                }
+                missing = missing.saturating_sub(u32::from(requirement.operator.is_positive()));
+            }
+        }
+        missing == 0
     }
 
+    fn key_of(&self, place: &Place) -> &str {
+        let start = place.start as usize + usize::from(place.operator == Operator::DoesNotExist);
+        &self.text[start..start + usize::from(place.key_len)]
+    }
+
+    fn requirement(&self, at: usize) -> Requirement<'_> {
+        let place = &self.places[at];
+        let (open, close) = place.operator.around();
+        let key = self.key_of(place);
+        // Behind it stands a comma, or nothing.
+        let end = self.places.get(at + 1).map_or(self.text.len(), |next| next.start as usize - 1);
+        let values = match place.operator {
+            Operator::Exists | Operator::DoesNotExist => "",
+            Operator::In
+            | Operator::NotIn
+            | Operator::Equals
+            | Operator::DoubleEquals
+            | Operator::NotEquals
+            | Operator::GreaterThan
+            | Operator::LessThan => &self.text[place.start as usize + key.len() + open.len()..end - close.len()],
+        };
+        Requirement { key, operator: place.operator, values }
+    }
+}
+
+impl Operator {
+    /// True if an absent label does not satisfy it.
+    const fn is_positive(self) -> bool {
+        match self {
+            Self::In | Self::Equals | Self::DoubleEquals | Self::GreaterThan | Self::LessThan | Self::Exists => true,
+            Self::NotIn | Self::NotEquals | Self::DoesNotExist => false,
+        }
+    }
+
+    /// What stands between the key and its values, and behind them.
+    const fn around(self) -> (&'static str, &'static str) {
+        match self {
+            Self::In => (" in (", ")"),
+            Self::NotIn => (" notin (", ")"),
+            Self::Equals => ("=", ""),
+            Self::DoubleEquals => ("==", ""),
+            Self::NotEquals => ("!=", ""),
+            Self::GreaterThan => (">", ""),
+            Self::LessThan => ("<", ""),
+            Self::Exists | Self::DoesNotExist => ("", ""),
+        }
+    }
+}
+
+impl<'a> Requirement<'a> {
     /// The label it looks at.
     #[must_use]
-    pub const fn key(&self) -> &str {
-        &self.key
+    pub const fn key(&self) -> &'a str {
+        self.key
     }
 
     /// How it looks.
@@ -102,13 +219,14 @@ impl Requirement {
         self.operator
     }
 
-    /// What it compares with, sorted; empty for existence.
-    pub fn values(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.values.iter().map(AsRef::as_ref)
+    /// What it compares with, sorted; none for existence.
+    pub fn values(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let has_values = !matches!(self.operator, Operator::Exists | Operator::DoesNotExist);
+        self.values.split(',').filter(move |_| has_values)
     }
 
     fn matches(&self, label: Option<&str>) -> bool {
-        let listed = |value: &str| self.values.binary_search_by(|wanted| (**wanted).cmp(value)).is_ok();
+        let listed = |value: &str| is_listed(self.values, value);
         match self.operator {
             Operator::In | Operator::Equals | Operator::DoubleEquals => label.is_some_and(listed),
             Operator::NotIn | Operator::NotEquals => !label.is_some_and(listed),
@@ -120,38 +238,31 @@ impl Requirement {
     }
 
     fn numbers(&self, label: Option<&str>) -> Option<(i64, i64)> {
-        Some((label?.parse().ok()?, self.values.first()?.parse().ok()?))
+        Some((label?.parse().ok()?, self.values.parse().ok()?))
+    }
+}
+
+/// Whether `wanted` is one of `values`, which are sorted and have commas between them. Cost: a binary search.
+fn is_listed(values: &str, wanted: &str) -> bool {
+    let values = values.as_bytes();
+    let (mut low, mut high) = (0, values.len());
+    loop {
+        let middle = usize::midpoint(low, high);
+        let start = memrchr(b',', &values[low..middle]).map_or(low, |at| low + at + 1);
+        let end = memchr(b',', &values[middle..high]).map_or(high, |at| middle + at);
+        match values[start..end].cmp(wanted.as_bytes()) {
+            Ordering::Equal => return true,
+            Ordering::Less if end < high => low = end + 1,
+            Ordering::Greater if low < start => high = start - 1,
+            Ordering::Less | Ordering::Greater => return false,
+        }
     }
 }
 
 /// The canonical text: what Kubernetes prints, and parses to the same.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, requirement) in self.requirements.iter().enumerate() {
-            if at > 0 {
-                f.write_str(",")?;
-            }
-            requirement.fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Requirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, operator, values } = self;
-        let values = values.join(",");
-        match operator {
-            Operator::In => write!(f, "{key} in ({values})"),
-            Operator::NotIn => write!(f, "{key} notin ({values})"),
-            Operator::Equals => write!(f, "{key}={values}"),
-            Operator::DoubleEquals => write!(f, "{key}=={values}"),
-            Operator::NotEquals => write!(f, "{key}!={values}"),
-            Operator::GreaterThan => write!(f, "{key}>{values}"),
-            Operator::LessThan => write!(f, "{key}<{values}"),
-            Operator::Exists => f.write_str(key),
-            Operator::DoesNotExist => write!(f, "!{key}"),
-        }
+        f.write_str(self.requirements.as_ref().map_or("", |known| &*known.text))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: the list of tokens ends with exactly one [`Kind::End`], and no rule reads past it.
 
-use super::{Operator, ParseError, Requirement, name};
+use super::{Operator, ParseError, name};
 use crate::wire::go::quote;
 
 const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
@@ -92,8 +92,40 @@ fn scan(text: &str) -> Vec<Token<'_>> {
     }
 }
 
+/// One requirement as it was written, but for its values, which are sorted and distinct.
+pub(super) struct Parsed<'a> {
+    pub(super) key: &'a str,
+    pub(super) operator: Operator,
+    values: Vec<&'a str>,
+}
+
+impl<'a> Parsed<'a> {
+    fn new(key: &'a str, operator: Operator, mut values: Vec<&'a str>) -> Self {
+        values.sort_unstable();
+        values.dedup();
+        Self { key, operator, values }
+    }
+
+    /// Appends what Kubernetes prints.
+    pub(super) fn push_to(&self, text: &mut String) {
+        if self.operator == Operator::DoesNotExist {
+            text.push('!');
+        }
+        text.push_str(self.key);
+        let (open, close) = self.operator.around();
+        text.push_str(open);
+        for (at, value) in self.values.iter().enumerate() {
+            if at > 0 {
+                text.push(',');
+            }
+            text.push_str(value);
+        }
+        text.push_str(close);
+    }
+}
+
 /// The requirements in the order written.
-pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, ParseError> {
+pub(super) fn parse(text: &str) -> Result<Vec<Parsed<'_>>, ParseError> {
     let mut parser = Parser { tokens: scan(text), at: 0 };
     let mut requirements = Vec::new();
     loop {
@@ -141,7 +173,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    fn requirement(&mut self) -> Result<Requirement, ParseError> {
+    fn requirement(&mut self) -> Result<Parsed<'a>, ParseError> {
         let not = self.peek().kind == Kind::Not;
         if not {
             self.take();
@@ -154,10 +186,10 @@ impl<'a> Parser<'a> {
             return Err(invalid("<nil>", key.text, &error));
         }
         if not {
-            return Ok(Requirement::new(key.text, Operator::DoesNotExist, Vec::new()));
+            return Ok(Parsed::new(key.text, Operator::DoesNotExist, Vec::new()));
         }
         if matches!(self.peek().kind, Kind::End | Kind::Comma) {
-            return Ok(Requirement::new(key.text, Operator::Exists, Vec::new()));
+            return Ok(Parsed::new(key.text, Operator::Exists, Vec::new()));
         }
         let token = self.take();
         let (Kind::Word(operator) | Kind::Compare(operator)) = token.kind else {
@@ -172,7 +204,7 @@ impl<'a> Parser<'a> {
             | Operator::LessThan => vec![self.exact_value()?],
             Operator::Exists | Operator::DoesNotExist => Vec::new(),
         };
-        let requirement = Requirement::new(key.text, operator, values);
+        let requirement = Parsed::new(key.text, operator, values);
         check_values(&requirement)?;
         Ok(requirement)
     }
@@ -250,7 +282,7 @@ fn invalid(path: &str, value: &str, why: &str) -> ParseError {
     ParseError(format!("{path}: Invalid value: {}: {why}", quote(value)))
 }
 
-fn check_values(requirement: &Requirement) -> Result<(), ParseError> {
+fn check_values(requirement: &Parsed<'_>) -> Result<(), ParseError> {
     let mut errors = Vec::new();
     if matches!(requirement.operator, Operator::GreaterThan | Operator::LessThan) {
         for (at, value) in requirement.values.iter().enumerate() {

@@ -91,10 +91,23 @@ fn requirements_can_be_read() {
     let selector = Selector::parse("b in (y,x),a").unwrap();
     let read: Vec<_> = selector
         .requirements()
-        .iter()
         .map(|requirement| (requirement.key(), requirement.operator(), requirement.values().collect::<Vec<_>>()))
         .collect();
     assert_eq!(read, [("a", Operator::Exists, vec![]), ("b", Operator::In, vec!["x", "y"])]);
+}
+
+/// Goal: a selector costs its text and little more. Method: the longest ones that a request may bring.
+#[test]
+fn a_long_selector_costs_its_text_and_little_more() {
+    let many: Vec<String> = (0..9_000).map(|n| format!("a{n:04}")).collect();
+    let values = (0..9_000).map(|n| format!("v{n:04}")).collect::<Vec<_>>().join(",");
+    for text in [many.join(","), format!("!{}", many.join(",!")), format!("a in ({values})")] {
+        let selector = Selector::parse(&text).unwrap();
+        assert_eq!(selector.to_string(), text);
+        let known = selector.requirements.as_ref().unwrap();
+        let bytes = known.text.len() + size_of_val(&*known.places);
+        assert!(bytes < 3 * text.len(), "{bytes} bytes for {}", text.len());
+    }
 }
 
 #[test]
@@ -206,6 +219,20 @@ proptest! {
         prop_assert_eq!(Selector::parse(&canonical).unwrap(), Selector::parse(&text).unwrap());
         prop_assert_eq!(Selector::parse(&canonical).unwrap().to_string(), &*canonical);
         prop_assert_eq!(matches(&text, &labels), matches(&canonical, &labels));
+        let pairs = labels.iter().map(|(key, value)| (Cow::from(key.as_str()), Cow::from(value.as_str())));
+        prop_assert_eq!(Selector::parse(&text).unwrap().matches_labels(pairs), matches(&text, &labels));
+    }
+
+    /// Goal: each value is found, and no other. Method: random values, some of them the starts of others.
+    #[test]
+    fn long_lists_of_values_are_searched(
+        values in prop::collection::btree_set("[a-b1-3]{0,3}", 1..40),
+        others in prop::collection::vec("[a-b1-3]{0,4}", 20),
+    ) {
+        let text = values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        for value in values.iter().chain(&others) {
+            prop_assert_eq!(is_listed(&text, value), values.contains(value), "{} in ({})", value, &text);
+        }
     }
 
     #[test]
