@@ -7,7 +7,7 @@ use crate::{
     cacher::Caches,
     config::Config,
     definitions::Definitions,
-    http::openapi::Documents,
+    http::{Room, Work, openapi::Documents},
     metrics::Metrics,
     namespaces::Namespaces,
     registry::{Live, Registry},
@@ -30,6 +30,10 @@ pub struct App {
     pub caches: Arc<Caches>,
     /// What clients learn of types, as far as they asked.
     pub(crate) openapi: Documents,
+    /// For the bodies of requests.
+    pub(crate) room: Room,
+    /// Turns of writes.
+    pub(crate) work: Work,
     /// What operators see.
     pub metrics: Metrics,
 }
@@ -59,7 +63,8 @@ impl App {
         let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
         let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
         let (openapi, metrics) = (Documents::default(), Metrics::new(Arc::clone(&registry)));
-        Self { config, registry, definitions, namespaces, storage, caches, openapi, metrics }
+        let (room, work) = (Room::of_server(), Work::default());
+        Self { config, registry, definitions, namespaces, storage, caches, openapi, room, work, metrics }
     }
 
     /// Reads the definitions that are stored, and follows them from now on. To be called before anything is served.

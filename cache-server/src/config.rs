@@ -29,6 +29,9 @@ pub struct Config {
     /// How long a full socket may take nothing before the server resets it. Default [`limits::SOCKET_STUCK`]. Longer
     /// keeps what a client that stopped reading pins.
     pub socket_stuck: Duration,
+    /// Bytes of one stored object, however it was sent or patched. Default [`limits::OBJECT_BYTES_MAX`], as etcd's limit of
+    /// a request; larger ones are answered 413.
+    pub object_bytes_max: usize,
     /// How long open connections may take to end at shutdown. Default 10 s.
     pub grace: Duration,
     /// Connections open at once. Default [`limits::CONNECTIONS_MAX`].
@@ -70,6 +73,7 @@ impl Default for Config {
             bookmark_interval: Duration::from_secs(60),
             unsent_bytes: limits::SOCKET_UNSENT_BYTES,
             socket_stuck: limits::SOCKET_STUCK,
+            object_bytes_max: limits::OBJECT_BYTES_MAX,
             grace: limits::GRACE,
             connections_max: limits::CONNECTIONS_MAX,
             load: Vec::new(),

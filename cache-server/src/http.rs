@@ -13,6 +13,7 @@ pub mod body;
 mod aside;
 mod discovery;
 mod encode;
+mod intake;
 mod list;
 mod negotiate;
 pub(crate) mod openapi;
@@ -23,15 +24,18 @@ mod route;
 mod status;
 pub(crate) mod table;
 mod watch;
+mod work;
 mod write;
 
+pub(crate) use intake::Room;
+pub(crate) use work::Work;
 pub(crate) use write::{create_from_manifest as create, delete_listed};
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use informer_core::wire::{go, options::ListOptions, query::Query, status::Status};
 use tokio::time::Instant;
 
@@ -39,10 +43,11 @@ use self::{
     body::Body,
     discovery::{Check, DiscoveryPath, Health},
     encode::Wanted,
+    intake::{BODY_WAIT, Rooms},
     negotiate::{Answer, Of},
     route::{Route, Target},
 };
-use crate::{app::App, limits, metrics};
+use crate::{app::App, metrics};
 
 /// What every request gets.
 pub(crate) type Response = http::Response<Body>;
@@ -51,7 +56,11 @@ const AUDIT_ID: header::HeaderName = header::HeaderName::from_static("audit-id")
 
 /// Answers one request. Never fails: what goes wrong is said in the response.
 ///
-/// Cost: a request body is read into memory, up to [`limits::REQUEST_BODY_BYTES_MAX`]; response bodies are streams.
+/// Cost: a request body is read into memory, up to [`limits::REQUEST_BODY_BYTES_MAX`] within
+/// [`limits::BODIES_BYTES_MAX`]; response bodies are streams.
+///
+/// [`limits::REQUEST_BODY_BYTES_MAX`]: crate::limits::REQUEST_BODY_BYTES_MAX
+/// [`limits::BODIES_BYTES_MAX`]: crate::limits::BODIES_BYTES_MAX
 pub async fn handle<B>(app: Arc<App>, request: Request<B>) -> http::Response<Body>
 where
     B: http_body::Body,
@@ -120,6 +129,8 @@ fn uuid() -> String {
 struct Call<'a> {
     method: &'a Method,
     headers: &'a HeaderMap,
+    /// For the bodies of its connection, where several may arrive at once.
+    room: Option<&'a Room>,
     accept: String,
     query: Query,
     /// Whether people read a document that has one form.
@@ -134,7 +145,8 @@ impl<'a> Call<'a> {
         let indent = negotiate::is_for_people(&parts.headers, &query);
         let errors = negotiate::of_error(&parts.headers, &query);
         let accept = negotiate::joined(&parts.headers, header::ACCEPT);
-        Self { method: &parts.method, headers: &parts.headers, accept, query, indent, errors }
+        let room = parts.extensions.get::<Room>();
+        Self { method: &parts.method, headers: &parts.headers, room, accept, query, indent, errors }
     }
 
     /// How long the client lets us work on the answer; `None` is as long as it takes. Watches have a time of their own.
@@ -208,7 +220,7 @@ impl<'a> Call<'a> {
         }
         let answer = Answer::read(self.headers, &self.query)?;
         if self.method != Method::GET {
-            let body = read(body).await?;
+            let body = intake::read(std::pin::pin!(body), Rooms { server: &app.room, connection: self.room }).await?;
             // Its definition may have changed, or gone, while the body was on its way.
             let target = &target.renewed(&app.registry.now()).ok_or_else(Status::generic_not_found)?;
             if self.method == Method::POST && target.ty.terminating {
@@ -253,18 +265,24 @@ impl<'a> Call<'a> {
         }
         // A type's cache starts with its first reader. Starting it before the first write as well lets a client watch
         // from the version of what it wrote. A cache that is late is no reason to refuse a write.
-        let _ = app.caches.reader(&target.ty).await;
+        let reader = app.caches.reader(&target.ty).await.ok();
+        let size = request.size(reader.as_ref())?;
+        app.work.run(size, self.write_one(app, &request, wanted)).await?
+    }
+
+    /// Writes one object, and answers it.
+    async fn write_one(&self, app: &App, request: &write::Request<'_>, wanted: &Answer) -> Result<Response, Status> {
         let answer = match *self.method {
-            Method::GET => write::read_scale(app, &request).await?,
-            Method::POST => write::create(app, &request).await?,
-            Method::PUT => write::update(app, &request).await?,
-            Method::PATCH => write::patch(app, &request).await?,
-            Method::DELETE => write::delete(app, &request).await?,
+            Method::GET => write::read_scale(app, request).await?,
+            Method::POST => write::create(app, request).await?,
+            Method::PUT => write::update(app, request).await?,
+            Method::PATCH => write::patch(app, request).await?,
+            Method::DELETE => write::delete(app, request).await?,
             _ => return Err(Status::generic_method_not_allowed()),
         };
         let warnings = answer.warnings();
         let is_scale = request.subresource == Some(write::SCALE);
-        let form = wanted.form(&target.ty, if is_scale { Of::Scale } else { Of::Object })?;
+        let form = wanted.form(request.ty, if is_scale { Of::Scale } else { Of::Object })?;
         let json = form.text(&answer.json, list::unix_now()).map_or(answer.json, Bytes::from);
         let mut response = encode::whole(answer.code, json, Wanted::of(wanted));
         for warning in warnings {
@@ -339,10 +357,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// How long the body of a request may take to arrive; kube-apiserver's time for a whole request, which clients can only
-/// make shorter.
-const BODY_WAIT: Duration = Duration::from_secs(60);
-
 /// Bytes of a body that nobody wants, and the time that they may take, for a connection to serve another request. A
 /// connection that just ended would fail the next one. Go's number.
 const UNWANTED_BYTES_MAX: usize = 256 << 10;
@@ -360,21 +374,6 @@ async fn passes_by<B: http_body::Body>(parts: &Parts, mut body: Pin<&mut B>) -> 
         true
     };
     !parts.headers.contains_key(header::EXPECT) && tokio::time::timeout(UNWANTED_WAIT, passed).await.unwrap_or(false)
-}
-
-/// The whole body of a request.
-async fn read<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let limited = Limited::new(body, limits::REQUEST_BODY_BYTES_MAX);
-    match tokio::time::timeout(BODY_WAIT, limited.collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(status::body_too_large(limits::REQUEST_BODY_BYTES_MAX)),
-        Ok(Err(_)) => Err(Status::bad_request("the body of the request did not arrive")),
-        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0)),
-    }
 }
 
 #[cfg(test)]

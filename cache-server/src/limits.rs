@@ -23,8 +23,58 @@ pub const PIPELINED_BYTES_MAX: usize = 16 << 10;
 /// How long a client may take to send a request head, and how long an idle connection is kept.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Request bodies, in bytes, as kube-apiserver has it. Larger ones are answered 413. Memory: one body a request.
+/// Request bodies, in bytes, as kube-apiserver has it. Larger ones are answered 413. Memory: one body a request, all of
+/// them together at most [`BODIES_BYTES_MAX`].
 pub const REQUEST_BODY_BYTES_MAX: usize = 3 << 20;
+
+/// Bytes of all request bodies that arrive or wait for their turn. Further ones wait for [`ROOM_WAIT`].
+pub const BODIES_BYTES_MAX: usize = 64 << 20;
+
+/// Part of [`BODIES_BYTES_MAX`] that one connection may take, with all its streams.
+pub const CONNECTION_BODIES_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes up to which a body takes room as it arrives. A longer one takes room for all of it at once, so that bodies that
+/// are half there never wait for each other.
+pub const BODY_PIECEMEAL_BYTES: usize = 256 << 10;
+
+/// How long a body waits for room, and a large write for its turn, before its client gets 429.
+pub const ROOM_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes a second at which a body must arrive while others wait for room.
+pub const BODY_RATE_MIN: usize = 64 << 10;
+
+/// How long a body may come more slowly than [`BODY_RATE_MIN`], or not at all, while others wait for room. Less than [`ROOM_WAIT`], so that who holds a body back keeps
+/// nobody out.
+pub const BODY_RATE_AFTER: Duration = Duration::from_secs(3);
+
+/// Bytes that one document may have once it is decoded: sixteen times [`OBJECT_BYTES_MAX`]. Objects of clusters have
+/// three to ten times their text. A write has at most five of them at once: 120 MiB.
+pub const DECODED_BYTES_MAX: usize = 24 << 20;
+
+/// Bytes of one stored object, as etcd's limit of a request. Settings may change it; larger ones are answered 413.
+pub const OBJECT_BYTES_MAX: usize = 3 << 19;
+
+/// Bytes of a body or of a stored object, above which a write is large: it runs on a thread of its own.
+pub const LARGE_BYTES_MIN: usize = 256 << 10;
+
+/// Bytes of a document, decoded, above which a write is large.
+pub const LARGE_DECODED_BYTES_MIN: usize = 4 << 20;
+
+/// Large writes that run at once at most; half as many as there are processors, and at least one. Memory: about 128 MiB
+/// each.
+pub const LARGE_WRITES_MAX: usize = 4;
+
+/// Bytes that all writes that are not large may have decoded at once. More of them wait.
+pub const SMALL_WRITES_BYTES_MAX: usize = 64 << 20;
+
+/// Events that an exact read undoes on a worker of the runtime: about 0.3 µs each. More are undone on a blocking thread.
+pub const UNDO_INLINE_MAX: usize = 1_024;
+
+/// Bytes of a text that is taken to have [`WEIGHT_UNREAD`] times as many once it is decoded, without a look at it.
+pub const UNREAD_BYTES_MAX: usize = 16 << 10;
+
+/// How much longer than its text a short document is once it is decoded; typical ones are three to ten times as long.
+pub const WEIGHT_UNREAD: usize = 64;
 
 /// Objects and lists inside each other in a protobuf body. Stored JSON is read again down to 127.
 pub const PROTOBUF_DEPTH_MAX: usize = 100;
@@ -184,3 +234,6 @@ pub const WARNING_CHARS_MAX: usize = 256;
 pub const WARNINGS_CHARS_MAX: usize = 4096;
 
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
+const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");
+const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
+const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");

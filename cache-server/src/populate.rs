@@ -223,6 +223,9 @@ pub async fn into_storage(app: &App, spec: &Spec) -> Result<usize, PopulateError
         for object in batch {
             let ty = types.find(&object)?;
             let draft = Draft::new(&ty.schema, &object.json)?;
+            if draft.len() > app.config.object_bytes_max {
+                return Err(EntryError::TooLarge { bytes: draft.len() }.into());
+            }
             let key = draft.key().to_owned();
             let txn = Txn { ty, key: key.clone(), expect: Expect::Absent, put: Some(draft) };
             app.storage.write(txn).await.map_err(|source| PopulateError::Write { key, source })?;

@@ -125,10 +125,26 @@ impl Server {
 
     /// Bytes that it holds and nobody else, as the kernel counts them: without the pages of the program itself. Linux only.
     pub fn private_bytes(&self) -> u64 {
+        self.status_bytes("RssAnon:")
+    }
+
+    /// Forgets the largest size so far, see [`Self::peak_bytes`]; the size now. Linux only.
+    pub fn forget_peak(&self) -> u64 {
+        let id = self.child.id().expect("runs until it is waited for");
+        std::fs::write(format!("/proc/{id}/clear_refs"), "5").unwrap();
+        self.peak_bytes()
+    }
+
+    /// The most bytes that it has had in memory, with the pages of the program itself. Linux only.
+    pub fn peak_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    fn status_bytes(&self, line: &str) -> u64 {
         let id = self.child.id().expect("runs until it is waited for");
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
+        let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
+        found.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
     }
 
     /// A client of it.

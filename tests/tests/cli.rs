@@ -202,6 +202,7 @@ async fn what_cannot_be_used_is_one_line_and_exit_code_two() {
         (&["serve", "--unsent-bytes", "0"], "more than 0"),
         (&["serve", "--unsent-bytes", "4GiB"], "less than 2GiB"),
         (&["serve", "--unsent-bytes", "some"], "not a size"),
+        (&["serve", "--object-bytes-max", "0"], "more than 0"),
     ] {
         assert_refused(&Server::run(BINARY, arguments).await, 2, why);
     }
@@ -283,6 +284,7 @@ async fn flags_can_come_from_the_environment() {
 
     for (name, command) in [
         ("CACHE_SERVER_UNSENT_BYTES", &["serve", "--listen", "127.0.0.1:0"][..]),
+        ("CACHE_SERVER_OBJECT_BYTES_MAX", &["serve", "--listen", "127.0.0.1:0"]),
         ("CACHE_SERVER_LISTEN", &["serve"]),
         ("CACHE_SERVER_SERVER", &["populate", "pods=1"]),
         ("CACHE_SERVER_RATE", &["churn", "--server", "http://127.0.0.1:1"]),

@@ -132,6 +132,12 @@ impl Reader {
         Ok(Snapshot::new(objects, resource_version, &state.epoch))
     }
 
+    /// Events after `resource_version`: what [`Self::at`] has to undo, unless it is known. Cost: two binary searches.
+    #[must_use]
+    pub fn events_after(&self, resource_version: u64) -> usize {
+        self.shared.state.read().window.log.after(resource_version).len()
+    }
+
     /// Takes back the events after `resource_version`, newest first, and keeps the result.
     fn undo(&self, now: &Snapshot, resource_version: u64) -> Result<Objects<Entry>, Expired> {
         let mut objects = now.objects.clone();

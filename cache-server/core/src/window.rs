@@ -65,7 +65,7 @@ impl Log {
     }
 
     /// Events above `position` in order. Cost: O(log n) to find the first.
-    pub(crate) fn after(&self, position: u64) -> impl Iterator<Item = &Arc<Event>> {
+    pub(crate) fn after(&self, position: u64) -> impl ExactSizeIterator<Item = &Arc<Event>> {
         self.events.range(self.index_after(position)..)
     }
 

@@ -86,6 +86,11 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_UNSENT_BYTES", value_name = "SIZE", default_value = "16KiB", value_parser = unsent_size)]
     unsent_bytes: u32,
 
+    /// Largest object that is stored, as JSON, however it was sent or patched: bytes, or with KiB, MiB, GiB. Larger ones
+    /// are answered 413. A request body has 3 MiB at most.
+    #[arg(long, env = "CACHE_SERVER_OBJECT_BYTES_MAX", value_name = "SIZE", default_value = "1536KiB", value_parser = positive_size)]
+    object_bytes_max: usize,
+
     /// What to log on stderr: error, warn, info, debug, trace, or a filter such as cache_server=debug.
     #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value = "warn", value_parser = log_filter)]
     log: String,
@@ -134,6 +139,7 @@ impl From<Serve> for Config {
             first_revision: serve.first_revision,
             bookmark_interval: serve.bookmark_interval,
             unsent_bytes: serve.unsent_bytes,
+            object_bytes_max: serve.object_bytes_max,
             grace: serve.grace,
             load: serve.load,
             populate: serve.populate,
@@ -288,6 +294,7 @@ mod tests {
             "--load=folder",
             "--grace=0s",
             "--unsent-bytes=32KiB",
+            "--object-bytes-max=3MiB",
             "--tls-cert=tls.crt",
             "--tls-key=tls.key",
         ])
@@ -299,7 +306,7 @@ mod tests {
         assert!(config.limits.snapshot_bytes_max >= 512 << 20 && config.limits.window_bytes_total_max >= 1 << 30);
         assert_eq!(config.limits.window_age_max, Duration::from_secs(5_400));
         assert_eq!((config.first_revision, config.grace), (Some(100), Duration::ZERO));
-        assert_eq!(config.unsent_bytes, 32 << 10);
+        assert_eq!((config.unsent_bytes, config.object_bytes_max), (32 << 10, 3 << 20));
         assert_eq!(config.tls, Some(TlsFiles { cert: "tls.crt".into(), key: "tls.key".into() }));
         assert_eq!(config.load, [PathBuf::from("a.yaml"), PathBuf::from("folder")]);
     }
@@ -316,6 +323,7 @@ mod tests {
             "--window-bytes=lots",
             "--window-age=5",
             "--unsent-bytes=0",
+            "--object-bytes-max=0",
             "--unsent-bytes=2GiB",
             "--tls-cert=without.key",
             "--tls-key=without.crt",

@@ -73,7 +73,7 @@ pub(super) async fn delete(
     options: &ListOptions,
     answer: &Answer,
 ) -> Result<Response, Status> {
-    let deletion = write::Collection::read(request)?;
+    let deletion = write::Collection::read(app, request).await?;
     answer.form(&target.ty, Of::List)?;
     let (selected, state) = Selected::read(app, target, options).await?;
     // Without a share in the window: this deletion would fill it, and cut its own answer.
@@ -232,7 +232,16 @@ async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Re
     };
     let snapshot = match read.which {
         Which::MostRecent | Which::Any | Which::NotOlderThan(_) => reader.snapshot(),
-        Which::Exact { at, .. } => reader.at(at).map_err(|_| read.expired())?,
+        Which::Exact { at, .. } => {
+            let exact = if reader.events_after(at) > limits::UNDO_INLINE_MAX {
+                let reader = reader.clone();
+                let exact = aside::run(move || reader.at(at)).await;
+                exact.ok_or_else(|| Status::internal("the state could not be read"))?
+            } else {
+                reader.at(at)
+            };
+            exact.map_err(|_| read.expired())?
+        }
     };
     Ok((reader, snapshot))
 }

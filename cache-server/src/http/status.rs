@@ -40,6 +40,11 @@ pub(crate) fn body_too_large(limit: usize) -> Status {
     Status::request_entity_too_large(&format!("limit is {limit}"))
 }
 
+/// There is no room for one more request body, or one more large write, within the time that one waits.
+pub(crate) fn no_room() -> Status {
+    Status::too_many_requests("Too many requests, please try again later.", 1)
+}
+
 /// Nothing of what a client accepts is known here. `available` are media types.
 pub(crate) fn no_representation(available: &[&str]) -> Status {
     let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));

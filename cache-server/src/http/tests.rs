@@ -8,6 +8,7 @@ use super::*;
 use crate::{
     cacher::Caches,
     config::Config,
+    limits,
     registry::ResourceType,
     storage::{Followed, Listed, Storage, StorageError, Txn, WriteError, Written},
 };
@@ -192,6 +193,28 @@ async fn a_body_beyond_the_limit_is_refused() {
     assert_eq!(answer.message(), "Request entity too large: limit is 3145728");
     let answer = server.send(with_body("POST", path, " ".repeat(limits::REQUEST_BODY_BYTES_MAX))).await;
     assert_eq!(answer.code, 400, "within the limit, but no object");
+}
+
+/// Goal: few bytes never become many values. Method: a table of encodings, each with the body that grows most.
+#[tokio::test]
+async fn a_body_of_too_many_values_is_refused() {
+    let server = Server::new();
+    let many = vec![r#"{"":0}"#; 50_000].join(",");
+    let aliases = format!("metadata: {{name: a}}\nx: &x [{}]\ny: [{}]\n", "{a: 1},".repeat(1_000), "*x,".repeat(100));
+    for (method, content_type, body, code) in [
+        ("POST", "application/json", format!(r#"{{"metadata":{{"name":"a"}},"x":[{many}]}}"#), 413),
+        ("POST", "application/yaml", aliases, 400),
+        ("PATCH", "application/merge-patch+json", format!(r#"{{"x":[{many}]}}"#), 413),
+        ("PATCH", "application/json-patch+json", format!("[{many}]"), 413),
+        ("DELETE", "application/json", format!(r#"{{"x":[{many}]}}"#), 413),
+    ] {
+        let name = if method == "POST" { "" } else { "/a" };
+        let mut request = with_body(method, &format!("/api/v1/namespaces/a/configmaps{name}"), body);
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        let answer = server.send(request).await;
+        assert_eq!(answer.code, code, "{method} {content_type}: {}", answer.body);
+        assert!(answer.message().contains("decoded, it has more than 25165824 bytes"), "{}", answer.body);
+    }
 }
 
 #[tokio::test(start_paused = true)]

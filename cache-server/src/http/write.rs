@@ -23,6 +23,7 @@ mod scale;
 mod strategic;
 mod update;
 mod validation;
+mod weight;
 
 pub(crate) use delete::delete_listed;
 
@@ -36,9 +37,11 @@ use informer_core::wire::{
 };
 use jiff::Timestamp;
 use serde_json::Value;
-use watch_cache::{Draft, Entry, EntryError};
+use watch_cache::{Draft, Entry, EntryError, Reader};
 
 use crate::{app::App, cacher::Caches, registry::ResourceType};
+
+use super::work::Size;
 
 use self::{
     body::Object,
@@ -46,6 +49,7 @@ use self::{
     options::{Options, PatchOptions},
     patch::{Patch, PatchType},
     update::{Change, Sent},
+    weight::Weight,
 };
 
 /// How often an object is made or replaced that others make and delete meanwhile.
@@ -212,11 +216,11 @@ impl Collection {
     ///
     /// # Errors
     /// The Status to answer with.
-    pub(super) fn read(request: &Request<'_>) -> Result<Self, Status> {
+    pub(super) async fn read(app: &App, request: &Request<'_>) -> Result<Self, Status> {
         if request.ty.namespaced && request.namespace.is_none() {
             return Err(Status::generic_method_not_allowed());
         }
-        options::DeleteOptions::read(request).map(Self)
+        app.work.run(request.size(None)?, async { options::DeleteOptions::read(request) }).await?.map(Self)
     }
 
     /// Deletes objects as they were listed, one by one. Those that are gone by then are nobody's error.
@@ -239,6 +243,16 @@ struct Place<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// How much work it is. `reader` reads its type.
+    ///
+    /// # Errors
+    /// 413 for a body of too many values.
+    pub(super) fn size(&self, reader: Option<&Reader>) -> Result<Size, Status> {
+        let key = || Some(self.ty.key(self.namespace.unwrap_or_default(), self.name?));
+        let stored = reader.and_then(|reader| reader.get(&key()?));
+        weight::size(self.content_type, self.body, stored.as_deref())
+    }
+
     /// The one object that the request is about.
     fn place(&self) -> Result<Place<'a>, Status> {
         let part = match self.subresource {
@@ -415,6 +429,8 @@ fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     if 1 + object.values().map(depth).max().unwrap_or_default() > DEPTH_MAX {
         return Err(Status::bad_request(format!("the object is nested deeper than {DEPTH_MAX}")));
     }
+    // The next write decodes it again.
+    Weight::default().object(object)?;
     let text = serde_json::to_vec(object).expect("a JSON object has a text");
     // Members are sorted, so of equal objects there is one text, once the resourceVersion is one of them.
     let is_normal = !metadata::text(object, "resourceVersion").is_empty();
@@ -423,6 +439,18 @@ fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
         EntryError::TooLarge { bytes } => Status::request_entity_too_large(&format!("the object has {bytes} bytes")),
         EntryError::NotAnObject | EntryError::NoName | EntryError::BadName => Status::bad_request(error.to_string()),
     })
+}
+
+/// An object that may be stored.
+///
+/// # Errors
+/// 413 for a larger one than the settings allow, however it was sent or made.
+fn within_bounds(app: &App, draft: Draft) -> Result<Draft, Status> {
+    let (bytes, max) = (draft.len(), app.config.object_bytes_max);
+    if bytes > max {
+        return Err(Status::request_entity_too_large(&format!("the object has {bytes} bytes, limit is {max}")));
+    }
+    Ok(draft)
 }
 
 /// Objects and lists inside each other.

@@ -22,8 +22,9 @@ use self::{
     preface::{Begun, Noting},
 };
 use super::{handler::Handler, moving::Socket};
-use crate::limits::{
-    HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
+use crate::{
+    http::Room,
+    limits::{HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX},
 };
 
 /// Serves a connection to its end. Once `closed` changes it takes no more requests, and ends with the last open one.
@@ -45,7 +46,7 @@ pub(super) async fn serve<S: Socket>(
         .keep_alive_timeout(HTTP2_PONG_WAIT);
     let begun = Begun::default();
     let stream = Noting::new(stream, begun.clone());
-    let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages(handler)));
+    let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler)));
     tokio::select! {
         ended = &mut connection => return ended,
         () = begun.is_late() => return Ok(()),
@@ -59,15 +60,26 @@ pub(super) async fn serve<S: Socket>(
 }
 
 /// Answers requests in pages.
-struct Pages(Handler);
+struct Pages {
+    handler: Handler,
+    /// For the bodies of all streams together.
+    room: Room,
+}
+
+impl Pages {
+    fn new(handler: Handler) -> Self {
+        Self { handler, room: Room::of_connection() }
+    }
+}
 
 impl Service<Request<Incoming>> for Pages {
     type Response = Response<Paged>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Paged>, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let answer = self.0.answer(request);
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.room.clone());
+        let answer = self.handler.answer(request);
         Box::pin(async move {
             let response = answer.await;
             if let Some(deadline) = response.body().deadline() {

@@ -12,6 +12,7 @@ use super::{
     options::FieldValidation,
     protobuf::{self, Unreadable},
     validation::{self, Noting},
+    weight::Weight,
 };
 use crate::registry::{Registry, ResourceType};
 
@@ -61,13 +62,18 @@ impl Encoding {
     /// # Errors
     /// What is wrong and where, without a word of the body.
     pub(super) fn decode_noting(self, body: &[u8], duplicates: &mut bool) -> Result<Value, String> {
+        let mut weight = Weight::default();
+        let noting = Noting { duplicates, weight: &mut weight };
         match self {
-            Self::Json => json(body, Noting(duplicates)).map_err(|error| {
+            Self::Json => json(body, noting).map_err(|error| {
                 // What only this decoder refuses, such as lone surrogates, has only its words.
                 let text = go::json_error(body).unwrap_or_else(|| error.to_string());
                 format!("json parse error: {text}")
             }),
-            Self::Yaml => yaml(body, |document| Noting(duplicates).deserialize(document)),
+            Self::Yaml => yaml(body, |document| noting.deserialize(document)).map_err(|error| {
+                // The parser knows where it was, and not why it was stopped.
+                weight.exceeded().map_or(error, |heavy| format!("yaml parse error: {heavy}"))
+            }),
             // Objects have come another way: see `read_noting`.
             Self::Protobuf => protobuf::read_options(body),
         }
@@ -176,6 +182,7 @@ fn read_noting(
         Encoding::Json | Encoding::Yaml => document(ty, encoding, body, duplicates)?,
         Encoding::Protobuf => protobuf::read(body, ty.api_version(), &ty.kind).map_err(|error| match error {
             Unreadable::Unrecognized(error) => unrecognized(ty, &error),
+            Unreadable::TooHeavy(error) => error.into(),
             Unreadable::Broken { version, kind, error } => cannot_be_handled(ty, &kind, &version, &error),
         })?,
     };

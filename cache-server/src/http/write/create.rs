@@ -15,7 +15,7 @@ use super::{
     now,
     options::Options,
     patch::undecodable,
-    validation,
+    validation, within_bounds,
 };
 use crate::{
     app::App,
@@ -47,7 +47,8 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
     let mut names_left = if generates { NAMES_MAX } else { 1 };
     loop {
-        let mut object = sent.clone();
+        // Large objects are not copied: they have names.
+        let mut object = if names_left > 1 { sent.clone() } else { std::mem::take(&mut sent) };
         let birth = Birth { uid: &uuid(), now: &now(), generated_name: &generate_name(&base) };
         metadata::prepare_create(ty, &mut object, birth)?;
         names_left -= 1;
@@ -129,7 +130,7 @@ enum Stored {
 }
 
 async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Options) -> Result<Stored, Status> {
-    let put = draft(ty, object)?;
+    let put = within_bounds(app, draft(ty, object)?)?;
     if options.dry_run {
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
         let answer = || Answer::unstored(StatusCode::CREATED, ty, object.clone());

@@ -16,9 +16,10 @@ use super::{
     options::FieldValidation,
     strategic::{self, Refusal},
     validation,
+    weight::Weight,
 };
 use crate::{
-    limits::{REQUEST_BODY_BYTES_MAX, STRICT_ERRORS_MAX},
+    limits::STRICT_ERRORS_MAX,
     registry::ResourceType,
     schemas::{self, Shape},
 };
@@ -142,16 +143,24 @@ impl Patch {
     /// # Errors
     /// As [`Self::apply`], except that the kind may change.
     pub(super) fn edit(&self, object: &Object, shape: Option<&Shape>) -> Result<Object, Status> {
-        let mut value = Value::Object(object.clone());
-        match &self.how {
-            How::Merge(patch) => json_patch::merge(&mut value, patch),
-            How::Json(operations) => run(&mut value, operations)?,
+        // The one copy: the patch is applied to it, and what is stored is compared with it.
+        let object = object.clone();
+        let value = match &self.how {
+            How::Merge(patch) => {
+                let mut value = Value::Object(object);
+                json_patch::merge(&mut value, patch);
+                value
+            }
+            How::Json(operations) => {
+                let mut value = Value::Object(object);
+                run(&mut value, operations)?;
+                value
+            }
             How::Strategic(patch) => {
                 let Some(shape) = shape else { return Err(Status::generic_unsupported_media_type()) };
-                let merged = strategic::merge(object.clone(), patch.clone(), shape);
-                value = Value::Object(merged.map_err(refused)?);
+                Value::Object(strategic::merge(object, patch.clone(), shape).map_err(refused)?)
             }
-        }
+        };
         let Value::Object(object) = value else {
             return Err(undecodable("json: cannot unmarshal the result into an object"));
         };
@@ -191,7 +200,7 @@ fn refused(refusal: Refusal) -> Status {
 /// Runs the operations in order. A few of them could make an object deeper than anybody can read, or, by copying what
 /// was copied, larger than memory, or keep the server busy for minutes: all is refused before it happens.
 fn run(value: &mut Value, operations: &[PatchOperation]) -> Result<(), Status> {
-    let (mut copied, mut moved) = (0, 0);
+    let (mut copied, mut moved) = (Weight::default(), 0);
     for operation in operations {
         let (path, put) = match operation {
             PatchOperation::Add(add) => (&add.path, Some(&add.value)),
@@ -202,7 +211,7 @@ fn run(value: &mut Value, operations: &[PatchOperation]) -> Result<(), Status> {
             }
             PatchOperation::Copy(copy) => {
                 let found = value.pointer(copy.from.as_str());
-                copied += found.map_or(0, |found| found.to_string().len());
+                found.map_or(Ok(()), |found| copied.value(found)).map_err(|_| Status::generic_invalid())?;
                 (&copy.path, found)
             }
             PatchOperation::Remove(remove) => (&remove.path, None),
@@ -211,7 +220,7 @@ fn run(value: &mut Value, operations: &[PatchOperation]) -> Result<(), Status> {
         let (levels, values) = put.map_or((0, 0), extent);
         moved += siblings(value, path.as_str()) + values;
         let is_deep = path.as_str().matches('/').count() + levels > DEPTH_MAX;
-        if is_deep || copied > REQUEST_BODY_BYTES_MAX || moved > MOVES_MAX {
+        if is_deep || moved > MOVES_MAX {
             return Err(Status::generic_invalid());
         }
         json_patch::patch_unsafe(value, std::slice::from_ref(operation)).map_err(|_| Status::generic_invalid())?;

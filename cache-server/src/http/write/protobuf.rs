@@ -20,7 +20,10 @@ mod wire;
 use serde_json::Value;
 
 use self::wire::Malformed;
-use super::body::Object;
+use super::{
+    body::Object,
+    weight::{TooHeavy, Weight},
+};
 use crate::registry::ResourceType;
 
 /// The Content-Type of such bodies.
@@ -35,6 +38,8 @@ pub(super) enum Unreadable {
     Unrecognized(String),
     /// It says what it is, and the rest cannot be read.
     Broken { version: String, kind: String, error: String },
+    /// It stands for too many values.
+    TooHeavy(TooHeavy),
 }
 
 /// What a body says of itself; empty where it says nothing.
@@ -75,10 +80,13 @@ pub(super) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
     }
     let mut object = Object::new();
     if let Some(message) = definition(&said).and_then(|name| table::find(&name)) {
-        message::decode(message, raw, &mut object, 1).map_err(|error| Unreadable::Broken {
-            version: said.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
-            kind: said.kind.clone(),
-            error: error.to_string(),
+        message::decode(message, raw, &mut object, 1, &mut Weight::default()).map_err(|error| match error {
+            Malformed::TooHeavy(error) => Unreadable::TooHeavy(error),
+            error => Unreadable::Broken {
+                version: said.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
+                kind: said.kind.clone(),
+                error: error.to_string(),
+            },
         })?;
     }
     object.insert("apiVersion".to_owned(), Value::String(said.api_version));
@@ -93,6 +101,7 @@ pub(super) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
 pub(super) fn read_options(body: &[u8]) -> Result<Value, String> {
     read(body, "v1", "DeleteOptions").map(Value::Object).map_err(|error| match error {
         Unreadable::Unrecognized(error) | Unreadable::Broken { error, .. } => error,
+        Unreadable::TooHeavy(error) => error.to_string(),
     })
 }
 

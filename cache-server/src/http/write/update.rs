@@ -9,7 +9,7 @@ use super::{
     draft, metadata, now,
     options::Options,
     patch::{Patch, undecodable},
-    validation,
+    validation, within_bounds,
 };
 use crate::{
     app::App,
@@ -112,7 +112,7 @@ pub(super) async fn attempt(
     let plan = plan(place, &current.object, change, options, warnings)?;
     let put = match &plan {
         Plan::Keep => return Ok(Some(Answer::stored(StatusCode::OK, &current.entry))),
-        Plan::Put(next) => Some(draft(place.ty, next)?),
+        Plan::Put(next) => Some(within_bounds(app, draft(place.ty, next)?)?),
         Plan::Delete(_) => None,
     };
     // Of an object that was not read whole, this is how to tell that it is as wanted.

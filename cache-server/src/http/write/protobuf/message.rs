@@ -7,7 +7,10 @@ use super::{
     special, table,
     wire::{Malformed, Piece, Reader},
 };
-use crate::{http::write::body::Object, limits::PROTOBUF_DEPTH_MAX};
+use crate::{
+    http::write::{body::Object, weight::Weight},
+    limits::PROTOBUF_DEPTH_MAX,
+};
 
 /// A message and its fields by number.
 #[derive(Debug, Default)]
@@ -67,7 +70,13 @@ impl Message {
 ///
 /// # Errors
 /// What is wrong with the bytes.
-pub(super) fn decode(message: &Message, bytes: &[u8], object: &mut Object, depth: usize) -> Result<(), Malformed> {
+pub(super) fn decode(
+    message: &Message,
+    bytes: &[u8],
+    object: &mut Object,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), Malformed> {
     if depth > PROTOBUF_DEPTH_MAX {
         return Err(Malformed::TooDeep(PROTOBUF_DEPTH_MAX));
     }
@@ -75,12 +84,12 @@ pub(super) fn decode(message: &Message, bytes: &[u8], object: &mut Object, depth
     while let Some((number, piece)) = reader.next()? {
         let Some(field) = message.field(number) else { continue };
         match field.label {
-            Label::Once => once(field, piece, object, depth)?,
-            Label::Repeated => repeated(field, piece, object, depth)?,
-            Label::Map => entry(field, piece, object, depth)?,
+            Label::Once => once(field, piece, object, depth, weight)?,
+            Label::Repeated => repeated(field, piece, object, depth, weight)?,
+            Label::Map => entry(field, piece, object, depth, weight)?,
             Label::Embedded => {
                 if let Type::Message(inner) = field.ty {
-                    decode(found(inner), piece.bytes(inner)?, object, depth)?;
+                    decode(found(inner), piece.bytes(inner)?, object, depth, weight)?;
                 }
             }
         }
@@ -94,39 +103,78 @@ fn found(name: &'static str) -> &'static Message {
 }
 
 /// The last one of several counts, except that messages add up.
-fn once(field: &Field, piece: Piece<'_>, object: &mut Object, depth: usize) -> Result<(), Malformed> {
+fn once(
+    field: &Field,
+    piece: Piece<'_>,
+    object: &mut Object,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), Malformed> {
     let value = match field.ty {
-        Type::Scalar(ty) => Some(scalar(ty, piece, field.name)?).filter(|value| field.zero_stays || !is_zero(value)),
-        Type::Message(name) if special::is(name) => special::value(name, piece.bytes(field.name)?, depth + 1)?,
+        Type::Scalar(ty) => {
+            Some(scalar(ty, piece, field.name, weight)?).filter(|value| field.zero_stays || !is_zero(value))
+        }
+        Type::Message(name) if special::is(name) => special::value(name, piece.bytes(field.name)?, depth + 1, weight)?,
         Type::Message(name) => {
+            weigh(object, field.name, weight)?;
             let inner = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
             let Value::Object(inner) = inner else { return Ok(()) };
-            return decode(found(name), piece.bytes(field.name)?, inner, depth + 1);
+            return decode(found(name), piece.bytes(field.name)?, inner, depth + 1, weight);
         }
     };
     match value {
-        Some(value) => object.insert(field.name.to_owned(), value),
+        Some(value) => {
+            weigh(object, field.name, weight)?;
+            object.insert(field.name.to_owned(), value)
+        }
         None => object.remove(field.name),
     };
     Ok(())
 }
 
-fn repeated(field: &Field, piece: Piece<'_>, object: &mut Object, depth: usize) -> Result<(), Malformed> {
+/// Counts a member that `object` may have already.
+fn weigh(object: &Object, name: &str, weight: &mut Weight) -> Result<(), Malformed> {
+    if !object.contains_key(name) {
+        weight.member(object.len())?;
+        weight.text(name.len())?;
+    }
+    Ok(())
+}
+
+fn repeated(
+    field: &Field,
+    piece: Piece<'_>,
+    object: &mut Object,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), Malformed> {
+    weigh(object, field.name, weight)?;
     let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
     let Value::Array(list) = list else { return Ok(()) };
     match (field.ty, piece) {
         (Type::Scalar(ty @ (Scalar::Int32 | Scalar::Int64 | Scalar::Bool)), Piece::Bytes(packed)) => {
-            for number in Reader::new("", packed).varints()? {
-                list.push(scalar(ty, Piece::Varint(number), field.name)?);
+            let mut packed = Reader::new("", packed);
+            while let Some(number) = packed.number()? {
+                weight.item(list.len())?;
+                list.push(scalar(ty, Piece::Varint(number), field.name, weight)?);
             }
         }
-        (ty, piece) => list.push(value(ty, piece, field.name, depth + 2)?),
+        (ty, piece) => {
+            weight.item(list.len())?;
+            list.push(value(ty, piece, field.name, depth + 2, weight)?);
+        }
     }
     Ok(())
 }
 
 /// One entry of a map is a message of key and value; what is not set of them is empty.
-fn entry(field: &Field, piece: Piece<'_>, object: &mut Object, depth: usize) -> Result<(), Malformed> {
+fn entry(
+    field: &Field,
+    piece: Piece<'_>,
+    object: &mut Object,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), Malformed> {
     let mut reader = Reader::new(field.name, piece.bytes(field.name)?);
     let mut key = String::new();
     let mut held = Piece::Bytes(&[]);
@@ -137,29 +185,34 @@ fn entry(field: &Field, piece: Piece<'_>, object: &mut Object, depth: usize) -> 
             _ => {}
         }
     }
+    weigh(object, field.name, weight)?;
     let map = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
     let Value::Object(map) = map else { return Ok(()) };
-    map.insert(key, value(field.ty, held, field.name, depth + 2)?);
+    weigh(map, &key, weight)?;
+    map.insert(key, value(field.ty, held, field.name, depth + 2, weight)?);
     Ok(())
 }
 
 /// A value that stands in a list or a map, so it is there even when it is zero.
-fn value(ty: Type, piece: Piece<'_>, field: &str, depth: usize) -> Result<Value, Malformed> {
+fn value(ty: Type, piece: Piece<'_>, field: &str, depth: usize, weight: &mut Weight) -> Result<Value, Malformed> {
     match ty {
-        Type::Scalar(ty) => scalar(ty, piece, field),
+        Type::Scalar(ty) => scalar(ty, piece, field, weight),
         Type::Message(name) if special::is(name) => {
-            Ok(special::value(name, piece.bytes(field)?, depth)?.unwrap_or(Value::Null))
+            Ok(special::value(name, piece.bytes(field)?, depth, weight)?.unwrap_or(Value::Null))
         }
         Type::Message(name) => {
             let mut object = Object::new();
-            decode(found(name), piece.bytes(field)?, &mut object, depth)?;
+            decode(found(name), piece.bytes(field)?, &mut object, depth, weight)?;
             Ok(Value::Object(object))
         }
     }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "numbers are cut as Go cuts them")]
-fn scalar(ty: Scalar, piece: Piece<'_>, field: &str) -> Result<Value, Malformed> {
+fn scalar(ty: Scalar, piece: Piece<'_>, field: &str, weight: &mut Weight) -> Result<Value, Malformed> {
+    if let Piece::Bytes(bytes) = piece {
+        weight.text(bytes.len())?;
+    }
     Ok(match ty {
         Scalar::String => Value::String(piece.text(field)?),
         Scalar::Bool => Value::Bool(piece.varint(field)? != 0),

@@ -7,7 +7,10 @@ use super::{
     table,
     wire::{Malformed, Reader},
 };
-use crate::{http::write::body::Object, limits::PROTOBUF_DEPTH_MAX};
+use crate::{
+    http::write::{body::Object, weight::Weight},
+    limits::PROTOBUF_DEPTH_MAX,
+};
 
 const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
 const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
@@ -44,15 +47,15 @@ pub(super) fn is(name: &str) -> bool {
 ///
 /// # Errors
 /// What is wrong with the bytes.
-pub(super) fn value(name: &str, bytes: &[u8], depth: usize) -> Result<Option<Value>, Malformed> {
+pub(super) fn value(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
     match name {
         TIME | MICRO_TIME => return time(name, bytes),
-        RAW_EXTENSION | FIELDS | JSON => return raw(name, bytes, depth),
+        RAW_EXTENSION | FIELDS | JSON => return raw(name, bytes, depth, weight),
         _ => {}
     }
     let mut fields = Object::new();
     if let Some(message) = table::find(name) {
-        decode(message, bytes, &mut fields, depth)?;
+        decode(message, bytes, &mut fields, depth, weight)?;
     }
     let mut take = |member: &str| fields.remove(member);
     Ok(match name {
@@ -106,7 +109,7 @@ fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
 }
 
 /// JSON as it is.
-fn raw(name: &str, bytes: &[u8], depth: usize) -> Result<Option<Value>, Malformed> {
+fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
     let mut held: &[u8] = &[];
     let mut reader = Reader::new("Raw", bytes);
     while let Some((number, piece)) = reader.next()? {
@@ -117,6 +120,7 @@ fn raw(name: &str, bytes: &[u8], depth: usize) -> Result<Option<Value>, Malforme
     if held.is_empty() {
         return Ok((name == JSON).then_some(Value::Null));
     }
+    weight.json(held)?;
     let value: Value = serde_json::from_slice(held).map_err(|_| Malformed::Value("json: error calling MarshalJSON"))?;
     if depth + nesting(&value) > PROTOBUF_DEPTH_MAX {
         return Err(Malformed::TooDeep(PROTOBUF_DEPTH_MAX));

@@ -2,6 +2,8 @@
 //!
 //! Source: the unmarshallers that gogo/protobuf generates for Kubernetes.
 
+use super::super::weight::TooHeavy;
+
 /// Bytes that are no protobuf, or not of these messages. Texts are Go's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
@@ -21,6 +23,8 @@ pub(super) enum Malformed {
     WrongWireType(u64, String),
     #[error("proto: nested deeper than {0}")]
     TooDeep(usize),
+    #[error(transparent)]
+    TooHeavy(#[from] TooHeavy),
     #[error("{0}")]
     Value(&'static str),
 }
@@ -72,13 +76,9 @@ impl<'a> Reader<'a> {
         Ok(Some((field, self.piece(tag & 7)?)))
     }
 
-    /// All numbers to the end: a packed list.
-    pub(super) fn varints(mut self) -> Result<Vec<u64>, Malformed> {
-        let mut numbers = Vec::new();
-        while !self.rest.is_empty() {
-            numbers.push(self.varint()?);
-        }
-        Ok(numbers)
+    /// The next number of a packed list.
+    pub(super) fn number(&mut self) -> Result<Option<u64>, Malformed> {
+        if self.rest.is_empty() { Ok(None) } else { self.varint().map(Some) }
     }
 
     fn piece(&mut self, wire_type: u64) -> Result<Piece<'a>, Malformed> {

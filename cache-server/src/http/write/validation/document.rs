@@ -8,13 +8,26 @@
 use std::{cell::RefCell, collections::HashSet, fmt};
 
 use informer_core::wire::go::quote;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use super::super::weight::Weight;
 use crate::limits::STRICT_ERRORS_MAX;
 
-/// Reads a value; sets the flag when some object in it has a member twice. Cost: as reading a [`Value`].
-pub(in super::super) struct Noting<'a>(pub(in super::super) &'a mut bool);
+/// Reads a value, within bounds. Cost: as reading a [`Value`].
+pub(in super::super) struct Noting<'a> {
+    /// Set when some object has a member twice.
+    pub(in super::super) duplicates: &'a mut bool,
+    /// What was read so far.
+    pub(in super::super) weight: &'a mut Weight,
+}
+
+impl Noting<'_> {
+    /// For a value inside this one.
+    const fn inner(&mut self) -> Noting<'_> {
+        Noting { duplicates: self.duplicates, weight: self.weight }
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Noting<'_> {
     type Value = Value;
@@ -47,11 +60,13 @@ impl<'de> Visitor<'de> for Noting<'_> {
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.weight.text(value.len()).map_err(E::custom)?;
         Ok(Value::from(value))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        self.weight.text(value.len()).map_err(E::custom)?;
         Ok(Value::String(value))
     }
 
@@ -67,19 +82,22 @@ impl<'de> Visitor<'de> for Noting<'_> {
         self.deserialize(deserializer)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Noting(self.0))? {
+        while let Some(item) = items.next_element_seed(self.inner())? {
+            self.weight.item(list.len()).map_err(A::Error::custom)?;
             list.push(item);
         }
         Ok(Value::Array(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
-            let value = members.next_value_seed(Noting(self.0))?;
-            *self.0 |= object.insert(name, value).is_some();
+            let weighed = self.weight.member(object.len()).and_then(|()| self.weight.text(name.len()));
+            weighed.map_err(A::Error::custom)?;
+            let value = members.next_value_seed(self.inner())?;
+            *self.duplicates |= object.insert(name, value).is_some();
         }
         Ok(Value::Object(object))
     }

@@ -1,0 +1,117 @@
+//! Where writes run, and how many at once: decoding a large body takes a tenth of a second and a hundred MiB.
+//!
+//! INVARIANT: a worker of the runtime is never held for longer than a small document takes. INVARIANT: what all writes
+//! have decoded at once is bounded: small ones by its bytes, large ones by their number, each by [`DECODED_BYTES_MAX`].
+//!
+//! [`DECODED_BYTES_MAX`]: limits::DECODED_BYTES_MAX
+
+use std::{num::NonZero, sync::Arc, thread::available_parallelism};
+
+use informer_core::wire::status::Status;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::block_in_place,
+    time::timeout,
+};
+
+use super::status;
+use crate::limits;
+
+/// Turns that writes take.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// Bytes of decoded documents, in KiB.
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+/// How much there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// On a worker of the runtime. Bytes that it has decoded at once.
+    Small(usize),
+    /// On a thread of its own.
+    Large,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        let processors = available_parallelism().map_or(1, NonZero::get);
+        Self {
+            small: Arc::new(Semaphore::new(limits::SMALL_WRITES_BYTES_MAX >> 10)),
+            large: Arc::new(Semaphore::new((processors / 2).clamp(1, limits::LARGE_WRITES_MAX))),
+        }
+    }
+}
+
+impl Work {
+    /// Does `work` in its turn. Cancelled with its caller while it waits, or while it is small; a large one is carried out.
+    ///
+    /// # Errors
+    /// 429 when its turn does not come within [`limits::ROOM_WAIT`].
+    pub(crate) async fn run<T>(&self, size: Size, work: impl Future<Output = T>) -> Result<T, Status> {
+        let (turns, count) = match size {
+            Size::Small(bytes) => (&self.small, bytes.min(limits::SMALL_WRITES_BYTES_MAX) >> 10),
+            Size::Large => (&self.large, 1),
+        };
+        let _turn = turn(turns, count).await?;
+        match size {
+            Size::Small(_) => Ok(work.await),
+            Size::Large if is_threaded() => Ok(block_in_place(|| Handle::current().block_on(work))),
+            Size::Large => Ok(work.await),
+        }
+    }
+}
+
+async fn turn(turns: &Arc<Semaphore>, count: usize) -> Result<OwnedSemaphorePermit, Status> {
+    let count = u32::try_from(count).expect("there are fewer turns");
+    let waiting = timeout(limits::ROOM_WAIT, Arc::clone(turns).acquire_many_owned(count));
+    waiting.await.map(|turn| turn.expect("turns are never closed")).map_err(|_| status::no_room())
+}
+
+/// True where other threads take over what a blocked worker leaves. Programs with one thread have nobody else.
+fn is_threaded() -> bool {
+    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Goal: large writes never take all workers. Method: as many as there can be that wait for a task of the one worker.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn the_runtime_goes_on_while_large_writes_run() {
+        let work = Arc::new(Work::default());
+        let running: Vec<_> = (0..16)
+            .map(|_| {
+                let work = Arc::clone(&work);
+                tokio::spawn(async move {
+                    let (tell, told) = std::sync::mpsc::channel();
+                    let large = async move {
+                        tokio::spawn(async move { tell.send(()) });
+                        told.recv_timeout(Duration::from_secs(30)).expect("another task ran")
+                    };
+                    work.run(Size::Large, large).await
+                })
+            })
+            .collect();
+        for write in running {
+            write.await.expect("no panic").expect("has its turn");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_whose_turn_does_not_come_is_told_to_come_again() {
+        let work = Work::default();
+        let turns = u32::try_from(work.large.available_permits()).expect("a few");
+        let held = Arc::clone(&work.large).acquire_many_owned(turns).await.expect("open");
+        let refused = work.run(Size::Large, async {}).await.expect_err("no turn");
+        assert_eq!((refused.code, refused.retry_after()), (429, Some(Duration::from_secs(1))));
+        assert_eq!(work.run(Size::Small(1), async { 7 }).await.expect("small ones go on"), 7);
+        drop(held);
+        assert_eq!(work.run(Size::Large, async { 7 }).await.expect("has its turn"), 7);
+    }
+}
