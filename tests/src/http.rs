@@ -141,6 +141,29 @@ impl Client {
         Watch::new(answer, begun, asked)
     }
 
+    /// As [`watch`](Self::watch), where the connection may fail.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn try_watch(&self, path: &str) -> Result<Watch, String> {
+        let begun = Instant::now();
+        let request = Self::request(Method::GET, path, &[], Bytes::new());
+        Ok(Watch::new(self.try_exchange(request).await?, begun, format!("GET {path}")))
+    }
+
+    /// As [`get`](Self::get), where the connection may fail.
+    ///
+    /// # Errors
+    /// Why there is no whole answer.
+    pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+        let begun = Instant::now();
+        let (head, body) = self.try_exchange(Self::request(Method::GET, path, &[], Bytes::new())).await?.into_parts();
+        let body = timeout(ANSWER_WAIT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let body = body.map_err(|_| "the answer does not end".to_owned())?.map_err(|error| error.to_string())?;
+        let (code, headers, body) = (head.status, head.headers, body.to_bytes());
+        Ok(Answer { code, headers, body, took: begun.elapsed(), asked: format!("GET {path}") })
+    }
+
     /// Sends any request to its end.
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
         let begun = Instant::now();
@@ -163,6 +186,10 @@ impl Client {
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>, asked: &str) -> Response<Incoming> {
+        self.try_exchange(request).await.unwrap_or_else(|error| panic!("{asked}: {error}"))
+    }
+
+    async fn try_exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
         let exchange = async {
             let stream = self.connect().await.map_err(|error| error.to_string())?;
             let io = TokioIo::new(stream);
@@ -177,11 +204,7 @@ impl Client {
             tokio::spawn(connection);
             sender.send_request(self.named(request)).await.map_err(|error| error.to_string())
         };
-        match timeout(ANSWER_WAIT, exchange).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => panic!("{asked}: {error}"),
-            Err(_) => panic!("{asked}: no answer within {ANSWER_WAIT:?}"),
-        }
+        timeout(ANSWER_WAIT, exchange).await.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WAIT:?}")))
     }
 
     async fn connect(&self) -> std::io::Result<Box<dyn Stream>> {

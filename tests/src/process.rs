@@ -154,8 +154,13 @@ impl Server {
 
     /// Sends SIGTERM, as an operator's `kill` does.
     pub fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    /// Sends a signal by its name, such as `STOP`.
+    pub fn signal(&self, name: &str) {
         let id = self.child.id().expect("runs until it is waited for");
-        let sent = Plain::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().unwrap();
+        let sent = Plain::new("sh").args(["-c", &format!("kill -{name} {id}")]).status().unwrap();
         assert!(sent.success(), "no signal for {id}");
     }
 

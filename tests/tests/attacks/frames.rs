@@ -1,0 +1,147 @@
+//! HTTP/2 as no library would write it.
+
+use std::time::Duration;
+
+use tests::process::Server;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+use crate::Size;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Header block of a request without Huffman coding or references to earlier ones.
+fn block(method: &str, path: &str, authority: &str) -> Vec<u8> {
+    let literal = |index: u8, text: &str| {
+        let length = u8::try_from(text.len()).unwrap();
+        assert!(length < 127, "a length of one byte");
+        [&[index, length], text.as_bytes()].concat()
+    };
+    // Names 2, 4 and 1 of the static table, each without indexing; 0x86 is `:scheme http`.
+    [literal(2, method), vec![0x86], literal(4, path), literal(1, authority)].concat()
+}
+
+struct Raw {
+    stream: TcpStream,
+    authority: String,
+}
+
+impl Raw {
+    async fn open(server: &Server, settings: &[u8]) -> Option<Self> {
+        let mut stream = TcpStream::connect(server.address()).await.ok()?;
+        let hello = [PREFACE, &frame(SETTINGS, 0, 0, settings), &frame(SETTINGS, 1, 0, &[])].concat();
+        stream.write_all(&hello).await.ok()?;
+        Some(Self { stream, authority: server.address().to_string() })
+    }
+
+    /// Writes, and reads what has come, so that both sides go on. False once the server has closed.
+    async fn send(&mut self, bytes: &[u8]) -> bool {
+        let mut answers = [0; 64 << 10];
+        let (mut from, mut to) = self.stream.split();
+        let writing = async { to.write_all(bytes).await.is_ok() };
+        let reading = async { while matches!(from.read(&mut answers).await, Ok(1..)) {} };
+        tokio::select! {
+            sent = timeout(Duration::from_secs(5), writing) => sent.unwrap_or(false),
+            () = reading => false,
+        }
+    }
+}
+
+/// Streams that are opened and reset at once.
+pub(crate) async fn rapid_reset(server: &Server, size: Size) {
+    for _ in 0..size.of(200, 10) {
+        let Some(mut raw) = Raw::open(server, &[]).await else { continue };
+        let block = block("GET", "/api/v1/pods", &raw.authority);
+        for first in (1..20_000).step_by(200) {
+            let burst: Vec<u8> = (first..first + 200)
+                .step_by(2)
+                .flat_map(|stream| {
+                    let open = frame(HEADERS, END_HEADERS | END_STREAM, stream, &block);
+                    [open, frame(RESET, 0, stream, &8_u32.to_be_bytes())].concat()
+                })
+                .collect();
+            if !raw.send(&burst).await {
+                break;
+            }
+        }
+    }
+}
+
+/// Floods of frames that each want an answer, or none.
+pub(crate) async fn floods(server: &Server, size: Size) {
+    let ping = frame(PING, 0, 0, &[7; 8]).repeat(500);
+    let settings = frame(SETTINGS, 0, 0, &[]).repeat(500);
+    let empty = frame(DATA, 0, 1, &[]).repeat(500);
+    for flood in [ping, settings, empty] {
+        let Some(mut raw) = Raw::open(server, &[]).await else { continue };
+        let open = frame(HEADERS, END_HEADERS, 1, &block("POST", "/api/v1/namespaces/default/pods", &raw.authority));
+        let _ = raw.send(&open).await;
+        for _ in 0..size.of(2_000, 50) {
+            if !raw.send(&flood).await {
+                break;
+            }
+        }
+    }
+}
+
+/// A head that never ends.
+pub(crate) async fn continuation(server: &Server, size: Size) {
+    for piece in [vec![], vec![0; 8 << 10]] {
+        let Some(mut raw) = Raw::open(server, &[]).await else { continue };
+        let _ = raw.send(&frame(HEADERS, 0, 1, &block("GET", "/", &raw.authority))).await;
+        let more = frame(CONTINUATION, 0, 1, &piece).repeat(20);
+        for _ in 0..size.of(2_000, 50) {
+            if !raw.send(&more).await {
+                break;
+            }
+        }
+    }
+}
+
+/// Bodies on many streams of one connection, none of which ends.
+pub(crate) async fn held_streams(server: &Server, size: Size) {
+    let Some(mut raw) = Raw::open(server, &[]).await else { return };
+    let path = "/api/v1/namespaces/default/configmaps";
+    let piece = vec![b' '; 16 << 10];
+    for index in 0..size.of(300, 40) {
+        let stream = u32::try_from(2 * index + 1).unwrap();
+        let open = frame(HEADERS, END_HEADERS, stream, &block("POST", path, &raw.authority));
+        if !raw.send(&[open, frame(DATA, 0, stream, &piece).repeat(4)].concat()).await {
+            return;
+        }
+    }
+    sleep(Duration::from_millis(size.of(3_000, 300) as u64)).await;
+}
+
+/// Watches whose window never opens.
+pub(crate) async fn shut_windows(server: &Server, size: Size) {
+    // SETTINGS_INITIAL_WINDOW_SIZE, 0.
+    let Some(mut raw) = Raw::open(server, &[0, 4, 0, 0, 0, 0]).await else { return };
+    for index in 0..size.of(900, 40) {
+        let stream = u32::try_from(2 * index + 1).unwrap();
+        let path = "/api/v1/pods?watch=1&timeoutSeconds=5";
+        let open = frame(HEADERS, END_HEADERS | END_STREAM, stream, &block("GET", path, &raw.authority));
+        if !raw.send(&open).await {
+            return;
+        }
+    }
+    sleep(Duration::from_millis(size.of(5_000, 300) as u64)).await;
+}

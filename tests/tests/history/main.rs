@@ -1,0 +1,359 @@
+//! Everything at once: writers, clients that watch by hand, informers, broken connections, refusals, stopped and restarted
+//! servers. Every list, watch and copy is held to the one history that an undisturbed watch saw.
+//!
+//! `HISTORY_SECONDS` says for how long; one seed, printed and taken from `HISTORY_SEED`, decides what happens.
+//! INVARIANT: what a violation needs to be understood is in its message; nothing is forgiven for a fault.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "what fails here fails the test, and it reports")]
+
+mod copies;
+mod proxy;
+mod truth;
+mod watchers;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use copies::Copy;
+use fastrand::Rng;
+use informer_core::wire::watch_event::EventKind;
+use proxy::Line;
+use tests::{
+    http::{Client, MERGE_PATCH, Step, resource_version},
+    objects::{Object, configmap},
+    process::Server,
+};
+use tokio::{sync::mpsc, task::JoinSet, time::sleep};
+use truth::{Content, Epoch, State};
+use watchers::{APPS, Begin, NAMES, NAMESPACES, Segment, Watcher};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+
+/// How long one server lives.
+const ROUND: Duration = Duration::from_secs(20);
+
+/// Servers between two checks that every copy converges.
+const ROUNDS_TO_CALM: usize = 4;
+
+/// Without faults every copy equals the server after this. Delays grow to 30 s and are doubled by jitter.
+const CONVERGES: Duration = Duration::from_secs(180);
+
+const PROXIES: usize = 8;
+
+/// What an acknowledged write says of itself.
+struct Acknowledged {
+    at: u64,
+    key: String,
+    content: Content,
+}
+
+/// Who takes part.
+struct Cast {
+    writers: usize,
+    watchers: usize,
+    copies: usize,
+}
+
+/// The run so far.
+struct Run {
+    rng: Rng,
+    lines: Vec<Arc<Line>>,
+    servers: Arc<AtomicUsize>,
+    segments: mpsc::UnboundedReceiver<Segment>,
+    copies: Vec<Copy>,
+    /// By server. `None`: the undisturbed watch was too slow for a small window, so nothing is known.
+    epochs: Vec<Option<Epoch>>,
+    checked: Checked,
+}
+
+#[derive(Debug, Default)]
+struct Checked {
+    writes: usize,
+    segments: usize,
+    events: usize,
+    bookmarks: usize,
+    states: usize,
+    samples: usize,
+    blind: usize,
+    slowest: Duration,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_client_sees_one_history_under_faults() {
+    let seconds = std::env::var("HISTORY_SECONDS").ok().map(|text| text.parse().expect("seconds"));
+    let seed = std::env::var("HISTORY_SEED").map_or_else(|_| fastrand::u64(..), |text| text.parse().expect("a seed"));
+    let cast = match seconds {
+        Some(_) => Cast { writers: 16, watchers: 200, copies: 24 },
+        None => Cast { writers: 4, watchers: 20, copies: 8 },
+    };
+    println!("HISTORY_SEED={seed}");
+    let folder = tempfile::tempdir().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(seconds.unwrap_or(5));
+    let mut run = Run::new(seed, &cast, folder.path()).await;
+    let mut rounds = 0;
+    while rounds == 0 || Instant::now() < deadline {
+        let storm = ROUND.min(deadline.saturating_duration_since(Instant::now())).max(Duration::from_secs(3));
+        rounds += 1;
+        let last = Instant::now() + storm >= deadline;
+        run.round(&cast, rounds, storm, last || rounds % ROUNDS_TO_CALM == 0).await;
+        println!("{rounds} servers: {:?}", run.checked);
+    }
+    let broken: usize = run.lines.iter().map(|line| line.broken.load(Ordering::Relaxed)).sum();
+    println!("{rounds} servers, {broken} connections broken or refused: {:?}", run.checked);
+    assert!(run.checked.blind * 5 <= rounds, "{} of {rounds} servers were not understood", run.checked.blind);
+    assert!(run.checked.events > 0 && run.checked.samples > 0 && broken > 0, "{:?}", run.checked);
+}
+
+impl Run {
+    async fn new(seed: u64, cast: &Cast, checkpoints: &std::path::Path) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        // Nothing listens there before the first server does.
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let (mut lines, mut addresses) = (Vec::new(), Vec::new());
+        for _ in 0..PROXIES {
+            let line = Line::new(nowhere);
+            addresses.push(line.listen(rng.u64(..)).await);
+            lines.push(line);
+        }
+        let servers = Arc::new(AtomicUsize::new(0));
+        let (sender, segments) = mpsc::unbounded_channel();
+        for index in 0..cast.watchers {
+            let (servers, segments) = (Arc::clone(&servers), sender.clone());
+            let watcher = Watcher { proxy: addresses[index % PROXIES], rng: rng.fork(), servers, segments };
+            tokio::spawn(watcher.run());
+        }
+        let copies = (0..cast.copies)
+            .map(|index| Copy::start(index, addresses[index % PROXIES], checkpoints, &mut rng))
+            .collect();
+        Self { rng, lines, servers, segments, copies, epochs: Vec::new(), checked: Checked::default() }
+    }
+
+    /// The life of one server.
+    async fn round(&mut self, cast: &Cast, round: usize, storm: Duration, calm: bool) {
+        // The first window holds everything, so that the shortest run is understood.
+        let window = if round == 1 { "64MiB" } else { self.rng.choice(["512KiB", "2MiB", "64MiB"]).unwrap() };
+        let server = Server::start(BINARY, &["--window-bytes", window]).await;
+        let client = server.client();
+        let start = client.get(CONFIGMAPS).await.with_code(200).resource_version();
+        let highest = self.epochs.last().and_then(Option::as_ref).map_or(0, Epoch::last);
+        assert!(start > highest, "server {round} starts at {start}, below {highest} of the one before");
+        let oracle = tokio::spawn(undisturbed(client, start));
+        self.servers.fetch_add(1, Ordering::SeqCst);
+        for line in &self.lines {
+            line.lead_to(server.address());
+            line.calm.store(false, Ordering::Relaxed);
+        }
+        let (acknowledged, deletions) = self.storm(cast, &server, round, storm).await;
+        for line in &self.lines {
+            line.calm.store(true, Ordering::Relaxed);
+        }
+        let end = client.get(CONFIGMAPS).await.with_code(200).resource_version();
+        STOP_AT.store(usize::try_from(end).unwrap(), Ordering::SeqCst);
+        let epoch = oracle.await.unwrap();
+        STOP_AT.store(0, Ordering::SeqCst);
+        if let Some(epoch) = &epoch {
+            assert_eq!(epoch.len(), acknowledged.len() + deletions, "each acknowledged write is one change");
+            for write in &acknowledged {
+                assert_eq!(epoch.written(write.at), Some((&*write.key, &write.content)), "the write at {}", write.at);
+            }
+            self.checked.writes += epoch.len();
+        } else {
+            self.checked.blind += 1;
+        }
+        if calm {
+            self.converge(&client, end).await;
+        }
+        self.epochs.push(epoch);
+        self.check();
+        drop(server);
+    }
+
+    /// Writers at work, and a server that sleeps now and then.
+    async fn storm(
+        &mut self,
+        cast: &Cast,
+        server: &Server,
+        round: usize,
+        storm: Duration,
+    ) -> (Vec<Acknowledged>, usize) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut writers = JoinSet::new();
+        for index in 0..cast.writers {
+            let name = format!("{round}-{index}");
+            writers.spawn(write(server.client(), name, self.rng.fork(), Arc::clone(&stop)));
+        }
+        let until = Instant::now() + storm;
+        while Instant::now() < until {
+            sleep(Duration::from_millis(self.rng.u64(200..3_000)).min(until - Instant::now())).await;
+            if self.rng.bool() {
+                server.signal("STOP");
+                sleep(Duration::from_millis(self.rng.u64(50..1_500))).await;
+                server.signal("CONT");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let (mut acknowledged, mut deletions) = (Vec::new(), 0);
+        for (wrote, deleted) in writers.join_all().await {
+            acknowledged.extend(wrote);
+            deletions += deleted;
+        }
+        (acknowledged, deletions)
+    }
+
+    /// Every copy comes to what the server has.
+    async fn converge(&mut self, client: &Client, end: u64) {
+        let list = client.get(CONFIGMAPS).await.with_code(200).json();
+        assert_eq!(resource_version(&list), end, "nobody writes");
+        let mut whole = Epoch::new(0);
+        let mut state = State::new();
+        let mut items = list["items"].as_array().unwrap().clone();
+        items.sort_by_key(resource_version);
+        for item in items {
+            let (key, at) = (tests::http::key(&item).into(), resource_version(&item));
+            let seen = truth::Seen { kind: truth::Kind::Added, key, at, content: watchers::content(&item) };
+            whole.take(&mut state, seen).unwrap();
+        }
+        for copy in &self.copies {
+            let took = copy.converges(&whole.state(&copy.selector, end), CONVERGES).await;
+            let took = took.unwrap_or_else(|story| panic!("does not converge: {story}"));
+            self.checked.slowest = self.checked.slowest.max(took);
+        }
+    }
+
+    /// Holds what was seen since the last time against the history.
+    fn check(&mut self) {
+        while let Ok(segment) = self.segments.try_recv() {
+            if let Err(violation) = self.check_segment(&segment) {
+                panic!("{violation}\n{} of server {:?}", segment.asked, segment.server);
+            }
+            self.checked.segments += 1;
+            self.checked.events += segment.events.len();
+            self.checked.bookmarks += segment.bookmarks.len();
+        }
+        for copy in &self.copies {
+            for (at, state) in copy.samples() {
+                let Some((_, Some(epoch))) = self.epoch(at) else { continue };
+                let expected = epoch.state(&copy.selector, at);
+                assert_eq!(state, expected, "{}: the state at {at}", copy.name);
+                self.checked.samples += 1;
+            }
+        }
+    }
+
+    /// The server whose position this is, and its history.
+    fn epoch(&self, at: u64) -> Option<(usize, Option<&Epoch>)> {
+        let index = (0..self.epochs.len()).rev().find(|&index| {
+            // What an unknown one started at is unknown too: everything after its predecessor may be its own.
+            self.epochs[index].as_ref().is_none_or(|epoch| epoch.start <= at)
+        })?;
+        Some((index, self.epochs[index].as_ref()))
+    }
+
+    fn check_segment(&mut self, segment: &Segment) -> Result<(), String> {
+        let after = match &segment.begin {
+            Begin::After(at) | Begin::At { at, .. } => *at,
+        };
+        let Some((index, Some(epoch))) = self.epoch(after) else { return Ok(()) };
+        if segment.server.is_some_and(|server| server != index + 1) {
+            return Err(format!("a position of server {} was taken by another one", index + 1));
+        }
+        if let Begin::At { at, state } = &segment.begin {
+            let expected = epoch.state(&segment.selector, *at);
+            if *state != expected {
+                return Err(format!("the state at {at} is {state:?}, not {expected:?}"));
+            }
+            self.checked.states += 1;
+        }
+        let Some((_, Some(epoch))) = self.epoch(after) else { return Ok(()) };
+        let mut expected = epoch.events(&segment.selector, after);
+        let (mut bookmarks, mut last) = (segment.bookmarks.iter().peekable(), after);
+        for (count, event) in segment.events.iter().enumerate() {
+            while let Some((_, mark)) = bookmarks.next_if(|(before, _)| *before == count) {
+                last = *mark;
+            }
+            if event.at <= last {
+                return Err(format!("{event:?} after a position of {last}"));
+            }
+            let due = expected.next();
+            if due.as_ref() != Some(event) {
+                return Err(format!("event {count} is {event:?}, not {due:?}"));
+            }
+        }
+        let mut due = expected.next();
+        for (count, mark) in &segment.bookmarks {
+            if *count == segment.events.len() && due.as_ref().is_some_and(|due| due.at <= *mark) {
+                return Err(format!("a bookmark at {mark} before {:?}", due.take()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Position at which the undisturbed watch ends; 0 while it goes on.
+static STOP_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Watches everything, without a proxy, up to [`STOP_AT`]. `None` if the server could not keep what it had not read yet.
+async fn undisturbed(client: Client, start: u64) -> Option<Epoch> {
+    let (mut epoch, mut state, mut position) = (Epoch::new(start), State::new(), start);
+    loop {
+        let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={position}&allowWatchBookmarks=true");
+        let mut watch = client.try_watch(&path).await.ok()?;
+        loop {
+            let stop = STOP_AT.load(Ordering::SeqCst) as u64;
+            if stop > 0 && position >= stop {
+                return Some(epoch);
+            }
+            match watch.step(Duration::from_millis(200)).await {
+                Step::Event(event) if event.kind == EventKind::Error => return None,
+                Step::Event(event) => {
+                    position = event.resource_version();
+                    if let Some(seen) = watchers::seen(&event) {
+                        epoch.take(&mut state, seen).unwrap_or_else(|story| panic!("the undisturbed watch: {story}"));
+                    }
+                }
+                Step::Silence => {}
+                Step::End | Step::Cut(_) => break,
+            }
+        }
+    }
+}
+
+/// Writes until `stop`: what was acknowledged, and how many deletions.
+async fn write(client: Client, name: String, mut rng: Rng, stop: Arc<AtomicBool>) -> (Vec<Acknowledged>, usize) {
+    let (mut acknowledged, mut deletions, mut count) = (Vec::new(), 0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        count += 1;
+        let content = Content { app: format!("a{}", rng.usize(0..APPS)), value: format!("{name}-{count}") };
+        let (namespace, object) = (rng.usize(0..NAMESPACES), rng.usize(0..NAMES));
+        let wanted = named(namespace, object, &content);
+        let answer = match rng.u8(0..10) {
+            0..4 => client.put(&wanted.path(), wanted.body()).await,
+            4..7 => client.post(&wanted.collection(), wanted.body()).await,
+            7..9 => client.patch(&wanted.path(), MERGE_PATCH, wanted.body()).await,
+            _ => client.delete(&wanted.path()).await,
+        };
+        match (answer.code.as_u16(), answer.asked.starts_with("DELETE")) {
+            (200, true) => deletions += 1,
+            (200 | 201, false) => {
+                let key = format!("ns{namespace}/n{object}");
+                acknowledged.push(Acknowledged { at: answer.resource_version(), key, content });
+            }
+            (404 | 409, _) => {}
+            (code, _) => panic!("{}: {code} {}", answer.asked, answer.text()),
+        }
+        sleep(Duration::from_millis(rng.u64(0..400))).await;
+    }
+    (acknowledged, deletions)
+}
+
+fn named(namespace: usize, name: usize, content: &Content) -> Object {
+    let object = configmap(&format!("n{name}")).namespace(&format!("ns{namespace}"));
+    object.label("app", &content.app).data(&content.value)
+}

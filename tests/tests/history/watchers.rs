@@ -1,0 +1,266 @@
+//! Clients that list and watch by hand, leave and come back, and write down what each connection showed.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use fastrand::Rng;
+use informer_core::wire::watch_event::EventKind;
+use serde_json::Value;
+use tests::http::{Client, Event, Step, Watch, key, resource_version, with_query};
+use tokio::time::sleep;
+
+use crate::truth::{Apps, Content, Kind, Seen, Selector, State};
+
+/// Namespaces, names in each, and values of the label `app`.
+pub(crate) const NAMESPACES: usize = 4;
+pub(crate) const NAMES: usize = 40;
+pub(crate) const APPS: usize = 4;
+
+/// What one connection, or one list, showed.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) asked: String,
+    pub(crate) selector: Selector,
+    /// Where it began: a position, or a complete state at one.
+    pub(crate) begin: Begin,
+    pub(crate) events: Vec<Seen>,
+    /// Positions of bookmarks, each with how many events came before it.
+    pub(crate) bookmarks: Vec<(usize, u64)>,
+    /// Number of the server that accepted it, from 1; `None` if it may have been another one.
+    pub(crate) server: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Begin {
+    After(u64),
+    At { at: u64, state: State },
+}
+
+/// A random selector: every kind of bucket the server has, and conditions.
+pub(crate) fn selector(rng: &mut Rng) -> Selector {
+    let namespace = |rng: &mut Rng| Some(format!("ns{}", rng.usize(0..NAMESPACES)));
+    let app = |rng: &mut Rng| format!("a{}", rng.usize(0..APPS));
+    match rng.u8(0..8) {
+        0 => Selector::default(),
+        1 => Selector { namespace: namespace(rng), ..Selector::default() },
+        2 => Selector { name: Some(format!("n{}", rng.usize(0..NAMES))), ..Selector::default() },
+        3 => Selector { app: Some(Apps::In(vec![app(rng)])), ..Selector::default() },
+        4 => Selector { app: Some(Apps::In(vec![app(rng), app(rng)])), ..Selector::default() },
+        5 => Selector { app: Some(Apps::Not(app(rng))), ..Selector::default() },
+        6 => Selector { namespace: namespace(rng), app: Some(Apps::In(vec![app(rng)])), ..Selector::default() },
+        _ => Selector {
+            namespace: namespace(rng),
+            name: Some(format!("n{}", rng.usize(0..NAMES))),
+            ..Selector::default()
+        },
+    }
+}
+
+impl Selector {
+    /// The path that asks for it, with more parameters.
+    fn path(&self, more: &[(&str, &str)]) -> String {
+        let collection = match &self.namespace {
+            Some(namespace) => format!("/api/v1/namespaces/{namespace}/configmaps"),
+            None => "/api/v1/configmaps".to_owned(),
+        };
+        let (labels, fields) = (self.labels(), self.name.as_ref().map(|name| format!("metadata.name={name}")));
+        let mut query = more.to_vec();
+        if !labels.is_empty() {
+            query.push(("labelSelector", &labels));
+        }
+        query.extend(fields.as_ref().map(|fields| ("fieldSelector", &**fields)));
+        with_query(&collection, &query)
+    }
+}
+
+/// The content of an object as clients get it.
+pub(crate) fn content(object: &Value) -> Content {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Content { app: text(&object["metadata"]["labels"]["app"]), value: text(&object["data"]["k"]) }
+}
+
+/// An event that carries an object.
+pub(crate) fn seen(event: &Event) -> Option<Seen> {
+    let kind = match event.kind {
+        EventKind::Added => Kind::Added,
+        EventKind::Modified => Kind::Modified,
+        EventKind::Deleted => Kind::Deleted,
+        EventKind::Bookmark | EventKind::Error | EventKind::Other => return None,
+    };
+    let (key, at) = (key(&event.object).into(), event.resource_version());
+    Some(Seen { kind, key, at, content: content(&event.object) })
+}
+
+/// How a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Clean,
+    /// It broke, or its client left.
+    Early,
+    /// The server said 410.
+    Expired,
+}
+
+/// A client that never stops.
+pub(crate) struct Watcher {
+    pub(crate) proxy: SocketAddr,
+    pub(crate) rng: Rng,
+    /// How many servers there have been.
+    pub(crate) servers: Arc<AtomicUsize>,
+    pub(crate) segments: tokio::sync::mpsc::UnboundedSender<Segment>,
+}
+
+impl Watcher {
+    pub(crate) async fn run(mut self) {
+        let selector = selector(&mut self.rng);
+        let client = Client::new(self.proxy);
+        let client = if self.rng.u8(0..4) == 0 { client.over_http2() } else { client };
+        let mut position = None;
+        loop {
+            let from = match position.take().filter(|_| self.rng.u8(0..10) > 0) {
+                Some(at) => Some(at),
+                None if self.rng.bool() => self.list(&client, &selector).await,
+                None => None,
+            };
+            position = self.watch(&client, &selector, from).await;
+            sleep(Duration::from_millis(self.rng.u64(0..100))).await;
+        }
+    }
+
+    fn server(&self) -> usize {
+        self.servers.load(Ordering::SeqCst)
+    }
+
+    /// A list, in pages or whole; its position.
+    async fn list(&mut self, client: &Client, selector: &Selector) -> Option<u64> {
+        let limit = self.rng.usize(1..40).to_string();
+        let first: &[(&str, &str)] = match self.rng.u8(0..3) {
+            0 => &[],
+            1 => &[("resourceVersion", "0")],
+            _ => &[("limit", &limit)],
+        };
+        let (before, asked) = (self.server(), selector.path(first));
+        let (mut path, mut state, mut at) = (asked.clone(), State::new(), None);
+        loop {
+            let answer = client.try_get(&path).await.ok()?;
+            if answer.code != 200 {
+                refused(answer.code.as_u16(), &path);
+                return None;
+            }
+            let list = answer.json();
+            let position = resource_version(&list);
+            assert_eq!(*at.get_or_insert(position), position, "{path}: pages of one list are of one position");
+            for item in list["items"].as_array().expect("items") {
+                let known = state.insert(key(item).into(), (resource_version(item), content(item)));
+                assert!(known.is_none(), "{path}: {} comes twice", key(item));
+            }
+            let Some(token) = answer.token() else { break };
+            path = selector.path(&[("limit", &limit), ("continue", &token)]);
+        }
+        let (at, server) = (at?, Some(before).filter(|&before| before == self.server()));
+        let (events, bookmarks) = (Vec::new(), Vec::new());
+        let begin = Begin::At { at, state };
+        let _ = self.segments.send(Segment { asked, selector: selector.clone(), begin, events, bookmarks, server });
+        Some(at)
+    }
+
+    /// A watch from a position, or with initial state; the position it came to.
+    async fn watch(&mut self, client: &Client, selector: &Selector, from: Option<u64>) -> Option<u64> {
+        let seconds = self.rng.u8(1..10).to_string();
+        let position = from.map(|at| at.to_string());
+        let mut query = vec![("watch", "1"), ("timeoutSeconds", &*seconds), ("allowWatchBookmarks", "true")];
+        match &position {
+            Some(position) => query.push(("resourceVersion", position)),
+            None => query.extend([("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]),
+        }
+        let (before, asked) = (self.server(), selector.path(&query));
+        let mut watch = client.try_watch(&asked).await.ok()?;
+        if watch.code() != 200 {
+            refused(watch.code().as_u16(), &asked);
+            return from.filter(|_| watch.code() != 410);
+        }
+        let mut segment = Segment {
+            asked,
+            selector: selector.clone(),
+            begin: from.map_or(Begin::At { at: 0, state: State::new() }, Begin::After),
+            events: Vec::new(),
+            bookmarks: Vec::new(),
+            server: None,
+        };
+        let end = self.follow(&mut watch, &mut segment).await;
+        // A watch that breaks before its first line may have been about to say 410.
+        let spoke = end == End::Clean || !segment.events.is_empty() || !segment.bookmarks.is_empty();
+        let accepted = end != End::Expired && spoke;
+        segment.server = Some(before).filter(|&before| accepted && before == self.server());
+        let last = match (&segment.begin, segment.events.last(), segment.bookmarks.last()) {
+            (_, Some(event), Some((_, mark))) => Some(event.at.max(*mark)),
+            (_, Some(event), None) => Some(event.at),
+            (_, None, Some((_, mark))) => Some(*mark),
+            (Begin::After(at), None, None) => Some(*at),
+            (Begin::At { .. }, None, None) => None,
+        };
+        // A part of an initial state is no state.
+        let whole = !matches!(segment.begin, Begin::At { at: 0, .. });
+        if whole {
+            let _ = self.segments.send(segment);
+        }
+        last.filter(|_| end != End::Expired && whole)
+    }
+
+    /// Reads a watch to its end, or leaves it.
+    async fn follow(&mut self, watch: &mut Watch, segment: &mut Segment) -> End {
+        let mut left = self.rng.usize(1..400);
+        let lazy = self.rng.u8(0..10) == 0;
+        loop {
+            match watch.step(Duration::from_secs(12)).await {
+                Step::Event(event) => {
+                    if event.kind == EventKind::Error {
+                        assert_eq!(event.object["code"], 410, "{}: {:?}", segment.asked, event.object);
+                        return End::Expired;
+                    }
+                    note(segment, &event);
+                }
+                Step::End => return End::Clean,
+                Step::Cut(_) | Step::Silence => return End::Early,
+            }
+            left -= 1;
+            if left == 0 {
+                return End::Early;
+            }
+            if lazy {
+                sleep(Duration::from_millis(self.rng.u64(0..50))).await;
+            }
+        }
+    }
+}
+
+fn note(segment: &mut Segment, event: &Event) {
+    let Some(seen) = seen(event) else {
+        let at = event.resource_version();
+        match &mut segment.begin {
+            Begin::At { at: begun @ 0, .. } if event.ends_initial_state() => *begun = at,
+            Begin::At { at: 0, .. } => {}
+            Begin::At { .. } | Begin::After(_) => segment.bookmarks.push((segment.events.len(), at)),
+        }
+        return;
+    };
+    match &mut segment.begin {
+        Begin::At { at: 0, state } => {
+            assert_eq!(seen.kind, Kind::Added, "{}: {seen:?} in the initial state", segment.asked);
+            let known = state.insert(Arc::clone(&seen.key), (seen.at, seen.content));
+            assert!(known.is_none(), "{}: {} comes twice", segment.asked, seen.key);
+        }
+        Begin::At { .. } | Begin::After(_) => segment.events.push(seen),
+    }
+}
+
+/// Refusals that a client has to live with.
+fn refused(code: u16, asked: &str) {
+    assert!(matches!(code, 410 | 429 | 500 | 503 | 504), "{asked}: {code}");
+}
