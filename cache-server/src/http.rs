@@ -24,6 +24,7 @@ mod route;
 mod status;
 pub(crate) mod table;
 mod watch;
+mod websocket;
 mod work;
 mod write;
 
@@ -46,6 +47,7 @@ use self::{
     intake::{BODY_WAIT, Rooms},
     negotiate::{Answer, Of},
     route::{Route, Target},
+    websocket::Handshake,
 };
 use crate::{app::App, metrics};
 
@@ -82,17 +84,10 @@ where
         }
         Route::Missing(_) | Route::NotFound | Route::Unknown => ("OTHER", String::new()),
     };
-    let answer = match call.time(verb) {
+    let answer = match Handshake::read(&parts, verb == "WATCH", !body.is_end_stream()) {
         Err(status) => Err(status),
-        Ok(None) => call.answer(&app, &route, body.as_mut()).await,
-        Ok(Some(time)) => {
-            let began = Instant::now();
-            match tokio::time::timeout(time, call.answer(&app, &route, body.as_mut())).await {
-                Ok(answer) if began.elapsed() < time => answer,
-                // What needs no waiting is not late for the timer, but may be for a time of a nanosecond.
-                Ok(_) | Err(_) => Ok(status::out_of_time()),
-            }
-        }
+        Ok(None) => call.answer_in_time(&app, &route, verb, body.as_mut()).await,
+        Ok(Some(handshake)) => call.answer(&app, &route, body.as_mut()).await.map(|answer| handshake.accept(answer)),
     };
     let mut response = answer.unwrap_or_else(|error| status::respond(&error, call.errors));
     app.metrics.request(verb, &resource, response.status().as_u16());
@@ -104,9 +99,24 @@ where
     response
 }
 
-/// What a request gets whose Host header names another server: it may come from a page in a browser that was led here.
-pub(crate) fn refuse_host() -> Response {
-    let mut response = status::respond(&status::foreign_host(), Wanted::Indented);
+/// Reason to refuse a request before it is routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Its Host header names another server: it may come from a page whose name was pointed here.
+    ForeignHost,
+    /// A page of another site may have sent it, and it would write.
+    ForeignOrigin,
+}
+
+/// Answers a request that is not routed.
+pub(crate) fn refuse<B>(app: &App, request: &Request<B>, refusal: Refusal) -> Response {
+    let status = match refusal {
+        Refusal::ForeignHost => status::foreign_host(),
+        Refusal::ForeignOrigin => status::foreign_origin(),
+    };
+    let mut response = status::respond(&status, Wanted::Indented);
+    app.metrics.request("OTHER", "", response.status().as_u16());
+    tracing::debug!(method = %request.method(), path = request.uri().path(), ?refusal, "request refused");
     finish(response.headers_mut());
     response
 }
@@ -114,6 +124,8 @@ pub(crate) fn refuse_host() -> Response {
 /// Headers that every response has.
 fn finish(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    // Browsers must not take stored text for a script or a page.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let id = uuid();
     headers.insert(AUDIT_ID, HeaderValue::from_str(&id).expect("hexadecimal digits and dashes are a header"));
 }
@@ -159,6 +171,21 @@ impl<'a> Call<'a> {
         // Zero and less ask for nothing.
         let time = u64::try_from(nanoseconds).ok().filter(|&time| time > 0).map(Duration::from_nanos);
         Ok(time.filter(|&time| time < BODY_WAIT))
+    }
+
+    /// As [`answer`](Self::answer), within the time that the client gives.
+    async fn answer_in_time<B>(&self, app: &App, route: &Route, verb: &str, body: B) -> Result<Response, Status>
+    where
+        B: http_body::Body,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let Some(time) = self.time(verb)? else { return self.answer(app, route, body).await };
+        let began = Instant::now();
+        match tokio::time::timeout(time, self.answer(app, route, body)).await {
+            Ok(answer) if began.elapsed() < time => answer,
+            // What needs no waiting is not late for the timer, but may be for a time of a nanosecond.
+            Ok(_) | Err(_) => Ok(status::out_of_time()),
+        }
     }
 
     async fn answer<B>(&self, app: &App, route: &Route, body: B) -> Result<Response, Status>
@@ -251,6 +278,11 @@ impl<'a> Call<'a> {
 
     async fn write(&self, app: &App, target: &Target, body: &[u8], wanted: &Answer) -> Result<Response, Status> {
         let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        // Browsers send a body of no type without asking the server first, so no page may rely on JSON as the default.
+        let untyped = content_type.is_none_or(|text| text.trim().is_empty());
+        if untyped && !body.is_empty() && self.headers.contains_key(header::ORIGIN) {
+            return Err(Status::generic_unsupported_media_type());
+        }
         let request = write::Request {
             ty: &target.ty,
             namespace: target.namespace.as_deref(),
@@ -351,9 +383,7 @@ impl<'a> Call<'a> {
             return status::page_not_found();
         };
         let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = body::text(code, text.into());
-        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        response
+        body::text(code, text.into())
     }
 }
 

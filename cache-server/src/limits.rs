@@ -20,6 +20,13 @@ pub const HEAD_BYTES_MAX: usize = 64 << 10;
 /// as much as it sends, for each watch.
 pub const PIPELINED_BYTES_MAX: usize = 16 << 10;
 
+/// Bytes of data frames, headers included, that a client may send on the WebSocket of a watch, which asks for none. More
+/// end it with code 1009. Memory: none, they are skipped.
+pub const WEBSOCKET_IGNORED_BYTES_MAX: u64 = 64 << 10;
+
+/// How long a client may take to answer the close frame of a WebSocket, before its connection ends without it.
+pub const WEBSOCKET_CLOSE_WAIT: Duration = Duration::from_secs(5);
+
 /// How long a client may take to send a request head, and how long an idle connection is kept.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 

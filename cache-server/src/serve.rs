@@ -8,7 +8,9 @@ mod host;
 mod http1;
 mod http2;
 mod moving;
+mod origin;
 mod takeover;
+mod websocket;
 
 use std::{fmt, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 

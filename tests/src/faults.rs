@@ -11,7 +11,10 @@ mod scan;
 use std::{
     collections::VecDeque,
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use fastrand::Rng;
@@ -177,7 +180,7 @@ impl Shared {
         let fault = self.note(&asked);
         let passed = match fault {
             Some(Fault::Refuse) => Ok(Ending::Cut),
-            Some(Fault::Expire) => client.write_all(EXPIRED).await.map(|()| Ending::Cut),
+            Some(Fault::Expire) => self.expire(client, &asked).await.map(|()| Ending::Cut),
             Some(Fault::End | Fault::Cut { .. }) | None => self.forward(client, &asked, &rest, fault).await,
         };
         if let Some(fault) = fault {
@@ -198,6 +201,22 @@ impl Shared {
         }
     }
 
+    /// Answers a watch from a position that is gone as kube-apiserver does: one event, and the end.
+    async fn expire(&self, mut client: TcpStream, asked: &Asked) -> std::io::Result<()> {
+        if !asked.upgrades {
+            let (head, length) = ("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n", EXPIRED.len());
+            let head = format!("{head}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n");
+            return client.write_all(format!("{head}{EXPIRED}\r\n0\r\n\r\n").as_bytes()).await;
+        }
+        // Only the server's own answer proves that the client's key was read.
+        let mut server = TcpStream::connect(self.server).await?;
+        server.write_all(asked.forwarded(self.legacy_discovery, false).as_bytes()).await?;
+        let Some((head, _)) = read_head(&mut server).await? else { return Ok(()) };
+        let length = u16::try_from(EXPIRED.len()).expect("a short text").to_be_bytes();
+        let frames = [head.as_bytes(), &[0x81, 126], &length, EXPIRED.as_bytes(), &[0x88, 2], &1000_u16.to_be_bytes()];
+        client.write_all(&frames.concat()).await
+    }
+
     async fn forward(
         &self,
         client: TcpStream,
@@ -211,10 +230,13 @@ impl Shared {
         server.write_all(rest).await?;
         let (from_server, mut to_server) = server.into_split();
         let (mut from_client, mut to_client) = client.into_split();
+        let closed = AtomicBool::new(false);
         let ending = tokio::select! {
-            ending = self.answer(from_server, &mut to_client, asked, fault) => ending?,
-            // The client went away: so does its request.
-            _ = tokio::io::copy(&mut from_client, &mut to_server) => Ending::Left,
+            ending = self.answer(from_server, &mut to_client, asked, fault, &closed) => ending?,
+            // The client went away: so does its request. It may be the first to leave a WebSocket that the server closed.
+            _ = tokio::io::copy(&mut from_client, &mut to_server) => {
+                if closed.load(Ordering::Relaxed) { Ending::Whole } else { Ending::Left }
+            }
         };
         if ending == Ending::Cut && matches!(fault, Some(Fault::Cut { reset: true, .. })) {
             to_client.as_ref().set_zero_linger()?;
@@ -229,6 +251,7 @@ impl Shared {
         client: &mut OwnedWriteHalf,
         asked: &Asked,
         fault: Option<Fault>,
+        closed: &AtomicBool,
     ) -> std::io::Result<Ending> {
         let cut_after = match fault {
             Some(Fault::Cut { after, .. }) => Some(after),
@@ -243,6 +266,7 @@ impl Shared {
             }
             let Found { pass, position, cut } = scan.feed(&chunk[..bytes]);
             client.write_all(&chunk[..pass]).await?;
+            closed.store(scan.is_closed(), Ordering::Relaxed);
             if let Some(position) = position {
                 self.log.lock().unwrap().positions.push(position);
                 self.synced.send_modify(|synced| *synced += 1);
@@ -290,22 +314,6 @@ async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(String, Ve
 /// The largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What kube-apiserver answers to a watch from a position that is gone: 200, one event, and the end.
-const EXPIRED: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\
-Transfer-Encoding: chunked\r\n\r\nac\r\n\
-{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\
-\"message\":\"too old resource version: 5 (1200)\",\"reason\":\"Expired\",\"code\":410}}\n\r\n0\r\n\r\n";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_answer_of_410_is_one_chunk_of_its_length() {
-        let text = std::str::from_utf8(EXPIRED).unwrap();
-        let (_, body) = text.split_once("\r\n\r\n").unwrap();
-        let (length, rest) = body.split_once("\r\n").unwrap();
-        let line = rest.split_once("\r\n").unwrap().0;
-        assert_eq!(usize::from_str_radix(length, 16).unwrap(), line.len());
-    }
-}
+/// The event that says that a position is gone.
+const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\
+\"status\":\"Failure\",\"message\":\"too old resource version: 5 (1200)\",\"reason\":\"Expired\",\"code\":410}}\n";

@@ -19,6 +19,7 @@ pub mod slow;
 pub mod table;
 pub mod tap;
 pub mod tls;
+pub mod websocket;
 
 pub mod api;
 pub mod checkers;

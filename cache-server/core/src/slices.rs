@@ -131,6 +131,16 @@ impl Slices {
     }
 }
 
+impl IntoIterator for Slices {
+    type Item = Bytes;
+    type IntoIter = std::iter::Skip<std::vec::IntoIter<Bytes>>;
+
+    /// The slices still to send, without another reference to what they share.
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter().skip(self.first)
+    }
+}
+
 impl Buf for Slices {
     fn remaining(&self) -> usize {
         self.bytes

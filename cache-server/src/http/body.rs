@@ -78,6 +78,11 @@ impl Body {
     pub(crate) const fn is_watch(&self) -> bool {
         matches!(self.0, Kind::Watch(_))
     }
+
+    /// True if it is what a watch answers: events, or the one that says why there are none.
+    pub(super) const fn has_events(&self) -> bool {
+        matches!(self.0, Kind::Watch(_) | Kind::Last(_))
+    }
 }
 
 impl From<Bytes> for Body {

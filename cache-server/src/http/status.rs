@@ -30,9 +30,7 @@ pub(crate) fn respond(status: &Status, wanted: Wanted) -> Response {
 
 /// What a path answers that nothing is served at, as Go's router does.
 pub(crate) fn page_not_found() -> Response {
-    let mut response = body::text(StatusCode::NOT_FOUND, Body::from("404 page not found\n".to_owned()));
-    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    body::text(StatusCode::NOT_FOUND, Body::from("404 page not found\n".to_owned()))
 }
 
 /// A request body longer than `limit` bytes.
@@ -83,13 +81,16 @@ pub(crate) fn method_not_supported(ty: &ResourceType, method: &Method) -> Status
 
 /// A request for another host.
 pub(crate) fn foreign_host() -> Status {
-    Status {
-        status: "Failure".into(),
-        message: "the Host header names another server".into(),
-        reason: Reason::Forbidden,
-        code: 403,
-        ..Status::default()
-    }
+    forbidden("the Host header names another server")
+}
+
+/// A write or a WebSocket that a page of another site may have sent.
+pub(crate) fn foreign_origin() -> Status {
+    forbidden("pages of another origin may not write here, nor open a WebSocket")
+}
+
+fn forbidden(text: &'static str) -> Status {
+    Status { status: "Failure".into(), message: text.into(), reason: Reason::Forbidden, code: 403, ..Status::default() }
 }
 
 /// Seconds to wait for a cache that has not been ready for `since`: e^(0.06 s), from 1 to 30.

@@ -8,8 +8,11 @@ use hyper::{
     service::Service,
 };
 
-use super::host;
-use crate::{app::App, http::body::Body};
+use super::{host, origin};
+use crate::{
+    app::App,
+    http::{Refusal, body::Body},
+};
 
 /// Answers the requests of one connection. Cheap to clone.
 #[derive(Clone)]
@@ -24,12 +27,23 @@ pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, I
 impl Handler {
     /// The answer to one request.
     pub(super) fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send + use<> {
-        let (ours, head_only) = (host::is_ours(&request, self.bound), request.method() == Method::HEAD);
+        let (refusal, head_only) = (self.refusal(&request), request.method() == Method::HEAD);
         let app = Arc::clone(&self.app);
         async move {
-            let response = if ours { crate::http::handle(app, request).await } else { crate::http::refuse_host() };
+            let response = match refusal {
+                Some(refusal) => crate::http::refuse(&app, &request, refusal),
+                None => crate::http::handle(app, request).await,
+            };
             if head_only { without_body(response) } else { response }
         }
+    }
+
+    /// Reason to refuse a request for the way it came, whatever it asks for.
+    fn refusal(&self, request: &Request<Incoming>) -> Option<Refusal> {
+        if !host::is_ours(request, self.bound) {
+            return Some(Refusal::ForeignHost);
+        }
+        origin::is_foreign(request).then_some(Refusal::ForeignOrigin)
     }
 }
 

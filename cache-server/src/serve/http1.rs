@@ -1,4 +1,4 @@
-//! HTTP/1 connections: hyper answers requests, and hands over those that turn out to be watches.
+//! HTTP/1 connections: hyper answers requests, and hands over those that turn out to be watches, WebSockets too.
 //!
 //! INVARIANT: nothing that was read is lost and nothing that was answered is left unsent when a connection changes hands,
 //! in either direction. INVARIANT: a response that was cut ends in a reset, never like a whole one.
@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use http::{HeaderMap, Method, Request, Response, Version, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -34,6 +34,7 @@ use super::{
     handler::{Answering, Handler},
     moving::Socket,
     takeover::{End, Takeover},
+    websocket,
 };
 use crate::{http::body::Body, limits};
 
@@ -64,6 +65,9 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
             Ok(Some(Watch { response, last })) => {
                 let last = last || is_closing(&closed);
                 let read = joined(parts.read_buf, kept);
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    return Ok(Some(websocket::watching(stream, &read, response)));
+                }
                 let deadline = response.body().deadline();
                 Ok(Some(watching(Takeover::new(stream, read, response, last, deadline), handler, closed)))
             }
@@ -168,7 +172,12 @@ impl Service<Request<Incoming>> for Watching {
         let (answer, slot) = (self.handler.answer(request), Arc::clone(&self.slot));
         Box::pin(async move {
             let response = answer.await;
-            if !(plain && response.body().is_watch()) {
+            let taken_over = match response.status() {
+                // Only a watch is answered so, whatever its body; hyper would wait for somebody to take the connection.
+                StatusCode::SWITCHING_PROTOCOLS => true,
+                _ => plain && response.body().is_watch(),
+            };
+            if !taken_over {
                 return Ok(response);
             }
             *slot.watch.lock() = Some(Watch { response, last });

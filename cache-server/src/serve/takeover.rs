@@ -9,7 +9,7 @@
 //! Beyond it the socket is not read any more, and that such a client left is noticed at the next write.
 
 mod chunked;
-mod head;
+pub(super) mod head;
 
 use std::{
     mem::MaybeUninit,

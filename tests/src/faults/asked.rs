@@ -22,6 +22,8 @@ pub(super) struct Asked {
     pub(super) line: String,
     /// What it reads.
     pub(super) read: Read,
+    /// True if it asks for a WebSocket.
+    pub(super) upgrades: bool,
     headers: Vec<String>,
 }
 
@@ -30,13 +32,14 @@ impl Asked {
     pub(super) fn parse(head: &str, collection: &str) -> Self {
         let mut lines = head.lines();
         let line = lines.next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
-        let headers = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        let headers: Vec<String> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
         let read = read_of(&line, collection);
-        Self { line, read, headers }
+        let upgrades = headers.iter().any(|header| header.eq_ignore_ascii_case("upgrade: websocket"));
+        Self { line, read, upgrades, headers }
     }
 
-    /// The head to send on: one request a connection, the older discovery if that is wanted, and a watch that ends soon
-    /// if that is.
+    /// The head to send on: one request a connection, which a WebSocket is anyway, the older discovery if that is wanted,
+    /// and a watch that ends soon if that is.
     pub(super) fn forwarded(&self, legacy_discovery: bool, ends_soon: bool) -> String {
         let mut head = if ends_soon { ending_soon(&self.line) } else { self.line.clone() };
         head.push_str(" HTTP/1.1\r\n");
@@ -44,12 +47,12 @@ impl Asked {
             let name = header.split(':').next().unwrap_or_default().to_ascii_lowercase();
             if name == "accept" && legacy_discovery && header.contains("APIGroupDiscoveryList") {
                 head.push_str("Accept: application/json\r\n");
-            } else if name != "connection" {
+            } else if name != "connection" || self.upgrades {
                 head.push_str(header);
                 head.push_str("\r\n");
             }
         }
-        head.push_str("Connection: close\r\n\r\n");
+        head.push_str(if self.upgrades { "\r\n" } else { "Connection: close\r\n\r\n" });
         head
     }
 }
@@ -109,5 +112,9 @@ mod tests {
         let asked = Asked::parse(head, "a");
         let expected = "GET /a?watch=1&timeoutSeconds=2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
         assert_eq!(asked.forwarded(false, true), expected);
+        let upgrade = "GET /a?watch=1 HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let asked = Asked::parse(upgrade, "a");
+        assert!(asked.upgrades);
+        assert_eq!(asked.forwarded(false, false), upgrade);
     }
 }

@@ -36,6 +36,11 @@ impl Scan {
         Self { body: Body::new(), read, line: Vec::new(), is_live, cut_after, counting: false }
     }
 
+    /// True once the server sent the close frame of a WebSocket.
+    pub(super) const fn is_closed(&self) -> bool {
+        matches!(self.body, Body::Closed)
+    }
+
     pub(super) fn feed(&mut self, piece: &[u8]) -> Found {
         let mut found = Found { pass: piece.len(), position: None, cut: false };
         if self.read == Read::Other || self.read == Read::Page {
@@ -91,7 +96,7 @@ fn version_in(text: &[u8]) -> Option<u64> {
     after.split_once('"')?.0.parse().ok()
 }
 
-/// Tells the body's content from everything around it: head, sizes of chunks, line ends.
+/// Tells the body's content from everything around it: head, sizes of chunks, line ends, heads of frames.
 enum Body {
     /// In the head; its last four bytes, and what is known of the body.
     Head { text: Vec<u8> },
@@ -103,6 +108,12 @@ enum Body {
     Chunk(usize),
     /// Behind a chunk, so many bytes before the next size.
     Gap(usize),
+    /// In the head of a WebSocket's frame.
+    FrameHead(Vec<u8>),
+    /// In a frame, so many bytes before its end; true if it holds text.
+    Frame(u64, bool),
+    /// Behind the last frame's head.
+    Closed,
 }
 
 impl Body {
@@ -117,7 +128,13 @@ impl Body {
                 if text.ends_with(b"\r\n\r\n") {
                     let chunked = b"transfer-encoding: chunked";
                     let is_chunked = text.windows(chunked.len()).any(|part| part == chunked);
-                    *self = if is_chunked { Self::Size(0) } else { Self::Plain };
+                    *self = if text.starts_with(b"http/1.1 101 ") {
+                        Self::FrameHead(Vec::new())
+                    } else if is_chunked {
+                        Self::Size(0)
+                    } else {
+                        Self::Plain
+                    };
                 }
                 false
             }
@@ -144,8 +161,44 @@ impl Body {
                 }
                 false
             }
+            Self::FrameHead(head) => {
+                head.push(byte);
+                if let Some(next) = frame(head) {
+                    *self = next;
+                }
+                false
+            }
+            Self::Frame(left, is_text) => {
+                let is_text = *is_text;
+                *left -= 1;
+                if *left == 0 {
+                    *self = Self::FrameHead(Vec::new());
+                }
+                is_text
+            }
+            Self::Closed => false,
         }
     }
+}
+
+/// What follows the head of a frame that a server sends, once it is whole.
+fn frame(head: &[u8]) -> Option<Body> {
+    let [first, length, rest @ ..] = head else { return None };
+    let due = match length {
+        126 => 2,
+        127 => 8,
+        _ => 0,
+    };
+    if rest.len() < due {
+        return None;
+    }
+    let length =
+        if due == 0 { u64::from(*length) } else { rest.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)) };
+    Some(match (first & 0x0f, length) {
+        (8, _) => Body::Closed,
+        (_, 0) => Body::FrameHead(Vec::new()),
+        (kind, _) => Body::Frame(length, kind == 1),
+    })
 }
 
 #[cfg(test)]
@@ -167,6 +220,23 @@ mod tests {
             let found = Scan::new(Read::Watch, Some(after)).feed(answer.as_bytes());
             assert_eq!(found, Found { pass: first + after, position: None, cut: true });
         }
+    }
+
+    #[test]
+    fn a_websocket_is_read_like_a_stream() {
+        let lines = ["{\"type\":\"ADDED\"}\n".to_owned(), format!("{{\"type\":\"{}\"}}\n", "x".repeat(300))];
+        let mut answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x8a\x01p\x81\x11".to_vec();
+        answer.extend(lines[0].as_bytes());
+        let first = answer.len();
+        answer.extend(b"\x81\x7e\x01\x38");
+        answer.extend(lines[1].as_bytes());
+        let mut scan = Scan::new(Read::Watch, Some(7));
+        assert_eq!(scan.feed(&answer), Found { pass: first + 7, position: None, cut: true });
+        let mut scan = Scan::new(Read::Watch, None);
+        assert!(!scan.feed(&answer[..first]).cut && !scan.is_closed());
+        scan = Scan::new(Read::List, None);
+        scan.feed(&[&answer[..], b"\x88\x02\x03\xe8"].concat());
+        assert!(scan.is_closed());
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub(crate) enum Rule {
     /// everything that a relist found again (`tools/cache/shared_informer.go`: a listener counts as one that asked for a
     /// resync until its first resync is due, and without a period none ever is).
     Everything,
+    /// Object by object: changes of different objects may change places, and states in between may be left out.
+    /// client-java's queue hands over all that it has of an object at once (`cache/DeltaFIFO.java`), and its reflector
+    /// lists again after every broken connection (`cache/ReflectorRunnable.java`).
+    EachObject,
 }
 
 /// One line of output.
@@ -50,6 +54,9 @@ pub(crate) fn state(printed: &BTreeMap<String, String>) -> State {
 /// # Errors
 /// The first line that does not fit, and what was due.
 pub(crate) fn check(rule: Rule, lines: &[Line], history: &History, positions: &[u64]) -> Result<(), String> {
+    if rule == Rule::EachObject {
+        return check_each_object(lines, history);
+    }
     let positions = positions.iter().copied().collect();
     let mut reader = Reader { history, next: 0, held: State::new(), positions, retold: State::new() };
     let mut lines = lines.iter().filter(|line| !line.event.is_empty());
@@ -59,11 +66,39 @@ pub(crate) fn check(rule: Rule, lines: &[Line], history: &History, positions: &[
         } else if !reader.is_next(line) && !reader.is_retold(line) {
             match rule {
                 Rule::States => return Err(format!("{line:?}, but due was {:?}", reader.due())),
-                Rule::Differences | Rule::Everything => reader.difference(rule, line, &mut lines)?,
+                Rule::Differences | Rule::Everything | Rule::EachObject => reader.difference(rule, line, &mut lines)?,
             }
         }
     }
     reader.end()
+}
+
+/// What is told of an object are states that it had, and never goes back.
+fn check_each_object(lines: &[Line], history: &History) -> Result<(), String> {
+    let mut held = State::new();
+    for line in lines.iter().filter(|line| !line.event.is_empty()) {
+        let version: u64 = line.rv.parse().map_err(|error| format!("{line:?}: {error}"))?;
+        let before = held.get(&line.key).copied();
+        let is_state = |told: &&Told| told.key == line.key && told.version == version && told.kind != Kind::Deleted;
+        let fits = match &*line.event {
+            "ADDED" => before.is_none() && history.told().iter().any(|told| is_state(&told)),
+            "MODIFIED" => {
+                before.is_some_and(|before| before <= version) && history.told().iter().any(|told| is_state(&told))
+            }
+            // Of an object that was gone when it listed again, it knows the last state alone.
+            "DELETED" => before.is_some_and(|before| before <= version),
+            _ => false,
+        };
+        if !fits {
+            return Err(format!("{line:?} after {before:?}"));
+        }
+        match &*line.event {
+            "DELETED" => held.remove(&line.key),
+            _ => held.insert(line.key.clone(), version),
+        };
+    }
+    let due = history.state_at(u64::MAX);
+    if held == due { Ok(()) } else { Err(format!("in the end {held:?}, not {due:?}")) }
 }
 
 /// Where a client is in the history.

@@ -148,7 +148,7 @@ async fn kubes_controller() {
         let before = newest.insert(key.clone(), version);
         assert!(before <= Some(version), "{key} went from {before:?} back to {version}");
     }
-    scene.relists();
+    scene.relists(Rule::States);
 
     for round in 0..10 {
         let object = configmap(SENTINEL).namespace("team-0").label("followed", "yes").data(&format!("round {round}"));

@@ -117,3 +117,27 @@ async fn javascripts_informer() {
     let Some(program) = Program::ready("javascript") else { return };
     follow(Client { program, rule: Rule::Differences, faults: every_fault(9, 3), seed: 9 }).await;
 }
+
+/// Its informer makes watches over WebSockets unless it is told otherwise.
+async fn fabric8(watches: &str, seed: u64) {
+    let Some(program) = Program::ready("java") else { return };
+    let program = program.argument("Fabric8").argument(watches);
+    follow(Client { program, rule: Rule::Differences, faults: every_fault(seed, 2), seed }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_informer_of_fabric8_over_websockets() {
+    fabric8("websocket", 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_informer_of_fabric8_over_http() {
+    fabric8("http", 11).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_informer_of_client_java() {
+    let Some(program) = Program::ready("java") else { return };
+    let program = program.argument("ClientJava");
+    follow(Client { program, rule: Rule::EachObject, faults: every_fault(12, 2), seed: 12 }).await;
+}

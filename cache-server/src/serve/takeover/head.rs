@@ -1,4 +1,4 @@
-//! The head of a streamed HTTP/1.1 response, byte by byte as hyper writes it.
+//! Heads of responses that hyper does not write: of streams, byte by byte as hyper would, and of WebSockets.
 
 use http::{header, response::Parts};
 use jiff::{Timestamp, fmt::rfc2822::DateTimePrinter};
@@ -7,16 +7,30 @@ use jiff::{Timestamp, fmt::rfc2822::DateTimePrinter};
 const ROOM: usize = 256;
 
 /// The head of a response with a chunked body. `last` says that the connection ends with it.
-pub(super) fn encode(parts: &Parts, last: bool) -> Vec<u8> {
+pub(in crate::serve) fn encode(parts: &Parts, last: bool) -> Vec<u8> {
+    let mut out = begun(parts);
+    if last && !parts.headers.contains_key(header::CONNECTION) {
+        line(&mut out, &[b"connection: close"]);
+    }
+    line(&mut out, &[b"transfer-encoding: chunked"]);
+    ended(parts, out)
+}
+
+/// The head of a response behind which another protocol begins: `parts` name it.
+pub(in crate::serve) fn switching(parts: &Parts) -> Vec<u8> {
+    ended(parts, begun(parts))
+}
+
+fn begun(parts: &Parts) -> Vec<u8> {
     let mut out = Vec::with_capacity(ROOM);
     line(&mut out, &[b"HTTP/1.1 ", parts.status.as_str().as_bytes(), b" ", reason(parts).as_bytes()]);
     for (name, value) in &parts.headers {
         line(&mut out, &[name.as_str().as_bytes(), b": ", value.as_bytes()]);
     }
-    if last && !parts.headers.contains_key(header::CONNECTION) {
-        line(&mut out, &[b"connection: close"]);
-    }
-    line(&mut out, &[b"transfer-encoding: chunked"]);
+    out
+}
+
+fn ended(parts: &Parts, mut out: Vec<u8>) -> Vec<u8> {
     if !parts.headers.contains_key(header::DATE)
         && let Ok(now) = DateTimePrinter::new().timestamp_to_rfc9110_string(&Timestamp::now())
     {

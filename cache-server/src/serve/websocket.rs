@@ -1,0 +1,307 @@
+//! Watches over WebSockets: each event a text message, straight from shared bytes to the socket.
+//!
+//! INVARIANT: nothing is queued. More is asked of the body only when all before it was taken, and of the client's pings
+//! only the latest is answered. INVARIANT: the socket is read all the time, so a client that leaves is noticed at once.
+//! INVARIANT: a body that was cut ends in a reset, never in a close frame. INVARIANT: a watch is over [`WATCH_END_WAIT`]
+//! behind its deadline, also when its client takes nothing or a byte a minute.
+//!
+//! Like `takeover` in all but the bytes around an event, and that nothing follows on the connection.
+//!
+//! Source: RFC 6455; apiserver `endpoints/handlers/watch.go`, HandleWS.
+
+mod frames;
+mod incoming;
+
+use std::{
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf as _, Bytes};
+use http::Response;
+use http_body::Body;
+use tokio::{
+    io::{AsyncWriteExt as _, ReadBuf},
+    time::{Instant, Sleep, sleep, sleep_until},
+};
+use watch_cache::Slices;
+
+use self::incoming::{Incoming, Message};
+use super::{connection::Phase, moving::Socket, takeover::head};
+use crate::{
+    http::body::{self, BodyError},
+    limits::{SLICES_MAX, WATCH_END_WAIT, WEBSOCKET_CLOSE_WAIT},
+};
+
+/// Reason for the end of a WebSocket, as close frames carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Code(u16);
+
+impl Code {
+    /// All was sent.
+    const NORMAL: Self = Self(1000);
+    /// The other side broke the protocol.
+    const PROTOCOL: Self = Self(1002);
+    /// The other side sent more than is taken.
+    const TOO_BIG: Self = Self(1009);
+
+    /// A code that may stand in a frame; `None` for those that must not.
+    const fn sent(code: u16) -> Option<Self> {
+        match code {
+            1000..=1003 | 1007..=1014 | 3000..=4999 => Some(Self(code)),
+            _ => None,
+        }
+    }
+}
+
+/// How a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Both sides know that it is over, or the client had its time to say so.
+    Clean,
+    /// Its body cannot go on, or is far behind its deadline. The client must not take what it has for the whole.
+    Cut,
+    /// There is no client any more.
+    Gone,
+}
+
+/// How far the server is with a watch.
+#[derive(Debug)]
+enum Stage {
+    /// It sends events.
+    Open,
+    /// It sends this frame next, and nothing behind it.
+    Closing(Bytes),
+    /// It sent its last frame, or is about to.
+    Closed,
+}
+
+/// What a look for more came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Something is there to be sent, or the end is.
+    Some,
+    /// The body will wake us.
+    Nothing,
+    /// The body cannot go on.
+    Cut,
+}
+
+/// A connection on which a watch is sent.
+struct WebSocket<S, B> {
+    stream: S,
+    body: B,
+    /// Head or frames that are still to be sent. Their room is freed with the last of them.
+    out: Slices,
+    /// True while the stream may hold something that it has not sent.
+    unflushed: bool,
+    stage: Stage,
+    /// Answer to the latest ping.
+    pong: Option<Bytes>,
+    /// Reads what the client sends. `None` once that does not matter any more: it sent its last frame, or something that
+    /// is none.
+    incoming: Option<Incoming>,
+    /// True once the client sent its last frame.
+    client_closed: bool,
+    /// When the body ends by itself, if it is polled then.
+    deadline: Option<Instant>,
+    /// Runs while the client does not take what is to be sent. Memory: one timer, and only then.
+    overdue: Option<Pin<Box<Sleep>>>,
+    /// Time that the client has to send its last frame. Memory: one timer, and only then.
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+/// Batches sent in one turn, before others have theirs.
+const BATCHES_PER_TURN: usize = 4;
+
+/// Bytes of one read of what the client sends. They are on the stack.
+const READ_BYTES: usize = 1 << 10;
+
+/// Reads in one turn, before others have theirs.
+const READS_PER_TURN: usize = 4;
+
+/// Slices of one write: a batch, and the header of each event, which has two slices or more.
+const VECTORS_MAX: usize = 2 * SLICES_MAX;
+
+/// Sends a watch on `stream`, of which `read` was read already. The connection ends with it.
+pub(super) fn watching<S: Socket>(stream: S, read: &[u8], response: Response<body::Body>) -> Phase {
+    let deadline = response.body().deadline();
+    let mut socket = WebSocket::new(stream, read, response, deadline);
+    Phase::new(async move {
+        match std::future::poll_fn(|cx| socket.poll_ended(cx)).await {
+            End::Clean => {
+                let _ = socket.stream.shutdown().await;
+            }
+            End::Cut => socket.stream.reset_on_close(),
+            End::Gone => {}
+        }
+        Ok(None)
+    })
+}
+
+impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, B> {
+    fn new(stream: S, read: &[u8], response: Response<B>, deadline: Option<Instant>) -> Self {
+        let (parts, body) = response.into_parts();
+        let mut out = Slices::new();
+        out.push(head::switching(&parts).into());
+        let mut socket = Self {
+            stream,
+            body,
+            out,
+            unflushed: false,
+            stage: Stage::Open,
+            pong: None,
+            incoming: Some(Incoming::new()),
+            client_closed: false,
+            deadline,
+            overdue: None,
+            wait: None,
+        };
+        socket.take(read);
+        socket
+    }
+
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        if self.is_gone(cx) {
+            return Poll::Ready(End::Gone);
+        }
+        for _ in 0..BATCHES_PER_TURN {
+            let found = self.find(cx);
+            if found == Found::Cut {
+                return Poll::Ready(End::Cut);
+            }
+            match self.poll_send(cx) {
+                Poll::Pending if self.is_overdue(cx) => return Poll::Ready(End::Cut),
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
+                Poll::Ready(Ok(())) => self.overdue = None,
+            }
+            if matches!(self.stage, Stage::Closed) {
+                return self.poll_closed(cx);
+            }
+            if found == Found::Nothing {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// True if the client has not taken what is to be sent long after the watch should have ended.
+    fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(deadline) = self.deadline else { return false };
+        let overdue = self.overdue.get_or_insert_with(|| Box::pin(sleep_until(deadline + WATCH_END_WAIT)));
+        overdue.as_mut().poll(cx).is_ready()
+    }
+
+    /// Makes what is sent next, once everything before was sent.
+    fn find(&mut self, cx: &mut Context<'_>) -> Found {
+        if !self.out.is_empty() || self.unflushed {
+            return Found::Some;
+        }
+        match &mut self.stage {
+            Stage::Closed => return Found::Some,
+            Stage::Closing(last) => {
+                self.out.push(std::mem::take(last));
+                self.stage = Stage::Closed;
+                return Found::Some;
+            }
+            Stage::Open => {}
+        }
+        if let Some(pong) = self.pong.take() {
+            self.out.push(pong);
+            return Found::Some;
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Pending => return Found::Nothing,
+            Poll::Ready(Some(Err(BodyError::Cut))) => return Found::Cut,
+            Poll::Ready(Some(Ok(frame))) => {
+                // A watch has no trailers.
+                if let Ok(lines) = frame.into_data() {
+                    frames::push_lines(lines, &mut self.out);
+                }
+                if self.body.is_end_stream() {
+                    self.close(Some(Code::NORMAL));
+                }
+            }
+            Poll::Ready(None) => self.close(Some(Code::NORMAL)),
+        }
+        Found::Some
+    }
+
+    /// Ends the watch behind what is being sent, unless its end began before.
+    fn close(&mut self, code: Option<Code>) {
+        if matches!(self.stage, Stage::Open) {
+            self.stage = Stage::Closing(frames::close(code));
+        }
+    }
+
+    /// Sends what there is to send.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.out.is_empty() {
+            let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
+            let filled = self.out.chunks_vectored(&mut vectors);
+            let count = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &vectors[..filled]))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.out.advance(count);
+            self.unflushed = true;
+        }
+        if self.unflushed {
+            // Most watches have nothing to send most of the time.
+            self.out = Slices::new();
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Waits until the client closed too. A socket that is closed with unread bytes is reset, and a reset can overtake
+    /// the last events on their way to the client's program.
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        if !self.client_closed {
+            let wait = self.wait.get_or_insert_with(|| Box::pin(sleep(WEBSOCKET_CLOSE_WAIT)));
+            ready!(wait.as_mut().poll(cx));
+        }
+        Poll::Ready(End::Clean)
+    }
+
+    /// Reads what the client sends; true if it left.
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        for _ in 0..READS_PER_TURN {
+            let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
+            let mut into = ReadBuf::uninit(&mut space);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut into) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(())) if !into.filled().is_empty() => self.take(into.filled()),
+                Poll::Ready(Ok(()) | Err(_)) => return true,
+            }
+        }
+        cx.waker().wake_by_ref();
+        false
+    }
+
+    /// Takes what the client sent.
+    fn take(&mut self, mut bytes: &[u8]) {
+        while let Some(incoming) = &mut self.incoming {
+            match incoming.read(&mut bytes) {
+                Ok(None) => return,
+                Ok(Some(Message::Ping(payload))) => self.pong = Some(frames::pong(&payload)),
+                Ok(Some(Message::Close(code))) => {
+                    (self.incoming, self.client_closed) = (None, true);
+                    self.close(code);
+                }
+                Err(code) => {
+                    self.incoming = None;
+                    self.close(Some(code));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! Frames that a client sends. A watch asks for nothing more, so only control frames matter; data is skipped.
+//!
+//! INVARIANT: at most one control frame is kept, 125 bytes; nothing of data is.
+//!
+//! Source: RFC 6455, sections 5.2 to 5.5.
+
+use super::{
+    Code,
+    frames::{CLOSE, LENGTH_IN_EIGHT, LENGTH_IN_TWO, PING, PONG, SHORT_BYTES_MAX},
+};
+use crate::limits::WEBSOCKET_IGNORED_BYTES_MAX;
+
+/// Longest header: two bytes, eight of length, four of mask.
+const HEADER_BYTES_MAX: usize = 14;
+
+/// What a frame asks of the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Send this back.
+    Ping(Vec<u8>),
+    /// End. The code is to be sent back; `None` if the client gave none.
+    Close(Option<Code>),
+}
+
+/// Where the reader is in a frame.
+#[derive(Debug)]
+enum State {
+    /// In its header.
+    Header,
+    /// In the payload of a control frame.
+    Control { kind: u8, mask: [u8; 4], left: usize },
+    /// In the payload of a data frame.
+    Data { left: u64 },
+}
+
+/// Reads the frames of one connection, however they are cut into pieces.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    state: State,
+    header: [u8; HEADER_BYTES_MAX],
+    /// Bytes of `header` that were read.
+    header_len: usize,
+    /// Payload of a control frame, unmasked.
+    payload: Vec<u8>,
+    /// Bytes of data that may still come.
+    ignores: u64,
+}
+
+impl Incoming {
+    pub(super) const fn new() -> Self {
+        Self {
+            state: State::Header,
+            header: [0; HEADER_BYTES_MAX],
+            header_len: 0,
+            payload: Vec::new(),
+            ignores: WEBSOCKET_IGNORED_BYTES_MAX,
+        }
+    }
+
+    /// Takes `bytes` off up to the end of the next control frame. `None` when they are used up.
+    ///
+    /// # Errors
+    /// The code to close with: the client does not keep to the protocol, or sends more data than is skipped. Nothing may
+    /// be read after that.
+    pub(super) fn read(&mut self, bytes: &mut &[u8]) -> Result<Option<Message>, Code> {
+        loop {
+            match self.state {
+                State::Header => {
+                    if !self.read_header(bytes)? {
+                        return Ok(None);
+                    }
+                }
+                State::Control { kind, mask, left } => {
+                    let taken = take(bytes, left);
+                    let begun = self.payload.len();
+                    self.payload.extend(taken.iter().zip(begun..).map(|(byte, at)| byte ^ mask[at % mask.len()]));
+                    if taken.len() < left {
+                        self.state = State::Control { kind, mask, left: left - taken.len() };
+                        return Ok(None);
+                    }
+                    self.state = State::Header;
+                    if let Some(message) = message(kind, std::mem::take(&mut self.payload))? {
+                        return Ok(Some(message));
+                    }
+                }
+                State::Data { left } => {
+                    let taken = take(bytes, usize::try_from(left).unwrap_or(usize::MAX));
+                    let left = left - taken.len() as u64;
+                    self.state = if left == 0 { State::Header } else { State::Data { left } };
+                    if left > 0 {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads on in a header; true once it is whole.
+    fn read_header(&mut self, bytes: &mut &[u8]) -> Result<bool, Code> {
+        loop {
+            let due = self.header_due()?;
+            if self.header_len == due {
+                break;
+            }
+            let taken = take(bytes, due - self.header_len);
+            if taken.is_empty() {
+                return Ok(false);
+            }
+            self.header[self.header_len..][..taken.len()].copy_from_slice(taken);
+            self.header_len += taken.len();
+        }
+        let header = &self.header[..std::mem::take(&mut self.header_len)];
+        let (length, mask) = header[2..].split_at(header.len() - 6);
+        let length = match *length {
+            [] => u64::from(header[1] & 0x7f),
+            _ => length.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
+        };
+        let kind = header[0] & 0x0f;
+        self.state = if kind & 0x8 == 0 {
+            // Its header counts: empty frames without end cost as much.
+            let cost = length.saturating_add(header.len() as u64);
+            self.ignores = self.ignores.checked_sub(cost).ok_or(Code::TOO_BIG)?;
+            State::Data { left: length }
+        } else {
+            let mask = mask.try_into().expect("what is left of a header are four bytes");
+            State::Control { kind, mask, left: usize::from(header[1] & 0x7f) }
+        };
+        Ok(true)
+    }
+
+    /// How long the header is, as far as its first bytes tell.
+    fn header_due(&self) -> Result<usize, Code> {
+        let (first, second) = match self.header[..self.header_len] {
+            [first, second, ..] => (first, second),
+            [] | [_] => return Ok(2),
+        };
+        let (is_last, reserved, kind) = (first & 0x80 != 0, first & 0x70, first & 0x0f);
+        let (is_masked, length) = (second & 0x80 != 0, second & 0x7f);
+        let is_control = kind & 0x8 != 0;
+        let is_known = matches!(kind, 0..=2 | CLOSE | PING | PONG);
+        // No extension is spoken that gives reserved bits a meaning.
+        if !is_masked || !is_known || reserved != 0 {
+            return Err(Code::PROTOCOL);
+        }
+        if is_control && (!is_last || usize::from(length) > SHORT_BYTES_MAX) {
+            return Err(Code::PROTOCOL);
+        }
+        Ok(match length {
+            LENGTH_IN_TWO => 8,
+            LENGTH_IN_EIGHT => HEADER_BYTES_MAX,
+            _ => 6,
+        })
+    }
+}
+
+/// Takes up to `count` bytes off the front.
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at(count.min(bytes.len()));
+    *bytes = rest;
+    taken
+}
+
+/// What a control frame asks for; `None` for an answer to a ping, which the server never sends.
+fn message(kind: u8, payload: Vec<u8>) -> Result<Option<Message>, Code> {
+    match (kind, &payload[..]) {
+        (PING, _) => Ok(Some(Message::Ping(payload))),
+        (CLOSE, []) => Ok(Some(Message::Close(None))),
+        (CLOSE, &[high, low, ..]) => match Code::sent(u16::from_be_bytes([high, low])) {
+            Some(code) => Ok(Some(Message::Close(Some(code)))),
+            None => Err(Code::PROTOCOL),
+        },
+        (CLOSE, [_]) => Err(Code::PROTOCOL),
+        (_, _) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+
+    /// A frame as a client sends it.
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = vec![first];
+        match payload.len() {
+            short @ 0..=125 => out.push(0x80 | u8::try_from(short).unwrap()),
+            middle @ 126..=0xffff => {
+                out.push(0x80 | 126);
+                out.extend(u16::try_from(middle).unwrap().to_be_bytes());
+            }
+            long => {
+                out.push(0x80 | 127);
+                out.extend((long as u64).to_be_bytes());
+            }
+        }
+        out.extend(MASK);
+        out.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        out
+    }
+
+    fn read_all(incoming: &mut Incoming, mut bytes: &[u8]) -> Result<Vec<Message>, Code> {
+        let mut messages = Vec::new();
+        while let Some(message) = incoming.read(&mut bytes)? {
+            messages.push(message);
+        }
+        assert!(bytes.is_empty());
+        Ok(messages)
+    }
+
+    /// Goal: frames are read alike however TCP cuts them. Method: pieces of every width.
+    #[test]
+    fn control_frames_are_read_between_data_however_they_are_cut() {
+        let sent = [
+            frame(0x01, b"a message in"),
+            frame(0x89, b"hello"),
+            frame(0x80, &[b'x'; 300]),
+            frame(0x8a, b"a pong that nobody asked for"),
+            frame(0x82, b""),
+            frame(0x89, b""),
+            frame(0x88, b"\x03\xe9going away"),
+        ]
+        .concat();
+        let expected = [Message::Ping(b"hello".to_vec()), Message::Ping(Vec::new()), Message::Close(Some(Code(1001)))];
+        for width in [1, 2, 3, 5, 7, 64, sent.len()] {
+            let mut incoming = Incoming::new();
+            let pieces = sent.chunks(width).map(|piece| read_all(&mut incoming, piece).unwrap());
+            assert_eq!(pieces.flatten().collect::<Vec<_>>(), expected, "pieces of {width}");
+        }
+    }
+
+    #[test]
+    fn whoever_breaks_the_protocol_is_told() {
+        let unmasked = |frame: &[u8]| [&[frame[0], frame[1] & 0x7f], &frame[6..]].concat();
+        for (name, sent) in [
+            ("an unmasked ping", unmasked(&frame(0x89, b"x"))),
+            ("unmasked text", unmasked(&frame(0x81, b"x"))),
+            ("a reserved bit", frame(0xc1, b"x")),
+            ("an unknown kind of data", frame(0x83, b"x")),
+            ("an unknown kind of control", frame(0x8b, b"x")),
+            ("a ping in parts", frame(0x09, b"x")),
+            ("a close in parts", frame(0x08, b"\x03\xe8")),
+            ("a ping of 126 bytes", frame(0x89, &[0; 126])),
+            ("a code of one byte", frame(0x88, b"\x03")),
+            ("a code that is never sent", frame(0x88, &1005_u16.to_be_bytes())),
+            ("a code below all", frame(0x88, &999_u16.to_be_bytes())),
+        ] {
+            assert_eq!(read_all(&mut Incoming::new(), &sent), Err(Code::PROTOCOL), "{name}");
+        }
+    }
+
+    #[test]
+    fn data_is_skipped_up_to_a_bound() {
+        let large = vec![0; usize::try_from(WEBSOCKET_IGNORED_BYTES_MAX).unwrap() - 8];
+        let mut incoming = Incoming::new();
+        assert_eq!(read_all(&mut incoming, &frame(0x82, &large)), Ok(Vec::new()));
+        assert_eq!(read_all(&mut incoming, &frame(0x81, b"")), Err(Code::TOO_BIG));
+        let mut incoming = Incoming::new();
+        let endless = [&[0x82, 0x80 | 127][..], &[0xff; 8], &MASK].concat();
+        assert_eq!(read_all(&mut incoming, &endless), Err(Code::TOO_BIG));
+        let (mut incoming, mut frames) = (Incoming::new(), 0);
+        while read_all(&mut incoming, &frame(0x81, b"")).is_ok() {
+            frames += 1;
+        }
+        assert_eq!(frames, WEBSOCKET_IGNORED_BYTES_MAX / 6, "empty frames have an end");
+    }
+}
