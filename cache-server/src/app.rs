@@ -11,6 +11,7 @@ use crate::{
     metrics::Metrics,
     namespaces::Namespaces,
     registry::{Live, Registry},
+    serve::crowd::Crowd,
     storage::{Storage, embedded::Embedded},
 };
 
@@ -36,6 +37,8 @@ pub struct App {
     pub(crate) work: Work,
     /// What operators see.
     pub metrics: Metrics,
+    /// Tells idle connections when to leave.
+    pub(crate) crowd: Crowd,
 }
 
 impl App {
@@ -63,8 +66,8 @@ impl App {
         let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
         let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
         let (openapi, metrics) = (Documents::default(), Metrics::new(Arc::clone(&registry)));
-        let (room, work) = (Room::of_server(), Work::default());
-        Self { config, registry, definitions, namespaces, storage, caches, openapi, room, work, metrics }
+        let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
+        Self { config, registry, definitions, namespaces, storage, caches, openapi, room, work, metrics, crowd }
     }
 
     /// Reads the definitions that are stored, and follows them from now on. To be called before anything is served.

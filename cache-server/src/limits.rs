@@ -30,6 +30,10 @@ pub const WEBSOCKET_CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// How long a client may take to send a request head, and how long an idle connection is kept.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How long a client may take for a request head, and how long an idle connection is kept, while less than an eighth of
+/// the connections is free. Without it 30 silent clients keep all others out of a server that may open 64 files.
+pub const HEAD_TIMEOUT_CROWDED: Duration = Duration::from_secs(10);
+
 /// Request bodies, in bytes, as kube-apiserver has it. Larger ones are answered 413. Memory: one body a request, all of
 /// them together at most [`BODIES_BYTES_MAX`].
 pub const REQUEST_BODY_BYTES_MAX: usize = 3 << 20;
@@ -230,6 +234,13 @@ pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 
 /// What is wrong with the fields of one object, as many times as it is said. Memory: some 100 bytes each.
 pub const STRICT_ERRORS_MAX: usize = 100;
+
+/// Bytes of the message of an error, and of all its causes: they may name fields, which a client can make as long as a
+/// body. Memory: a few times that, while the error is answered.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+/// Characters of a path, a user agent or a message that are logged. Memory: one line of the debug log.
+pub const LOGGED_CHARS_MAX: usize = 1024;
 
 /// Warnings of one answer, each a header. Common readers of HTTP refuse an answer with more than 100 headers.
 pub const WARNINGS_MAX: usize = 50;

@@ -3,6 +3,8 @@
 //! INVARIANT: the address is taken before anything is loaded, and nothing is accepted before everything is.
 
 mod connection;
+pub(crate) mod crowd;
+mod flood;
 mod handler;
 mod host;
 mod http1;
@@ -136,8 +138,12 @@ impl Server {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                Some(ended) = connections.join_next() => report(ended),
+                Some(ended) = connections.join_next() => {
+                    report(ended);
+                    app.crowd.note(&slots, app.config.connections_max);
+                }
                 (stream, slot) = accept(&listener, &slots) => {
+                    app.crowd.note(&slots, app.config.connections_max);
                     let (app, tls, closed) = (Arc::clone(&app), tls.clone(), closed.clone());
                     let connection = Connection { app, tls, bound: address.ip(), closed, slot };
                     connections.spawn(connection.run(stream));

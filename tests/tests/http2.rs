@@ -16,7 +16,11 @@ use tests::{
     objects::configmap,
     process::Server,
 };
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
@@ -86,4 +90,32 @@ async fn a_stream_that_is_not_read_keeps_no_other_waiting() {
     }
     let list = timeout(Duration::from_secs(30), unread.collect()).await.expect("it ends").expect("it is whole");
     assert!(list.to_bytes().len() > 40 * 200_000);
+}
+
+/// Goal: clients that reset what they ask for do not fill the log. Method: three of them, frame by frame.
+#[tokio::test]
+async fn clients_that_reset_their_streams_too_fast_are_told_of_in_one_line() {
+    let server = Server::start(BINARY, &[]).await;
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(server.address()).await.expect("it listens");
+        let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        for number in (1..4_000_u32).step_by(2) {
+            // GET http / as indices of HPACK, and the end of the stream; then CANCEL.
+            sent.extend(b"\0\0\x03\x01\x05");
+            sent.extend(number.to_be_bytes());
+            sent.extend(b"\x82\x86\x84\0\0\x04\x03\0");
+            sent.extend(number.to_be_bytes());
+            sent.extend(8_u32.to_be_bytes());
+        }
+        let (mut reader, mut writer) = stream.split();
+        let mut answer = Vec::new();
+        // It may be cut off before it sent everything.
+        let (_, read) = tokio::join!(writer.write_all(&sent), timeout(ANSWER_WAIT, reader.read_to_end(&mut answer)));
+        let _ = read.expect("it is cut off");
+    }
+    server.client().get("/livez").await.with_code(200);
+    server.terminate();
+    let log = server.ended().await.stderr;
+    assert_eq!(log.lines().filter(|line| line.contains("WARN")).count(), 1, "{log}");
+    assert!(log.contains("HTTP/2 clients cut off") && log.contains("connections=1"), "{log}");
 }

@@ -91,8 +91,9 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_OBJECT_BYTES_MAX", value_name = "SIZE", default_value = "1536KiB", value_parser = positive_size)]
     object_bytes_max: usize,
 
-    /// What to log on stderr: error, warn, info, debug, trace, or a filter such as cache_server=debug.
-    #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value = "warn", value_parser = log_filter)]
+    /// What to log on stderr: error, warn, info, debug (each request, and why it failed), trace, or a filter such as
+    /// cache_server=debug. Where it is left out, RUST_LOG counts.
+    #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value_t = log_default(), value_parser = log_filter)]
     log: String,
 }
 
@@ -123,6 +124,16 @@ fn unsent_size(text: &str) -> Result<u32, String> {
 fn positive_duration(text: &str) -> Result<Duration, String> {
     let positive = |time: Duration| if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) };
     units::duration(text).and_then(positive)
+}
+
+/// What is said by others and only by name: the HTTP/2 library warns of each client that resets too much, which
+/// `serve::flood` counts.
+const QUIET: &str = "h2=error";
+
+/// A filter that is not meant for this program may be one that it cannot read.
+fn log_default() -> String {
+    let usual = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty() && log_filter(filter).is_ok());
+    usual.unwrap_or_else(|| "warn".to_owned())
 }
 
 fn log_filter(text: &str) -> Result<String, String> {
@@ -159,7 +170,7 @@ impl From<Serve> for Config {
 pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
     // A second server in one process keeps the first one's log.
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&serve.log))
+        .with_env_filter(EnvFilter::new(format!("{QUIET},{}", serve.log)))
         .with_writer(io::stderr)
         .with_ansi(false)
         .try_init();

@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use super::{
+    flood,
     handler::Handler,
     http1, http2,
     moving::{Moving, Socket},
@@ -62,7 +63,9 @@ impl Connection {
                     Ok(Some(next)) => phase = next,
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::debug!(%error, "a connection ended early");
+                        if !flood::note(&error) {
+                            tracing::debug!(%error, "a connection ended early");
+                        }
                         break;
                     }
                 }
@@ -77,7 +80,10 @@ async fn in_the_clear(
     handler: Handler,
     mut closed: watch::Receiver<()>,
 ) -> hyper::Result<Option<Phase>> {
-    let protocol = detect(&stream, &mut closed).await;
+    let protocol = tokio::select! {
+        protocol = detect(&stream, &mut closed) => protocol,
+        () = handler.app.crowd.outlasts() => None,
+    };
     let patience = handler.app.config.socket_stuck;
     Ok(protocol.map(|protocol| speak(Moving::tcp(stream, patience), protocol, handler, closed)))
 }
@@ -92,6 +98,7 @@ async fn over_tls(
     let accepted = tokio::select! {
         accepted = tls.accept(stream, |stream| Moving::tcp(stream, patience)) => accepted,
         _ = closed.changed() => return Ok(None),
+        () = handler.app.crowd.outlasts() => return Ok(None),
     };
     match accepted {
         Ok((stream, protocol)) => Ok(Some(speak(stream, protocol, handler, closed))),

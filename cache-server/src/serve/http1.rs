@@ -20,28 +20,33 @@ use std::{
 
 use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
-use http_body::Body as _;
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     sync::watch,
+    time::Instant,
 };
+use watch_cache::Slices;
 
 use super::{
     connection::Phase,
-    handler::{Answering, Handler},
+    handler::Handler,
     moving::Socket,
     takeover::{End, Takeover},
     websocket,
 };
-use crate::{http::body::Body, limits};
+use crate::{
+    http::body::{Body, BodyError},
+    limits,
+};
 
 /// Lets hyper serve `stream`, of which `kept` was read before, to its end or to the first watch. Once `closed` changes it
 /// takes no more requests, and ends with the open one.
 pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut closed: watch::Receiver<()>) -> Phase {
-    let slot = Arc::new(Slot::default());
+    let (slot, app) = (Arc::new(Slot::new()), Arc::clone(&handler.app));
     let service = Watching { handler, slot: Arc::clone(&slot) };
     let stream = TokioIo::new(Resumed { stream, kept, slot: Arc::clone(&slot) });
     let mut builder = http1::Builder::new();
@@ -51,6 +56,7 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
         let ended = tokio::select! {
             ended = poll_fn(|cx| poll_serve(&mut connection, &slot, cx)) => Some(ended),
             _ = closed.changed() => None,
+            () = app.crowd.outlasts_idle(|| slot.idle_since()) => return Ok(None),
         };
         let ended = match ended {
             Some(ended) => ended,
@@ -141,12 +147,66 @@ fn poll_serve<S: Socket>(
 }
 
 /// Where the parts of a connection meet that hyper holds.
-#[derive(Default)]
 struct Slot {
     /// The watch that was asked for.
     watch: Mutex<Option<Watch>>,
     /// Whether everything that hyper had to write was written.
     flushed: AtomicBool,
+    /// True while the socket takes no more of an answer.
+    is_stuck: AtomicBool,
+    /// When the last answer was made to its end, or the connection began; `None` while one is made.
+    idle_since: Mutex<Option<Instant>>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        let (flushed, is_stuck) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { watch: Mutex::default(), flushed, is_stuck, idle_since: Mutex::new(Some(Instant::now())) }
+    }
+
+    /// Since when the client asks for nothing, or for something that it does not finish asking for.
+    fn idle_since(&self) -> Option<Instant> {
+        self.idle_since.lock().filter(|_| !self.is_stuck.load(Ordering::Relaxed))
+    }
+}
+
+/// One answer in the making. Dropped with the last of its body.
+struct Working(Arc<Slot>);
+
+impl Working {
+    fn new(slot: &Arc<Slot>) -> Self {
+        *slot.idle_since.lock() = None;
+        Self(Arc::clone(slot))
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        *self.0.idle_since.lock() = Some(Instant::now());
+    }
+}
+
+/// A body that keeps its connection at work.
+struct Answer {
+    body: Body,
+    _working: Working,
+}
+
+impl http_body::Body for Answer {
+    type Data = Slices;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// An accepted watch whose response has not begun.
@@ -163,13 +223,14 @@ struct Watching {
 }
 
 impl Service<Request<Incoming>> for Watching {
-    type Response = Response<Body>;
+    type Response = Response<Answer>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (plain, last) = (is_plain(&request), asks_to_close(request.headers()));
         let (answer, slot) = (self.handler.answer(request), Arc::clone(&self.slot));
+        let working = Working::new(&slot);
         Box::pin(async move {
             let response = answer.await;
             let taken_over = match response.status() {
@@ -178,7 +239,7 @@ impl Service<Request<Incoming>> for Watching {
                 _ => plain && response.body().is_watch(),
             };
             if !taken_over {
-                return Ok(response);
+                return Ok(response.map(|body| Answer { body, _working: working }));
             }
             *slot.watch.lock() = Some(Watch { response, last });
             std::future::pending().await
@@ -222,7 +283,9 @@ impl<S: Socket> AsyncRead for Resumed<S> {
 
 impl<S: Socket> AsyncWrite for Resumed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.slot.is_stuck.store(written.is_pending(), Ordering::Relaxed);
+        written
     }
 
     fn poll_write_vectored(
@@ -230,7 +293,9 @@ impl<S: Socket> AsyncWrite for Resumed<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.slot.is_stuck.store(written.is_pending(), Ordering::Relaxed);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -9,12 +9,12 @@ mod overdue;
 mod paged;
 mod preface;
 
-use std::{convert::Infallible, pin::Pin};
+use std::{convert::Infallible, pin::Pin, sync::Arc};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use self::{
     overdue::Streams,
@@ -44,12 +44,14 @@ pub(super) async fn serve<S: Socket>(
         .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
         .keep_alive_interval(HTTP2_PING_EVERY)
         .keep_alive_timeout(HTTP2_PONG_WAIT);
-    let begun = Begun::default();
+    let (begun, app) = (Begun::default(), Arc::clone(&handler.app));
+    let unbegun_since = Instant::now();
     let stream = Noting::new(stream, begun.clone());
     let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler)));
     tokio::select! {
         ended = &mut connection => return ended,
         () = begun.is_late() => return Ok(()),
+        () = app.crowd.outlasts_idle(|| (!begun.is_so()).then_some(unbegun_since)) => return Ok(()),
         _ = closed.changed() => {}
     }
     if !begun.is_so() {
