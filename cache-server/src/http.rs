@@ -15,6 +15,7 @@ mod discovery;
 mod encode;
 mod intake;
 mod list;
+mod log;
 mod negotiate;
 pub(crate) mod openapi;
 mod pretty;
@@ -82,16 +83,26 @@ where
         Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
             ("OTHER", String::new())
         }
+        Route::Connect(ty) => ("CONNECT", ty.id().to_owned()),
         Route::Missing(_) | Route::NotFound | Route::Unknown => ("OTHER", String::new()),
     };
-    let answer = match Handshake::read(&parts, verb == "WATCH", !body.is_end_stream()) {
+    let mut answering = log::Answering::new(&app, &parts, verb, &resource);
+    let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
         Err(status) => Err(status),
         Ok(None) => call.answer_in_time(&app, &route, verb, body.as_mut()).await,
         Ok(Some(handshake)) => call.answer(&app, &route, body.as_mut()).await.map(|answer| handshake.accept(answer)),
     };
-    let mut response = answer.unwrap_or_else(|error| status::respond(&error, call.errors));
-    app.metrics.request(verb, &resource, response.status().as_u16());
-    tracing::debug!(verb, path = parts.uri.path(), code = response.status().as_u16(), "request answered");
+    let mut response = match answer {
+        Ok(response) => {
+            answering.answered(response.status(), None);
+            response
+        }
+        Err(error) => {
+            let response = status::respond(&error, call.errors);
+            answering.answered(response.status(), Some(&error.message));
+            response
+        }
+    };
     finish(response.headers_mut());
     if !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -102,6 +113,8 @@ where
 /// Reason to refuse a request before it is routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
+    /// It has no Host header, which HTTP/1.1 demands.
+    NoHost,
     /// Its Host header names another server: it may come from a page whose name was pointed here.
     ForeignHost,
     /// A page of another site may have sent it, and it would write.
@@ -109,14 +122,15 @@ pub(crate) enum Refusal {
 }
 
 /// Answers a request that is not routed.
-pub(crate) fn refuse<B>(app: &App, request: &Request<B>, refusal: Refusal) -> Response {
+pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Response {
+    let (parts, _) = request.into_parts();
     let status = match refusal {
+        Refusal::NoHost => Status::bad_request("a request of HTTP/1.1 needs a Host header"),
         Refusal::ForeignHost => status::foreign_host(),
         Refusal::ForeignOrigin => status::foreign_origin(),
     };
     let mut response = status::respond(&status, Wanted::Indented);
-    app.metrics.request("OTHER", "", response.status().as_u16());
-    tracing::debug!(method = %request.method(), path = request.uri().path(), ?refusal, "request refused");
+    log::Answering::new(app, &parts, "OTHER", "").answered(response.status(), Some(&status.message));
     finish(response.headers_mut());
     response
 }
@@ -204,6 +218,7 @@ impl<'a> Call<'a> {
             Route::Missing(Target { ty, name, .. }) => {
                 Err(Status::not_found(&ty.group, &ty.plural, name.as_deref().unwrap_or_default()))
             }
+            Route::Connect(_) => Err(status::runs_no_pods()),
             Route::NotFound => Err(Status::generic_not_found()),
             Route::Unknown => Ok(status::page_not_found()),
         }
@@ -234,6 +249,9 @@ impl<'a> Call<'a> {
     {
         let everywhere = target.ty.namespaced && target.namespace.is_none();
         let name = target.name.as_deref();
+        if let Some(name) = name {
+            route::check_name(name)?;
+        }
         match (self.method, name) {
             (&Method::GET, _) => {}
             _ if target.watched => return Err(Status::generic_method_not_allowed()),
@@ -340,7 +358,7 @@ impl<'a> Call<'a> {
                 let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
                 Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(app).into()))
             }
-            Route::Resource(_) | Route::Missing(_) | Route::OpenApi(_) | Route::NotFound => {
+            Route::Resource(_) | Route::Missing(_) | Route::Connect(_) | Route::OpenApi(_) | Route::NotFound => {
                 Err(Status::generic_not_found())
             }
             Route::Unknown => Ok(status::page_not_found()),

@@ -31,6 +31,13 @@ struct Request {
     code: u16,
 }
 
+/// Labels of requests whose clients left before an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Aborted {
+    verb: &'static str,
+    resource: String,
+}
+
 /// Labels of something that belongs to one resource type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Resource {
@@ -73,6 +80,12 @@ trait OfResource: Clone + Eq + Hash {
 }
 
 impl OfResource for Request {
+    fn resource(&self) -> &str {
+        &self.resource
+    }
+}
+
+impl OfResource for Aborted {
     fn resource(&self) -> &str {
         &self.resource
     }
@@ -151,6 +164,7 @@ pub struct Metrics {
     registry: Registry,
     types: Arc<Live>,
     requests: Series<Request, Counter>,
+    aborted: Series<Aborted, Counter>,
     long_running: Series<LongRunning, Gauge>,
     watch_events: Series<Resource, Counter>,
     marked: Series<Marked, Counter>,
@@ -170,12 +184,15 @@ impl Metrics {
     pub fn new(types: Arc<Live>) -> Self {
         let mut registry = Registry::default();
         let requests = Series::<Request, Counter>::new();
+        let aborted = Series::<Aborted, Counter>::new();
         let long_running = Series::<LongRunning, Gauge>::new();
         let watch_events = Series::<Resource, Counter>::new();
         let marked = Series::<Marked, Counter>::new();
         let connections = Gauge::default();
         let connections_ended = Counter::default();
         registry.register("apiserver_request", "Requests answered", requests.family.clone());
+        let about_aborted = "Requests whose clients left before they were answered";
+        registry.register("apiserver_request_aborts", about_aborted, aborted.family.clone());
         registry.register("apiserver_longrunning_requests", "Watches that are open", long_running.family.clone());
         registry.register(
             "apiserver_watch_events",
@@ -186,7 +203,7 @@ impl Metrics {
         registry.register("cache_marked_streams", about_marked, marked.family.clone());
         registry.register("cache_connections", "Connections that are open", connections.clone());
         registry.register("cache_connections_ended", "Connections that ended", connections_ended.clone());
-        Self { registry, types, requests, long_running, watch_events, marked, connections, connections_ended }
+        Self { registry, types, requests, aborted, long_running, watch_events, marked, connections, connections_ended }
     }
 
     /// Counts one answered request. `verb` is Kubernetes' own, in capitals: `GET`, `LIST`, `WATCH`, `POST`; `resource`
@@ -195,6 +212,11 @@ impl Metrics {
     pub fn request(&self, verb: &str, resource: &str, code: u16) {
         let labels = Request { verb: verb.to_owned(), resource: resource.to_owned(), code };
         self.requests.get(&labels, &self.types).inc();
+    }
+
+    /// Counts one request whose client left before it was answered; labels as in [`request`](Self::request).
+    pub(crate) fn aborted(&self, verb: &'static str, resource: &str) {
+        self.aborted.get(&Aborted { verb, resource: resource.to_owned() }, &self.types).inc();
     }
 
     /// Counts one open watch of `resource` until the guard is dropped.
@@ -229,6 +251,7 @@ impl Metrics {
     #[must_use]
     pub fn text(&self, app: &App) -> String {
         self.requests.retain(&self.types);
+        self.aborted.retain(&self.types);
         self.long_running.retain(&self.types);
         self.watch_events.retain(&self.types);
         self.marked.retain(&self.types);

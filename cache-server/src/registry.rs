@@ -379,11 +379,16 @@ impl Registry {
         self.by_id.get(id).cloned()
     }
 
-    /// Whether built-in types are served under this group and version. An unknown resource is answered differently
-    /// there.
+    /// True if built-in types are served under some version of this group. Paths that are not served are answered
+    /// differently there: kube-apiserver has a router for each such group.
     #[must_use]
-    pub fn serves(&self, group: &str, version: &str) -> bool {
-        self.places.get(&*api_version(group, version)).is_some_and(|place| place.builtin.is_some())
+    pub fn serves(&self, group: &str) -> bool {
+        self.groups().any(|version| version.group == group && version.builtin)
+    }
+
+    /// The versions of a group in the order of discovery.
+    pub(crate) fn versions_of(&self, group: &str) -> impl Iterator<Item = &str> {
+        self.groups().filter(move |version| version.group == group).map(|version| version.version.as_str())
     }
 
     /// All types in the order of discovery.
@@ -464,7 +469,7 @@ mod tests {
         assert!(registry.find("", "v1", "deployments").is_none());
         assert!(registry.find("core", "v1", "pods").is_none());
         assert!(registry.find("apps", "v2", "deployments").is_none());
-        assert!(registry.serves("", "v1") && registry.serves("apps", "v1") && !registry.serves("none", "v1"));
+        assert!(registry.serves("") && registry.serves("apps") && !registry.serves("none"));
     }
 
     #[test]
@@ -578,7 +583,7 @@ mod tests {
         let pods = |registry: &Registry| registry.by_id("pods").expect("pods");
         assert!(Arc::ptr_eq(&pods(&builtin), &pods(&registry)));
         assert_eq!(registry.by_id("b.z.io").expect("it is served").version, "v1", "the stored version stands for it");
-        assert!(registry.serves("apps", "v1") && !registry.serves("z.io", "v1"));
+        assert!(registry.serves("apps") && !registry.serves("z.io"));
         let beta = registry.find("z.io", "v1beta1", "b").expect("it is served");
         assert!(beta.is_swapped() && Arc::ptr_eq(&beta.schema, &registry.by_id("b.z.io").expect("same").schema));
         let again = registry.changed(types.iter().flatten(), []);

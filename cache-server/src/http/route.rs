@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use informer_core::wire::query::unescape;
+use informer_core::wire::{query::unescape, status::Status};
 
 use super::{
     discovery::{DiscoveryPath, Health},
@@ -57,7 +57,9 @@ pub(crate) enum Route {
     Metrics,
     /// What stands behind the name of a custom resource, and its type does not have: a Status about the object.
     Missing(Target),
-    /// Nothing, but inside a group and version of built-in types: a Status.
+    /// A process in a pod, or what listens on a node or behind a service: a Status that says that there is none.
+    Connect(Arc<ResourceType>),
+    /// Nothing, but inside a group of built-in types: a Status.
     NotFound,
     /// Nothing at all: plain text.
     Unknown,
@@ -101,6 +103,9 @@ fn health(endpoint: &str, check: &[&str]) -> Route {
 
 fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) -> Route {
     if rest.is_empty() {
+        if registry.serves(group) && !registry.versions_of(group).any(|served| served == version) {
+            return Route::NotFound;
+        }
         let (group, version) = (group.to_owned(), version.to_owned());
         return Route::Discovery(DiscoveryPath::GroupVersion { group, version });
     }
@@ -108,13 +113,28 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
         ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
         rest => (false, rest),
     };
-    let not_found = if registry.serves(group, version) { Route::NotFound } else { Route::Unknown };
+    let not_found = if registry.serves(group) { Route::NotFound } else { Route::Unknown };
+    if let Some(plural) = connected(group, rest)
+        && let Some(ty) = registry.find(group, version, plural)
+    {
+        return Route::Connect(ty);
+    }
     let found = in_resources(|plural| registry.find(group, version, plural), rest);
     if let Route::Resource(target) = found {
         let is_watch_of_part = watched && target.subresource.is_some();
         return if is_watch_of_part { not_found } else { Route::Resource(Target { watched, ..target }) };
     }
     if matches!(found, Route::NotFound) { not_found } else { found }
+}
+
+/// The type whose objects' processes are asked for.
+fn connected<'a>(group: &str, rest: &[&'a str]) -> Option<&'a str> {
+    match (group, rest) {
+        ("", ["namespaces", _, plural @ "pods", _, "exec" | "attach" | "portforward" | "log"])
+        | ("", ["namespaces", _, plural @ ("pods" | "services"), _, "proxy", ..])
+        | ("", [plural @ "nodes", _, "proxy", ..]) => Some(plural),
+        (_, _) => None,
+    }
 }
 
 fn in_resources(find: impl Fn(&str) -> Option<Arc<ResourceType>>, rest: &[&str]) -> Route {
@@ -164,6 +184,21 @@ fn resource(
     if subresource_exists { Route::Resource(target) } else { Route::Missing(target) }
 }
 
+/// Refuses names that no object can have because they would not be one segment of a path.
+///
+/// # Errors
+/// 400 in the words of apimachinery's `validation/path` and apiserver's `registry/generic/registry/store.go`.
+pub(crate) fn check_name(name: &str) -> Result<(), Status> {
+    let may_not = match name {
+        "." | ".." => format!("may not be '{name}'"),
+        _ => match name.chars().find(|letter| matches!(letter, '/' | '%')) {
+            Some(letter) => format!("may not contain '{letter}'"),
+            None => return Ok(()),
+        },
+    };
+    Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {may_not}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +217,7 @@ mod tests {
             Route::Version => "version".to_owned(),
             Route::Metrics => "metrics".to_owned(),
             Route::Missing(target) => format!("no {:?} of {}", target.subresource, target.ty.id()),
+            Route::Connect(ty) => format!("processes of {}", ty.id()),
             Route::NotFound => "Status".to_owned(),
             Route::Unknown => "text".to_owned(),
         }
@@ -224,7 +260,12 @@ mod tests {
             ("/api/v1/namespaces/a/nodes", "Status"),
             ("/api/v1/namespaces/a/namespaces", "Status"),
             ("/api/v1/namespaces/a/finalize", "Status"),
-            ("/api/v1/namespaces/a/pods/b/exec", "Status"),
+            ("/api/v1/namespaces/a/pods/b/exec", "processes of pods"),
+            ("/api/v1/namespaces/a/pods/b/log", "processes of pods"),
+            ("/api/v1/namespaces/a/services/b/proxy/c/d", "processes of services"),
+            ("/api/v1/nodes/a/proxy", "processes of nodes"),
+            ("/apis/apps/v1/namespaces/a/pods/b/exec", "Status"),
+            ("/api/v1/namespaces/a/configmaps/b/exec", "Status"),
             ("/api/v1/namespaces/a/configmaps/b/status", "Status"),
             ("/api/v1/namespaces/a/pods/b/status/c", "Status"),
             ("/api/v1/namespaces//pods", "Status"),
@@ -232,7 +273,10 @@ mod tests {
             ("/api/v1/watch/pods/a", "Status"),
             ("/api/v1/watch/namespaces/a/pods/b/status", "Status"),
             ("/api/v1/watch/watch/pods", "Status"),
-            ("/api/v2/pods", "text"),
+            ("/api/v2", "Status"),
+            ("/api/v2/pods", "Status"),
+            ("/apis/apps/v9", "Status"),
+            ("/apis/apps/v9/deployments", "Status"),
             ("/apis/none/v1/foos", "text"),
             ("/apis//v1/pods", "text"),
             ("/pods", "text"),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode, header};
-use informer_core::wire::status::{Details, Reason, Status};
+use informer_core::wire::status::{Cause, Details, Reason, Status};
 
 use super::{
     Response,
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     cacher::{NotReady, Unfresh},
+    limits::MESSAGE_BYTES_MAX,
     registry::ResourceType,
     storage::{StorageError, WriteError},
 };
@@ -21,11 +22,42 @@ use crate::{
 /// The response that carries `status`: its code, its body, and `Retry-After` when it says how long to wait.
 pub(crate) fn respond(status: &Status, wanted: Wanted) -> Response {
     let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = encode::whole(code, status.to_json().into(), wanted);
+    let json = bounded(status).map_or_else(|| status.to_json(), |short| short.to_json());
+    let mut response = encode::whole(code, json.into(), wanted);
     if let Some(wait) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
     }
     response
+}
+
+/// The status with its texts cut to [`MESSAGE_BYTES_MAX`] each, and no more causes than fit into as much: they name what
+/// clients sent. `None` if it is short.
+fn bounded(status: &Status) -> Option<Status> {
+    let length = |cause: &Cause| cause.message.len() + cause.field.len();
+    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes[..]);
+    let name = status.details.as_ref().map_or(0, |details| details.name.len());
+    let longest = status.message.len().max(name).max(causes.iter().map(length).sum());
+    if longest <= MESSAGE_BYTES_MAX {
+        return None;
+    }
+    let mut short = status.clone();
+    cut(&mut short.message);
+    if let Some(details) = &mut short.details {
+        cut(&mut details.name);
+        let mut taken = 0;
+        details.causes.retain(|cause| {
+            taken += length(cause);
+            taken <= MESSAGE_BYTES_MAX
+        });
+    }
+    Some(short)
+}
+
+fn cut(text: &mut String) {
+    if text.len() > MESSAGE_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(MESSAGE_BYTES_MAX));
+        text.push('…');
+    }
 }
 
 /// What a path answers that nothing is served at, as Go's router does.
@@ -87,6 +119,12 @@ pub(crate) fn foreign_host() -> Status {
 /// A write or a WebSocket that a page of another site may have sent.
 pub(crate) fn foreign_origin() -> Status {
     forbidden("pages of another origin may not write here, nor open a WebSocket")
+}
+
+/// Logs, exec and whatever else needs a kubelet. Clients do not repeat what gets 405, and do not take the pod for gone.
+pub(crate) fn runs_no_pods() -> Status {
+    let message = "this server keeps objects and runs no pods: there are no logs, and no process to connect to".into();
+    Status { message, ..Status::generic_method_not_allowed() }
 }
 
 fn forbidden(text: &'static str) -> Status {

@@ -36,10 +36,11 @@ pub(super) struct Handshake {
 
 impl Handshake {
     /// The handshake of a request; `None` if it asks for no WebSocket. HTTP/1.0 and HTTP/2 know no such upgrade.
+    /// `is_stream` is true for what kube-apiserver serves over one: a watch, or a process in a pod.
     ///
     /// # Errors
     /// 400 for a handshake that cannot be accepted.
-    pub(super) fn read(parts: &Parts, is_watch: bool, has_body: bool) -> Result<Option<Self>, Status> {
+    pub(super) fn read(parts: &Parts, is_stream: bool, has_body: bool) -> Result<Option<Self>, Status> {
         let headers = &parts.headers;
         let asked =
             has_token(headers, header::UPGRADE, "websocket") && has_token(headers, header::CONNECTION, "upgrade");
@@ -47,7 +48,7 @@ impl Handshake {
             return Ok(None);
         }
         let key = headers.get(header::SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).unwrap_or_default().trim();
-        let wrong = if !is_watch {
+        let wrong = if !is_stream {
             "only watches are served over a WebSocket: this request is none"
         } else if parts.method != Method::GET || has_body {
             "a WebSocket handshake is a GET without a body"

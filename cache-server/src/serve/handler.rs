@@ -1,12 +1,9 @@
 //! What answers the requests of a connection.
 
-use std::{convert::Infallible, net::IpAddr, pin::Pin, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
-use http::{Method, Request, Response, header};
-use hyper::{
-    body::{Body as _, Incoming},
-    service::Service,
-};
+use http::{Method, Request, Response, Version, header};
+use hyper::body::{Body as _, Incoming};
 
 use super::{host, origin};
 use crate::{
@@ -14,15 +11,11 @@ use crate::{
     http::{Refusal, body::Body},
 };
 
-/// Answers the requests of one connection. Cheap to clone.
-#[derive(Clone)]
+/// Answers the requests of one connection.
 pub(super) struct Handler {
     pub(super) app: Arc<App>,
     pub(super) bound: IpAddr,
 }
-
-/// An answer on its way.
-pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Handler {
     /// The answer to one request.
@@ -31,7 +24,7 @@ impl Handler {
         let app = Arc::clone(&self.app);
         async move {
             let response = match refusal {
-                Some(refusal) => crate::http::refuse(&app, &request, refusal),
+                Some(refusal) => crate::http::refuse(&app, request, refusal),
                 None => crate::http::handle(app, request).await,
             };
             if head_only { without_body(response) } else { response }
@@ -40,21 +33,13 @@ impl Handler {
 
     /// Reason to refuse a request for the way it came, whatever it asks for.
     fn refusal(&self, request: &Request<Incoming>) -> Option<Refusal> {
+        if request.version() == Version::HTTP_11 && !request.headers().contains_key(header::HOST) {
+            return Some(Refusal::NoHost);
+        }
         if !host::is_ours(request, self.bound) {
             return Some(Refusal::ForeignHost);
         }
         origin::is_foreign(request).then_some(Refusal::ForeignOrigin)
-    }
-}
-
-impl Service<Request<Incoming>> for Handler {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answering;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let answer = self.answer(request);
-        Box::pin(async move { Ok(answer.await) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Turns the body of a write into an object, or says why it is none.
 //!
-//! INVARIANT: no part of a body is repeated in a message: it may hold a secret.
+//! INVARIANT: messages name fields, `kind` and `apiVersion`, as strict validation has to, and repeat no other value of a
+//! body: it may be a secret. An answer holds at most `MESSAGE_BYTES_MAX` of them.
 //!
 //! Source: apiserver `endpoints/handlers/{create,rest}.go`, transformDecodeError.
 

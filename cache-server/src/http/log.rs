@@ -1,0 +1,115 @@
+//! One line of the debug log for each request: enough to find, without a proxy, why a client failed.
+//!
+//! INVARIANT: no body is logged, and no token: of page tokens only the first characters, of credentials nothing.
+
+use std::fmt::{self, Write as _};
+
+use http::{StatusCode, header, request::Parts};
+
+use crate::{app::App, limits::LOGGED_CHARS_MAX};
+
+/// A request that is being answered. Counts and logs it once, also if its client leaves before there is an answer.
+pub(super) struct Answering<'a> {
+    app: &'a App,
+    parts: &'a Parts,
+    verb: &'static str,
+    resource: &'a str,
+    answered: bool,
+}
+
+impl<'a> Answering<'a> {
+    /// `verb` and `resource` are drawn from what the server knows, never from the request's text.
+    pub(super) const fn new(app: &'a App, parts: &'a Parts, verb: &'static str, resource: &'a str) -> Self {
+        Self { app, parts, verb, resource, answered: false }
+    }
+
+    /// The head of the answer is decided. `error` is the message of a Status.
+    pub(super) fn answered(&mut self, code: StatusCode, error: Option<&str>) {
+        let Self { app, parts, verb, resource, .. } = *self;
+        self.answered = true;
+        app.metrics.request(verb, resource, code.as_u16());
+        let (method, uri, agent) = (&parts.method, Target(parts), Agent(parts));
+        let (code, error) = (code.as_u16(), error.map(Cut));
+        match error {
+            Some(error) => tracing::debug!(verb, %method, %uri, %agent, code, %error, "request answered"),
+            None => tracing::debug!(verb, %method, %uri, %agent, code, "request answered"),
+        }
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            let Self { app, parts, verb, resource, .. } = *self;
+            app.metrics.aborted(verb, resource);
+            tracing::debug!(verb, method = %parts.method, uri = %Target(parts), agent = %Agent(parts), "request aborted by its client");
+        }
+    }
+}
+
+/// Path and query, page tokens cut.
+struct Target<'a>(&'a Parts);
+
+/// Characters of a page token that are logged: enough to tell whether it is one of ours.
+const TOKEN_CHARS: usize = 8;
+
+impl fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.0.uri.path().to_owned();
+        for (at, pair) in self.0.uri.query().unwrap_or_default().split('&').enumerate() {
+            text.push(if at == 0 { '?' } else { '&' });
+            match pair.strip_prefix("continue=").and_then(|token| token.get(..TOKEN_CHARS)) {
+                Some(start) => write!(text, "continue={start}…")?,
+                None => text.push_str(pair),
+            }
+        }
+        Cut(text.strip_suffix('?').unwrap_or(&text)).fmt(f)
+    }
+}
+
+/// The program that asks.
+struct Agent<'a>(&'a Parts);
+
+impl fmt::Display for Agent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let agent = self.0.headers.get(header::USER_AGENT);
+        Cut(agent.and_then(|agent| agent.to_str().ok()).unwrap_or("-")).fmt(f)
+    }
+}
+
+/// The first [`LOGGED_CHARS_MAX`] characters of a text.
+struct Cut<'a>(&'a str);
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(LOGGED_CHARS_MAX) {
+            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
+            None => f.write_str(self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn target(uri: &str) -> String {
+        Target(&Request::get(uri).body(()).unwrap().into_parts().0).to_string()
+    }
+
+    #[test]
+    fn queries_are_logged_without_page_tokens() {
+        for (uri, logged) in [
+            ("/api/v1/pods", "/api/v1/pods"),
+            ("/api/v1/pods?watch=1&labelSelector=a%3Db", "/api/v1/pods?watch=1&labelSelector=a%3Db"),
+            ("/api/v1/pods?limit=5&continue=eyJ2IjoibWV0YS5rOHMuaW8&b=", "/api/v1/pods?limit=5&continue=eyJ2Ijoi…&b="),
+            ("/api/v1/pods?continue=short", "/api/v1/pods?continue=short"),
+        ] {
+            assert_eq!(target(uri), logged);
+        }
+        let long = target(&format!("/{}", "x".repeat(60_000)));
+        assert_eq!(long.chars().count(), LOGGED_CHARS_MAX + 1);
+    }
+}

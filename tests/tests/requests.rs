@@ -1,0 +1,216 @@
+//! Requests that are refused before they are anything else, and what operators see of requests.
+
+use std::time::Duration;
+
+use cache_server::{Server as InProcess, config::Config};
+use serde_json::json;
+use tests::{
+    http::{Client, LINE_WAIT},
+    objects::configmap,
+    process::Server,
+    websocket::HANDSHAKE,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// The answer to exactly these bytes, up to the end of the connection.
+async fn answer(server: &Server, request: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).await.expect("it listens");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = Vec::new();
+    let _ = timeout(LINE_WAIT, stream.read_to_end(&mut answer)).await.expect("it ends");
+    String::from_utf8(answer).expect("is text")
+}
+
+#[tokio::test]
+async fn http_1_1_needs_a_host() {
+    let server = Server::start(BINARY, &[]).await;
+    for (request, status) in [
+        ("GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", "400 Bad Request"),
+        ("GET http://localhost/livez HTTP/1.1\r\nConnection: close\r\n\r\n", "400 Bad Request"),
+        ("GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "200 OK"),
+        ("GET /livez HTTP/1.0\r\n\r\n", "200 OK"),
+    ] {
+        let answer = answer(&server, request).await;
+        assert_eq!(
+            answer.split_once("\r\n").expect("a head").0.split_once(' ').expect("a status").1,
+            status,
+            "{answer}"
+        );
+    }
+}
+
+/// Goal: who asks for a process learns that there is none, and not that its pod is gone. Method: as kubectl, kr8s and
+/// lightkube ask.
+#[tokio::test]
+async fn logs_and_exec_say_that_the_server_runs_no_pods() {
+    let server = Server::start(BINARY, &["--populate", "pods=1,nodes=1,namespaces=1,seed=1"]).await;
+    let pod = server.client().get("/api/v1/pods").await.json()["items"][0]["metadata"].take();
+    let pod =
+        format!("/api/v1/namespaces/{}/pods/{}", pod["namespace"].as_str().unwrap(), pod["name"].as_str().unwrap());
+    for path in [
+        format!("{pod}/log"),
+        format!("{pod}/exec?command=ls&stdout=true"),
+        format!("{pod}/attach"),
+        format!("{pod}/portforward?ports=80"),
+        format!("{pod}/proxy/index.html"),
+        "/api/v1/namespaces/a/services/web/proxy/".to_owned(),
+        "/api/v1/nodes/node-0/proxy/metrics".to_owned(),
+    ] {
+        let client = server.client();
+        for answer in [
+            client.get(&path).await,
+            client.get_with(&path, &HANDSHAKE).await,
+            client.get_with(&path, &[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")]).await,
+            client.post(&path, &json!(null)).await,
+        ] {
+            let answer = answer.with_code(405);
+            assert_eq!(answer.json()["reason"], "MethodNotAllowed");
+            assert!(answer.message().contains("runs no pods"), "{path}: {}", answer.message());
+        }
+    }
+}
+
+#[tokio::test]
+async fn unserved_versions_of_built_in_groups_are_a_status() {
+    let server = Server::start(BINARY, &[]).await;
+    for path in ["/api/v2", "/api/v2/pods", "/apis/apps/v9", "/apis/apps/v9/deployments", "/api/v1/foos"] {
+        let answer = server.client().get(path).await.with_code(404);
+        assert_eq!(answer.message(), "the server could not find the requested resource", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_no_segment_of_a_path_are_refused() {
+    let server = Server::start(BINARY, &[]).await;
+    for (name, message) in [
+        (".", r#"Name parameter invalid: ".": may not be '.'"#),
+        ("%2E%2E", r#"Name parameter invalid: "..": may not be '..'"#),
+        ("a%25b", r#"Name parameter invalid: "a%b": may not contain '%'"#),
+        ("a%2Fb", r#"Name parameter invalid: "a/b": may not contain '/'"#),
+    ] {
+        let path = format!("{CONFIGMAPS}/{name}");
+        assert_eq!(server.client().get(&path).await.with_code(400).message(), message);
+        assert_eq!(server.client().delete(&path).await.with_code(400).message(), message);
+    }
+}
+
+/// Goal: an answer about a body is small, and holds no value of it. Method: names of fields, kinds and versions that are
+/// as long as a body may be, and a value beside them.
+#[tokio::test]
+async fn messages_about_bodies_are_bounded_and_hold_no_values() {
+    let server = Server::start(BINARY, &[]).await;
+    let long = "n".repeat(200_000);
+    let strict = format!("{CONFIGMAPS}?fieldValidation=Strict");
+    let many: serde_json::Map<_, _> =
+        (0..90).map(|at| (format!("{at}{}", "m".repeat(5_000)), json!("tiger"))).collect();
+    for (path, body) in [
+        (strict.as_str(), json!({"metadata": {"name": "a"}, long.as_str(): "tiger"})),
+        (&strict, json!({"metadata": {"name": "a"}, "more": many})),
+        (CONFIGMAPS, json!({"kind": long, "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "tiger"}})),
+        (
+            CONFIGMAPS,
+            json!({"kind": "ConfigMap", "apiVersion": long, "metadata": {"name": "a"}, "data": {"k": "tiger"}}),
+        ),
+        (CONFIGMAPS, json!({"metadata": {"name": long}, "data": {"k": "tiger"}})),
+        (CONFIGMAPS, json!({"metadata": {"name": "a", "labels": {long.as_str(): "tiger"}}})),
+    ] {
+        let answer = server.client().post(path, &body).await;
+        if answer.code != 201 {
+            assert!((400..500).contains(&answer.code.as_u16()), "{}", answer.code);
+            assert!(answer.body.len() < 100_000, "{} bytes", answer.body.len());
+            assert!(!answer.text().contains("tiger"), "{:.1000}", answer.text());
+        }
+    }
+}
+
+/// Goal: each failure of a client can be found without a proxy. Method: what the debug log says of some requests.
+#[tokio::test]
+async fn the_debug_log_tells_what_a_client_asked_and_why_it_failed() {
+    for (environment, arguments) in [
+        (&[][..], &["--log", "debug"][..]),
+        (&[("CACHE_SERVER_LOG", "cache_server=debug")], &[]),
+        (&[("RUST_LOG", "cache_server=debug")], &[]),
+    ] {
+        let server = Server::start_with(BINARY, environment, arguments).await;
+        let client = server.client();
+        let agent = [("user-agent", "probe/1.0"), ("authorization", "Bearer tiger")];
+        client.get_with("/api/v1/pods?fieldSelector=spec.a%3Db&limit=3", &agent).await.with_code(400);
+        client.get_with("/api/v1/pods?limit=3&continue=eyJ2IjoibWV0YS5rOHMuaW8iLCJ0aWdlciI6MX0", &agent).await;
+        let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "tiger"}, "tigger": 1});
+        client.post("/api/v1/namespaces/default/secrets?fieldValidation=Strict", &secret).await.with_code(400);
+        client.get_with("/api/v1/pods", &[("host", "evil.example")]).await.with_code(403);
+        server.terminate();
+        let log = server.ended().await.stderr;
+        for line in [
+            r#"verb="LIST" method=GET uri=/api/v1/pods?fieldSelector=spec.a%3Db&limit=3 agent=probe/1.0 code=400 error=field label not supported: spec.a"#,
+            "uri=/api/v1/pods?limit=3&continue=eyJ2Ijoi… agent=probe/1.0 code=400",
+            r#"verb="POST" method=POST uri=/api/v1/namespaces/default/secrets?fieldValidation=Strict"#,
+            "code=403 error=the Host header names another server",
+        ] {
+            assert!(log.contains(line), "{line} is not in {log}");
+        }
+        assert!(!log.contains("tiger") && !log.contains("dGlnZXI"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn requests_whose_client_leaves_are_counted_and_logged() {
+    let server = Server::start(BINARY, &["--log", "debug"]).await;
+    let client = server.client();
+    let ahead = client.create(&configmap("a")).await + 1_000;
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    // It waits three seconds for a position that does not come.
+    let path = format!("{CONFIGMAPS}?resourceVersion={ahead}&resourceVersionMatch=NotOlderThan");
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
+    sleep(Duration::from_millis(500)).await;
+    drop(stream);
+    let counted = async {
+        let line = r#"apiserver_request_aborts_total{verb="LIST",resource="configmaps"} 1"#;
+        while !client.get("/metrics").await.text().contains(line) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LINE_WAIT, counted).await.expect("it is counted");
+    server.terminate();
+    let log = server.ended().await.stderr;
+    assert!(log.contains("request aborted by its client") && log.contains(&path), "{log}");
+}
+
+/// Goal: clients that ask for nothing keep nobody out. Method: every connection of a small server is taken by a client
+/// that is silent, stops in a request's head, or asked once; then somebody comes.
+#[tokio::test]
+async fn idle_clients_make_room_within_seconds_when_there_is_none() {
+    let listen = ([127, 0, 0, 1], 0).into();
+    let start = async |connections_max| {
+        let server = InProcess::bind(Config { listen, connections_max, ..Config::default() }).await.unwrap();
+        let address = server.local_addr();
+        tokio::spawn(server.serve(std::future::pending()));
+        let mut idle = Vec::new();
+        for index in 0..12 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let begun = ["", "GET /livez HTTP/1.1\r\nHo", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", "PRI "];
+            stream.write_all(begun[index % begun.len()].as_bytes()).await.unwrap();
+            idle.push(stream);
+        }
+        (Client::new(address), idle)
+    };
+    let ((crowded, _taken), (roomy, mut kept)) = tokio::join!(start(12), start(1_000));
+    let began = Instant::now();
+    crowded.get("/livez").await.with_code(200);
+    assert!(began.elapsed() > Duration::from_secs(5), "idle clients have some time");
+    // Where there is room, they stay.
+    roomy.get("/livez").await.with_code(200);
+    sleep(Duration::from_secs(2)).await;
+    let silent = &mut kept[0];
+    silent.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut start = [0; 12];
+    timeout(LINE_WAIT, silent.read_exact(&mut start)).await.expect("an answer").expect("it is open");
+    assert_eq!(&start, b"HTTP/1.1 200");
+}
