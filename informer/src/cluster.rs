@@ -6,6 +6,7 @@ mod verdicts;
 
 use std::{fmt, sync::Arc};
 
+use informer_core::endpoints;
 use kube::{Resource, core::ApiResource};
 use tokio::sync::Semaphore;
 
@@ -34,6 +35,7 @@ struct Shared {
     clients: Vec<kube::Client>,
     identity: Identity,
     relists: Arc<Semaphore>,
+    endpoints: endpoints::Config,
     verdicts: Verdicts,
     running: Arc<Registry>,
 }
@@ -96,6 +98,11 @@ impl Cluster {
 
     pub(crate) fn identity(&self) -> &Identity {
         &self.shared.identity
+    }
+
+    /// When informers leave an endpoint, and when they return to it.
+    pub(crate) fn endpoints(&self) -> &endpoints::Config {
+        &self.shared.endpoints
     }
 
     pub(crate) fn relists(&self) -> &Arc<Semaphore> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use informer_core::{
     Read, Request, ResourceVersion, Time,
-    endpoints::{self, Endpoints},
+    endpoints::Endpoints,
     reflector::{self, Class, Input, Proof, ProofBy, Testimony},
     wire::{
         framer::{Framer, FramerConfig, Shape},
@@ -91,7 +91,7 @@ impl<S: Sink> Driver<S> {
             Wanted { metadata_only: setup.metadata_only, without_managed_fields: setup.config.drops_managed_fields() };
         let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, wanted);
         let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();
-        let endpoints = Endpoints::new(transports.len(), endpoints::Config::default(), fastrand::u64(..));
+        let endpoints = Endpoints::new(transports.len(), setup.cluster.endpoints().clone(), fastrand::u64(..));
         let config = setup.reflector(resume, endpoints.current());
         let core = Core::new(config, setup.delays.take(), sink, progress, &setup.resource.plural);
         let now = Instant::now();

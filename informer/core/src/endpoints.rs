@@ -82,16 +82,13 @@ impl Endpoints {
         self.current
     }
 
-    /// A request failed. Positions that are too old or too new are no failure of the endpoint.
+    /// A request failed. Positions that are too old or too new are no failure of the endpoint. Nor is 429: a server that
+    /// has too much to do, or fills its cache, works, and its clients would take the load along to the next one.
     pub fn failed(&mut self, now: Time, class: Class) {
         match class {
             Class::Expired | Class::TooLarge => {}
-            Class::Refused
-            | Class::Forbidden
-            | Class::TooMany
-            | Class::Connection
-            | Class::Server
-            | Class::Malformed => {
+            Class::TooMany => self.leave_at = None,
+            Class::Refused | Class::Forbidden | Class::Connection | Class::Server | Class::Malformed => {
                 if self.leave_at.is_none() && self.not_before.len() > 1 {
                     // What was left by choice still works.
                     let patience = if self.by_choice { Duration::ZERO } else { self.draw_patience() };

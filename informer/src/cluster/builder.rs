@@ -1,7 +1,8 @@
 //! A cluster with more to say about it than a client.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
+use informer_core::endpoints;
 use tokio::sync::Semaphore;
 
 use super::{Cluster, Identity, RELISTS_AT_ONCE, Registry, Shared, Verdicts};
@@ -11,6 +12,7 @@ use super::{Cluster, Identity, RELISTS_AT_ONCE, Registry, Shared, Verdicts};
 pub struct ClusterBuilder {
     clients: Vec<kube::Client>,
     relists_at_once: usize,
+    endpoints: endpoints::Config,
     identity: String,
     /// A digest of the certificate authority; empty when it is not known.
     pub(super) authority: String,
@@ -21,6 +23,7 @@ impl ClusterBuilder {
         Self {
             clients: vec![client],
             relists_at_once: RELISTS_AT_ONCE,
+            endpoints: endpoints::Config::default(),
             identity: String::new(),
             authority: String::new(),
         }
@@ -31,7 +34,9 @@ impl ClusterBuilder {
     /// The endpoints have to share resourceVersions: a watch cache, and the API server behind it; the servers of one
     /// control plane. Before anything is resumed at an endpoint, the history is proven by reading one object; an
     /// endpoint that proves to be another cluster is not used. An informer leaves an endpoint that has not worked for 5
-    /// to 30 seconds, and returns to a better one within 10 minutes. See
+    /// to 30 seconds ([`leave_after`](Self::leave_after)), and returns to a better one within 10 minutes
+    /// ([`return_within`](Self::return_within)). One that answers 429 works: it has too much to do, and a fleet that went
+    /// on to the next one would take the load along. See
     /// [`Informer::explain`](crate::Informer::explain) for where it is.
     pub fn fallback(mut self, client: kube::Client) -> Self {
         self.clients.push(client);
@@ -46,6 +51,26 @@ impl ClusterBuilder {
     pub fn relists_at_once(mut self, count: usize) -> Self {
         assert!(count > 0, "a budget of no relists");
         self.relists_at_once = count;
+        self
+    }
+
+    /// How long an endpoint may fail before an informer leaves it for another one; each draws from this range. Default 5 to
+    /// 30 s, up to four times as long while endpoint after endpoint fails. Shorter, and with a narrower range, lets the
+    /// informers of an endpoint that only restarts move together.
+    ///
+    /// # Panics
+    /// On a range that is empty.
+    pub fn leave_after(mut self, range: RangeInclusive<Duration>) -> Self {
+        assert!(!range.is_empty(), "no time is in the range");
+        self.endpoints.leave_after = range;
+        self
+    }
+
+    /// The preferred endpoint is tried again within this time, and not before the longest of
+    /// [`leave_after`](Self::leave_after). Default 10 minutes, up to eight times as long while it fails. Shorter brings the
+    /// informers back together.
+    pub fn return_within(mut self, time: Duration) -> Self {
+        self.endpoints.return_within = time;
         self
     }
 
@@ -66,6 +91,7 @@ impl ClusterBuilder {
                 clients: self.clients,
                 identity,
                 relists,
+                endpoints: self.endpoints,
                 verdicts: Verdicts::default(),
                 running: Arc::new(Registry::default()),
             }),

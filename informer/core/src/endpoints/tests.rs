@@ -25,6 +25,19 @@ fn one_endpoint_is_never_left() {
     assert_eq!((one.poll_timeout(), one.current()), (None, 0));
 }
 
+/// Goal: a cache that is overloaded, or not filled yet, does not send its clients to the server behind it.
+#[test]
+fn an_endpoint_that_answers_429_is_not_left() {
+    let mut two = endpoints(2, 0);
+    two.failed(at(0), Class::TooMany);
+    assert_eq!(two.poll_timeout(), None);
+    two.failed(at(1), Class::Connection);
+    two.failed(at(2), Class::TooMany);
+    assert_eq!(two.poll_timeout(), None, "it is there");
+    two.failed(at(3), Class::Connection);
+    assert!(two.poll_timeout().is_some());
+}
+
 #[test]
 fn an_endpoint_that_fails_is_left_after_five_to_thirty_seconds_spread_over_all_clients() {
     let mut left = [0; 5];
