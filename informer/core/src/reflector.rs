@@ -55,7 +55,8 @@ pub struct Config {
     /// Whether a stream of initial state that breaks goes on where it broke, at servers that can. Default yes. Costs
     /// others nothing.
     pub resume_initial: bool,
-    /// Objects a page. Default 500, as client-go. The server pays: one page in memory.
+    /// Objects a page. Default 500, as client-go. The server pays: one page in memory. Lists "not older than seen" are not
+    /// paged, since kube-apiserver before 1.34 reads their pages from etcd, unless the server has paged "any" state.
     pub page_size: u32,
     /// A session that lived this long after it became live is healthy. Default 10 s.
     pub healthy_after: Duration,
@@ -265,6 +266,7 @@ fn begin(now: Time, memory: &mut Memory) -> State {
 /// Requests go to another endpoint. Whatever was to follow, a position that can be proved there is resumed from: the
 /// cheap thing first.
 fn moved(now: Time, home: bool, memory: &mut Memory) -> State {
+    memory.endpoint_changed();
     if memory.position.is_none() {
         return relist(now, RelistCause::Interrupted, memory);
     }

@@ -1,6 +1,7 @@
 //! What a read asks for, and the request that asks for exactly that.
 //!
-//! Every non-zero resourceVersion on a LIST carries a match; follow-up pages carry `limit` and `continue` only.
+//! Every non-zero resourceVersion on a LIST carries a match; follow-up pages carry `limit` and `continue` only. What each
+//! request costs which kube-apiserver is in `docs/requests.md`.
 
 use std::fmt;
 
@@ -18,7 +19,8 @@ pub enum ListSemantic {
     /// ignore a page's limit.
     #[default]
     Any,
-    /// At least as new as the position; never older than what was seen.
+    /// At least as new as the position; never older than what was seen. Served from the server's cache: lists for it are not
+    /// paged.
     NotOlderThan(ResourceVersion),
     /// Exactly the position: for the first read only. It may have expired, which is final.
     Exact(ResourceVersion),
@@ -27,12 +29,14 @@ pub enum ListSemantic {
 /// How the initial state is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InitialList {
-    /// Streams first, pages when the server refuses or stalls; the verdict is kept per resource type.
+    /// Streams first, pages when the server refuses or stalls; the verdict is kept per endpoint and resource type. A server
+    /// that has too much to do (429, 5xx), cannot be reached or is slow with its headers is asked for streams again.
     #[default]
     Auto,
     /// Watch-list: initial state as watch events. Constant memory at the server.
     Stream,
-    /// LIST in pages.
+    /// LIST in pages. Reads "not older than seen", which relists are, are not paged, since kube-apiserver before 1.34 reads
+    /// their pages from etcd, unless the server has paged "any" state.
     Paged,
     /// One LIST.
     Unpaged,
@@ -217,8 +221,8 @@ impl Request {
     #[must_use]
     pub fn named(resource: &Resource, namespace: &str, name: &str, at: &ResourceVersion) -> Self {
         let mut query = Query::default();
+        // Without a limit: kube-apiserver before 1.31 reads what has one from etcd.
         query.at(at, "NotOlderThan");
-        query.add("limit", "1");
         query.add("fieldSelector", &format!("metadata.name={name}"));
         Self { path: resource.path_in(namespace), query: query.0, marks: Marks::Unwanted }
     }
@@ -375,7 +379,7 @@ mod tests {
         assert_eq!(shown(Request::object(&pods(), "", "a:b/..", &at)), "GET /api/v1/pods/a%3Ab%2F..?resourceVersion=7");
         assert_eq!(
             shown(Request::named(&pods(), "prod", "web-0", &at)),
-            "GET /api/v1/namespaces/prod/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=1&fieldSelector=metadata.name%3Dweb-0"
+            "GET /api/v1/namespaces/prod/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name%3Dweb-0"
         );
     }
 

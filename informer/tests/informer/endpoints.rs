@@ -193,7 +193,7 @@ async fn a_server_that_forbids_get_is_asked_by_a_list_of_one() {
     let requests = asked(&fallback);
     assert_eq!(
         requests[1],
-        "GET /api/v1/namespaces/a/pods?resourceVersion=43&resourceVersionMatch=NotOlderThan&limit=1&fieldSelector=metadata.name%3Dy"
+        "GET /api/v1/namespaces/a/pods?resourceVersion=43&resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name%3Dy"
     );
     assert_eq!(fallback.initial_reads(), 0);
 }

@@ -181,8 +181,8 @@ async fn initial_state_then_changes_as_kube_tells_them() {
 async fn p6_a_relist_after_410_tells_all_objects_and_never_asks_for_the_past() {
     let seen = "resourceVersionMatch=NotOlderThan";
     for (config, expected) in [
-        (Config::default(), format!("resourceVersion=20&{seen}&limit=500")),
-        (Config::default().any_semantic(), format!("resourceVersion=20&{seen}&limit=500")),
+        (Config::default(), format!("resourceVersion=20&{seen}")),
+        (Config::default().any_semantic(), format!("resourceVersion=20&{seen}")),
         (
             Config::default().streaming_lists(),
             format!("watch=true&sendInitialEvents=true&{seen}&resourceVersion=20&allowWatchBookmarks=true"),

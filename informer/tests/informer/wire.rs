@@ -2,12 +2,25 @@
 
 use std::time::Duration;
 
-use informer::{Cause, InitialList, ListSemantic, ResourceVersion};
+use informer::{
+    Cause, Cluster, InitialList, ListSemantic, ResourceVersion,
+    testing::{Asked, FakeApiServer},
+};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+use tokio::time::sleep;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 
-use crate::fixture::{SOON, Step, cluster_at, end_bookmark, in_memory, is_stream, item, list, ok, until};
+use crate::fixture::{
+    SOON, Step, cluster_at, end_bookmark, event, in_memory, is_stream, item, list, ok, refuse, status, until,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"}})
+}
 
 const HEAD: &str = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 
@@ -33,7 +46,7 @@ async fn p1_each_semantic_and_strategy_asks_exactly_this() {
         (
             ListSemantic::NotOlderThan(at()),
             InitialList::Paged,
-            "resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=500".into(),
+            "resourceVersion=7&resourceVersionMatch=NotOlderThan".into(),
         ),
         (
             ListSemantic::Exact(at()),
@@ -58,6 +71,57 @@ async fn p1_each_semantic_and_strategy_asks_exactly_this() {
         let watch = "/api/v1/pods?watch=true&resourceVersion=41&allowWatchBookmarks=true";
         assert_eq!(without_timeout(&uris[1]), watch, "{semantic:?} {initial:?}");
     }
+}
+
+/// The queries of all LISTs and pages so far.
+fn lists(server: &FakeApiServer) -> Vec<String> {
+    let seen = server.requests().into_iter().filter(|seen| matches!(seen.asked, Asked::List | Asked::Page));
+    seen.map(|seen| seen.request.split_once('?').map_or_else(String::new, |(_, query)| query.to_owned())).collect()
+}
+
+/// Goal: the relists of a fleet are served from the server's cache: kube-apiserver before 1.34 reads limited pages "not older
+/// than" from etcd. Method: a server without streams, whose watches expire.
+#[tokio::test(start_paused = true)]
+async fn a_relist_after_410_has_no_limit() {
+    let server = FakeApiServer::new().at(41).put(pod("x")).put(pod("y")).refuse_stream(422);
+    let pods = Cluster::new(server.client()).informer::<Pod>().page_size(1).start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    sleep(MINUTE).await;
+    server.put(pod("z")).expire_at(43).close_watches();
+    sleep(MINUTE).await;
+    assert_eq!(lists(&server), ["resourceVersion=0&limit=1", "resourceVersion=43&resourceVersionMatch=NotOlderThan"]);
+}
+
+/// A server that pages `resourceVersion=0` has no cache to serve a relist from: pages are the cheaper read there.
+#[tokio::test(start_paused = true)]
+async fn a_relist_is_paged_where_the_server_pages_any_state() {
+    let (cluster, log) = in_memory(|_, uri| match uri {
+        uri if is_stream(uri) => refuse(422, status(422, "Invalid", "no streams")),
+        uri if uri.contains("watch=true") => {
+            ok([Step::Wait(MINUTE), Step::Send(event("ERROR", &status(410, "Expired", "old")))])
+        }
+        uri if uri.contains("continue=") => ok([Step::Send(list(&[item("a/b", 4)], 9, ""))]),
+        _ => ok([Step::Send(list(&[item("a/a", 3)], 9, "next"))]),
+    });
+    let pods = cluster.informer::<Pod>().start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    sleep(2 * MINUTE).await;
+    assert_eq!(log.count("resourceVersion=9&resourceVersionMatch=NotOlderThan&limit=500"), 1, "{:?}", log.uris());
+}
+
+/// Polls are relists like any other.
+#[tokio::test(start_paused = true)]
+async fn polls_have_no_limit() {
+    let server = FakeApiServer::new().at(41).put(pod("x")).forbid_watch();
+    let pods = Cluster::new(server.client()).informer::<Pod>().start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    sleep(14 * MINUTE).await;
+    let lists = lists(&server);
+    assert!(lists.len() >= 3, "{lists:?}");
+    assert!(
+        lists[1..].iter().all(|query| query == "resourceVersion=42&resourceVersionMatch=NotOlderThan"),
+        "{lists:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -148,10 +148,14 @@ impl Listing {
         let Ok(position) = ResourceVersion::parse(resource_version) else {
             return self.unusable(now, memory);
         };
+        let is_first = self.first.is_none();
         let position = self.first.take().unwrap_or(position);
         let Some(token) = token else {
             return self.complete(now, position, memory);
         };
+        if is_first {
+            memory.was_paged(&self.semantic);
+        }
         self.empty_pages = if self.has_items { 0 } else { self.empty_pages + 1 };
         if self.landmark.is_met_by(token) || self.empty_pages > EMPTY_PAGES_MAX {
             return self.unusable(now, memory);

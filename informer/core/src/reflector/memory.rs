@@ -54,6 +54,8 @@ pub(super) struct Memory {
     verdict_until: Option<Time>,
     /// The next initial read goes by pages once, for this reason.
     trial: Option<FallBack>,
+    /// True once the endpoint in use has answered a read of any state with a page token.
+    pages_any_state: bool,
     /// Streams in a row that broke before their initial state was complete.
     stream_failures: u32,
     /// Streams that were to go on behind a mark and began anew, there or elsewhere, since initial state was complete last.
@@ -120,6 +122,7 @@ impl Memory {
             verdict: config.verdict,
             verdict_until: None,
             trial: None,
+            pages_any_state: false,
             stream_failures: 0,
             streams_anew: 0,
             unsatisfied: 0,
@@ -215,9 +218,11 @@ impl Memory {
 
     pub(super) fn choose_way(&mut self, now: Time) -> Way {
         let trial = self.trial.take();
-        let pages = Way::List { limit: Some(self.config.page_size), trial };
+        let semantic = self.semantic();
+        let limit = self.may_page(&semantic).then_some(self.config.page_size);
+        let pages = Way::List { limit, trial };
         let streams = self.streams_are_worth_asking(now);
-        let exact = matches!(self.semantic(), ListSemantic::Exact(_));
+        let exact = matches!(semantic, ListSemantic::Exact(_));
         match self.config.initial {
             InitialList::Unpaged => Way::List { limit: None, trial: None },
             InitialList::Paged => pages,
@@ -226,6 +231,25 @@ impl Memory {
             InitialList::Auto if trial.is_none() && streams => Way::Stream,
             InitialList::Auto => pages,
         }
+    }
+
+    /// True if a LIST for `semantic` may carry a limit.
+    ///
+    /// kube-apiserver answers "not older than" from its cache, but 1.29 and 1.30 read every page of it from etcd as soon as
+    /// there is a limit, and 1.31 to 1.33 every page but the first. Relists come in herds, so client-go sends no limit
+    /// either (kubernetes#86430). A server that pages `resourceVersion=0` has no cache, and pages are the cheaper read there.
+    const fn may_page(&self, semantic: &ListSemantic) -> bool {
+        !matches!(semantic, ListSemantic::NotOlderThan(_)) || self.pages_any_state
+    }
+
+    /// The server answered a first page with a token.
+    pub(super) fn was_paged(&mut self, semantic: &ListSemantic) {
+        self.pages_any_state |= *semantic == ListSemantic::Any;
+    }
+
+    /// Requests go to another endpoint: what was learned of the one before says nothing about it.
+    pub(super) const fn endpoint_changed(&mut self) {
+        self.pages_any_state = false;
     }
 
     fn streams_are_worth_asking(&mut self, now: Time) -> bool {

@@ -284,7 +284,7 @@ fn a_verdict_handed_in_is_believed_for_an_hour_and_then_tried_again() {
     let expire = [OK, fails(Class::Expired), Timer];
     let script: Vec<Step> =
         [START, OK, page("5", None), after(3_599_000, Input::Ignored)].into_iter().chain(expire).collect();
-    assert_eq!(run(config(), &script).shown.last().unwrap(), "list >=5");
+    assert_eq!(run(config(), &script).shown.last().unwrap(), "list-all >=5");
     let script: Vec<Step> =
         [START, OK, page("5", None), after(4_321_000, Input::Ignored)].into_iter().chain(expire).collect();
     assert_eq!(run(config(), &script).shown.last().unwrap(), "stream >=5");
@@ -310,7 +310,7 @@ fn watches_forbidden_and_lists_allowed_is_polling() {
     assert_eq!(
         polled.shown.join(" · "),
         "[Start] · stream any · [fell back: Forbidden] · wait Forbidden · [Interrupted] · list any · init · init-done 5 \
-         · watch 5 · wait WatchForbidden · [WatchForbidden] · list >=5 · init · init-done 9 · watch 9 \
+         · watch 5 · wait WatchForbidden · [WatchForbidden] · list-all >=5 · init · init-done 9 · watch 9 \
          · wait WatchForbidden"
     );
     assert!(polled.reflector.is_polling() && polled.reflector.is_synced());
@@ -350,8 +350,8 @@ fn a_relist_asks_not_older_than_seen_and_the_latest_only_after_three_refusals() 
             OK,
             page("3", None),
         ],
-        "[Start] · list any · init · init-done 7 · watch 7 · - · apply · wait Expired · [Expired] · list >=8 \
-         · wait TooLarge · [TooLarge] · list >=8 · wait TooLarge · [TooLarge] · list >=8 · wait TooLarge \
+        "[Start] · list any · init · init-done 7 · watch 7 · - · apply · wait Expired · [Expired] · list-all >=8 \
+         · wait TooLarge · [TooLarge] · list-all >=8 · wait TooLarge · [TooLarge] · list-all >=8 · wait TooLarge \
          · [TooLarge] · list latest · init-distrusting · history-reset · init-done 3 · watch 3",
     );
 }
@@ -369,11 +369,26 @@ fn state_older_than_asked_for_is_not_taken() {
 #[test]
 fn an_expired_page_is_followed_by_one_unpaged_list_of_the_same_kind() {
     check_with(
-        Config { semantic: ListSemantic::NotOlderThan(4.into()), ..paged() },
+        Config { semantic: ListSemantic::MostRecent, ..paged() },
         &[START, OK, item("a", "3"), page("7", Some("t")), fails(Class::Expired), OK, page("9", None)],
-        "[Start] · list >=4 · init · init-apply · page t · abandon · [PageExpired] · list-all >=4 · init · init-done 9 \
-         · watch 9",
+        "[Start] · list latest · init · init-apply · page t · abandon · [PageExpired] · list-all latest · init \
+         · init-done 9 · watch 9",
     );
+}
+
+/// kube-apiserver before 1.34 reads limited pages "not older than" from etcd. Only a server that pages what others answer
+/// from their cache is asked for them.
+#[test]
+fn a_relist_has_no_limit_unless_the_server_has_paged_any_state() {
+    let relist = [OK, fails(Class::Expired), Timer];
+    let asks = |script: &[Step]| run(paged(), script).shown.last().unwrap().clone();
+    assert_eq!(asks(&[&[START, OK, page("7", None)], &relist[..]].concat()), "list-all >=7");
+    let pages = [START, OK, page("7", Some("t")), OK, page("7", None)];
+    assert_eq!(asks(&[&pages[..], &relist].concat()), "list >=7");
+    let most_recent = Config { semantic: ListSemantic::MostRecent, ..paged() };
+    assert_eq!(run(most_recent, &[&pages[..], &relist].concat()).shown.last().unwrap(), "list-all >=7");
+    let moved = [now(Input::Moved { home: true }), proof(Proof::Same)];
+    assert_eq!(asks(&[&pages[..], &moved, &relist].concat()), "list-all >=7", "another server");
 }
 
 #[test]

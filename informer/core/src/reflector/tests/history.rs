@@ -224,7 +224,7 @@ fn a_watch_that_is_forbidden_is_given_up_for_polling_only_where_lists_are_allowe
         (&[proof(Proof::Foreign), Timer], "foreign · wait Unproven · [Foreign] · stream any"),
         (
             &[proof(Proof::Same), fails(Class::Forbidden), Timer],
-            "proved · watch 7 · wait WatchForbidden · [WatchForbidden] · list >=7",
+            "proved · watch 7 · wait WatchForbidden · [WatchForbidden] · list-all >=7",
         ),
     ] {
         check_live(&[&forbidden[..], script].concat(), &format!("{shown} · {expected}"));
@@ -254,7 +254,7 @@ fn an_empty_copy_is_listed_at_the_other_endpoint() {
     let pages = run(paged(), &[&[START, OK, page("7", None)][..], &listed, &[OK, page("6", None), Timer, OK]].concat());
     assert_eq!(
         pages.shown[7..].join(" · "),
-        "[Unproven] · list >=7 · init-distrusting · abandon · refuse · wait Unproven · watch 7 · -"
+        "[Unproven] · list-all >=7 · init-distrusting · abandon · refuse · wait Unproven · watch 7 · -"
     );
 }
 
@@ -451,5 +451,5 @@ fn moves_do_not_put_a_poll_off() {
             break;
         }
     }
-    assert_eq!(run.shown.last().unwrap(), "list >=5", "{:?}", run.shown);
+    assert_eq!(run.shown.last().unwrap(), "list-all >=5", "{:?}", run.shown);
 }

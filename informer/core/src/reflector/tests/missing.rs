@@ -115,7 +115,7 @@ fn a_position_that_the_server_refuses_is_dropped_and_the_most_recent_state_follo
         (
             InitialList::Auto,
             &[refused, refused, Timer, OK, end_of_state("9")][..],
-            "stream >=7 · [fell back: Refused] · [FellBack] · list >=7 · wait Refused · [Refused] · stream latest · \
+            "stream >=7 · [fell back: Refused] · [FellBack] · list-all >=7 · wait Refused · [Refused] · stream latest · \
              init-distrusting · init-done 9",
         ),
         (
