@@ -4,7 +4,7 @@ mod builder;
 mod running;
 mod verdicts;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use informer_core::endpoints;
 use kube::{Resource, core::ApiResource};
@@ -23,6 +23,11 @@ use crate::{
 
 /// Informers of one cluster that read their initial state at the same time, by default.
 pub const RELISTS_AT_ONCE: usize = 2;
+
+/// How long one informer keeps its place in the relist budget at most. Longer reads go on without it, as those of 100,000
+/// large objects may: a server that sends an item now and then must not keep the other informers from starting.
+/// kube-apiserver ends an ordinary LIST after as long.
+pub(crate) const TURN_MAX: Duration = Duration::from_secs(60);
 
 /// What informers are started from. Cheap to clone; clones share the relist budget and the verdicts.
 #[derive(Clone)]

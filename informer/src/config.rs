@@ -14,9 +14,10 @@ pub struct Config {
     /// "not older than seen". `MostRecent` costs servers before 1.31 a read of all of etcd's prefix.
     pub list_semantic: ListSemantic,
     /// How initial state is fetched. Default [`InitialList::Auto`]: as a stream, in pages where that is refused or
-    /// stands still.
+    /// stands still. What each request costs which kube-apiserver is in `docs/requests.md`.
     pub initial_list: InitialList,
-    /// Objects a page. Default 500, as client-go. Larger pages cost the server memory, smaller ones requests.
+    /// Objects a page. Default 500, as client-go. Larger pages cost the server memory, smaller ones requests. Relists are not
+    /// paged, since kube-apiserver before 1.34 would read them from etcd, unless the server has paged `resourceVersion=0`.
     pub page_size: u32,
     /// Dotted paths that are cut out of every object while it is received, before anything is decoded. Default
     /// `metadata.managedFields`, often half of an object.
@@ -37,8 +38,12 @@ pub struct Config {
     /// silent answer on the patience doubles, up to the lifetime of a watch, and after every five minutes one object is
     /// read, which tells a quiet server from one that was exchanged.
     pub idle_timeout: Duration,
-    /// How long a stream may send no object before its initial state is complete. Default 10 s, restarted by each.
-    /// Shorter turns a slow server's clients to pages, which cost it more.
+    /// How long an accepted stream may send nothing of its initial state before that is complete; then it is given up for
+    /// pages. Default 10 s. Objects that are newer than all before them may have been created meanwhile: those prolong
+    /// it only while they come without a pause, and to twice the time at most. Headers that do not come are no stall:
+    /// see [`headers_timeout`](Self::headers_timeout). A list that brings no object for so long goes on, but gives its
+    /// turn of the [relist budget](crate::ClusterBuilder::relists_at_once) back. Shorter turns a slow server's clients to
+    /// pages, which cost it more.
     pub initial_events_stall: Duration,
     /// `timeoutSeconds` of a watch, drawn from this range. Default 300 to 599, as client-go. Shorter costs requests; one
     /// value for all lets clients that were started together come back together.
@@ -46,7 +51,8 @@ pub struct Config {
     /// Whether watches ask for bookmarks, as all should. Default yes. Without, a type of which little is watched is
     /// listed again after every longer break. Streams of initial state ask for them anyway.
     pub bookmarks: bool,
-    /// How long an answer's headers may take. Default 65 s: kube-apiserver ends ordinary requests after 60.
+    /// How long an answer's headers may take. Default 65 s: kube-apiserver ends ordinary requests after 60, and lets them
+    /// queue for 15 when it has too much to do. The same request follows, after a growing delay.
     pub headers_timeout: Duration,
     /// The first request waits a random part of this, so that clients started together do not ask together. Default
     /// zero. Costs readiness, on average half of it.

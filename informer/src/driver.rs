@@ -16,7 +16,7 @@ use bytes::Bytes;
 use informer_core::{
     Read, Request, ResourceVersion, Time,
     endpoints::Endpoints,
-    reflector::{self, Class, Input, Proof, ProofBy, Testimony},
+    reflector::{self, Class, Input, Proof, ProofBy, Testimony, Verdict},
     wire::{
         framer::{Framer, FramerConfig, Shape},
         marks::Answered,
@@ -39,6 +39,7 @@ pub(crate) use self::{
     task::start,
 };
 use crate::{
+    cluster::TURN_MAX,
     error::{Error, Kind},
     progress::{Outlet, Stage},
     stats::Strategy,
@@ -52,34 +53,19 @@ pub(crate) struct Driver<S> {
     endpoints: Endpoints,
     core: Core<S>,
     link: Link,
-    clock: Clock,
-    // Held from the grant until initial state is complete, the attempt is over, or the stream stands still.
-    permit: Option<OwnedSemaphorePermit>,
-    // When a stream that brings nothing has to give the permit back.
-    permit_until: Option<Instant>,
+    // What the core's times count from.
+    zero: Instant,
+    // Held from the grant until initial state is complete, the attempt is over, the read stands still, or for `TURN_MAX`.
+    turn: Option<Turn>,
     asked_at: Instant,
     // Of the request in flight, or the last one.
     span: Span,
 }
 
-/// The reflector's time: stands still while a request waits for its turn, so that waiting is not taken for silence.
-struct Clock {
-    zero: Instant,
-}
-
-impl Clock {
-    fn now(&self) -> Time {
-        Time(self.zero.elapsed())
-    }
-
-    /// `None` for a time that never comes.
-    fn instant(&self, time: Time) -> Option<Instant> {
-        self.zero.checked_add(time.0)
-    }
-
-    fn skip(&mut self, since: Instant) {
-        self.zero += since.elapsed();
-    }
+/// One of the places in the cluster's relist budget.
+struct Turn {
+    _permit: OwnedSemaphorePermit,
+    until: Time,
 }
 
 impl<S: Sink> Driver<S> {
@@ -101,9 +87,8 @@ impl<S: Sink> Driver<S> {
             endpoints,
             core,
             link: Link::Closed,
-            clock: Clock { zero: now },
-            permit: None,
-            permit_until: None,
+            zero: now,
+            turn: None,
             asked_at: now,
             span: Span::none(),
         };
@@ -154,20 +139,26 @@ impl<S: Sink> Driver<S> {
         }
     }
 
-    /// The earliest of all timers. None runs while a request waits for its turn.
+    fn now(&self) -> Time {
+        Time(self.zero.elapsed())
+    }
+
+    /// The earliest of all timers. `None` for one that never comes.
     fn timer(&self) -> Option<Instant> {
-        if matches!(self.link, Link::Queued { .. }) {
-            return None;
-        }
-        let due = [self.core.poll_timeout(), self.endpoints.poll_timeout(), self.core.sink_timeout()];
-        let due = due.into_iter().flatten().min().and_then(|time| self.clock.instant(time));
-        [due, self.permit_until].into_iter().flatten().min()
+        let due =
+            [self.reflector_timeout(), self.endpoints.poll_timeout(), self.core.sink_timeout(), self.turn_ends_at()];
+        due.into_iter().flatten().min().and_then(|time| self.zero.checked_add(time.0))
+    }
+
+    /// Waiting for a turn is neither silence nor a stall: the read has not gone out.
+    fn reflector_timeout(&self) -> Option<Time> {
+        if matches!(self.link, Link::Queued { .. }) { None } else { self.core.poll_timeout() }
     }
 
     fn on_timer(&mut self) {
         let _session = self.span.clone().entered();
-        let now = self.clock.now();
-        if self.permit_until.is_some_and(|until| until <= Instant::now()) {
+        let now = self.now();
+        if self.turn_ends_at().is_some_and(|due| due <= now) {
             self.give_back();
         }
         if self.core.sink_timeout().is_some_and(|due| due <= now) {
@@ -179,19 +170,18 @@ impl<S: Sink> Driver<S> {
         {
             return self.move_to(to);
         }
-        if self.core.poll_timeout().is_some_and(|due| due <= now) {
+        if self.reflector_timeout().is_some_and(|due| due <= now) {
             self.tell(Input::TimedOut);
         }
     }
 
     fn on_granted(&mut self, permit: OwnedSemaphorePermit) {
-        let Link::Queued { read, since, finished, .. } = std::mem::replace(&mut self.link, Link::Closed) else {
+        let Link::Queued { read, finished, .. } = std::mem::replace(&mut self.link, Link::Closed) else {
             unreachable!("a permit is granted to a queued request");
         };
-        self.clock.skip(since);
-        self.permit = Some(permit);
-        let is_stream = matches!(read, Read::Stream { .. });
-        self.permit_until = if is_stream { self.stalls_at() } else { None };
+        let now = self.now();
+        self.turn = Some(Turn { _permit: permit, until: now + TURN_MAX });
+        self.core.went_out(now);
         self.ask(read, finished);
     }
 
@@ -212,7 +202,7 @@ impl<S: Sink> Driver<S> {
             Some(Answered::Resumed) => Input::Resumed,
         };
         self.link = Link::Open { answer: Box::new(answer), framer: Box::new(framer) };
-        self.endpoints.worked(self.clock.now());
+        self.endpoints.worked(self.now());
         self.core.confirmed();
         self.tell(accepted);
     }
@@ -222,7 +212,7 @@ impl<S: Sink> Driver<S> {
             unreachable!("chunks come from an open answer");
         };
         self.core.received(bytes.len());
-        let now = self.clock.now();
+        let now = Time(self.zero.elapsed());
         let mut rest = &bytes[..];
         let failed = loop {
             match framer.next(&mut rest) {
@@ -275,7 +265,7 @@ impl<S: Sink> Driver<S> {
 
     fn on_failure(&mut self, error: Error) {
         self.link = Link::Closed;
-        let now = self.clock.now();
+        let now = self.now();
         let failure = reflector::Failure { class: error.class(), retry_after: error.retry_after() };
         self.core.failed(error);
         self.endpoints.failed(now, failure.class);
@@ -289,25 +279,36 @@ impl<S: Sink> Driver<S> {
 
     fn move_to(&mut self, endpoint: usize) {
         tracing::info!(resource = self.setup.resource.plural, endpoint, "requests go to another endpoint");
-        self.core.moved();
-        self.link = Link::Closed;
+        self.core.moved(self.verdict());
+        if !matches!(self.link, Link::Queued { .. }) {
+            self.link = Link::Closed;
+        }
         self.tell(Input::Moved { home: self.endpoints.is_home() });
     }
 
     fn tell(&mut self, input: Input<'_>) {
-        self.core.handle(self.clock.now(), input);
+        self.core.handle(self.now(), input);
         self.follow();
+    }
+
+    /// What is known about the streams of the endpoint in use.
+    fn verdict(&self) -> Verdict {
+        self.setup.cluster.verdicts().of(self.endpoints.current(), self.setup.type_path())
     }
 
     /// Carries out what the reflector ordered last, then lets readers see what changed.
     fn follow(&mut self) {
+        // Before requests go elsewhere: it was found out where they went.
+        if let Some(verdict) = self.core.take_verdict() {
+            self.setup.cluster.verdicts().set(self.endpoints.current(), self.setup.type_path(), verdict);
+        }
         if self.core.take_unanswered() {
-            self.endpoints.failed(self.clock.now(), Class::Connection);
+            self.endpoints.failed(self.now(), Class::Connection);
         }
         if self.core.take_refused() {
-            let endpoint = self.endpoints.refuse(self.clock.now());
+            let endpoint = self.endpoints.refuse(self.now());
             tracing::warn!(resource = self.setup.resource.plural, endpoint, "requests go back to the endpoint before");
-            self.core.moved();
+            self.core.moved(self.verdict());
         }
         if self.core.is_settled() {
             self.endpoints.settle();
@@ -320,11 +321,6 @@ impl<S: Sink> Driver<S> {
         }
         if !self.core.is_initial() || matches!(self.link, Link::Closed) {
             self.give_back();
-        } else if self.core.take_progressed() && self.permit_until.is_some() {
-            self.permit_until = self.stalls_at();
-        }
-        if let Some(verdict) = self.core.take_verdict() {
-            self.setup.cluster.verdicts().set(self.endpoints.current(), self.setup.type_path(), verdict);
         }
         self.core.publish();
     }
@@ -348,15 +344,21 @@ impl<S: Sink> Driver<S> {
     }
 
     fn send(&mut self, read: Read) {
-        let finished = std::mem::replace(&mut self.link, Link::Closed).finished();
-        let keeps_turn = matches!(read, Read::Page { .. }) && self.permit.is_some();
+        let before = std::mem::replace(&mut self.link, Link::Closed);
+        let keeps_turn = matches!(read, Read::Page { .. }) && self.turn.is_some();
         if !read.is_initial() || keeps_turn {
-            return self.ask(read, finished);
+            return self.ask(read, before.finished());
         }
         self.give_back();
-        let permit = Arc::clone(self.setup.cluster.relists()).acquire_owned();
         self.core.queued(self.setup.request(&read), !matches!(read, Read::Page { .. }));
-        self.link = Link::Queued { read, permit: Box::pin(permit), since: Instant::now(), finished };
+        self.link = match before {
+            // Another read takes its place in the queue.
+            Link::Queued { permit, finished, .. } => Link::Queued { read, permit, finished },
+            Link::Closed | Link::Sent(_) | Link::Open { .. } | Link::Proving(_) => {
+                let permit = Box::pin(Arc::clone(self.setup.cluster.relists()).acquire_owned());
+                Link::Queued { read, permit, finished: before.finished() }
+            }
+        };
     }
 
     fn ask(&mut self, read: Read, finished: Option<Answer>) {
@@ -381,13 +383,14 @@ impl<S: Sink> Driver<S> {
         self.transports[endpoint].clone()
     }
 
-    /// When a stream that brings nothing from now on counts as stalled; `None` for never.
-    fn stalls_at(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.setup.config.initial_events_stall)
+    /// When the turn goes to the next informer: once the read stands still, so that one sick API does not keep the others
+    /// from starting, and in any case after `TURN_MAX`. The read itself goes on.
+    fn turn_ends_at(&self) -> Option<Time> {
+        let turn = self.turn.as_ref()?;
+        Some(self.core.stands_still_at().map_or(turn.until, |at| at.min(turn.until)))
     }
 
     fn give_back(&mut self) {
-        self.permit = None;
-        self.permit_until = None;
+        self.turn = None;
     }
 }

@@ -130,6 +130,35 @@ fn p2_refused_for_ten_minutes_is_at_most_twenty_requests() {
     }
 }
 
+/// Goal: overload and outages turn no stream into a list, which costs the server more. Method: each for ten minutes, and
+/// requests that are queued for as long as they may be.
+#[test]
+fn overload_is_answered_by_streams_alone() {
+    for seed in 0..50 {
+        let config = reflector::Config { seed, ..reflector::Config::default() };
+        let queued = || vec![(Duration::from_secs(65), Fact::Ended(End::Failed(Failure::new(Class::Connection))))];
+        let rejected = |class| move || refuses(class, Some(1));
+        let slow = || {
+            vec![
+                (Duration::from_secs(60), Fact::Accepted),
+                (Duration::ZERO, Fact::Bookmark { version: "7".into(), end: true }),
+            ]
+        };
+        for answer in [
+            &queued as &dyn Fn() -> _,
+            &slow,
+            &rejected(Class::TooMany),
+            &rejected(Class::Server),
+            &rejected(Class::Connection),
+        ] {
+            let sent = world::requests(config.clone(), Duration::from_mins(10), |_| answer());
+            let is_stream =
+                |asked: &Asked| matches!(asked, Asked::Read(Read::Stream { .. } | Read::Watch { .. }) | Asked::Object);
+            assert!(sent.iter().all(|(_, asked)| is_stream(asked)), "{sent:?}");
+        }
+    }
+}
+
 /// Answers P3: fifty thousand requests a second to a server that accepts each watch and closes it.
 #[test]
 fn p3_every_watch_closed_at_once_is_at_most_twelve_requests_a_minute() {

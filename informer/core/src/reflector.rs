@@ -10,6 +10,7 @@ mod listing;
 mod marks;
 mod missing;
 mod proving;
+mod stall;
 mod streaming;
 mod waiting;
 mod watching;
@@ -63,7 +64,8 @@ pub struct Config {
     /// How long an answer may stay silent before it is closed. Default 150 s: the API server aims at one bookmark a
     /// minute, so two may go missing. Shorter finds dead connections sooner and costs one request per resource type.
     pub idle_timeout: Duration,
-    /// How long a stream may send no object before its initial state is complete. Default 10 s, restarted by each.
+    /// How long an accepted stream may send nothing of its initial state before that is complete. Default 10 s. Objects that
+    /// are newer than what was sent before may have been created meanwhile, and prolong it to twice that at most.
     pub initial_events_stall: Duration,
     /// `timeoutSeconds` of a watch, drawn from this range. Default 300 to 599, as client-go.
     pub watch_timeout_seconds: RangeInclusive<u32>,
@@ -185,6 +187,26 @@ impl Reflector {
         }
     }
 
+    /// The read ordered last went out only now, since it waited for its turn: silence and stalls count from here on.
+    pub const fn went_out(&mut self, now: Time) {
+        match &mut self.state {
+            State::Listing(state) => state.went_out(now),
+            State::Streaming(state) => state.went_out(now),
+            State::Idle | State::Proving(_) | State::Watching(_) | State::Waiting(_) | State::Over => {}
+        }
+    }
+
+    /// When the open read of initial state counts as standing still, unless more of the state comes before. `None` while
+    /// no such read is open. For budgets: the read itself goes on.
+    #[must_use]
+    pub fn stands_still_at(&self) -> Option<Time> {
+        match &self.state {
+            State::Listing(state) => Some(state.stands_still_at(&self.memory)),
+            State::Streaming(state) => Some(state.stands_still_at(&self.memory)),
+            State::Idle | State::Proving(_) | State::Watching(_) | State::Waiting(_) | State::Over => None,
+        }
+    }
+
     /// What was counted so far.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
@@ -198,7 +220,7 @@ impl Reflector {
         self.memory.synced
     }
 
-    /// Whether lists are allowed and watches are not: the copy is kept by polling, and ready in its way.
+    /// Whether lists are answered and watches are refused: the copy is kept by polling, and ready in its way.
     #[must_use]
     pub const fn is_polling(&self) -> bool {
         self.memory.polling
@@ -235,6 +257,12 @@ impl Reflector {
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
+    }
+
+    /// Takes over what is known about the streams of another endpoint. To be called before [`Input::Moved`], and after
+    /// [`Action::Refuse`], which leads back to the endpoint before.
+    pub const fn set_verdict(&mut self, verdict: Verdict) {
+        self.memory.set_verdict(verdict);
     }
 
     /// What is known about streams by now. For whoever starts the next reflector of this resource type.

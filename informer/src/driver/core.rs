@@ -37,9 +37,8 @@ pub(super) struct Core<S> {
     is_initial: bool,
     // Whether a state was complete, or restored and proven.
     is_synced: bool,
-    // Since the last `publish`: a frame came; an object came.
+    // A frame came since the last `publish`.
     confirmed: bool,
-    progressed: bool,
     list_ended: bool,
     // Nothing came for too long, not even headers.
     unanswered: bool,
@@ -95,7 +94,6 @@ impl<S: Sink> Core<S> {
             is_initial: true,
             is_synced: false,
             confirmed: false,
-            progressed: false,
             list_ended: false,
             unanswered: false,
             first_object: None,
@@ -132,7 +130,6 @@ impl<S: Sink> Core<S> {
     }
 
     fn on_object(&mut self, now: Time, change: Change, object: &[u8]) {
-        self.progressed = true;
         self.first_object.get_or_insert(true);
         let meta = match Meta::read_lenient(object) {
             Ok(meta) if !meta.name.is_empty() => meta,
@@ -325,8 +322,10 @@ impl<S: Sink> Core<S> {
         });
     }
 
-    /// Requests go to another endpoint.
-    pub(super) fn moved(&self) {
+    /// Requests go to another endpoint, of whose streams this is known.
+    pub(super) fn moved(&mut self, verdict: Verdict) {
+        self.verdict = verdict;
+        self.reflector.set_verdict(verdict);
         self.progress.send_modify(|progress| progress.stats.moves += 1);
     }
 
@@ -401,10 +400,6 @@ impl<S: Sink> Core<S> {
         std::mem::take(&mut self.list_ended)
     }
 
-    pub(super) fn take_progressed(&mut self) -> bool {
-        std::mem::take(&mut self.progressed)
-    }
-
     pub(super) const fn has_order(&self) -> bool {
         self.order.is_some()
     }
@@ -436,6 +431,14 @@ impl<S: Sink> Core<S> {
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.reflector.poll_timeout()
+    }
+
+    pub(super) const fn went_out(&mut self, now: Time) {
+        self.reflector.went_out(now);
+    }
+
+    pub(super) fn stands_still_at(&self) -> Option<Time> {
+        self.reflector.stands_still_at()
     }
 }
 

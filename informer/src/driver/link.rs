@@ -5,10 +5,7 @@ use std::{future::pending, sync::Arc};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use informer_core::{Read, Request, reflector::Proof, store::Entry, wire::framer::Framer};
-use tokio::{
-    sync::{AcquireError, OwnedSemaphorePermit},
-    time::Instant,
-};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use tracing::{Instrument as _, Span};
 
 use crate::{
@@ -23,7 +20,6 @@ pub(super) enum Link {
     Queued {
         read: Read,
         permit: BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>,
-        since: Instant,
         /// The answer before, for its connection.
         finished: Option<Answer>,
     },

@@ -16,6 +16,7 @@ mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod odd;
+mod overload;
 mod probes;
 mod proofs;
 mod raw;

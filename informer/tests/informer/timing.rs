@@ -11,8 +11,12 @@ use std::{
 
 use futures::stream;
 use http_body_util::StreamBody;
-use informer::{Cause, Cluster, InitialList, Ready, RelistCause};
+use informer::{
+    Cause, Cluster, InitialList, Ready, RelistCause,
+    testing::{Asked, FakeApiServer},
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use serde_json::{Value, json};
 
 use crate::fixture::{
     SOON, Step, added, bookmark, contents, end_bookmark, in_memory, is_stream, is_watch, item, list, ok, refuse,
@@ -20,6 +24,10 @@ use crate::fixture::{
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"}})
+}
 
 /// Goal: nonsense is asked for as rarely as refusals, and memory stays. Method: ten minutes of each, requests counted.
 #[tokio::test(start_paused = true)]
@@ -44,17 +52,24 @@ async fn ten_minutes_of_nonsense_are_few_requests() {
     }
 }
 
+/// A request may be queued by a server that has too much to do: it is asked for a stream again, and never for a list.
 #[tokio::test(start_paused = true)]
-async fn a_stream_whose_headers_do_not_come_is_read_in_pages_within_seconds() {
-    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
-        if request.uri().to_string().contains("watch=true") {
-            std::future::pending::<()>().await;
+async fn a_stream_whose_headers_do_not_come_is_asked_for_again() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&requests);
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        assert!(is_stream(&request.uri().to_string()), "{}", request.uri());
+        let is_first = seen.fetch_add(1, Ordering::Relaxed) == 0;
+        async move {
+            if is_first {
+                std::future::pending::<()>().await;
+            }
+            let body = http_body_util::Full::new(bytes::Bytes::from([added("a/a", 3), end_bookmark(9)].concat()));
+            Ok::<_, Infallible>(http::Response::new(body))
         }
-        let body = http_body_util::Full::new(bytes::Bytes::from(list(&[item("a/a", 3)], 9, "")));
-        Ok::<_, Infallible>(http::Response::new(body))
     });
     let pods = Cluster::new(kube::Client::new(service, "default")).informer::<Pod>().start().unwrap();
-    pods.ready(Duration::from_secs(12)).await.unwrap();
+    pods.ready(Duration::from_secs(67)).await.unwrap();
     assert_eq!(contents(&pods), "a/a@3");
 }
 
@@ -132,32 +147,117 @@ async fn headers_that_do_not_come_are_an_error_in_time() {
     assert_eq!(error.to_string(), "the server gave no answer within 5s");
 }
 
+/// The body of a list of these items, with a pause before each.
+fn slowly(items: &[String], pause: Duration) -> Vec<Step> {
+    let whole = list(&["SPLIT".to_owned()], 9, "");
+    let (head, tail) = whole.split_once("SPLIT").unwrap();
+    let mut steps = vec![Step::Send(head.to_owned())];
+    for (at, item) in items.iter().enumerate() {
+        steps.push(Step::Wait(pause));
+        steps.push(Step::Send(if at == 0 { item.clone() } else { format!(",{item}") }));
+    }
+    steps.push(Step::Send(tail.to_owned()));
+    steps
+}
+
 /// Goal: at most two informers read at once; waiting for the turn is neither silence nor a stall. Method: two lists
-/// that take three minutes, a third that must wait as long and then takes its own time.
+/// that take forty seconds, a third that must wait as long and then takes its own time.
 #[tokio::test(start_paused = true)]
 async fn two_read_at_once_and_the_third_waits_without_losing_patience() {
     let (cluster, log) = in_memory(|_, uri| {
         if is_watch(uri) {
             return ok([Step::Hang]);
         }
-        let whole = list(&[item("a/a", 3)], 9, "");
-        let (begin, rest) = whole.split_at(60);
-        let wait = [Step::Wait(100 * Duration::from_secs(1)), Step::Send(String::new())];
-        ok([Step::Send(begin.into())].into_iter().chain(wait).chain([Step::Send(rest.into())]))
+        let items: Vec<String> = (0..8).map(|number| item(&format!("a/a{number}"), 3)).collect();
+        ok(slowly(&items, 5 * Duration::from_secs(1)))
     });
     let unpaged = InitialList::Unpaged;
     let first = cluster.informer::<Pod>().initial_list(unpaged).start().unwrap();
     let second = cluster.informer::<Secret>().initial_list(unpaged).start().unwrap();
-    let third = cluster.informer::<ConfigMap>().initial_list(unpaged).config(|it| it.idle_timeout = 2 * MINUTE).start();
-    let third = third.unwrap();
-    let not_ready = third.ready(MINUTE).await.unwrap_err();
+    let third = cluster.informer::<ConfigMap>().initial_list(unpaged);
+    let third = third.config(|it| it.idle_timeout = 20 * Duration::from_secs(1)).start().unwrap();
+    let not_ready = third.ready(39 * Duration::from_secs(1)).await.unwrap_err();
     assert!(matches!(not_ready.cause, Cause::Queued), "{not_ready}");
     first.ready(2 * MINUTE).await.unwrap();
     second.ready(MINUTE).await.unwrap();
     third.ready(2 * MINUTE).await.unwrap();
     assert_eq!(log.count("configmaps?resourceVersion=0"), 1, "{:?}", log.uris());
     let sent = log.uris().iter().position(|uri| uri.contains("configmaps")).unwrap();
-    assert!(log.times()[sent] >= 100 * Duration::from_secs(1));
+    assert!(log.times()[sent] >= 40 * Duration::from_secs(1));
+}
+
+/// Goal: two sick APIs do not keep the other types of a process from starting. Method: each way a read can hang, of two
+/// types; when the third is ready, in seconds.
+#[tokio::test(start_paused = true)]
+async fn reads_that_hang_give_their_turn_back() {
+    let item_now_and_then: Vec<String> = (0..100).map(|number| item(&format!("a/a{number}"), 3)).collect();
+    let byte_now_and_then = || (0..600).flat_map(|_| [Step::Wait(Duration::from_secs(1)), Step::Send(" ".into())]);
+    let created: Vec<Step> = (10..100)
+        .flat_map(|version| {
+            [Step::Wait(9 * Duration::from_secs(1)), Step::Send(added(&format!("a/c{version}"), version))]
+        })
+        .collect();
+    for (what, initial, steps, most) in [
+        ("headers, then nothing", InitialList::Paged, vec![Step::Hang], 11),
+        ("headers, then nothing", InitialList::Unpaged, vec![Step::Hang], 11),
+        ("headers, then nothing", InitialList::Stream, vec![Step::Hang], 11),
+        ("a byte a second", InitialList::Paged, byte_now_and_then().collect(), 11),
+        ("an item each nine seconds", InitialList::Paged, slowly(&item_now_and_then, 9 * Duration::from_secs(1)), 61),
+        ("creations in a stream without end", InitialList::Stream, created.clone(), 11),
+        ("creations in a stream without end", InitialList::Auto, created, 23),
+    ] {
+        let (cluster, _log) = in_memory(move |_, uri| match uri {
+            uri if uri.contains("/configmaps") && !uri.contains("watch=true") => ok([Step::Send(list(&[], 9, ""))]),
+            uri if uri.contains("/configmaps") => ok([Step::Send(end_bookmark(9)), Step::Hang]),
+            _ => ok(steps.clone()),
+        });
+        let sick = cluster.informer::<Pod>().initial_list(initial).start().unwrap();
+        let also_sick = cluster.informer::<Secret>().initial_list(initial).start().unwrap();
+        let fine = cluster.informer::<ConfigMap>().initial_list(initial).start().unwrap();
+        let ready = fine.ready(Duration::from_secs(most)).await;
+        assert!(ready.is_ok(), "{what} {initial:?}: {ready:?}");
+        drop((sick, also_sick));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_headers_gives_its_turn_back() {
+    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        if !request.uri().path().contains("/configmaps") {
+            std::future::pending::<()>().await;
+        }
+        let is_watch = request.uri().to_string().contains("watch=true");
+        let body = if is_watch { bookmark(10) } else { list(&[], 9, "") };
+        Ok::<_, Infallible>(http::Response::new(http_body_util::Full::new(bytes::Bytes::from(body))))
+    });
+    let cluster = Cluster::new(kube::Client::new(service, "default"));
+    let paged = InitialList::Paged;
+    let _sick = cluster.informer::<Pod>().initial_list(paged).start().unwrap();
+    let _also_sick = cluster.informer::<Secret>().initial_list(paged).start().unwrap();
+    let fine = cluster.informer::<ConfigMap>().initial_list(paged).start().unwrap();
+    fine.ready(Duration::from_secs(11)).await.unwrap();
+}
+
+/// Goal: waiting for a turn stops no other clock. Method: two lists hold the budget; meanwhile the preferred endpoint of a
+/// third informer is lost, which it must leave in time.
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_waits_for_its_turn_keeps_its_other_times() {
+    let server = FakeApiServer::new().at(41).put(pod("x"));
+    let cluster = Cluster::new(server.client());
+    let linger = 25 * Duration::from_secs(1);
+    let pods = cluster.informer::<Pod>().linger(linger).start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    server.delete(pod("x")).put(pod("y"));
+    until("the deletion", || contents(&pods) == "a/y@44").await;
+    assert_eq!(pods.store().snapshot().lingering("a/x").count(), 1);
+    // Streams that say nothing hold the budget for ten seconds each, and never end. The relist comes after all of them.
+    server.stall_streams().expire_at(u64::MAX).close_watches();
+    let stuck: Vec<_> =
+        (0..12).map(|_| cluster.informer::<Secret>().initial_list(InitialList::Stream).start().unwrap()).collect();
+    tokio::time::sleep(linger + Duration::from_secs(3)).await;
+    assert_eq!(server.count(Asked::Stream), 1 + 6, "the relist waits for its turn");
+    assert_eq!(pods.store().snapshot().lingering("a/x").count(), 0, "and what lingered is gone in time");
+    drop(stuck);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,11 +4,11 @@ use std::{collections::VecDeque, sync::Arc};
 
 use fastrand::Rng;
 use informer_core::{
-    Read, Time,
+    InitialList, ListSemantic, Read, Time,
     endpoints::Endpoints,
     object::Meta,
     proof,
-    reflector::{self, Action, Ending, Input, Observed, Proof, ProofBy, Reflector, Report, Testimony},
+    reflector::{self, Action, Ending, Input, Observed, Proof, ProofBy, Reflector, Report, Testimony, Verdict},
     resource_version::ResourceVersion,
     stats::Stats,
     store::{self, Event, Snapshot, Store},
@@ -49,7 +49,11 @@ pub(super) struct Node {
     reflector: Reflector,
     store: Store,
     endpoints: Endpoints,
+    /// What it knows of each endpoint.
+    known: Vec<Known>,
     answer: Option<Answer>,
+    /// What the open answer was asked.
+    asked: Option<Read>,
     /// The object that the open proof asks about, and the position.
     witness: Option<(Arc<store::Entry>, ResourceVersion)>,
     /// The answer to a proof that needs no request.
@@ -69,6 +73,16 @@ pub(super) struct Node {
     trace: Option<VecDeque<String>>,
 }
 
+/// What one client knows of one endpoint.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    verdict: Verdict,
+    /// True once something other than overload and outages came of a stream: one was accepted, refused, or nonsense.
+    has_streamed: bool,
+    /// True once it has answered a read of any state with a page token, since requests went there last.
+    pages_any_state: bool,
+}
+
 /// A saved state, and the history it is of.
 #[derive(Clone)]
 struct Checkpoint {
@@ -82,7 +96,9 @@ impl Node {
             reflector: Reflector::new(config.clone()),
             store: Store::default(),
             endpoints: Endpoints::new(sites, informer_core::endpoints::Config::default(), config.seed),
+            known: vec![Known::default(); sites],
             answer: None,
+            asked: None,
             witness: None,
             unasked: None,
             is_watch: false,
@@ -208,6 +224,7 @@ impl Node {
                 self.note(now, || "  Moved".to_owned());
                 self.answer = None;
                 let home = self.endpoints.is_home();
+                self.know_the_endpoint();
                 self.reflector.handle(now, Input::Moved { home });
             }
             Heard::Fact(fact) => self.hear(now, fact),
@@ -218,6 +235,7 @@ impl Node {
             Heard::Start | Heard::TimedOut | Heard::Moved | Heard::Fact(_) => None,
         };
         loop {
+            self.known[self.endpoints.current()].verdict = self.reflector.verdict();
             while let Some(action) = self.reflector.poll_action() {
                 self.note(now, || format!("    {action:?}"));
                 self.act(now, action, object, around, rng)?;
@@ -237,8 +255,26 @@ impl Node {
         Ok(())
     }
 
+    fn learn(&mut self, fact: &Fact) {
+        let known = &mut self.known[self.endpoints.current()];
+        match (&self.asked, fact) {
+            (Some(Read::Stream { .. }), Fact::Accepted | Fact::AcceptedWithMarks | Fact::Resumed) => {
+                known.has_streamed = true;
+            }
+            (_, Fact::Ended(reflector::End::Failed(failure))) => {
+                use reflector::Class::{Forbidden, Malformed, Refused};
+                known.has_streamed |= matches!(failure.class, Forbidden | Malformed | Refused);
+            }
+            (Some(Read::List { semantic: ListSemantic::Any, .. }), Fact::PageEnd { token: Some(_), .. }) => {
+                known.pages_any_state = true;
+            }
+            _ => {}
+        }
+    }
+
     fn hear(&mut self, now: Time, fact: &Fact) {
         self.note(now, || format!("  {fact:?}"));
+        self.learn(fact);
         match fact {
             Fact::Ended(reflector::End::Failed(failure)) => self.endpoints.failed(now, failure.class),
             Fact::Accepted | Fact::AcceptedWithMarks | Fact::Resumed => {
@@ -294,10 +330,11 @@ impl Node {
         rng: &mut Rng,
     ) -> Result<(), Violation> {
         match action {
-            Action::Send(read) => self.send(now, &read, around, rng),
+            Action::Send(read) => self.send(now, &read, around, rng)?,
             Action::Prove { at, by, skip } => self.prove(now, at, by, skip, around, rng),
             Action::Refuse => {
                 self.endpoints.refuse(now);
+                self.know_the_endpoint();
             }
             Action::Close => self.answer = None,
             Action::Restored => {
@@ -339,19 +376,40 @@ impl Node {
         Ok(())
     }
 
-    fn send(&mut self, now: Time, read: &Read, around: &Around<'_>, rng: &mut Rng) {
+    /// Requests go to another endpoint: what is known of it counts from now on.
+    fn know_the_endpoint(&mut self) {
+        let known = &mut self.known[self.endpoints.current()];
+        known.pages_any_state = false;
+        self.reflector.set_verdict(known.verdict);
+    }
+
+    /// No request asks more of a server than it has to: streams are given up for what concerns streams alone, and what a
+    /// server has in its cache is not asked for in pages.
+    fn is_cheap(&self, read: &Read) -> Result<(), Violation> {
+        let Read::List { semantic, limit } = read else { return Ok(()) };
+        let known = self.known[self.endpoints.current()];
+        let may_list = self.config.initial != InitialList::Auto || known.has_streamed;
+        ensure(may_list, "Cheap", || format!("{read:?}, and no stream was ever answered"))?;
+        let is_cached = matches!(semantic, ListSemantic::NotOlderThan(_)) && !known.pages_any_state;
+        ensure(!is_cached || limit.is_none(), "Cheap", || format!("{read:?} is read from etcd"))
+    }
+
+    fn send(&mut self, now: Time, read: &Read, around: &Around<'_>, rng: &mut Rng) -> Result<(), Violation> {
+        self.is_cheap(read)?;
+        self.asked = Some(read.clone());
         self.answer = Some(around.sites[self.site()].api.ask(now, read, rng));
         (self.is_watch, self.is_accepted) = (matches!(read, Read::Watch { .. }), false);
         match read {
-            Read::Page { .. } => return,
+            Read::Page { .. } => return Ok(()),
             Read::Watch { after, .. } => self.saw(around, Seen::Resumed { after: after.as_u64().unwrap_or(0) }),
             Read::Stream { .. } | Read::List { .. } => {}
         }
         self.requests.push(now);
+        Ok(())
     }
 
     fn prove(&mut self, now: Time, at: ResourceVersion, by: ProofBy, skip: usize, around: &Around<'_>, rng: &mut Rng) {
-        self.answer = None;
+        (self.answer, self.asked) = (None, None);
         let Some(stored) = proof::candidates(&self.store.snapshot(), skip, 1).pop() else {
             self.unasked = Some(Proof::Nothing);
             return;

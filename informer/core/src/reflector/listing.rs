@@ -41,6 +41,8 @@ pub(super) struct Listing {
     empty_pages: u32,
     /// Pages that were asked for again.
     retries: u32,
+    /// When an item, headers or the end of a page came last, or a request went.
+    last_item: Time,
     last_sign: Time,
 }
 
@@ -95,8 +97,14 @@ impl Listing {
             has_items: false,
             empty_pages: 0,
             retries: 0,
+            last_item: now,
             last_sign: now,
         })
+    }
+
+    /// The request went out only now.
+    pub(super) const fn went_out(&mut self, now: Time) {
+        (self.last_item, self.last_sign) = (now, now);
     }
 
     pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
@@ -107,8 +115,14 @@ impl Listing {
             }
             Input::Moved { home } => return self.moved(now, home, memory),
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Listing(self),
-            Input::Accepted | Input::AcceptedWithMarks | Input::Resumed => self.open(memory),
-            Input::Object(object) => self.item(&object, memory),
+            Input::Accepted | Input::AcceptedWithMarks | Input::Resumed => {
+                self.open(memory);
+                self.last_item = now;
+            }
+            Input::Object(object) => {
+                self.item(&object, memory);
+                self.last_item = now;
+            }
             Input::Bookmark { .. } | Input::Mark { .. } | Input::Ignored => memory.stats.ignored += 1,
             Input::PageEnd { resource_version, continue_token } => {
                 return self.page_end(now, resource_version, continue_token, memory);
@@ -122,6 +136,11 @@ impl Listing {
 
     pub(super) fn deadline(&self, memory: &Memory) -> Time {
         self.last_sign + memory.config.idle_timeout
+    }
+
+    /// When it counts as standing still, unless something comes before.
+    pub(super) fn stands_still_at(&self, memory: &Memory) -> Time {
+        self.last_item + memory.config.initial_events_stall
     }
 
     fn open(&mut self, memory: &mut Memory) {
@@ -166,6 +185,7 @@ impl Listing {
             first: Some(position),
             token: Some(token.into()),
             has_items: false,
+            last_item: now,
             last_sign: now,
             ..self
         })
@@ -243,7 +263,7 @@ impl Listing {
         let token = self.token.as_deref().expect("only pages after the first are asked for again");
         memory.send(Read::Page { limit, token: token.to_owned() });
         memory.stats.page_retries += 1;
-        State::Listing(Self { has_items: false, last_sign: now, ..self })
+        State::Listing(Self { has_items: false, last_item: now, last_sign: now, ..self })
     }
 
     /// Tokens are worth nothing at another endpoint.

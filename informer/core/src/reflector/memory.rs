@@ -24,7 +24,7 @@ use crate::{
 /// recent state is taken instead.
 const UNSATISFIED_MAX: u32 = 3;
 
-/// Streams in a row that may fail, for whatever reason, before one attempt with pages.
+/// Streams in a row that may break after they were accepted, or answer nonsense, before one attempt with pages.
 const STREAM_FAILURES_MAX: u32 = 3;
 
 /// Sessions from one position that may bring nothing, or only what lies behind it, before it has to be proved. Initial
@@ -219,8 +219,8 @@ impl Memory {
     pub(super) fn choose_way(&mut self, now: Time) -> Way {
         let trial = self.trial.take();
         let semantic = self.semantic();
-        let limit = self.may_page(&semantic).then_some(self.config.page_size);
-        let pages = Way::List { limit, trial };
+        let is_paged = self.may_page(&semantic);
+        let pages = Way::List { limit: is_paged.then_some(self.config.page_size), trial };
         let streams = self.streams_are_worth_asking(now);
         let exact = matches!(semantic, ListSemantic::Exact(_));
         match self.config.initial {
@@ -248,8 +248,15 @@ impl Memory {
     }
 
     /// Requests go to another endpoint: what was learned of the one before says nothing about it.
-    pub(super) const fn endpoint_changed(&mut self) {
+    pub(super) fn endpoint_changed(&mut self) {
+        self.trial = None;
         self.pages_any_state = false;
+    }
+
+    /// Takes over what is known about the streams of the endpoint in use.
+    pub(super) const fn set_verdict(&mut self, verdict: Verdict) {
+        self.verdict = verdict;
+        self.verdict_until = None;
     }
 
     fn streams_are_worth_asking(&mut self, now: Time) -> bool {
@@ -300,14 +307,14 @@ impl Memory {
         self.streams_anew = self.streams_anew.saturating_add(1);
     }
 
-    /// Whether pages follow a stream that breaks now. One that `progressed` has brought a mark, behind which the next one
+    /// True if pages follow a stream that breaks now. One that `progressed` has brought a mark, behind which the next one
     /// goes on: that is no failure, unless going on has failed too often.
     pub(super) const fn is_last_stream(&self, progressed: bool) -> bool {
         let failures = if progressed { 0 } else { self.stream_failures + 1 };
         (failures >= STREAM_FAILURES_MAX || self.streams_anew >= STREAM_FAILURES_MAX) && self.may_fall_back()
     }
 
-    /// A stream broke before its initial state was complete.
+    /// A stream broke before its initial state was complete, and not because the server had too much to do.
     pub(super) fn stream_broke(&mut self, progressed: bool) {
         let is_last = self.is_last_stream(progressed);
         self.stream_failures = if progressed { 0 } else { self.stream_failures + 1 };

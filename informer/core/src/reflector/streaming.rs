@@ -10,6 +10,7 @@ use super::{
     marks::{Marks, Taken},
     memory::cause_after,
     moved, relist,
+    stall::Stall,
     waiting::{Next, Waiting},
 };
 use crate::{
@@ -28,8 +29,7 @@ pub(super) struct Streaming {
     /// Whether a stage is open: by this answer, or by the one it goes on from.
     opened: bool,
     marks: Marks,
-    /// When the last object of the initial state came, or the request went.
-    last_object: Time,
+    stall: Stall,
     /// When anything came last.
     last_sign: Time,
 }
@@ -43,7 +43,7 @@ impl Streaming {
             timeout_seconds: 0,
             opened: false,
             marks,
-            last_object: now,
+            stall: Stall::new(now, None),
             last_sign: now,
         };
         streaming.ask(now, memory)
@@ -57,8 +57,19 @@ impl Streaming {
     fn ask(mut self, now: Time, memory: &mut Memory) -> State {
         let timeout_seconds = memory.draw_watch_timeout();
         let marks = self.marks.ask();
+        let asked = match &self.semantic {
+            ListSemantic::NotOlderThan(position) => Some(position.clone()),
+            ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => None,
+        };
+        let stall = Stall::new(now, asked);
         memory.send(Read::Stream { semantic: self.semantic.clone(), timeout_seconds, marks });
-        State::Streaming(Self { sent: now, timeout_seconds, last_object: now, last_sign: now, ..self })
+        State::Streaming(Self { sent: now, timeout_seconds, stall, last_sign: now, ..self })
+    }
+
+    /// The request went out only now.
+    pub(super) const fn went_out(&mut self, now: Time) {
+        (self.sent, self.last_sign) = (now, now);
+        self.stall.progressed(now);
     }
 
     pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
@@ -66,22 +77,30 @@ impl Streaming {
             Input::TimedOut if now >= self.deadline(memory) => return self.stalled(now, memory),
             Input::Moved { home } => return self.moved(now, home, memory),
             Input::TimedOut | Input::Start | Input::Proof(_) => return State::Streaming(self),
-            Input::Accepted => self.accepted(false, memory),
-            Input::AcceptedWithMarks => self.accepted(true, memory),
+            Input::Accepted => self.accepted(now, false, memory),
+            Input::AcceptedWithMarks => self.accepted(now, true, memory),
             Input::Resumed if self.marks.is_answered() => memory.stats.ignored += 1,
             // The rest of something that is not there.
             Input::Resumed if !self.marks.go_on() => return self.unusable(now, memory),
-            Input::Resumed => memory.stats.initial_resumes += 1,
+            Input::Resumed => {
+                self.stall.progressed(now);
+                memory.stats.initial_resumes += 1;
+            }
             Input::Mark { token } => match self.marks.take(token) {
                 Taken::Unusable => return self.unusable(now, memory),
-                Taken::Noted | Taken::Ignored => {}
+                Taken::Noted => self.stall.progressed(now),
+                Taken::Ignored => {}
             },
             Input::Object(object) => self.event(now, &object, memory),
             Input::Bookmark { resource_version, initial_events_end: true } => {
-                self.accepted(false, memory);
+                self.accepted(now, false, memory);
                 return self.complete(now, resource_version, memory);
             }
-            Input::Bookmark { .. } | Input::PageEnd { .. } | Input::Ignored => memory.stats.ignored += 1,
+            Input::Bookmark { .. } => {
+                self.stall.bookmark();
+                memory.stats.ignored += 1;
+            }
+            Input::PageEnd { .. } | Input::Ignored => memory.stats.ignored += 1,
             Input::Ended(End::Closed) => return self.closed(now, memory),
             Input::Ended(End::Failed(failure)) => return self.failed(now, failure, memory),
         }
@@ -89,13 +108,19 @@ impl Streaming {
         State::Streaming(self)
     }
 
-    /// A stall only counts where pages can follow it; otherwise silence does. Objects that trickle in are no stall, so
-    /// the lifetime the server was asked to keep bounds that, and the time a turn of the relist budget is held.
+    /// A stall only counts where pages can follow it, and once the server has accepted the stream: a server with too much
+    /// to do may queue a request for long, and a list would cost it more. Otherwise silence and the lifetime it was
+    /// asked to keep are the bounds.
     pub(super) fn deadline(&self, memory: &Memory) -> Time {
         let silent = self.last_sign + memory.config.idle_timeout;
-        let stalled = self.last_object + memory.config.initial_events_stall;
         let patient = silent.min(self.ends_at());
-        if memory.may_fall_back() { patient.min(stalled) } else { patient }
+        let may_stall = memory.may_fall_back() && self.marks.is_answered();
+        if may_stall { patient.min(self.stands_still_at(memory)) } else { patient }
+    }
+
+    /// When it counts as standing still, unless initial state comes before.
+    pub(super) fn stands_still_at(&self, memory: &Memory) -> Time {
+        self.stall.at(memory.config.initial_events_stall)
     }
 
     /// When the server ends the answer by itself.
@@ -105,10 +130,11 @@ impl Streaming {
 
     /// The answer begins at the beginning, as its headers say or as its first event shows. What was gathered before is
     /// of another state.
-    fn accepted(&mut self, with_marks: bool, memory: &mut Memory) {
+    fn accepted(&mut self, now: Time, with_marks: bool, memory: &mut Memory) {
         if self.marks.is_answered() {
             return;
         }
+        self.stall.progressed(now);
         self.abandon(memory);
         if self.opened {
             memory.stats.count_relist(RelistCause::Interrupted);
@@ -121,19 +147,21 @@ impl Streaming {
     }
 
     fn event(&mut self, now: Time, object: &Observed<'_>, memory: &mut Memory) {
-        self.accepted(false, memory);
+        self.accepted(now, false, memory);
         let action = match object.change {
-            Change::Added => {
-                self.last_object = now;
-                Action::InitApply
-            }
-            Change::Modified => Action::InitApply,
+            Change::Added | Change::Modified => Action::InitApply,
             Change::Deleted => Action::Delete,
             Change::Item => {
                 memory.stats.ignored += 1;
                 return;
             }
         };
+        let version = ResourceVersion::parse(object.resource_version).ok();
+        if object.change == Change::Added {
+            self.stall.added(now, version, memory.config.initial_events_stall);
+        } else {
+            self.stall.changed(now, version);
+        }
         self.marks.object(object.change == Change::Added);
         memory.received(object);
         memory.push(action);
@@ -204,10 +232,6 @@ impl Streaming {
             return self.give_up(now, FallBack::Stalled, memory);
         }
         memory.push(Action::Close);
-        if memory.may_fall_back() && !self.marks.is_known() {
-            // Not even headers: the server may just be slow, which is no verdict on its streams.
-            memory.try_pages(FallBack::Stalled);
-        }
         let ending = if now >= self.ends_at() { Ending::Closed } else { Ending::Unanswered };
         self.fail(now, ending, None, memory)
     }
@@ -229,17 +253,35 @@ impl Streaming {
         relist(now, RelistCause::FellBack, memory)
     }
 
+    /// True if `ending` says something about streams, and not only that the server has too much to do or cannot be
+    /// reached: pages instead of streams would cost it more then. A kube-apiserver whose cache is cold answers streams
+    /// with 429 and reads a list with a limit from etcd.
+    const fn concerns_streams(&self, ending: Ending) -> bool {
+        match ending {
+            Ending::Failed(Class::Malformed | Class::Refused | Class::Forbidden) | Ending::Unusable => true,
+            // Proxies that bound the time of an answer end each stream before its state is complete, and no page.
+            Ending::Failed(Class::Connection) | Ending::Closed | Ending::Unanswered => self.marks.is_answered(),
+            Ending::Failed(Class::TooMany | Class::Server | Class::Expired | Class::TooLarge)
+            | Ending::WentBack
+            | Ending::Unproven
+            | Ending::WatchForbidden => false,
+        }
+    }
+
     /// An answer that brought a mark is no failure of streams, however it ended: the next one goes on behind it. Where that
     /// comes to nothing again and again, pages follow.
     fn fail(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         let progressed = self.marks.has_progressed();
+        let concerns_streams = self.concerns_streams(ending);
         self.marks.end();
-        let pages_follow = memory.tries_pages() || memory.is_last_stream(progressed);
+        let pages_follow = memory.tries_pages() || (concerns_streams && memory.is_last_stream(progressed));
         let goes_on = self.marks.is_known() && !pages_follow;
         if !goes_on {
             self.abandon(memory);
         }
-        memory.stream_broke(progressed);
+        if concerns_streams {
+            memory.stream_broke(progressed);
+        }
         let until = memory.unhealthy(now, ending, retry_after);
         let next = if goes_on { Next::Stream(Box::new(self)) } else { Next::Relist(cause_after(ending)) };
         Waiting::until(until, next)

@@ -70,8 +70,6 @@ const fn proof(proof: Proof) -> Step {
 const START: Step = now(Input::Start);
 const OK: Step = now(Input::Accepted);
 const CLOSED: Step = now(Input::Ended(End::Closed));
-const ADDED: Input<'static> =
-    Input::Object(Observed { change: Change::Added, key: "a", uid: "u", resource_version: "1", is_news: true });
 /// After a session that was healthy.
 const CLOSED_LATER: Step = after(10_000, Input::Ended(End::Closed));
 
@@ -233,36 +231,78 @@ fn streams_are_given_up_at_once_only_when_the_server_cannot() {
     }
 }
 
+/// ADDED of `version`, nine seconds after what came before.
+const fn slow(version: &'static str) -> Step {
+    after(
+        9_000,
+        Input::Object(Observed { change: Change::Added, key: "a", uid: "u", resource_version: version, is_news: true }),
+    )
+}
+
 #[test]
-fn a_stalled_stream_becomes_a_list_and_each_object_restarts_the_stall() {
-    let slow = |ms| after(ms, ADDED);
+fn a_stalled_stream_becomes_a_list_and_objects_of_its_initial_state_restart_the_stall() {
     check(
-        &[START, OK, slow(9_000), slow(9_000), Timer, OK, item("a", "1"), page("5", None)],
+        &[START, OK, added("b", "4"), slow("1"), Timer, OK, item("a", "1"), page("5", None)],
         "[Start] · stream any · init · init-apply · init-apply · abandon · [fell back: Stalled] · [FellBack] · list any \
          · init · init-apply · init-done 5 · watch 5",
     );
-    let stalled = run(Config::default(), &[START, OK, slow(9_000), Timer]);
+    let stalled = run(Config::default(), &[START, OK, added("b", "4"), slow("1"), Timer]);
     assert_eq!(stalled.time, Time(Duration::from_secs(19)));
     assert_eq!(stalled.reflector.verdict(), Verdict::Pages(FallBack::Stalled));
 }
 
 #[test]
-fn headers_that_do_not_come_are_no_verdict_on_streams() {
-    let tried = run(Config::default(), &[START, Timer, Timer]);
-    assert_eq!(
-        tried.shown.join(" · "),
-        "[Start] · stream any · close · [fell back: Stalled] · wait Unanswered · [Interrupted] · list any"
+fn objects_that_are_created_meanwhile_do_not_keep_a_stream_from_standing_still() {
+    for created in [&[slow("6")][..], &[bookmark("9"), slow("3")], &[modified("c", "7"), slow("8")]] {
+        let script: Vec<Step> = [START, OK, added("a", "5"), added("b", "3")]
+            .into_iter()
+            .chain(created.iter().copied())
+            .chain([Timer])
+            .collect();
+        let stalled = run(Config::default(), &script);
+        assert_eq!(stalled.time, Time(Duration::from_secs(10)), "{:?}", stalled.shown);
+        assert_eq!(stalled.shown.last().unwrap(), "list any");
+    }
+}
+
+/// A request may be queued for long by a server that has too much to do: a list would cost it more.
+#[test]
+fn headers_that_do_not_come_are_asked_for_again_as_a_stream() {
+    check(
+        &[START, Timer, Timer, after(60_000, Input::Accepted), end_of_state("5")],
+        "[Start] · stream any · close · wait Unanswered · [Interrupted] · stream any · init · init-done 5",
     );
-    assert_eq!(tried.reflector.verdict(), Verdict::Streams);
+    let late = run(Config::default(), &[START, after(60_000, Input::Accepted), Timer]);
+    assert_eq!(late.time, Time(Duration::from_secs(70)), "the stall counts from the headers on");
+}
+
+/// Goal: overload and outages never turn streams into lists. Method: thirty of each, instead of an answer and in one.
+#[test]
+fn a_server_that_has_too_much_to_do_is_asked_for_streams_alone() {
+    for class in [Class::TooMany, Class::Server, Class::Connection] {
+        let refused = [fails(class), Timer].repeat(30);
+        let overloaded = run(Config::default(), &[&[START], &refused[..]].concat());
+        assert!(overloaded.shown.iter().all(|shown| !shown.starts_with("list")), "{class:?}: {:?}", overloaded.shown);
+        assert_eq!(overloaded.reflector.verdict(), Verdict::Streams);
+    }
+    for class in [Class::TooMany, Class::Server] {
+        let refused = [OK, fails(class), Timer].repeat(30);
+        let overloaded = run(Config::default(), &[&[START], &refused[..]].concat());
+        assert!(overloaded.shown.iter().all(|shown| !shown.starts_with("list")), "{class:?}: {:?}", overloaded.shown);
+    }
 }
 
 #[test]
-fn three_failures_in_a_row_give_one_attempt_with_pages_and_no_verdict() {
+fn three_accepted_streams_that_break_in_a_row_give_one_attempt_with_pages_and_no_verdict() {
     check(
         &[
             START,
+            OK,
+            CLOSED,
+            Timer,
             fails(Class::Server),
             Timer,
+            OK,
             fails(Class::Connection),
             Timer,
             OK,
@@ -271,10 +311,27 @@ fn three_failures_in_a_row_give_one_attempt_with_pages_and_no_verdict() {
             fails(Class::Server),
             Timer,
         ],
-        "[Start] · stream any · wait Server · [Interrupted] · stream any · wait Connection · [Interrupted] · stream any \
+        "[Start] · stream any · init · abandon · wait Closed · [Interrupted] · stream any · wait Server · [Interrupted] \
+         · stream any · init · abandon · wait Connection · [Interrupted] · stream any \
          · init · abandon · [fell back: Failures] · wait Closed · [Interrupted] · list any · wait Server \
          · [Interrupted] · stream any",
     );
+}
+
+/// Servers of one history may be of different versions.
+#[test]
+fn a_verdict_on_streams_stays_at_its_endpoint() {
+    let mut moved = run(Config::default(), &[START, fails(Class::Refused), fails(Class::Connection)]);
+    assert_eq!(moved.shown.last().unwrap(), "wait Connection");
+    moved.reflector.set_verdict(Verdict::Streams);
+    moved.step(now(Input::Moved { home: false }));
+    assert_eq!(moved.shown.last().unwrap(), "stream any");
+    moved.step(fails(Class::Forbidden));
+    moved.step(now(Input::Moved { home: false }));
+    assert_eq!(moved.shown.last().unwrap(), "stream any", "nor does an attempt with pages");
+    moved.reflector.set_verdict(Verdict::Pages(FallBack::Refused));
+    moved.step(now(Input::Moved { home: false }));
+    assert_eq!(moved.shown.last().unwrap(), "list any");
 }
 
 #[test]
@@ -461,8 +518,7 @@ fn a_server_that_pages_whatever_is_asked_and_lets_pages_expire_is_asked_with_gro
 #[test]
 fn a_stream_that_trickles_for_its_whole_lifetime_is_given_up_for_pages() {
     let config = |initial| Config { initial, watch_timeout_seconds: 300..=300, ..Config::default() };
-    let slow = after(9_000, ADDED);
-    let trickle: Vec<Step> = [START, OK].into_iter().chain([slow; 33]).collect();
+    let trickle: Vec<Step> = [START, OK, added("b", "4")].into_iter().chain([slow("1"); 33]).collect();
     for end in [after(3_000, Input::Ended(End::Closed)), Timer] {
         let mut tried = run(config(InitialList::Auto), &trickle);
         tried.step(end);

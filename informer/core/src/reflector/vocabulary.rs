@@ -289,7 +289,7 @@ pub enum RelistCause {
     FellBack,
     /// The position cannot be resumed from: the server failed to, several times in a row.
     NotResumable,
-    /// The server allows lists and forbids watches: polling.
+    /// The server allows lists and refuses watches: polling.
     WatchForbidden,
     /// The position could not be proved: there was nothing to prove it with, or the server did not let us.
     Unproven,
@@ -327,11 +327,11 @@ impl RelistCause {
 pub enum FallBack {
     /// The server does not know them.
     Refused,
-    /// The server forbids watches and allows lists.
+    /// The server refuses watches and allows lists.
     Forbidden,
     /// A stream was accepted and then stood still.
     Stalled,
-    /// Several streams in a row failed: one attempt with pages, no verdict.
+    /// Several streams in a row were accepted and broke: one attempt with pages, no verdict.
     Failures,
 }
 
@@ -355,7 +355,7 @@ pub enum Ending {
     Unusable,
     /// The position could not be proved to belong to the server's history.
     Unproven,
-    /// Watches are forbidden: the next poll.
+    /// Watches are refused: the next poll.
     WatchForbidden,
 }
 
