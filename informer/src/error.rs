@@ -2,7 +2,13 @@
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
-use informer_core::{Request, reflector::Class, selector, wire::framer::FrameError, wire::status::Status};
+use informer_core::{
+    Request,
+    limits::{LIST_OBJECTS_MAX, LIST_TIME_MAX},
+    reflector::Class,
+    selector,
+    wire::{framer::FrameError, status::Status},
+};
 
 /// Why a request, or the answer to it, failed.
 ///
@@ -37,6 +43,8 @@ pub(crate) enum Kind {
     History,
     /// Initial state was complete, without a resourceVersion; or its pages lead in circles.
     Unusable,
+    /// A list without end.
+    Endless,
     /// Nothing came for as long as the settings allow.
     Silent,
     /// The answer ended before initial state was complete.
@@ -85,6 +93,7 @@ impl Error {
             | Kind::Frame(_)
             | Kind::History
             | Kind::Unusable
+            | Kind::Endless
             | Kind::Silent
             | Kind::Ended
             | Kind::Malformed => None,
@@ -111,6 +120,7 @@ impl Error {
             | Kind::Frame(_)
             | Kind::History
             | Kind::Unusable
+            | Kind::Endless
             | Kind::Silent
             | Kind::Ended
             | Kind::Malformed => None,
@@ -136,7 +146,7 @@ impl Error {
                 Class::Connection
             }
             Kind::Frame(FrameError::Truncated { .. }) => Class::Connection,
-            Kind::Frame(_) | Kind::History | Kind::Unusable | Kind::Malformed => Class::Malformed,
+            Kind::Frame(_) | Kind::History | Kind::Unusable | Kind::Endless | Kind::Malformed => Class::Malformed,
         }
     }
 
@@ -151,6 +161,7 @@ impl Error {
             | Kind::Frame(_)
             | Kind::History
             | Kind::Unusable
+            | Kind::Endless
             | Kind::Silent
             | Kind::Ended
             | Kind::Malformed => None,
@@ -171,6 +182,9 @@ impl fmt::Display for Error {
             Kind::Frame(_) => f.write_str("the answer is not a Kubernetes list or watch"),
             Kind::History => f.write_str("the answer's resourceVersions do not follow what was seen before"),
             Kind::Unusable => f.write_str("the answer's resourceVersion or continue token leads nowhere"),
+            Kind::Endless => {
+                write!(f, "the list did not end within {LIST_TIME_MAX:?} or {LIST_OBJECTS_MAX} objects")
+            }
             Kind::Silent => f.write_str("the answer fell silent"),
             Kind::Ended => f.write_str("the answer ended before initial state was complete"),
             Kind::Malformed => f.write_str("the answer holds an error that cannot be read"),
@@ -185,7 +199,13 @@ impl StdError for Error {
             Kind::Refused { status, .. } => status.as_deref().map(|status| status as _),
             Kind::InAnswer(status) => Some(&**status),
             Kind::Frame(error) => Some(error),
-            Kind::NoHeaders(_) | Kind::History | Kind::Unusable | Kind::Silent | Kind::Ended | Kind::Malformed => None,
+            Kind::NoHeaders(_)
+            | Kind::History
+            | Kind::Unusable
+            | Kind::Endless
+            | Kind::Silent
+            | Kind::Ended
+            | Kind::Malformed => None,
         }
     }
 }
@@ -257,7 +277,7 @@ pub enum ConfigError {
 pub enum Ready {
     /// Changes arrive as they happen.
     Watching,
-    /// The server allows lists and forbids watches: the list is read again every few minutes, and what lies between
+    /// The server answers lists and refuses watches: the list is read again every few minutes, and what lies between
     /// two lists is not seen. See [`Informer::age`](crate::Informer::age).
     Polling,
 }

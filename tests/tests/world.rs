@@ -229,8 +229,7 @@ fn pages_without_end_are_at_most_twenty_lists_in_ten_minutes() {
         for answer in [&expired as &dyn Fn(&Asked) -> _, &circle, &broken] {
             let sent = world::requests(config.clone(), Duration::from_mins(10), answer);
             let reads = sent.iter().filter(|(_, asked)| !matches!(asked, Asked::Read(Read::Page { .. }))).count();
-            // An attempt may be two lists: one in pages and one without.
-            assert!(reads <= 2 * 20 && sent.len() <= 5 * 20, "{reads} of {} requests of {config:?}", sent.len());
+            assert!(reads <= 20 && sent.len() <= 5 * 20, "{reads} of {} requests of {config:?}", sent.len());
         }
     }
 }

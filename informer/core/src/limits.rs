@@ -1,5 +1,7 @@
 //! Every bound of the core by name, with its unit and what it costs.
 
+use std::time::Duration;
+
 /// One object while it is framed, in bytes; the default of `object_bytes_max`. Memory: one such buffer a session.
 /// An object above it is a typed error. kube-apiserver accepts bodies of 3 MiB, so sixteen leaves room for growth.
 pub const OBJECT_BYTES_MAX: usize = 16 << 20;
@@ -27,6 +29,14 @@ pub const TOKEN_BYTES_MAX: usize = 2_048;
 
 /// Objects a page holds by default; client-go's number.
 pub const PAGE_SIZE: u32 = 500;
+
+/// Objects of one LIST over all of its pages. A list that does not end is given up there and asked for again with the
+/// delays of failed reads. etcd's 8 GiB hold no more. Memory: none, they are counted.
+pub const LIST_OBJECTS_MAX: u64 = 10_000_000;
+
+/// Time from the first request of one LIST to the end of its last page. kube-apiserver's page tokens expire after 5 to 10 minutes,
+/// with etcd's compaction.
+pub const LIST_TIME_MAX: Duration = Duration::from_mins(15);
 
 /// Changes a store keeps for readers that want each of them, at most, whatever they ask for. Memory: 48 bytes each, and
 /// the version of an object that the change replaced: some 200 MiB if those have 3 KiB.

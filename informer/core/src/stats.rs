@@ -18,6 +18,8 @@ pub struct Stats {
     pub pages: u64,
     /// Those of them that were asked for again.
     pub page_retries: u64,
+    /// Lists given up because they did not end.
+    pub endless_lists: u64,
     /// Times initial state was complete.
     pub syncs: u64,
     /// Items and initial events received for a stage.
@@ -95,6 +97,7 @@ impl AddAssign<&Self> for Stats {
             resumes,
             pages,
             page_retries,
+            endless_lists,
             syncs,
             initial_objects,
             initial_resumes,
@@ -119,6 +122,7 @@ impl AddAssign<&Self> for Stats {
         *resumes += other.resumes;
         *pages += other.pages;
         *page_retries += other.page_retries;
+        *endless_lists += other.endless_lists;
         *syncs += other.syncs;
         *initial_objects += other.initial_objects;
         *initial_resumes += other.initial_resumes;

@@ -261,6 +261,7 @@ impl<S: Sink> Core<S> {
                     }
                     reflector::Ending::WentBack | reflector::Ending::Unproven => self.note(Kind::History),
                     reflector::Ending::Unusable => self.note(Kind::Unusable),
+                    reflector::Ending::Endless => self.note(Kind::Endless),
                 }
             }
             Report::Healthy => tracing::debug!(resource, "the session is healthy"),

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::fixture::{SOON, contents, next};
+use crate::fixture::{SOON, Step, contents, in_memory, item, list, next, ok, refuse, status};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -177,6 +177,61 @@ async fn p5_422_for_a_stream_becomes_pages_at_once_and_is_remembered() {
     let more = cluster.informer::<Pod>().namespace("a").start().unwrap();
     more.ready(SOON).await.unwrap();
     assert_eq!(server.count(Asked::Stream), 1, "the next informer of the type does not ask");
+}
+
+/// A server without watches is polled, and asked for one now and then.
+#[tokio::test(start_paused = true)]
+async fn p5b_405_for_every_watch_is_polling() {
+    for code in [404, 405] {
+        let (cluster, log) = in_memory(move |_, uri| match uri {
+            uri if uri.contains("watch=true") => refuse(code, status(code, "MethodNotAllowed", "no watches")),
+            _ => ok([Step::Send(list(&[item("a/a", 3)], 9, ""))]),
+        });
+        let pods = cluster.informer::<Pod>().start().unwrap();
+        pods.ready(SOON).await.unwrap();
+        sleep(MINUTE).await;
+        assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Polling, "{code}");
+        sleep(29 * MINUTE).await;
+        let lists = log.uris().len() - log.count("watch=true");
+        assert!((4..=6).contains(&lists), "{code}: {lists} lists in thirty minutes");
+        assert!(log.count("watch=true") <= lists + 3, "{code}: {:?}", log.uris());
+    }
+}
+
+/// A role that is being replaced, or one bad server behind a balancer, costs seconds and not the pause between polls.
+#[tokio::test(start_paused = true)]
+async fn p5c_a_watch_that_is_forbidden_for_a_moment_is_asked_for_again_within_seconds() {
+    let server = two_pods();
+    let pods = start(&server, InitialList::Auto);
+    pods.ready(SOON).await.unwrap();
+    sleep(MINUTE).await;
+    server.forbid_watch().close_watches();
+    sleep(Duration::from_secs(5)).await;
+    server.recover().put(pod("z"));
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(contents(&pods), "a/x@42 a/y@43 a/z@44");
+    assert_eq!((pods.ready(SOON).await.unwrap(), server.initial_reads()), (Ready::Watching, 1));
+}
+
+/// Goal: pages that never end are neither asked for without a pause nor kept for ever. Method: each page has an object and
+/// another token, after a second; an hour.
+#[tokio::test(start_paused = true)]
+async fn pages_without_end_are_given_up_with_a_cause_and_growing_pauses() {
+    let (cluster, log) = in_memory(|number, uri| match uri {
+        uri if uri.contains("watch=true") => refuse(422, status(422, "Invalid", "no streams")),
+        _ => {
+            let page = list(&[item("a/a", 3)], 9, &format!("t{number}"));
+            ok([Step::Wait(Duration::from_secs(1)), Step::Send(page)])
+        }
+    });
+    let pods = cluster.informer::<Pod>().start().unwrap();
+    let not_ready = pods.ready(60 * MINUTE).await.unwrap_err();
+    assert!(not_ready.to_string().contains("failed"), "{not_ready}");
+    let Cause::Failed(error) = &not_ready.cause else { panic!("{not_ready}") };
+    assert!(error.to_string().contains("the list did not end"), "{error}");
+    assert_eq!(pods.stats().reflector.endless_lists, 3);
+    let lists = log.uris().len() - log.count("continue=") - log.count("watch=true");
+    assert!(lists <= 5, "{lists}");
 }
 
 /// Answers the complaints that a deletion during an outage is never told, and that the relist throws the last version

@@ -11,6 +11,7 @@ use super::{
     waiting::{Next, Waiting},
 };
 use crate::{
+    limits::{LIST_OBJECTS_MAX, LIST_TIME_MAX},
     resource_version::ResourceVersion,
     semantics::{ListSemantic, Read},
     time::Time,
@@ -41,6 +42,10 @@ pub(super) struct Listing {
     empty_pages: u32,
     /// Pages that were asked for again.
     retries: u32,
+    /// When the first page was asked for.
+    began: Time,
+    /// Items of all pages.
+    objects: u64,
     /// When an item, headers or the end of a page came last, or a request went.
     last_item: Time,
     last_sign: Time,
@@ -97,6 +102,8 @@ impl Listing {
             has_items: false,
             empty_pages: 0,
             retries: 0,
+            began: now,
+            objects: 0,
             last_item: now,
             last_sign: now,
         })
@@ -104,11 +111,18 @@ impl Listing {
 
     /// The request went out only now.
     pub(super) const fn went_out(&mut self, now: Time) {
+        if self.token.is_none() {
+            self.began = now;
+        }
         (self.last_item, self.last_sign) = (now, now);
     }
 
     pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
+            Input::TimedOut if now >= self.ends_at() => {
+                memory.push(Action::Close);
+                return self.endless(now, memory);
+            }
             Input::TimedOut if now >= self.deadline(memory) => {
                 memory.push(Action::Close);
                 return self.broke_off(now, Ending::Unanswered, None, memory);
@@ -122,6 +136,10 @@ impl Listing {
             Input::Object(object) => {
                 self.item(&object, memory);
                 self.last_item = now;
+                if self.objects >= LIST_OBJECTS_MAX {
+                    memory.push(Action::Close);
+                    return self.endless(now, memory);
+                }
             }
             Input::Bookmark { .. } | Input::Mark { .. } | Input::Ignored => memory.stats.ignored += 1,
             Input::PageEnd { resource_version, continue_token } => {
@@ -135,7 +153,12 @@ impl Listing {
     }
 
     pub(super) fn deadline(&self, memory: &Memory) -> Time {
-        self.last_sign + memory.config.idle_timeout
+        (self.last_sign + memory.config.idle_timeout).min(self.ends_at())
+    }
+
+    /// When the list is given up, however much of it comes.
+    fn ends_at(&self) -> Time {
+        self.began + LIST_TIME_MAX
     }
 
     /// When it counts as standing still, unless something comes before.
@@ -152,6 +175,7 @@ impl Listing {
 
     fn item(&mut self, object: &Observed<'_>, memory: &mut Memory) {
         self.has_items = true;
+        self.objects += 1;
         match object.change {
             Change::Item => {
                 self.open(memory);
@@ -174,6 +198,9 @@ impl Listing {
         };
         if is_first {
             memory.was_paged(&self.semantic);
+        }
+        if now >= self.ends_at() {
+            return self.endless(now, memory);
         }
         self.empty_pages = if self.has_items { 0 } else { self.empty_pages + 1 };
         if self.landmark.is_met_by(token) || self.empty_pages > EMPTY_PAGES_MAX {
@@ -211,7 +238,7 @@ impl Listing {
     fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         match failure.class {
             // Once: a server that pages whatever it is asked, and lets pages expire, is not asked again without a pause.
-            Class::Expired if self.token.is_some() && self.limit.is_some() => {
+            Class::Expired if self.token.is_some() && self.limit.is_some() && memory.may_start_over() => {
                 return self.start_over_unpaged(now, memory);
             }
             Class::Expired if self.token.is_some() => {}
@@ -277,7 +304,16 @@ impl Listing {
         self.abandon(memory);
         memory.stats.count_relist(RelistCause::PageExpired);
         memory.report(Report::Relist { cause: RelistCause::PageExpired });
+        // Without a pause now, so that what follows waits the longer: each list costs a step of the delays.
+        memory.stats.unhealthy_ends += 1;
+        let _ = memory.backoff.after_unhealthy(None);
         Self::first_page(now, self.semantic, None, self.trial, memory)
+    }
+
+    fn endless(self, now: Time, memory: &mut Memory) -> State {
+        memory.stats.endless_lists += 1;
+        memory.stats.count_failure(Class::Malformed);
+        self.fail(now, Ending::Endless, None, memory)
     }
 
     fn unusable(self, now: Time, memory: &mut Memory) -> State {

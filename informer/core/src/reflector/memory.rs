@@ -3,7 +3,7 @@
 //! INVARIANT: `position` is moved by completed initial state, live changes and live bookmarks, by nothing else. It is
 //! forgotten when the server proves to have another history.
 
-use std::{cmp::Ordering, collections::VecDeque, time::Duration};
+use std::{cmp::Ordering, collections::VecDeque, mem, time::Duration};
 
 use super::{
     Action, Class, Config, Ending, FallBack, Observed, ProofBy, RelistCause, Report, State, Verdict,
@@ -26,6 +26,10 @@ const UNSATISFIED_MAX: u32 = 3;
 
 /// Streams in a row that may break after they were accepted, or answer nonsense, before one attempt with pages.
 const STREAM_FAILURES_MAX: u32 = 3;
+
+/// Pauses before a watch that was refused right after a list is asked for again, a fifth of jitter added. After the last
+/// one the reflector polls: a role that is being replaced, or one bad server behind a balancer, costs seconds then.
+const REFUSED_WATCH_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Sessions from one position that may bring nothing, or only what lies behind it, before it has to be proved. Initial
 /// state that is fetched for that reason brings no sign of life by itself, so the patience that grew stays.
@@ -56,6 +60,10 @@ pub(super) struct Memory {
     trial: Option<FallBack>,
     /// True once the endpoint in use has answered a read of any state with a page token.
     pages_any_state: bool,
+    /// True once a list was started over without pages because a page had expired, since initial state was complete.
+    started_over: bool,
+    /// The next list goes without a limit: pages of the one before expired.
+    unpaged_next: bool,
     /// Streams in a row that broke before their initial state was complete.
     stream_failures: u32,
     /// Streams that were to go on behind a mark and began anew, there or elsewhere, since initial state was complete last.
@@ -64,6 +72,8 @@ pub(super) struct Memory {
     unsatisfied: u32,
     /// Attempts in a row to resume that were answered with nonsense.
     failed_resumes: u32,
+    /// Watches in a row that the server refused right after a list it answered.
+    refused_watches: usize,
     /// Sessions in a row that were closed because they were silent.
     pub(super) silences: u32,
     /// Sessions from the present position that were silent or went back, since it was proved last.
@@ -123,10 +133,13 @@ impl Memory {
             verdict_until: None,
             trial: None,
             pages_any_state: false,
+            started_over: false,
+            unpaged_next: false,
             stream_failures: 0,
             streams_anew: 0,
             unsatisfied: 0,
             failed_resumes: 0,
+            refused_watches: 0,
             silences: 0,
             doubts: 0,
             is_suspect: false,
@@ -219,7 +232,7 @@ impl Memory {
     pub(super) fn choose_way(&mut self, now: Time) -> Way {
         let trial = self.trial.take();
         let semantic = self.semantic();
-        let is_paged = self.may_page(&semantic);
+        let is_paged = self.may_page(&semantic) && !mem::take(&mut self.unpaged_next);
         let pages = Way::List { limit: is_paged.then_some(self.config.page_size), trial };
         let streams = self.streams_are_worth_asking(now);
         let exact = matches!(semantic, ListSemantic::Exact(_));
@@ -247,10 +260,19 @@ impl Memory {
         self.pages_any_state |= *semantic == ListSemantic::Any;
     }
 
+    /// A page after the first has expired. True if the list may start over at once, without pages: once until initial
+    /// state is complete. Later ones alternate between pages and none, with the pause of every failed read.
+    pub(super) const fn may_start_over(&mut self) -> bool {
+        self.unpaged_next = self.started_over;
+        !mem::replace(&mut self.started_over, true)
+    }
+
     /// Requests go to another endpoint: what was learned of the one before says nothing about it.
     pub(super) fn endpoint_changed(&mut self) {
         self.trial = None;
         self.pages_any_state = false;
+        self.unpaged_next = false;
+        self.refused_watches = 0;
     }
 
     /// Takes over what is known about the streams of the endpoint in use.
@@ -456,6 +478,7 @@ impl Memory {
         self.unsatisfied = 0;
         self.forgive_streams();
         self.failed_resumes = 0;
+        (self.started_over, self.unpaged_next) = (false, false);
         if self.doubts < DOUBTS_MAX {
             self.silences = 0;
         }
@@ -503,10 +526,24 @@ impl Memory {
     pub(super) fn is_live(&mut self) {
         self.polling = false;
         self.poll_at = None;
+        self.refused_watches = 0;
+        if self.verdict == Verdict::Pages(FallBack::Forbidden) {
+            // It watches now, so its streams are worth asking for again.
+            self.set_verdict(Verdict::Streams);
+        }
         if !self.synced {
             self.synced = true;
             self.push(Action::Restored);
         }
+    }
+
+    /// The server refused a watch right after it answered a list. When to ask for that watch again; `None` when it was
+    /// refused too often.
+    pub(super) fn next_refused_watch(&mut self, now: Time, retry_after: Option<Duration>) -> Option<Time> {
+        let pause = *REFUSED_WATCH_PAUSES.get(self.refused_watches)?;
+        self.refused_watches += 1;
+        self.stats.unhealthy_ends += 1;
+        Some(now + self.backoff.around(pause).max(self.backoff.after_healthy(retry_after)))
     }
 
     /// Lists are allowed and watches are not. When to list next: an interval after this was noticed first.
@@ -570,6 +607,7 @@ pub(super) const fn cause_after(ending: Ending) -> RelistCause {
         | Ending::Unanswered
         | Ending::WentBack
         | Ending::Unusable
+        | Ending::Endless
         | Ending::Unproven
         | Ending::WatchForbidden => RelistCause::Interrupted,
     }

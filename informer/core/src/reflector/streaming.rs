@@ -263,6 +263,7 @@ impl Streaming {
             Ending::Failed(Class::Connection) | Ending::Closed | Ending::Unanswered => self.marks.is_answered(),
             Ending::Failed(Class::TooMany | Class::Server | Class::Expired | Class::TooLarge)
             | Ending::WentBack
+            | Ending::Endless
             | Ending::Unproven
             | Ending::WatchForbidden => false,
         }

@@ -359,6 +359,10 @@ fn watches_forbidden_and_lists_allowed_is_polling() {
             page("5", None),
             fails(Class::Forbidden),
             Timer,
+            fails(Class::Forbidden),
+            Timer,
+            fails(Class::Forbidden),
+            Timer,
             OK,
             page("9", None),
             fails(Class::Forbidden),
@@ -367,8 +371,8 @@ fn watches_forbidden_and_lists_allowed_is_polling() {
     assert_eq!(
         polled.shown.join(" · "),
         "[Start] · stream any · [fell back: Forbidden] · wait Forbidden · [Interrupted] · list any · init · init-done 5 \
-         · watch 5 · wait WatchForbidden · [WatchForbidden] · list-all >=5 · init · init-done 9 · watch 9 \
-         · wait WatchForbidden"
+         · watch 5 · wait Forbidden · watch 5 · wait Forbidden · watch 5 · wait WatchForbidden · [WatchForbidden] \
+         · list-all >=5 · init · init-done 9 · watch 9 · wait WatchForbidden"
     );
     assert!(polled.reflector.is_polling() && polled.reflector.is_synced());
     let mut allowed = polled.reflector;
@@ -380,9 +384,40 @@ fn watches_forbidden_and_lists_allowed_is_polling() {
     assert!(!allowed.is_polling(), "the watch was accepted");
     let listed = run(Config::default(), &[START, fails(Class::Forbidden), Timer, OK, page("5", None)]).reflector;
     assert!(listed.is_polling() && listed.is_synced(), "told with the first state");
-    for delay in &polled.delays[1..] {
-        assert!((300..360).contains(&delay.as_secs()), "{delay:?}");
+    for (delay, range) in polled.delays[1..].iter().zip([1..2, 5..6, 300..360, 300..360]) {
+        assert!(range.contains(&delay.as_secs()), "{delay:?}");
     }
+}
+
+/// Goal: a role that is being replaced, or one bad server behind a balancer, costs seconds and not a poll's pause.
+#[test]
+fn a_watch_that_is_refused_for_a_moment_is_asked_for_again_within_seconds() {
+    for class in [Class::Forbidden, Class::Refused] {
+        let brief =
+            run(paged(), &[START, OK, page("5", None), fails(class), Timer, fails(class), Timer, OK, bookmark("6")]);
+        assert_eq!(
+            brief.shown[5..].join(" · "),
+            format!("wait {class:?} · watch 5 · wait {class:?} · watch 5 · - · bookmark 6")
+        );
+        assert!(brief.time < Time(Duration::from_secs(8)) && !brief.reflector.is_polling());
+    }
+}
+
+/// A server without watches (405) is polled as one that forbids them.
+#[test]
+fn watches_refused_and_lists_answered_is_polling() {
+    let refused = [fails(Class::Refused), Timer];
+    let list = [OK, page("5", None)];
+    let script = [&[START, fails(Class::Refused)], &list[..], &refused.repeat(3), &list, &refused, &list].concat();
+    let polled = run(Config::default(), &script);
+    assert_eq!(
+        polled.shown[8..].join(" · "),
+        "wait Refused · watch 5 · wait Refused · watch 5 · wait WatchForbidden · [WatchForbidden] · list-all >=5 \
+         · init · init-done 5 · watch 5 · wait WatchForbidden · [WatchForbidden] · list-all >=5 · init · init-done 5 \
+         · watch 5"
+    );
+    assert!(polled.reflector.is_polling() && polled.reflector.is_synced());
+    assert!(polled.time > Time(Duration::from_mins(10)));
 }
 
 /// Goal: what a relist asks for. Method: the position is expired, then cannot be satisfied.
@@ -505,12 +540,50 @@ fn pages_in_circles_are_given_up() {
 #[test]
 fn a_server_that_pages_whatever_is_asked_and_lets_pages_expire_is_asked_with_growing_pauses() {
     let attempt = [OK, item("a", "1"), page("7", Some("t")), fails(Class::Expired)];
-    let script: Vec<Step> = [START].into_iter().chain(attempt).chain(attempt).chain([Timer]).collect();
+    let later = [&attempt[..], &[Timer]].concat();
+    let script: Vec<Step> = [&[START], &attempt[..], &later, &later, &later].concat();
+    let attempt = "init · init-apply · page t · abandon · wait Expired · [Expired]";
     assert_eq!(
         run(paged(), &script).shown[5..].join(" · "),
-        "abandon · [PageExpired] · list-all any · init · init-apply · page t · abandon \
-         · wait Expired · [Expired] · list any"
+        format!(
+            "abandon · [PageExpired] · list-all any · {attempt} · list any · {attempt} · list-all any · {attempt} · list any"
+        )
     );
+}
+
+/// Goal: a server whose pages never end is not asked for them for ever. Method: a page each second, each with an object.
+#[test]
+fn pages_without_end_are_given_up_after_a_time() {
+    let mut endless = run(paged(), &[START]);
+    for number in 0.. {
+        let token: &'static str = format!("t{number}").leak();
+        for step in [after(1_000, Input::Accepted), item("a", "1"), page("7", Some(token))] {
+            endless.step(step);
+        }
+        if endless.shown.last().unwrap() == "wait Endless" {
+            break;
+        }
+        assert!(number < 1_000, "{:?}", endless.time);
+    }
+    assert_eq!(endless.time, Time(limits::LIST_TIME_MAX));
+    assert_eq!(endless.reflector.stats().endless_lists, 1);
+    endless.step(Timer);
+    assert_eq!(endless.shown.last().unwrap(), "list any");
+}
+
+#[test]
+fn a_list_whose_items_do_not_end_is_given_up_after_a_time() {
+    let config = Config { initial: InitialList::Unpaged, ..Config::default() };
+    let mut endless = run(config, &[START, OK]);
+    for _ in 0..100 {
+        endless.step(after(
+            8_999,
+            Input::Object(Observed { change: Change::Item, key: "a", uid: "u", resource_version: "1", is_news: true }),
+        ));
+    }
+    endless.step(Timer);
+    assert_eq!(endless.shown[endless.shown.len() - 3..].join(" · "), "close · abandon · wait Endless");
+    assert_eq!(endless.time, Time(limits::LIST_TIME_MAX));
 }
 
 /// Goal: a stream is given up in bounded time, also when objects trickle in and the end never comes. Method: an object

@@ -353,6 +353,9 @@ pub enum Ending {
     WentBack,
     /// Complete, and of no use: initial state without a position, or pages that lead in circles.
     Unusable,
+    /// A list that did not end within [`LIST_OBJECTS_MAX`](crate::limits::LIST_OBJECTS_MAX) or
+    /// [`LIST_TIME_MAX`](crate::limits::LIST_TIME_MAX).
+    Endless,
     /// The position could not be proved to belong to the server's history.
     Unproven,
     /// Watches are refused: the next poll.

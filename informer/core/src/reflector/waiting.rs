@@ -22,6 +22,8 @@ pub(super) enum Next {
     Begin,
     /// Resume from the position.
     Watch,
+    /// The same watch again, that was refused right after a list.
+    WatchAfterList,
     /// Ask for initial state.
     Relist(RelistCause),
     /// Ask for the same page again, with the stage still open.
@@ -42,6 +44,7 @@ impl Waiting {
             Input::TimedOut if now >= self.until => match self.next {
                 Next::Begin => begin(now, memory),
                 Next::Watch => Watching::resume(now, memory),
+                Next::WatchAfterList => Watching::after_list(now, memory),
                 Next::Relist(cause) => relist(now, cause, memory),
                 Next::Page(listing) => listing.ask_again(now, memory),
                 Next::Stream(streaming) => streaming.go_on(now, memory),
@@ -51,7 +54,7 @@ impl Waiting {
                 Next::Begin => State::Waiting(self),
                 Next::Page(listing) => listing.moved(now, home, memory),
                 Next::Stream(streaming) => streaming.moved(now, home, memory),
-                Next::Watch | Next::Relist(_) | Next::Prove(_) => moved(now, home, memory),
+                Next::Watch | Next::WatchAfterList | Next::Relist(_) | Next::Prove(_) => moved(now, home, memory),
             },
             Input::TimedOut
             | Input::Start

@@ -249,9 +249,11 @@ impl Watching {
         let next = match failure.class {
             Class::Expired => return self.expired(now, failure, memory),
             Class::TooLarge => Next::Relist(RelistCause::TooLarge),
-            Class::Forbidden if self.after_list && memory.synced => return Self::poll_later(now, memory),
-            // A saved state that no watch goes on from is shown to nobody.
-            Class::Forbidden if self.after_list => Next::Relist(RelistCause::WatchForbidden),
+            // The list was answered, so what is refused is the watch: 403 where a role has no such verb, 405 at
+            // servers that have none.
+            Class::Forbidden | Class::Refused if self.after_list && self.live_since.is_none() => {
+                return self.refused_after_list(now, failure, memory);
+            }
             // A server that starts may forbid everything: its clients must not all read everything for that.
             Class::Forbidden => Next::Prove(Attempt::new(Why::Forbidden)),
             Class::Refused | Class::Malformed => self.resume_or_give_up(memory),
@@ -292,7 +294,21 @@ impl Watching {
         if nothing_came && memory.resume_failed() { Next::Relist(RelistCause::NotResumable) } else { Next::Watch }
     }
 
-    /// Lists are allowed, watches are not.
+    /// Lists are answered and watches are refused, perhaps for a moment only.
+    fn refused_after_list(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
+        let cause = Ending::Failed(failure.class);
+        if let Some(until) = memory.next_refused_watch(now, failure.retry_after) {
+            memory.report(Report::Waiting { until, cause });
+            return Waiting::until(until, Next::WatchAfterList);
+        }
+        if memory.synced {
+            return Self::poll_later(now, memory);
+        }
+        // A saved state that no watch goes on from is shown to nobody.
+        self.pause(now, cause, failure.retry_after, Next::Relist(RelistCause::WatchForbidden), memory)
+    }
+
+    /// Lists are answered, watches are refused.
     fn poll_later(now: Time, memory: &mut Memory) -> State {
         if memory.may_fall_back() {
             memory.judge(now, FallBack::Forbidden);
@@ -307,7 +323,13 @@ impl Watching {
             // A server that was restored to an older state is silent, or tells positions behind ours, for ever.
             Next::Watch if memory.is_doubtful(now) => Next::Prove(Attempt::new(Why::Doubt)),
             Next::Watch if memory.is_suspect => Next::Prove(Attempt::new(Why::Outage)),
-            Next::Watch | Next::Begin | Next::Relist(_) | Next::Page(_) | Next::Stream(_) | Next::Prove(_) => next,
+            Next::Watch
+            | Next::WatchAfterList
+            | Next::Begin
+            | Next::Relist(_)
+            | Next::Page(_)
+            | Next::Stream(_)
+            | Next::Prove(_) => next,
         };
         if !self.healthy {
             return Waiting::until(memory.unhealthy(now, cause, retry_after), next);

@@ -223,8 +223,17 @@ fn a_watch_that_is_forbidden_is_given_up_for_polling_only_where_lists_are_allowe
         (&[proof(Proof::Nothing)], "[WatchForbidden] · stream >=7"),
         (&[proof(Proof::Foreign), Timer], "foreign · wait Unproven · [Foreign] · stream any"),
         (
-            &[proof(Proof::Same), fails(Class::Forbidden), Timer],
-            "proved · watch 7 · wait WatchForbidden · [WatchForbidden] · list-all >=7",
+            &[
+                proof(Proof::Same),
+                fails(Class::Forbidden),
+                Timer,
+                fails(Class::Forbidden),
+                Timer,
+                fails(Class::Forbidden),
+                Timer,
+            ],
+            "proved · watch 7 · wait Forbidden · watch 7 · wait Forbidden · watch 7 · wait WatchForbidden \
+             · [WatchForbidden] · list-all >=7",
         ),
     ] {
         check_live(&[&forbidden[..], script].concat(), &format!("{shown} · {expected}"));
@@ -440,12 +449,13 @@ fn a_page_that_fails_is_asked_for_again_three_times() {
 /// every two minutes, each of which leads to a watch that is forbidden again.
 #[test]
 fn moves_do_not_put_a_poll_off() {
-    let polling = [START, OK, page("5", None), fails(Class::Forbidden)];
-    let moved = [after(120_000, Input::Moved { home: true }), proof(Proof::Same), fails(Class::Forbidden)];
-    let forbidden = [Timer, proof(Proof::Same), fails(Class::Forbidden)];
+    let again = [fails(Class::Forbidden), Timer, fails(Class::Forbidden), Timer, fails(Class::Forbidden)];
+    let polling = [&[START, OK, page("5", None)], &again[..]].concat();
+    let moved = [after(100_000, Input::Moved { home: true }), proof(Proof::Same), fails(Class::Forbidden)];
+    let forbidden = [&[Timer, proof(Proof::Same)], &again[..]].concat();
     let mut run = run(paged(), &polling);
     for _ in 0..4 {
-        [moved, forbidden].concat().into_iter().for_each(|step| run.step(step));
+        [&moved[..], &forbidden].concat().into_iter().for_each(|step| run.step(step));
         if run.reflector.poll_timeout().is_some_and(|due| due < run.time + Duration::from_secs(120)) {
             run.step(Timer);
             break;
