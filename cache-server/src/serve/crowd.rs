@@ -23,7 +23,7 @@ impl Crowd {
 
     /// Notes how many of `max` slots are free.
     pub(super) fn note(&self, slots: &Semaphore, max: usize) {
-        let is_full = slots.available_permits() < max / FREE;
+        let is_full = slots.available_permits().saturating_mul(FREE) < max;
         self.0.send_if_modified(|was| std::mem::replace(was, is_full) != is_full);
     }
 
