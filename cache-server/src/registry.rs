@@ -24,7 +24,7 @@ pub use live::Live;
 pub use names::NameRule;
 pub(crate) use names::refuse_namespace;
 use names::refuse_service_label;
-pub use table::{CreatedStatus, Grace, UnknownField};
+pub use table::{CreatedStatus, Fixed, Grace, StatusMetadata, Texts, UnknownField};
 
 use crate::{http::table::Columns, schemas::Shape};
 
@@ -55,9 +55,17 @@ pub struct ResourceType {
     pub has_status: bool,
     /// What a create does with `.status`.
     pub created_status: CreatedStatus,
+    /// What a write of `…/{name}/status` does with metadata.
+    pub status_metadata: StatusMetadata,
+    /// The member that a create fills in and no update changes.
+    pub fixed: Option<Fixed>,
+    /// The member whose texts become base64 values of another one.
+    pub texts: Option<Texts>,
     /// Whether `metadata.generation` counts changes of the desired state: of everything but metadata, and but the
     /// status unless it is a custom resource's that has no status subresource.
     pub tracks_generation: bool,
+    /// Members of metadata whose changes `metadata.generation` counts too.
+    pub tracked_metadata: &'static [&'static str],
     /// Whether an immediate delete answers the last object; otherwise it answers a Status.
     pub returns_deleted: bool,
     /// The time that its objects get to end before they go; `None` when they go at once.
@@ -186,6 +194,7 @@ impl ResourceType {
     #[must_use]
     pub(crate) fn is_replaced_whole(&self) -> bool {
         let takes_over = self.has_status || self.tracks_generation || self.holds_objects || self.defines_types;
+        let takes_over = takes_over || self.fixed.is_some();
         self.schema.builtin && !takes_over && !self.is_swapped()
     }
 
@@ -248,7 +257,11 @@ impl ResourceType {
             name_rule: row.name_rule,
             has_status: row.has_status,
             created_status: row.created_status,
+            status_metadata: row.status_metadata,
+            fixed: row.fixed,
+            texts: row.texts,
             tracks_generation: row.tracks_generation,
+            tracked_metadata: row.tracked_metadata,
             returns_deleted: row.returns_deleted,
             grace: row.grace,
             holds_objects: row.holds_objects,
@@ -384,11 +397,6 @@ impl Registry {
     #[must_use]
     pub fn serves(&self, group: &str) -> bool {
         self.groups().any(|version| version.group == group && version.builtin)
-    }
-
-    /// The versions of a group in the order of discovery.
-    pub(crate) fn versions_of(&self, group: &str) -> impl Iterator<Item = &str> {
-        self.groups().filter(move |version| version.group == group).map(|version| version.version.as_str())
     }
 
     /// All types in the order of discovery.

@@ -55,7 +55,7 @@ pub struct Field {
     pub label: String,
     /// Where the value is, such as `spec.nodeName`.
     pub path: String,
-    /// The value of objects that do not have the field: `""`, or what Kubernetes fills in, such as `false`.
+    /// The value of objects whose field is absent or empty: `""`, or what Kubernetes fills in, such as `false`.
     pub absent: String,
     /// The place in [`Schema::fields`] of the field that stands in for this one where it is empty.
     pub or: Option<usize>,

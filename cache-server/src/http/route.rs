@@ -102,9 +102,10 @@ fn health(endpoint: &str, check: &[&str]) -> Route {
 }
 
 fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) -> Route {
+    let not_found = || if registry.serves(group) { Route::NotFound } else { Route::Unknown };
     if rest.is_empty() {
-        if registry.serves(group) && !registry.versions_of(group).any(|served| served == version) {
-            return Route::NotFound;
+        if registry.group(group, version).is_none() {
+            return not_found();
         }
         let (group, version) = (group.to_owned(), version.to_owned());
         return Route::Discovery(DiscoveryPath::GroupVersion { group, version });
@@ -113,7 +114,6 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
         ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
         rest => (false, rest),
     };
-    let not_found = if registry.serves(group) { Route::NotFound } else { Route::Unknown };
     if let Some(plural) = connected(group, rest)
         && let Some(ty) = registry.find(group, version, plural)
     {
@@ -122,9 +122,9 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
     let found = in_resources(|plural| registry.find(group, version, plural), rest);
     if let Route::Resource(target) = found {
         let is_watch_of_part = watched && target.subresource.is_some();
-        return if is_watch_of_part { not_found } else { Route::Resource(Target { watched, ..target }) };
+        return if is_watch_of_part { not_found() } else { Route::Resource(Target { watched, ..target }) };
     }
-    if matches!(found, Route::NotFound) { not_found } else { found }
+    if matches!(found, Route::NotFound) { not_found() } else { found }
 }
 
 /// The type whose objects' processes are asked for.
@@ -277,6 +277,7 @@ mod tests {
             ("/api/v2/pods", "Status"),
             ("/apis/apps/v9", "Status"),
             ("/apis/apps/v9/deployments", "Status"),
+            ("/apis/none/v1", "text"),
             ("/apis/none/v1/foos", "text"),
             ("/apis//v1/pods", "text"),
             ("/pods", "text"),

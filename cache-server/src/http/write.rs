@@ -143,7 +143,7 @@ async fn replace(
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<Answer, Status> {
-    let makes = place.ty.create_on_update && place.part == Part::Main;
+    let makes = place.ty.create_on_update;
     let change = Change::Replace(sent);
     for _ in 0..ATTEMPTS_MAX {
         let refused = match update::update(app, place, &change, options, warnings).await {
@@ -152,10 +152,11 @@ async fn replace(
         };
         let Change::Replace(sent) = &change else { return Err(refused) };
         let mut object = sent.take()?;
-        // It is about one that was there.
-        if !metadata::text(&object, "uid").is_empty() {
+        update::check_uid(place, &Object::new(), &object)?;
+        if place.part == Part::Status {
             return Err(refused);
         }
+        update::version(&object)?;
         // Of the one that was there.
         metadata::metadata_mut(&mut object).remove("resourceVersion");
         if let Some(made) = create::create_named(app, place.ty, &object, options).await? {
@@ -181,7 +182,14 @@ pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, St
         let answer = apply::apply(app, &place, request.body, asked, &mut warnings).await?;
         return Ok(Answer { warnings, ..answer });
     }
-    let patch = Patch::read(patch_type, request.body, asked.options.validation)?;
+    let patch = match Patch::read(patch_type, request.body, asked.options.validation) {
+        Ok(patch) => patch,
+        Err(status) => {
+            // A patch of nothing is not looked at.
+            place.entry(&app.caches).await?;
+            return Err(status);
+        }
+    };
     let answer = update::update(app, &place, &Change::Patch(patch), asked.options, &mut warnings).await?;
     Ok(Answer { warnings, ..answer })
 }

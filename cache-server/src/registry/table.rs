@@ -17,6 +17,33 @@ pub enum CreatedStatus {
     Phase(&'static str),
 }
 
+/// What a write of `…/{name}/status` does with the metadata that clients own: labels, annotations, finalizers and owners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusMetadata {
+    /// Nothing: custom resources, and the newer built-in types.
+    Stays,
+    /// Stores it, but for these members.
+    WrittenBut(&'static [&'static str]),
+}
+
+/// A member that every object has, and that never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fixed {
+    /// Its name.
+    pub member: &'static str,
+    /// Its value in objects that are created without one.
+    pub default: &'static str,
+}
+
+/// A member that is written and never read: its texts become base64 values of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Texts {
+    /// Where clients write texts.
+    pub from: &'static str,
+    /// The map of base64 values that gets them.
+    pub to: &'static str,
+}
+
 /// The time that objects get to end before they go. Paths are dotted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
@@ -65,7 +92,11 @@ pub(super) struct Row {
     pub(super) name_rule: NameRule,
     pub(super) has_status: bool,
     pub(super) created_status: CreatedStatus,
+    pub(super) status_metadata: StatusMetadata,
+    pub(super) fixed: Option<Fixed>,
+    pub(super) texts: Option<Texts>,
     pub(super) tracks_generation: bool,
+    pub(super) tracked_metadata: &'static [&'static str],
     pub(super) returns_deleted: bool,
     pub(super) grace: Option<&'static Grace>,
     pub(super) holds_objects: bool,
@@ -79,7 +110,7 @@ pub(super) struct Row {
 /// Selectable fields beyond `metadata.name` and `metadata.namespace`.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
-    /// As (label, path, value when absent).
+    /// As (label, path, value when absent or empty: what kube-apiserver fills in).
     pub(super) own: &'static [(&'static str, &'static str, &'static str)],
     pub(super) unknown: UnknownField,
     /// The label of a field that may be empty, and of the one that stands in for it.
@@ -103,9 +134,9 @@ impl Fields {
 const POD: Fields = Fields::of(&[
     ("spec.nodeName", "spec.nodeName", ""),
     ("spec.host", "spec.nodeName", ""),
-    ("spec.restartPolicy", "spec.restartPolicy", ""),
-    ("spec.schedulerName", "spec.schedulerName", ""),
-    ("spec.serviceAccountName", "spec.serviceAccountName", ""),
+    ("spec.restartPolicy", "spec.restartPolicy", "Always"),
+    ("spec.schedulerName", "spec.schedulerName", "default-scheduler"),
+    ("spec.serviceAccountName", "spec.serviceAccountName", "default"),
     ("spec.hostNetwork", "spec.hostNetwork", "false"),
     ("status.phase", "status.phase", ""),
     ("status.podIP", "status.podIP", ""),
@@ -128,9 +159,10 @@ const EVENT: Fields = Fields::of(&[
 ])
 .or("source", "reportingComponent");
 const NODE: Fields = Fields::of(&[("spec.unschedulable", "spec.unschedulable", "false")]);
-const NAMESPACE: Fields = Fields::of(&[("status.phase", "status.phase", "")]);
-const SECRET: Fields = Fields::of(&[("type", "type", "")]);
-const SERVICE: Fields = Fields::of(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "")]);
+const NAMESPACE: Fields = Fields::of(&[("status.phase", "status.phase", "Active")]);
+const SECRET: Fields = Fields::of(&[("type", "type", "Opaque")]);
+const SERVICE: Fields =
+    Fields::of(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "ClusterIP")]);
 const REPLICATION_CONTROLLER: Fields = Fields::of(&[("status.replicas", "status.replicas", "0")]);
 const JOB: Fields =
     Fields::of(&[("status.successful", "status.succeeded", "0")]).refused(UnknownField::Quoted("batchv1.Job"));
@@ -151,7 +183,11 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
         name_rule: NameRule::Subdomain,
         has_status: false,
         created_status: CreatedStatus::Kept,
+        status_metadata: StatusMetadata::WrittenBut(&[]),
+        fixed: None,
+        texts: None,
         tracks_generation: false,
+        tracked_metadata: &[],
         returns_deleted: false,
         grace: None,
         holds_objects: false,
@@ -201,8 +237,31 @@ impl Row {
         Self { created_status, ..self }
     }
 
+    /// A write of the status leaves the metadata alone.
+    const fn status_alone(self) -> Self {
+        Self { status_metadata: StatusMetadata::Stays, ..self }
+    }
+
+    /// A write of the status leaves these members of the metadata alone.
+    const fn status_without(self, members: &'static [&'static str]) -> Self {
+        Self { status_metadata: StatusMetadata::WrittenBut(members), ..self }
+    }
+
+    const fn fixed(self, member: &'static str, default: &'static str) -> Self {
+        Self { fixed: Some(Fixed { member, default }), ..self }
+    }
+
+    const fn texts(self, from: &'static str, to: &'static str) -> Self {
+        Self { texts: Some(Texts { from, to }), ..self }
+    }
+
     const fn generation(self) -> Self {
         Self { tracks_generation: true, ..self }
+    }
+
+    /// Changes of this member of the metadata count too.
+    const fn generation_with(self, member: &'static [&'static str]) -> Self {
+        Self { tracked_metadata: member, ..self.generation() }
     }
 
     /// An immediate delete answers the last object instead of a Status.
@@ -285,6 +344,7 @@ pub(super) const GROUPS: &[Group] = &[
                 .all()
                 .fields(POD)
                 .status()
+                .status_without(&["deletionTimestamp", "ownerReferences"])
                 .created(PENDING)
                 .generation()
                 .returned()
@@ -298,7 +358,7 @@ pub(super) const GROUPS: &[Group] = &[
                 .scale(ScaleSelector::Map)
                 .generation(),
             namespaced("resourcequotas", "ResourceQuota").short(&["quota"]).status().returned(),
-            namespaced("secrets", "Secret").fields(SECRET),
+            namespaced("secrets", "Secret").fields(SECRET).fixed("type", "Opaque").texts("stringData", "data"),
             namespaced("serviceaccounts", "ServiceAccount").short(&["sa"]).returned(),
             namespaced("services", "Service")
                 .short(&["svc"])
@@ -313,7 +373,7 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         name: "apiregistration.k8s.io",
         version: "v1",
-        rows: &[cluster("apiservices", "APIService").extends().status().versioned()],
+        rows: &[cluster("apiservices", "APIService").extends().status().status_alone().versioned()],
     },
     Group {
         name: "apps",
@@ -325,8 +385,9 @@ pub(super) const GROUPS: &[Group] = &[
                 .short(&["deploy"])
                 .all()
                 .status()
+                .status_without(&["labels"])
                 .scale(ScaleSelector::Labels)
-                .generation(),
+                .generation_with(&["annotations"]),
             namespaced("replicasets", "ReplicaSet")
                 .short(&["rs"])
                 .all()
@@ -373,7 +434,7 @@ pub(super) const GROUPS: &[Group] = &[
             cluster("ipaddresses", "IPAddress").short(&["ip"]).named(NameRule::PathSegment),
             namespaced("networkpolicies", "NetworkPolicy").short(&["netpol"]).generation(),
             // Its status is stored as sent.
-            cluster("servicecidrs", "ServiceCIDR").status().created(CreatedStatus::Kept),
+            cluster("servicecidrs", "ServiceCIDR").status().status_alone().created(CreatedStatus::Kept),
         ],
     },
     Group {
@@ -403,7 +464,7 @@ pub(super) const GROUPS: &[Group] = &[
             cluster("csinodes", "CSINode").returned().versioned(),
             namespaced("csistoragecapacities", "CSIStorageCapacity").versioned(),
             cluster("storageclasses", "StorageClass").short(&["sc"]).returned(),
-            cluster("volumeattachments", "VolumeAttachment").status().returned().versioned(),
+            cluster("volumeattachments", "VolumeAttachment").status().status_alone().returned().versioned(),
             cluster("volumeattributesclasses", "VolumeAttributesClass").short(&["vac"]).returned(),
         ],
     },
@@ -420,6 +481,7 @@ pub(super) const GROUPS: &[Group] = &[
             cluster("validatingadmissionpolicies", "ValidatingAdmissionPolicy")
                 .extends()
                 .status()
+                .status_alone()
                 .generation()
                 .versioned(),
             cluster("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding")
@@ -453,14 +515,14 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         name: "discovery.k8s.io",
         version: "v1",
-        rows: &[namespaced("endpointslices", "EndpointSlice").generation()],
+        rows: &[namespaced("endpointslices", "EndpointSlice").generation_with(&["labels"])],
     },
     Group {
         name: "flowcontrol.apiserver.k8s.io",
         version: "v1",
         rows: &[
-            cluster("flowschemas", "FlowSchema").status().generation(),
-            cluster("prioritylevelconfigurations", "PriorityLevelConfiguration").status().generation(),
+            cluster("flowschemas", "FlowSchema").status().status_alone().generation(),
+            cluster("prioritylevelconfigurations", "PriorityLevelConfiguration").status().status_alone().generation(),
         ],
     },
     Group {
@@ -468,7 +530,7 @@ pub(super) const GROUPS: &[Group] = &[
         version: "v1",
         rows: &[
             cluster("deviceclasses", "DeviceClass").generation().returned(),
-            namespaced("resourceclaims", "ResourceClaim").status().returned(),
+            namespaced("resourceclaims", "ResourceClaim").status().status_alone().returned(),
             namespaced("resourceclaimtemplates", "ResourceClaimTemplate").returned(),
             cluster("resourceslices", "ResourceSlice").fields(RESOURCE_SLICE).generation().returned(),
         ],

@@ -71,6 +71,12 @@ impl Shape {
         }
     }
 
+    /// Whether the value is a map: all of its members have one shape.
+    pub(crate) fn is_map(&self) -> bool {
+        let (_, node) = self.target();
+        matches!(&node.content, Content::Object { members, rest: Rest::Values(_) } if members.is_empty())
+    }
+
     /// The shape of the items of a list.
     pub(crate) fn item(&self) -> Option<Self> {
         let (graph, node) = self.target();

@@ -183,7 +183,7 @@ async fn applies_that_cannot_be_are_refused() {
             "fieldManager=m",
             with("/apiVersion", json!("v1")),
             400,
-            "Incorrect version specified in apply patch. Specified patch version: v1, expected: apps/v1".to_owned(),
+            "invalid object type: /v1, Kind=Deployment".to_owned(),
         ),
         ("fieldManager=m", with("/metadata/managedFields", json!([])), 400, "metadata.managedFields must be nil".to_owned()),
         (

@@ -25,6 +25,7 @@ mod properties;
 mod protobuf;
 mod scale;
 mod selectors;
+mod stored;
 mod watches;
 mod wire;
 mod writes;

@@ -136,6 +136,37 @@ async fn a_manifest_is_applied_again_and_again() {
     assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web unchanged\n");
 }
 
+/// Goal: an export of a cluster can be written to another one. Method: an object with what its server set, by each
+/// command that takes a file.
+#[tokio::test]
+async fn exported_objects_are_written_back() {
+    const EXPORTED: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, creationTimestamp: '2020-01-01T00:00:00Z', \
+                            selfLink: /x, generation: 3}\ndata: {k: v}\n";
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    let file = kubectl.file("a.yaml", EXPORTED);
+    for (command, told) in [
+        (&["create", "-f", &file][..], "created"),
+        (&["apply", "-f", &file], "configured"),
+        (&["replace", "-f", &file], "replaced"),
+        (&["apply", "--server-side", "--force-conflicts", "-f", &file], "serverside-applied"),
+    ] {
+        assert_eq!(kubectl.run(command).await, format!("configmap/a {told}\n"));
+    }
+}
+
+#[tokio::test]
+async fn texts_of_a_secret_are_read_as_its_data() {
+    const SECRET: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: hunter2}\n";
+    let server = Server::start(SERVER, &[]).await;
+    let Some(kubectl) = Kubectl::new(&server) else { return };
+    kubectl.apply(SECRET, &[]).await;
+    let shown = kubectl.run(&["get", "secret", "s", "-o", "jsonpath={.data.password} {.stringData} {.type}"]).await;
+    assert_eq!(shown, "aHVudGVyMg==  Opaque");
+    assert!(kubectl.run(&["describe", "secret", "s"]).await.contains("password:  7 bytes"));
+    assert_eq!(kubectl.apply(SECRET, &[]).await, "secret/s configured\n", "kubectl compares what it sent");
+}
+
 #[tokio::test]
 async fn what_others_set_outlives_an_apply() {
     let server = Server::start(SERVER, &[]).await;

@@ -417,7 +417,11 @@ impl<'a> Fields<'a> {
         let spans = found
             .into_iter()
             .zip(&schema.fields)
-            .map(|(found, field)| found.unwrap_or_else(|| push_value(body, &mut values, &field.absent)));
+            // Kubernetes fills in what is empty as well.
+            .map(|(found, field)| match found.filter(|span| !span.is_empty() || field.absent.is_empty()) {
+                Some(span) => span,
+                None => push_value(body, &mut values, &field.absent),
+            });
         let mut spans: Box<[Span]> = spans.collect();
         for (place, field) in schema.fields.iter().enumerate() {
             if let Some(other) = field.or.and_then(|other| spans.get(other)).filter(|_| spans[place].is_empty()) {

@@ -36,7 +36,7 @@ use super::{
 use crate::{
     app::App,
     registry::ResourceType,
-    schemas::{self, Shape},
+    schemas::{self, Member, Shape},
 };
 
 /// The media type of an applied configuration, which may as well be JSON.
@@ -80,7 +80,16 @@ pub(super) async fn apply(
     warnings: &mut Vec<String>,
 ) -> Result<Answer, Status> {
     let options = asked.options;
-    let change = Change::Apply(Applied::read(place, body, asked, warnings)?);
+    let change = match Applied::read(place, body, asked, warnings) {
+        Ok(applied) => Change::Apply(applied),
+        Err(status) => {
+            if place.part == Part::Status {
+                // The status of nothing is not looked at.
+                place.entry(&app.caches).await?;
+            }
+            return Err(status);
+        }
+    };
     for _ in 0..ATTEMPTS_MAX {
         let current = match place.read(app).await {
             Ok(current) => current,
@@ -111,13 +120,17 @@ impl Applied {
         let mut duplicates = false;
         let mut config = decode(body, &mut duplicates)?;
         check_type(place.ty, &config)?;
-        without_nulls(&mut config);
+        let shape = shape(place.ty);
+        let is_nameless = config.get("metadata").and_then(|metadata| metadata.get("name")).is_some_and(Value::is_null);
+        without_nulls(&mut config, Some(&shape).filter(|_| place.ty.schema.builtin));
         if config.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some()) {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
-        let mut fields = typed::fields(&config, &shape(place.ty)).map_err(|error| unfit(place, &config, &error))?;
-        // In the form in which it is stored. What is wrong was said above.
-        let _ = validation::check(place.ty, &mut config);
+        let mut fields = typed::fields(&config, &shape).map_err(|error| unfit(place, &config, &error))?;
+        // In the form in which it is stored. What has another type was said above, so this is about base64.
+        if let Some(error) = validation::check(place.ty, &mut config).mistyped {
+            return Err(unreadable(place, &config, &error));
+        }
         // Without schemas this is all that is known.
         metadata::check_shape(&config).map_err(Status::bad_request)?;
         if duplicates {
@@ -129,6 +142,10 @@ impl Applied {
                     return Err(Status::bad_request(format!("error strict decoding YAML: {}", complaints.join(", "))));
                 }
             }
+        }
+        if is_nameless {
+            // Left out, it is the one of the path; null is the empty name.
+            place.match_name(&Object::new())?;
         }
         let subresource = restrict(place, &mut config, &mut fields);
         Ok(Self { manager: asked.manager, force: asked.force, config, fields, subresource })
@@ -147,12 +164,12 @@ impl Applied {
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
             return Err(Status::conflict(group, plural, place.name, &text));
         }
-        if !metadata::text(&self.config, "resourceVersion").is_empty() {
-            return Err(place.modified());
-        }
         let mut object = self.config.clone();
         metadata::match_namespace(place.ty, place.namespace, &mut object)?;
         place.match_name(&object)?;
+        // kube-apiserver reads the version of what is not there, and no more.
+        update::version(&object)?;
+        metadata::metadata_mut(&mut object).remove("resourceVersion");
         let entries = Ownership::of(&object, self.owner(place.ty)).with(&self.fields, &now());
         put_entries(&mut object, entries);
         Ok(object)
@@ -201,49 +218,63 @@ fn decode(body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
     let refuse = |error: &str| Status::bad_request(format!("error decoding YAML: {error}"));
     match encoding(body).decode_noting(body, duplicates).map_err(|error| refuse(&error))? {
         Value::Object(object) => Ok(object),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-            Err(refuse(&format!(
-                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type \
+        // Go reads it as nothing.
+        Value::Null => Ok(Object::new()),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => Err(refuse(&format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type \
              map[string]interface {{}}",
-                go::json_type(&other)
-            )))
-        }
+            go::json_type(&other)
+        ))),
     }
 }
 
 fn check_type(ty: &ResourceType, config: &Object) -> Result<(), Status> {
     let said = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
-    let refuse = |what: &str, shown: &str, said: &str, wanted: &str| {
-        Err(Status::bad_request(format!(
-            "Incorrect {what} specified in apply patch. Specified patch {shown}: {said}, expected: {wanted}"
-        )))
-    };
-    if said("apiVersion") != ty.api_version() {
-        return refuse("version", "version", said("apiVersion"), ty.api_version());
+    let (api_version, kind) = (said("apiVersion"), said("kind"));
+    if api_version == ty.api_version() && kind == ty.kind {
+        return Ok(());
     }
-    if said("kind") != ty.kind {
-        return refuse("kind", "kind", said("kind"), &ty.kind);
-    }
-    Ok(())
+    // The core group has no name.
+    let group = if api_version.contains('/') { "" } else { "/" };
+    Err(Status::bad_request(format!("invalid object type: {group}{api_version}, Kind={kind}")))
 }
 
 /// What Kubernetes says, with a 500, of a configuration that does not fit the schema.
 fn unfit(place: &Place<'_>, config: &Object, error: &str) -> Status {
-    let ty = place.ty;
-    let (namespace, name) = (metadata::text(config, "namespace"), metadata::text(config, "name"));
-    let (api_version, kind) = (ty.api_version(), &ty.kind);
+    let (named, kind) = (named(config), qualified(place.ty));
+    Status::unmapped(format!("failed to create typed patch object ({named}; {kind}): {error}"))
+}
+
+/// What Kubernetes says, with a 500, of a configuration that fits the schema but not the type.
+fn unreadable(place: &Place<'_>, config: &Object, error: &str) -> Status {
+    let (named, kind) = (named(config), qualified(place.ty));
     Status::unmapped(format!(
-        "failed to create typed patch object ({namespace}/{name}; {api_version}, Kind={kind}): {error}"
+        "failed to convert new object ({named}; {kind}) to proper version: unable to convert unstructured object to \
+         {kind}: error decoding from json: {error}"
     ))
 }
 
-/// Null is nothing: members that are null go.
-fn without_nulls(object: &mut Object) {
-    object.retain(|_, value| !value.is_null());
-    for value in object.values_mut() {
+fn named(config: &Object) -> String {
+    format!("{}/{}", metadata::text(config, "namespace"), metadata::text(config, "name"))
+}
+
+/// `apps/v1, Kind=Deployment`.
+fn qualified(ty: &ResourceType) -> String {
+    format!("{}/{}, Kind={}", ty.group, ty.version, ty.kind)
+}
+
+/// A field that is null is absent. The key of a map is there, whatever its value.
+fn without_nulls(object: &mut Object, shape: Option<&Shape>) {
+    let is_key = |name: &str| matches!(shape.map(|shape| shape.member(name)), Some(Member::Free(Some(_))));
+    object.retain(|name, value| !value.is_null() || is_key(name));
+    for (name, value) in object {
+        let inner = typed::member(shape, name);
         match value {
-            Value::Object(inner) => without_nulls(inner),
-            Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(without_nulls),
+            Value::Object(members) => without_nulls(members, inner.as_ref()),
+            Value::Array(items) => {
+                let inner = inner.and_then(|list| list.item());
+                items.iter_mut().filter_map(Value::as_object_mut).for_each(|item| without_nulls(item, inner.as_ref()));
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
@@ -267,7 +298,14 @@ fn restrict(place: &Place<'_>, config: &mut Object, fields: &mut Fields) -> &'st
             ""
         }
         Part::Status => {
-            fields.inside.retain(|step, _| step == "f:status");
+            let kept = place.part.kept_metadata(place.ty);
+            if let Some(Value::Object(metadata)) = config.get_mut("metadata") {
+                metadata.retain(|name, _| !kept.contains(&name.as_str()));
+            }
+            if let Some(metadata) = fields.inside.get_mut("f:metadata") {
+                metadata.inside.retain(|step, _| !kept.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
+            }
+            fields.inside.retain(|step, _| matches!(step.as_str(), "f:metadata" | "f:status"));
             config.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
             "status"
         }

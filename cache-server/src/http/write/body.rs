@@ -198,11 +198,15 @@ fn read_noting(
 fn document(ty: &ResourceType, encoding: Encoding, body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
     let refuse = |error: String| unrecognized(ty, &format!("couldn't get version/kind; {error}"));
     let value = encoding.decode_noting(body, duplicates).map_err(refuse)?;
-    let found = go::json_type(&value);
-    let Value::Object(object) = value else {
-        return Err(refuse(format!("json parse error: json: cannot unmarshal {found} into an object")));
-    };
-    Ok(object)
+    match value {
+        Value::Object(object) => Ok(object),
+        // Go reads it as nothing.
+        Value::Null => Ok(Object::new()),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            let found = go::json_type(&other);
+            Err(refuse(format!("json parse error: json: cannot unmarshal {found} into an object")))
+        }
+    }
 }
 
 /// Checks that `object` says it is of type `ty`, or does not say.

@@ -9,7 +9,7 @@ use informer_core::wire::status::{Cause, CauseReason, Status};
 
 use super::{
     Answer, Request,
-    body::{Object, read_object, read_valid},
+    body::{Encoding, Object, read_object, read_valid},
     draft,
     metadata::{self, Birth},
     now,
@@ -37,6 +37,8 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
         return Err(Status::generic_method_not_allowed());
     }
+    // Before the options, as in kube-apiserver.
+    Encoding::of(ty, request.content_type)?;
     let options = Options::read("CreateOptions", request.query)?;
     let mut warnings = Vec::new();
     let registry = app.registry.now();
@@ -55,7 +57,8 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
         match store(app, ty, &object, options).await? {
             Stored::As(answer) => return Ok(Answer { warnings, ..answer }),
             Stored::Taken if names_left > 0 => {}
-            Stored::Taken => return Err(taken(app, request, &object, generates).await),
+            // kube-apiserver says so of chosen names too.
+            Stored::Taken => return Err(taken(app, request, &object, !base.is_empty()).await),
         }
     }
 }
@@ -68,6 +71,7 @@ pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Re
     metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut object)?;
     let generated = generate_name(metadata::text(&object, "generateName"));
     metadata::metadata_mut(&mut object).remove("resourceVersion");
+    validation::fold_texts(ty, &mut object);
     let status = object.get("status").cloned();
     let generation = metadata::metadata_mut(&mut object).get("generation").cloned();
     let (uid, now) = (uuid(), now());
@@ -151,7 +155,6 @@ async fn taken(app: &App, request: &Request<'_>, object: &Object, generated: boo
     if generated {
         status.message.push_str(", the server was not able to generate a unique name for the object");
         status.details.get_or_insert_default().retry_after_seconds = 1;
-        return status;
     }
     let place = super::Place { ty, namespace: request.namespace.unwrap_or_default(), name, part: metadata::Part::Main };
     // Gone again, or not readable: then it is enough that it existed.
@@ -197,6 +200,20 @@ mod tests {
         assert_eq!(stored, dump);
         let again = create().await.expect_err("exists");
         assert_eq!(again.message, "pods \"a\" already exists");
+    }
+
+    #[tokio::test]
+    async fn a_loaded_secret_has_data_and_a_type() {
+        let app = App::new(Config::default());
+        let ty = app.registry.now().find("", "v1", "secrets").expect("secrets");
+        let manifest =
+            json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}, "stringData": {"k": "v"}});
+        let body = manifest.to_string();
+        super::super::create_from_manifest(&app, &ty, Some("ns"), body.as_bytes()).await.expect("is created");
+        let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the secret");
+        let stored: serde_json::Value = serde_json::from_slice(&entry.object()).expect("is JSON");
+        let found = (&stored["data"], stored.get("stringData"), &stored["type"]);
+        assert_eq!(found, (&json!({"k": "dg=="}), None, &json!("Opaque")));
     }
 
     #[test]

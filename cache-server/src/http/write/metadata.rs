@@ -13,7 +13,7 @@ use informer_core::wire::{
 use serde_json::{Value, json};
 
 use super::{body::Object, definition, managed};
-use crate::registry::{Change, CreatedStatus, ResourceType, refuse_namespace};
+use crate::registry::{Change, CreatedStatus, Fixed, ResourceType, StatusMetadata, refuse_namespace};
 
 /// Members that hold one text.
 const TEXTS: [&str; 7] =
@@ -129,11 +129,8 @@ pub(super) struct Birth<'a> {
 /// Makes a sent object a new one: wipes what only the server sets, sets it, and checks the name.
 ///
 /// # Errors
-/// 500 when a resourceVersion was sent, as Kubernetes has it; 422 for a bad name or namespace.
+/// 500 when a resourceVersion was sent, as Kubernetes has it; 422 for a bad name, namespace or generation.
 pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birth<'_>) -> Result<(), Status> {
-    if !text(object, "resourceVersion").is_empty() {
-        return Err(Status::unmapped("resourceVersion should not be set on objects to be created"));
-    }
     if text(object, "name").is_empty() && !text(object, "generateName").is_empty() {
         put(metadata_mut(object), "name", birth.generated_name);
     }
@@ -141,9 +138,13 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
     if !causes.is_empty() {
         return Err(Status::invalid(&ty.group, &ty.kind, text(object, "name"), causes));
     }
+    // kube-apiserver takes zero, and what is no number, for none.
+    if text(object, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0) {
+        return Err(Status::unmapped("resourceVersion should not be set on objects to be created"));
+    }
     let metadata = metadata_mut(object);
     tidy(metadata);
-    for wiped in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+    for wiped in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         metadata.remove(wiped);
     }
     put(metadata, "uid", birth.uid);
@@ -151,10 +152,10 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
     if ty.holds_objects {
         hold_for_objects(object);
     }
-    let metadata = metadata_mut(object);
-    if ty.tracks_generation {
-        metadata.insert("generation".to_owned(), Value::from(1));
-    }
+    // Other types keep what was sent.
+    let generation = if ty.tracks_generation { 1 } else { generation(object) };
+    put_generation(object, generation);
+    fill_fixed(ty, object);
     match ty.created_status {
         CreatedStatus::Kept => {}
         CreatedStatus::Dropped => {
@@ -165,6 +166,14 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
         }
     }
     definition::prepare(ty, object, Change::Create)
+}
+
+/// Fills in the member that every object of the type has.
+fn fill_fixed(ty: &ResourceType, object: &mut Object) {
+    let Some(Fixed { member, default }) = ty.fixed else { return };
+    if object.get(member).is_none_or(is_unset) {
+        object.insert(member.to_owned(), default.into());
+    }
 }
 
 /// Says that objects may live in it, so that it does not go before they do.
@@ -201,6 +210,11 @@ fn check_names(ty: &ResourceType, object: &Object) -> Vec<Cause> {
     if name.is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
     }
+    let generation = object.get("metadata").and_then(|metadata| metadata.get("generation")).and_then(Value::as_i64);
+    if let Some(generation) = generation.filter(|generation| *generation < 0 && !ty.tracks_generation) {
+        let why = "must be greater than or equal to 0";
+        causes.push(Cause::invalid("metadata.generation", &generation.to_string(), why));
+    }
     causes
 }
 
@@ -209,8 +223,22 @@ fn check_names(ty: &ResourceType, object: &Object) -> Vec<Cause> {
 pub(super) enum Part {
     /// Everything, except `.status` where the type has that subresource.
     Main,
-    /// `.status` alone.
+    /// `.status`, and the metadata that its type lets it write.
     Status,
+}
+
+/// Metadata that clients own.
+const OWNED: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
+
+impl Part {
+    /// Members of the metadata that a request for this part leaves as they are, besides those that the server owns.
+    pub(super) fn kept_metadata(self, ty: &ResourceType) -> &'static [&'static str] {
+        match (self, ty.status_metadata) {
+            (Self::Main, _) => &[],
+            (Self::Status, StatusMetadata::Stays) => &OWNED,
+            (Self::Status, StatusMetadata::WrittenBut(members)) => members,
+        }
+    }
 }
 
 /// Makes `object`, as sent or as patched, the successor of `stored`: takes over what the request may not change, sets
@@ -225,18 +253,10 @@ pub(super) fn prepare_update(
     part: Part,
 ) -> Result<Object, Status> {
     let mut next = match part {
-        Part::Status => {
-            let mut next = stored.clone();
-            carry(&mut object, &mut next, "status");
-            if let Some(managed) = metadata_mut(&mut object).remove("managedFields") {
-                metadata_mut(&mut next).insert("managedFields".to_owned(), managed);
-                tidy(metadata_mut(&mut next));
-            }
-            return Ok(next);
-        }
+        Part::Status => with_status(ty, stored, &mut object),
         Part::Main => object,
     };
-    if ty.has_status {
+    if ty.has_status && part == Part::Main {
         keep(stored, &mut next, "status");
     }
     if ty.holds_objects {
@@ -245,14 +265,33 @@ pub(super) fn prepare_update(
     }
     keep_unset(stored, &mut next);
     tidy(metadata_mut(&mut next));
-    let causes = check_immutable(stored, &next);
+    fill_fixed(ty, &mut next);
+    let causes = check_immutable(ty, stored, &next);
     if !causes.is_empty() {
         return Err(Status::invalid(&ty.group, &ty.kind, text(stored, "name"), causes));
     }
-    definition::prepare(ty, &mut next, Change::Update(stored))?;
-    set_generation(ty, stored, &mut next);
+    if part == Part::Main {
+        definition::prepare(ty, &mut next, Change::Update(stored))?;
+    }
+    set_generation(ty, stored, &mut next, part);
     put(metadata_mut(&mut next), "resourceVersion", text(stored, "resourceVersion"));
     Ok(next)
+}
+
+/// The stored object with the status of `sent`, and with as much of its metadata as the type lets a status write.
+fn with_status(ty: &ResourceType, stored: &Object, sent: &mut Object) -> Object {
+    let mut next = stored.clone();
+    carry(sent, &mut next, "status");
+    match ty.status_metadata {
+        StatusMetadata::Stays => carry(metadata_mut(sent), metadata_mut(&mut next), "managedFields"),
+        StatusMetadata::WrittenBut(kept) => {
+            let before = metadata_mut(&mut next).clone();
+            carry(sent, &mut next, "metadata");
+            let metadata = metadata_mut(&mut next);
+            kept.iter().for_each(|member| keep(&before, metadata, member));
+        }
+    }
+    next
 }
 
 /// Takes out what says nothing: nulls, empty maps and lists, and the one entry that asks for no entries.
@@ -285,7 +324,13 @@ fn keep(from: &Object, to: &mut Object, member: &str) {
 fn keep_unset(stored: &Object, next: &mut Object) {
     let Some(before) = stored.get("metadata").and_then(Value::as_object) else { return };
     let metadata = metadata_mut(next);
-    for member in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
+    // Exported objects carry the times of another one.
+    for member in ["creationTimestamp", "deletionTimestamp"] {
+        if let Some(value) = before.get(member) {
+            metadata.insert(member.to_owned(), value.clone());
+        }
+    }
+    for member in ["uid", "deletionGracePeriodSeconds", "managedFields"] {
         let unset = metadata.get(member).is_none_or(is_unset);
         if let (true, Some(value)) = (unset, before.get(member)) {
             metadata.insert(member.to_owned(), value.clone());
@@ -299,7 +344,7 @@ fn is_unset(value: &Value) -> bool {
     value.is_null() || value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty)
 }
 
-fn check_immutable(stored: &Object, next: &Object) -> Vec<Cause> {
+fn check_immutable(ty: &ResourceType, stored: &Object, next: &Object) -> Vec<Cause> {
     let mut causes = Vec::new();
     fn member<'a>(object: &'a Object, member: &str) -> Option<&'a Value> {
         object.get("metadata").and_then(|metadata| metadata.get(member))
@@ -309,6 +354,13 @@ fn check_immutable(stored: &Object, next: &Object) -> Vec<Cause> {
         if before != now {
             let shown = now.map_or_else(|| "null".to_owned(), ToString::to_string);
             causes.push(Cause::invalid(&format!("metadata.{name}"), &shown, "field is immutable"));
+        }
+    }
+    if let Some(Fixed { member, default }) = ty.fixed {
+        let value = |object: &Object| object.get(member).cloned().unwrap_or_else(|| default.into());
+        let now = value(next);
+        if value(stored) != now {
+            causes.push(Cause::invalid(member, &now.to_string(), "field is immutable"));
         }
     }
     if !is_terminating(stored) {
@@ -329,8 +381,8 @@ fn check_immutable(stored: &Object, next: &Object) -> Vec<Cause> {
 }
 
 /// The generation grows when the desired state changes: anything but metadata and status, and the status of a custom
-/// resource too when it has no subresource.
-fn set_generation(ty: &ResourceType, stored: &Object, next: &mut Object) {
+/// resource too when it has no subresource. Some types count some of their metadata in.
+fn set_generation(ty: &ResourceType, stored: &Object, next: &mut Object, part: Part) {
     let before = generation(stored);
     let is_desired = |member: &&String| match member.as_str() {
         "metadata" => false,
@@ -338,7 +390,10 @@ fn set_generation(ty: &ResourceType, stored: &Object, next: &mut Object) {
         _ => true,
     };
     let desired = |object| Object::iter(object).filter(|(member, _)| is_desired(member));
-    let changed = ty.tracks_generation && desired(stored).ne(desired(next));
+    let member = |object: &Object, name: &str| object.get("metadata").and_then(|metadata| metadata.get(name)).cloned();
+    let is_other = |name: &&str| member(stored, name) != member(next, name);
+    let is_tracked = part == Part::Main && ty.tracked_metadata.iter().any(is_other);
+    let changed = ty.tracks_generation && (is_tracked || desired(stored).ne(desired(next)));
     put_generation(next, before + u64::from(changed));
 }
 
@@ -395,7 +450,7 @@ mod tests {
             "data": {"k": "v"}});
         assert_eq!(
             create(&ty("", "configmaps"), "ns", sent),
-            Ok(json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u1", "creationTimestamp":
+            Ok(json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u1", "generation": 9, "creationTimestamp":
                 "2026-01-01T00:00:00Z", "managedFields": [{"manager": "m"}]}, "data": {"k": "v"}}))
         );
         let created =
@@ -423,7 +478,7 @@ mod tests {
         let table = [
             (
                 "configmaps",
-                json!({"resourceVersion": "1"}),
+                json!({"name": "a", "resourceVersion": "1"}),
                 500,
                 "resourceVersion should not be set on objects to be created",
             ),

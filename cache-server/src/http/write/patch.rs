@@ -1,22 +1,24 @@
-//! Patches: merge patches (RFC 7386), JSON patches (RFC 6902) and strategic merge patches.
+//! Patches: merge patches, JSON patches and strategic merge patches.
 //!
 //! Source: apiserver `endpoints/handlers/patch.go`.
+
+mod merge;
+mod operations;
 
 use informer_core::wire::{
     go::{self, quote},
     status::{Cause, Status},
 };
-use json_patch::PatchOperation;
 use serde_json::Value;
 
+use self::operations::Operation;
 use super::{
-    DEPTH_MAX, apply,
+    apply,
     body::{Encoding, Object, media_type},
     metadata::check_shape,
     options::FieldValidation,
     strategic::{self, Refusal},
     validation,
-    weight::Weight,
 };
 use crate::{
     limits::STRICT_ERRORS_MAX,
@@ -24,19 +26,9 @@ use crate::{
     schemas::{self, Shape},
 };
 
-/// Operations of one JSON patch.
-const OPERATIONS_MAX: usize = 10_000;
-
-/// Items of lists that the operations of one JSON patch may move aside, and values that they may carry along. What is
-/// left of ten thousand operations on one long list is a tenth of a second.
-const MOVES_MAX: usize = 32_000_000;
-
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-
-/// Members of an operation.
-const OPERATION: [&str; 4] = ["op", "path", "from", "value"];
 
 /// How the body of a PATCH is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +52,7 @@ impl PatchType {
             Some(STRATEGIC) if ty.schema.builtin && schemas::of(ty).is_some() => Ok(Self::Strategic),
             Some(STRATEGIC) => Err(Status::unsupported_media_type(&[JSON, MERGE, apply::MEDIA_TYPE])),
             Some(apply::MEDIA_TYPE) => Ok(Self::Apply),
+            Some(_) if ty.custom.is_some() => Err(Status::unsupported_media_type(&[JSON, MERGE, apply::MEDIA_TYPE])),
             Some(_) | None => Err(Status::generic_unsupported_media_type()),
         }
     }
@@ -76,9 +69,9 @@ pub(super) struct Patch {
 #[derive(Debug)]
 enum How {
     /// Members to replace; null takes one away.
-    Merge(Value),
+    Merge(Object),
     /// Operations, in order.
-    Json(json_patch::Patch),
+    Json(Vec<Operation>),
     /// Members to merge as the schema has it.
     Strategic(Object),
 }
@@ -94,21 +87,25 @@ impl Patch {
             let text = go::json_error(body).unwrap_or_else(|| "invalid JSON document".to_owned());
             malformed(patch_type, validation, &text)
         })?;
+        let malformed = |text: &str| malformed(patch_type, validation, text);
         let mistyped = |value: &Value, wanted: &str| {
             let found = go::json_type(value);
-            let text = format!("json: cannot unmarshal {found} into Go value of type {wanted}");
-            malformed(patch_type, validation, &text)
+            malformed(&format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
         };
         let mut complaints =
             if duplicates { validation::complaints(Encoding::Json, body, &[], true) } else { Vec::new() };
         let how = match (patch_type, value) {
             (PatchType::Json, Value::Array(operations)) => {
                 complaints.extend(unknown_members(&operations));
-                How::Json(read_operations(operations)?)
+                How::Json(operations::read(operations, validation != FieldValidation::Ignore, malformed)?)
             }
+            // Go reads null as nothing.
+            (PatchType::Json, Value::Null) => How::Json(Vec::new()),
+            (PatchType::Strategic, Value::Null) => How::Strategic(Object::new()),
+            (PatchType::Merge, Value::Null) => return Err(Status::bad_request("Invalid JSON Patch")),
             (PatchType::Json, other) => return Err(mistyped(&other, "[]handlers.jsonPatchOp")),
             (PatchType::Strategic, Value::Object(patch)) => How::Strategic(patch),
-            (PatchType::Merge | PatchType::Apply, patch @ Value::Object(_)) => How::Merge(patch),
+            (PatchType::Merge | PatchType::Apply, Value::Object(patch)) => How::Merge(patch),
             (PatchType::Merge | PatchType::Strategic | PatchType::Apply, other) => {
                 return Err(mistyped(&other, "map[string]interface {}"));
             }
@@ -130,10 +127,16 @@ impl Patch {
     /// 422 when an operation does not apply, or when the result is no such object; 400 for malformed directives.
     pub(super) fn apply(&self, ty: &ResourceType, object: &Object) -> Result<Object, Status> {
         let shape = if matches!(self.how, How::Strategic(_)) { schemas::of(ty) } else { None };
-        let object = self.edit(object, shape.as_ref())?;
-        let same = |member: &str, wanted: &str| object.get(member).and_then(Value::as_str) == Some(wanted);
-        if !same("kind", &ty.kind) || !same("apiVersion", ty.api_version()) {
-            return Err(undecodable("the kind or apiVersion of the object changed"));
+        let mut object = self.edit(object, shape.as_ref())?;
+        for (member, wanted) in [("kind", ty.kind.as_str()), ("apiVersion", ty.api_version())] {
+            // Bodies may leave it out, so a patch may take it away; strategic ones cannot change it.
+            let found = object.entry(member).or_insert(Value::Null);
+            if found.is_null() || shape.is_some() {
+                *found = wanted.into();
+            }
+            if found != wanted {
+                return Err(undecodable("the kind or apiVersion of the object changed"));
+            }
         }
         Ok(object)
     }
@@ -143,27 +146,22 @@ impl Patch {
     /// # Errors
     /// As [`Self::apply`], except that the kind may change.
     pub(super) fn edit(&self, object: &Object, shape: Option<&Shape>) -> Result<Object, Status> {
-        // The one copy: the patch is applied to it, and what is stored is compared with it.
-        let object = object.clone();
-        let value = match &self.how {
-            How::Merge(patch) => {
-                let mut value = Value::Object(object);
-                json_patch::merge(&mut value, patch);
-                value
-            }
+        let mut object = object.clone();
+        match &self.how {
+            How::Merge(patch) => merge::merge(&mut object, patch),
             How::Json(operations) => {
                 let mut value = Value::Object(object);
-                run(&mut value, operations)?;
-                value
+                operations::run(&mut value, operations)?;
+                let Value::Object(patched) = value else {
+                    return Err(undecodable("json: cannot unmarshal the result into an object"));
+                };
+                object = patched;
             }
             How::Strategic(patch) => {
                 let Some(shape) = shape else { return Err(Status::generic_unsupported_media_type()) };
-                Value::Object(strategic::merge(object, patch.clone(), shape).map_err(refused)?)
+                object = strategic::merge(object, patch.clone(), shape).map_err(refused)?;
             }
-        };
-        let Value::Object(object) = value else {
-            return Err(undecodable("json: cannot unmarshal the result into an object"));
-        };
+        }
         check_shape(&object).map_err(|error| undecodable(&error))?;
         Ok(object)
     }
@@ -171,7 +169,7 @@ impl Patch {
     /// A merge patch.
     #[cfg(test)]
     pub(super) fn merge(patch: Value) -> Self {
-        Self { how: How::Merge(patch), complaints: Vec::new() }
+        Self { how: How::Merge(patch.as_object().expect("an object").clone()), complaints: Vec::new() }
     }
 }
 
@@ -197,73 +195,11 @@ fn refused(refusal: Refusal) -> Status {
     }
 }
 
-/// Runs the operations in order. A few of them could make an object deeper than anybody can read, or, by copying what
-/// was copied, larger than memory, or keep the server busy for minutes: all is refused before it happens.
-fn run(value: &mut Value, operations: &[PatchOperation]) -> Result<(), Status> {
-    let (mut copied, mut moved) = (Weight::default(), 0);
-    for operation in operations {
-        let (path, put) = match operation {
-            PatchOperation::Add(add) => (&add.path, Some(&add.value)),
-            PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
-            PatchOperation::Move(step) => {
-                moved += siblings(value, step.from.as_str());
-                (&step.path, value.pointer(step.from.as_str()))
-            }
-            PatchOperation::Copy(copy) => {
-                let found = value.pointer(copy.from.as_str());
-                found.map_or(Ok(()), |found| copied.value(found)).map_err(|_| Status::generic_invalid())?;
-                (&copy.path, found)
-            }
-            PatchOperation::Remove(remove) => (&remove.path, None),
-            PatchOperation::Test(test) => (&test.path, None),
-        };
-        let (levels, values) = put.map_or((0, 0), extent);
-        moved += siblings(value, path.as_str()) + values;
-        let is_deep = path.as_str().matches('/').count() + levels > DEPTH_MAX;
-        if is_deep || moved > MOVES_MAX {
-            return Err(Status::generic_invalid());
-        }
-        json_patch::patch_unsafe(value, std::slice::from_ref(operation)).map_err(|_| Status::generic_invalid())?;
-    }
-    Ok(())
-}
-
-/// The length of the list that the value at `path` stands in.
-fn siblings(value: &Value, path: &str) -> usize {
-    let list = path.rsplit_once('/').and_then(|(list, _)| value.pointer(list)?.as_array());
-    list.map_or(0, Vec::len)
-}
-
-/// How deep a value is, and how many values are in it.
-fn extent(value: &Value) -> (usize, usize) {
-    let around = |(levels, values): (usize, usize), inner: &Value| {
-        let (deep, more) = extent(inner);
-        (levels.max(1 + deep), values + more)
-    };
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => (0, 1),
-        Value::Array(items) => items.iter().fold((1, 1), around),
-        Value::Object(members) => members.values().fold((1, 1), around),
-    }
-}
-
-fn read_operations(operations: Vec<Value>) -> Result<json_patch::Patch, Status> {
-    if operations.len() > OPERATIONS_MAX {
-        return Err(Status::request_entity_too_large(&format!(
-            "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
-            operations.len()
-        )));
-    }
-    // The reason may repeat a part of the body, so it stays behind.
-    serde_json::from_value(Value::Array(operations))
-        .map_err(|_| Status::bad_request("json patch: an operation is incomplete or unknown"))
-}
-
 /// `unknown field "[0].x"` for members that no operation has.
 fn unknown_members(operations: &[Value]) -> Vec<String> {
     let members = operations.iter().enumerate().flat_map(|(at, operation)| {
         let members = operation.as_object().into_iter().flat_map(Object::keys);
-        let unknown = members.filter(|member| !OPERATION.contains(&member.as_str()));
+        let unknown = members.filter(|member| !operations::MEMBERS.contains(&member.as_str()));
         unknown.map(move |member| validation::unknown_field(&format!("[{at}].{member}")))
     });
     members.take(STRICT_ERRORS_MAX).collect()
@@ -279,7 +215,7 @@ pub(super) fn undecodable(error: &str) -> Status {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{operations::OPERATIONS_MAX, *};
     use crate::registry::Registry;
 
     fn apply(content_type: &str, patch: &str) -> Result<Value, (u16, String)> {
@@ -376,7 +312,7 @@ mod tests {
             ),
             (
                 MERGE,
-                r#"{"kind":"Secret"}"#,
+                r#"{"kind":"Secret","apiVersion":null}"#,
                 422,
                 " \"\" is invalid: patch: Invalid value: \"{...}\": the kind or apiVersion of the object changed",
             ),
@@ -384,15 +320,28 @@ mod tests {
                 JSON,
                 r#"[{"op":"test","path":"/data/k","value":"other"}]"#,
                 422,
-                "the server rejected our request due to an error in our request",
+                "the server rejected our request due to an error in our request: JSON patch operation 0 (test \"/data/k\"): \
+                 the value is another",
             ),
             (
                 JSON,
                 r#"[{"op":"remove","path":"/none"}]"#,
                 422,
-                "the server rejected our request due to an error in our request",
+                "the server rejected our request due to an error in our request: JSON patch operation 0 (remove \
+                 \"/none\"): there is no such member",
             ),
-            (JSON, r#"[{"op":"fly"}]"#, 400, "json patch: an operation is incomplete or unknown"),
+            (
+                JSON,
+                "[7]",
+                400,
+                "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+            ),
+            (
+                JSON,
+                r#"[{"op":7}]"#,
+                400,
+                "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+            ),
             (
                 JSON,
                 &many,

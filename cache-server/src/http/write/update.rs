@@ -183,7 +183,10 @@ fn stay(place: &Place<'_>, mut object: Object) -> Result<Object, Status> {
 }
 
 /// An object of another uid is another object.
-fn check_uid(place: &Place<'_>, stored: &Object, object: &Object) -> Result<(), Status> {
+///
+/// # Errors
+/// 409 unless `object` has the uid of `stored`, or none.
+pub(super) fn check_uid(place: &Place<'_>, stored: &Object, object: &Object) -> Result<(), Status> {
     let (wanted, found) = (metadata::text(object, "uid"), metadata::text(stored, "uid"));
     if wanted.is_empty() || wanted == found {
         return Ok(());
@@ -197,12 +200,20 @@ fn check_uid(place: &Place<'_>, stored: &Object, object: &Object) -> Result<(), 
     Err(Status::conflict(group, plural, place.name, &text))
 }
 
-/// The version that the change is meant for, if it says one.
+/// The version that the change is meant for; zero if it says none.
+///
+/// # Errors
+/// 500, as Kubernetes has it, for what is no number.
+pub(super) fn version(sent: &Object) -> Result<u64, Status> {
+    let said = metadata::text(sent, "resourceVersion");
+    if said.is_empty() { Ok(0) } else { go::parse_uint(said).map_err(Status::unmapped) }
+}
+
+/// Checks that the change is meant for the stored version, if it says one.
 fn check_version(place: &Place<'_>, stored: &Object, sent: &Object) -> Result<(), Status> {
     let said = metadata::text(sent, "resourceVersion");
     let ResourceType { group, plural, unconditional_update, .. } = &**place.ty;
-    let version = if said.is_empty() { 0 } else { go::parse_uint(said).map_err(Status::unmapped)? };
-    match version {
+    match version(sent)? {
         0 if *unconditional_update => Ok(()),
         // The plural stands where other messages have the kind.
         0 => Err(Status::invalid(
@@ -293,6 +304,10 @@ mod tests {
         let case = config_map();
         assert_eq!(case.replace(metadata(json!({}))), Ok(Plan::Keep));
         assert_eq!(case.replace(metadata(json!({"creationTimestamp": null, "uid": ""}))), Ok(Plan::Keep));
+        // As an export of another cluster has it.
+        let exported = json!({"creationTimestamp": "2020-01-01T00:00:00Z", "selfLink": "/x", "generation": 9});
+        assert_eq!(case.replace(metadata(exported.clone())), Ok(Plan::Keep));
+        assert_eq!(case.merge(json!({ "metadata": exported })), Ok(Plan::Keep));
         assert_eq!(case.merge(json!({})), Ok(Plan::Keep));
         assert_eq!(case.merge(json!({"data": {"k": "v"}, "metadata": {"labels": null}})), Ok(Plan::Keep));
     }
@@ -324,9 +339,9 @@ mod tests {
                     .to_owned(),
             ),
             (
-                json!({"creationTimestamp": "2020-01-01T00:00:00Z"}),
+                json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}),
                 422,
-                "ConfigMap \"a\" is invalid: metadata.creationTimestamp: Invalid value: \"2020-01-01T00:00:00Z\": \
+                "ConfigMap \"a\" is invalid: metadata.deletionTimestamp: Invalid value: \"2020-01-01T00:00:00Z\": \
                  field is immutable"
                     .to_owned(),
             ),
@@ -376,6 +391,7 @@ mod tests {
         let generation = |patch: Value| put(deployment().merge(patch))["metadata"]["generation"].clone();
         assert_eq!(generation(json!({"spec": {"replicas": 2}})), json!(4));
         assert_eq!(generation(json!({"metadata": {"labels": {"a": "b"}}})), json!(3));
+        assert_eq!(generation(json!({"metadata": {"annotations": {"a": "b"}}})), json!(4), "of this type");
         assert_eq!(generation(json!({"spec": {"replicas": 2}, "metadata": {"generation": 99}})), json!(4));
     }
 
@@ -387,8 +403,11 @@ mod tests {
         let next = put(case.merge(json!({"status": {"replicas": 9}, "spec": {"replicas": 9}, "metadata": {"labels":
             {"a": "b"}}})));
         assert_eq!((&next["status"]["replicas"], &next["spec"]["replicas"]), (&json!(9), &json!(1)));
-        assert!(next["metadata"].get("labels").is_none());
+        assert!(next["metadata"].get("labels").is_none(), "its labels are the main resource's alone");
         assert_eq!(next["metadata"]["generation"], json!(3));
+        let next = put(case.merge(json!({"metadata": {"annotations": {"a": "b"}, "finalizers": ["x/y"]}})));
+        let metadata = &next["metadata"];
+        assert_eq!((&metadata["annotations"], &metadata["finalizers"]), (&json!({"a": "b"}), &json!(["x/y"])));
         assert_eq!(put(case.merge(json!({"status": null}))).get("status"), None);
     }
 

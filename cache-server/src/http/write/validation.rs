@@ -1,20 +1,22 @@
 //! Holds an object of a built-in type against its schema: fields that the type does not have go, and are told about or
-//! refused; values of another JSON type are refused.
+//! refused; values of another JSON type are refused. Afterwards the object reads as kube-apiserver would store it: its
+//! store keeps neither nulls nor empty maps and lists, and the texts of a Secret are base64.
 //!
-//! What is left out, knowingly: rules about values (ranges, formats, names in specs), and everything about the fields
-//! of custom resources but their metadata, which are kept as they are sent.
+//! What is left out, knowingly: rules about values (ranges, names in specs), and everything about the fields of custom
+//! resources but their metadata, which are kept as they are sent.
 //!
 //! INVARIANT: one walk over an object, with a look-up for each of its members; texts are made only of what is wrong.
 //!
 //! Source: apimachinery `pkg/runtime/serializer/json` (strict decoding), `sigs.k8s.io/json`; what Go's decoder says of
 //! a value of another type.
 
+mod bytes;
 mod document;
 
 use std::fmt::Write as _;
 
 use informer_core::wire::go::{json_type, quote};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     body::{Encoding, Object},
@@ -22,7 +24,7 @@ use super::{
 };
 use crate::{
     limits::{STRICT_ERRORS_MAX, WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, WARNINGS_MAX},
-    registry::ResourceType,
+    registry::{ResourceType, Texts},
     schemas::{self, JsonKind, Member, Shape},
 };
 
@@ -33,22 +35,42 @@ pub(super) use document::{Noting, Order};
 pub(super) struct Findings {
     /// Paths of fields that the type does not have, [`STRICT_ERRORS_MAX`] of them at most. They are gone.
     pub(super) unknown: Vec<String>,
-    /// The words of Go's decoder for the first value of another type.
+    /// The words of Go's decoder for the first value that cannot be read: of another type, or no base64.
     pub(super) mistyped: Option<String>,
 }
 
 /// Holds `object` against the schema of its type, and takes out of it what the type does not have: unknown fields, and
-/// known ones that are null. Quantities become texts. Objects of custom resources stay as they are, except their metadata.
+/// known ones that are null or empty. Quantities become texts, nulls in maps and lists what Go makes of them, and texts
+/// of Secrets their data. Objects of custom resources stay as they are, except their metadata.
 pub(super) fn check(ty: &ResourceType, object: &mut Object) -> Findings {
     let mut found = Findings::default();
     if ty.schema.builtin {
         if let Some(shape) = schemas::of(ty) {
             members(object, &shape, &Path::Root, &mut found);
         }
+        // What is mistyped is refused and not changed.
+        if found.mistyped.is_none() {
+            fold_texts(ty, object);
+        }
     } else if let (Some(shape), Some(metadata)) = (schemas::object_meta(), object.get_mut("metadata")) {
         walk(metadata, &shape, &Path::Field(&Path::Root, "metadata", &ty.kind), &mut found);
     }
     found
+}
+
+/// Moves texts that are written to their base64 values, which are read: `stringData` of Secrets. Texts win.
+///
+/// # Source
+/// `pkg/apis/core/v1/conversion.go` of kubernetes/kubernetes (Convert_v1_Secret_To_core_Secret).
+pub(super) fn fold_texts(ty: &ResourceType, object: &mut Object) {
+    let Some(Texts { from, to }) = ty.texts else { return };
+    let Some(Value::Object(texts)) = object.remove(from).filter(|texts| *texts != json!({})) else { return };
+    let encoded = texts.iter().filter_map(|(key, text)| Some((key.clone(), bytes::encode(text.as_str()?).into())));
+    let values = object.entry(to).or_insert_with(|| json!({}));
+    match values.as_object_mut() {
+        Some(values) => values.extend(encoded),
+        None => *values = encoded.collect::<Object>().into(),
+    }
 }
 
 /// What there is to say about the fields of a body: unknown ones, as [`check`] found them, and `duplicates` when it has
@@ -166,8 +188,16 @@ fn members(object: &mut Object, shape: &Shape, path: &Path<'_>, found: &mut Find
     for (name, value) in object.iter_mut() {
         match shape.member(name) {
             Member::Known(_) if value.is_null() => gone.push(name.clone()),
-            Member::Known(inner) => walk(value, &inner, &Path::Field(path, name, shape.type_name()), found),
-            Member::Free(Some(inner)) => walk(value, &inner, &Path::Key(path, name), found),
+            Member::Known(inner) => {
+                walk(value, &inner, &Path::Field(path, name, shape.type_name()), found);
+                if is_nothing(value, &inner) {
+                    gone.push(name.clone());
+                }
+            }
+            Member::Free(Some(inner)) => {
+                read_null(value, &inner);
+                walk(value, &inner, &Path::Key(path, name), found);
+            }
             Member::Free(None) => {}
             Member::Unknown => {
                 if found.unknown.len() < STRICT_ERRORS_MAX {
@@ -182,6 +212,31 @@ fn members(object: &mut Object, shape: &Shape, path: &Path<'_>, found: &mut Find
     }
 }
 
+/// True for an empty list and an empty map, which kube-apiserver's store does not tell from absent ones.
+fn is_nothing(value: &Value, shape: &Shape) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty() && shape.is_map(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Replaces null in a map or list by what Go reads it as: the zero of its type.
+fn read_null(value: &mut Value, shape: &Shape) {
+    if !value.is_null() {
+        return;
+    }
+    *value = match (shape.kind(), shape.format()) {
+        // Go writes a time that is zero as null.
+        (JsonKind::String, "date-time") | (JsonKind::Any | JsonKind::Array, _) => return,
+        (JsonKind::String, _) => "".into(),
+        (JsonKind::Quantity, _) => "0".into(),
+        (JsonKind::Integer | JsonKind::Number | JsonKind::IntOrString, _) => 0.into(),
+        (JsonKind::Boolean, _) => false.into(),
+        (JsonKind::Object, _) => json!({}),
+    };
+}
+
 fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings) {
     match (shape.kind(), value) {
         // Go leaves what it has when it reads null.
@@ -190,11 +245,19 @@ fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings)
         (JsonKind::Array, Value::Array(items)) => {
             let Some(inner) = shape.item() else { return };
             for (at, item) in items.iter_mut().enumerate() {
+                read_null(item, &inner);
                 walk(item, &inner, &Path::Item(path, at), found);
             }
         }
         // Clients may send numbers, and all read texts.
         (JsonKind::Quantity, number @ Value::Number(_)) => *number = Value::String(number.to_string()),
+        (JsonKind::String, Value::String(text)) if shape.format() == "byte" => match bytes::canonical(text) {
+            Ok(None) => {}
+            Ok(Some(canonical)) => *text = canonical,
+            Err(error) => {
+                found.mistyped.get_or_insert(error);
+            }
+        },
         (_, value) if fits(shape, value) => {}
         (_, value) => {
             found.mistyped.get_or_insert_with(|| {

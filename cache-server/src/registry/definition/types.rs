@@ -7,7 +7,7 @@ use watch_cache::{Field, Schema};
 use super::{Definition, ScalePaths, Version};
 use crate::registry::{
     Custom, NameRule, ResourceType, Scale, ScaleSelector, VERBS,
-    table::{CreatedStatus, UnknownField},
+    table::{CreatedStatus, StatusMetadata, UnknownField},
 };
 
 /// What may still be done while the definition is being deleted.
@@ -77,7 +77,11 @@ impl Definition {
             name_rule: NameRule::Subdomain,
             has_status,
             created_status: if has_status { CreatedStatus::Dropped } else { CreatedStatus::Kept },
+            status_metadata: StatusMetadata::Stays,
+            fixed: None,
+            texts: None,
             tracks_generation: true,
+            tracked_metadata: &[],
             returns_deleted: false,
             grace: None,
             holds_objects: false,

@@ -128,11 +128,12 @@ pub(super) const CHANGING: &str = r#"
 < {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"415: Unsupported Media Type","reason":"UnsupportedMediaType","details":{},"code":415}
 
 == PATCH jsonpatch test fail
+~ messages of JSON patches that do not apply
 > PATCH /api/v1/namespaces/default/configmaps/w1
 > content-type: application/json-patch+json
 > [{"op":"test","path":"/data/k","value":"other"}]
 < 422
-< {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server rejected our request due to an error in our request","reason":"Invalid","details":{},"code":422}
+< {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server rejected our request due to an error in our request: JSON patch operation 0 (test \"/data/k\"): the value is another","reason":"Invalid","details":{},"code":422}
 
 == PATCH stale rv
 > PATCH /api/v1/namespaces/default/configmaps/w1

@@ -270,10 +270,10 @@ fn configurations_that_do_not_fit_are_refused() {
         assert_eq!(read(&place, "m", false, &world.config(config)).map(drop), Err(refusal));
     }
     let version = json!({"apiVersion": "v2", "kind": "Deployment"});
-    let text = "Incorrect version specified in apply patch. Specified patch version: v2, expected: apps/v1";
+    let text = "invalid object type: /v2, Kind=Deployment";
     assert_eq!(read(&place, "m", false, &version).map(drop), Err(wrong(text)));
     let kind = json!({"apiVersion": "apps/v1", "kind": "Pod"});
-    let text = "Incorrect kind specified in apply patch. Specified patch kind: Pod, expected: Deployment";
+    let text = "invalid object type: apps/v1, Kind=Pod";
     assert_eq!(read(&place, "m", false, &kind).map(drop), Err(wrong(text)));
 }
 

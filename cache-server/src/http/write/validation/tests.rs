@@ -151,3 +151,47 @@ fn generated_objects_have_no_fields_but_known_ones() {
     }
     assert!(bytes > 1_000_000, "{bytes}");
 }
+
+/// Goal: an object reads as kube-apiserver's store gives it back. Method: a table of type, body and what is left.
+#[test]
+fn nulls_and_empty_collections_read_as_kube_apiserver_stores_them() {
+    let table = [
+        ("configmaps", json!({"data": {"k": null}, "metadata": {"labels": {"l": null}}}), {
+            json!({"data": {"k": ""}, "metadata": {"labels": {"l": ""}}})
+        }),
+        ("configmaps", json!({"data": {}, "binaryData": {}, "metadata": {"annotations": {}, "finalizers": []}}), {
+            json!({"metadata": {}})
+        }),
+        ("pods", json!({"spec": {"containers": [{"args": ["a", null], "resources": {"limits": {"cpu": null}}}]}}), {
+            json!({"spec": {"containers": [{"args": ["a", ""], "resources": {"limits": {"cpu": "0"}}}]}})
+        }),
+        ("pods", json!({"spec": {"volumes": [{"emptyDir": {}}], "securityContext": {}, "tolerations": []}}), {
+            json!({"spec": {"volumes": [{"emptyDir": {}}], "securityContext": {}}})
+        }),
+        ("secrets", json!({"data": {"k": null}}), json!({"data": {"k": ""}})),
+    ];
+    for (plural, body, wanted) in table {
+        assert_eq!(found(plural, &body), (wanted, Findings::default()), "{body}");
+    }
+    let fields = json!({"metadata": {"managedFields": [{"fieldsV1": {"f:data": {}}}, {"fieldsV1": {}}]}});
+    assert_eq!(found("configmaps", &fields).0, fields, "what is stored as it came");
+}
+
+#[test]
+fn texts_of_a_secret_become_its_data() {
+    let body =
+        json!({"data": {"kept": "YQ==", "both": "YQ=="}, "stringData": {"both": "b", "new": "hunter2", "none": null}});
+    let left = json!({"data": {"kept": "YQ==", "both": "Yg==", "new": "aHVudGVyMg==", "none": ""}});
+    assert_eq!(found("secrets", &body), (left, Findings::default()));
+    assert_eq!(found("secrets", &json!({"stringData": {}})).0, json!({}));
+}
+
+#[test]
+fn bytes_must_be_base64() {
+    for (plural, body) in
+        [("secrets", json!({"data": {"k": "%%%"}})), ("configmaps", json!({"binaryData": {"k": "%"}}))]
+    {
+        assert_eq!(found(plural, &body).1.mistyped.as_deref(), Some("illegal base64 data at input byte 0"));
+    }
+    assert_eq!(found("secrets", &json!({"data": {"k": "YW\nJj"}})).0, json!({"data": {"k": "YWJj"}}));
+}
