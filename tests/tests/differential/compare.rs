@@ -1,0 +1,114 @@
+//! Two answers, held against each other.
+//!
+//! Positions and uids differ between servers, so they are paired: where one server repeats one, the other one must repeat
+//! its own. That is also how a write without an effect is told from one that made a version.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+
+use crate::Answer;
+
+/// One place where two answers are not the same.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    /// Dotted, with `[]` for each item of a list.
+    pub(crate) path: String,
+    pub(crate) stock: Option<Value>,
+    pub(crate) ours: Option<Value>,
+}
+
+/// Values of this server for those of the stock one, and back.
+#[derive(Default)]
+pub(crate) struct Pairs {
+    ours: HashMap<String, String>,
+    stock: HashMap<String, String>,
+}
+
+impl Pairs {
+    /// Whether the two stand for each other; they do from the first time on.
+    fn are_paired(&mut self, stock: &str, ours: &str) -> bool {
+        let known = self.ours.get(stock).is_none_or(|known| known == ours);
+        if known && self.stock.get(ours).is_none_or(|known| known == stock) {
+            self.ours.insert(stock.to_owned(), ours.to_owned());
+            self.stock.insert(ours.to_owned(), stock.to_owned());
+            return true;
+        }
+        false
+    }
+
+    /// A text of the stock server with the positions and uids of this one.
+    fn translate(&self, text: &str) -> String {
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+        let mut translated = String::new();
+        for piece in text.split_inclusive(|letter| !is_part(letter)) {
+            let word = piece.trim_end_matches(|letter| !is_part(letter));
+            // Small numbers are counts and codes.
+            let known = self.ours.get(word).filter(|_| word.len() > 2);
+            translated.push_str(known.map_or(word, String::as_str));
+            translated.push_str(&piece[word.len()..]);
+        }
+        translated
+    }
+}
+
+/// Everything that is not the same.
+pub(crate) fn differences(stock: &Answer, ours: &Answer, pairs: &mut Pairs) -> Vec<Difference> {
+    let mut found = Vec::new();
+    if stock.code != ours.code {
+        let (stock, ours) = (Some(stock.code.into()), Some(ours.code.into()));
+        found.push(Difference { path: "code".to_owned(), stock, ours });
+        // Bodies of different answers have nothing in common.
+        return found;
+    }
+    if stock.warnings != ours.warnings {
+        let (stock, ours) = (Some(stock.warnings.clone().into()), Some(ours.warnings.clone().into()));
+        found.push(Difference { path: "warnings".to_owned(), stock, ours });
+    }
+    value("", &stock.body, &ours.body, pairs, &mut found);
+    found
+}
+
+fn value(path: &str, stock: &Value, ours: &Value, pairs: &mut Pairs, found: &mut Vec<Difference>) {
+    match (stock, ours) {
+        (Value::Object(stock), Value::Object(ours)) => {
+            let mut members: BTreeMap<&String, (Option<&Value>, Option<&Value>)> = BTreeMap::new();
+            for (name, value) in stock {
+                members.entry(name).or_default().0 = Some(value);
+            }
+            for (name, value) in ours {
+                members.entry(name).or_default().1 = Some(value);
+            }
+            for (name, both) in members {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match both {
+                    (Some(stock), Some(ours)) => value(&path, stock, ours, pairs, found),
+                    (stock, ours) => found.push(Difference { path, stock: stock.cloned(), ours: ours.cloned() }),
+                }
+            }
+        }
+        (Value::Array(stock), Value::Array(ours)) if stock.len() == ours.len() => {
+            for (stock, ours) in stock.iter().zip(ours) {
+                value(&format!("{path}[]"), stock, ours, pairs, found);
+            }
+        }
+        (Value::String(one), Value::String(other)) if is_same_text(path, one, other, pairs) => {}
+        _ if stock == ours => {}
+        _ => found.push(Difference { path: path.to_owned(), stock: Some(stock.clone()), ours: Some(ours.clone()) }),
+    }
+}
+
+fn is_same_text(path: &str, stock: &str, ours: &str, pairs: &mut Pairs) -> bool {
+    if path == "metadata.continue" {
+        // Positions are inside.
+        return stock.is_empty() == ours.is_empty();
+    }
+    match path.rsplit_once("metadata.") {
+        Some((before, "resourceVersion" | "uid")) if before.is_empty() || before == "items[]." => {
+            pairs.are_paired(stock, ours)
+        }
+        // Both took it from their clocks.
+        Some((_, "creationTimestamp" | "deletionTimestamp")) => stock.len() == ours.len(),
+        Some(_) | None => path == "details.uid" && pairs.are_paired(stock, ours) || pairs.translate(stock) == ours,
+    }
+}
