@@ -377,7 +377,9 @@ impl<S: Sink> Driver<S> {
     /// A session begins: where its request goes.
     fn asking(&mut self, request: &Request, stage: Stage, strategy: Option<Strategy>) -> Transport {
         let endpoint = self.endpoints.current();
-        self.span = tracing::info_span!("session", resource = self.setup.resource.plural, %request, endpoint);
+        let resource = &self.setup.resource.plural;
+        // The session before is entered here. As its child, this span would keep it open, and that one all before it.
+        self.span = tracing::info_span!(parent: None, "session", resource, %request, endpoint);
         self.core.asked(request.clone(), endpoint, stage, strategy);
         self.asked_at = Instant::now();
         self.transports[endpoint].clone()

@@ -1,19 +1,37 @@
-//! What is logged: each request and each session, and never a body.
+//! What is logged: each request and each session, and never a body. Spans end with their session.
 
 use std::{
     fmt::Write as _,
-    sync::{Arc, Mutex},
+    io,
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 
-use informer::InitialList;
-use k8s_openapi::api::core::v1::Secret;
+use futures::{Stream, StreamExt};
+use informer::{Cluster, InitialList};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, core::ApiResource, runtime::watcher};
+use tokio::time::timeout;
 use tracing::{
     Dispatch, Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     span::{Attributes, Id, Record},
 };
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    fmt::MakeWriter,
+    layer::{Context, SubscriberExt as _},
+    registry::Registry,
+};
 
-use crate::fixture::{SOON, Step, in_memory, is_watch, item, list, ok, until};
+use crate::fixture::{
+    SOON, Step, client_in_memory, end_bookmark, in_memory, is_stream, is_watch, item, list, ok, refuse, until,
+};
 
 /// Everything that is said, one line each, at every level.
 #[derive(Clone, Default)]
@@ -99,4 +117,164 @@ async fn each_request_is_logged_once_and_no_body_ever() {
     assert!(sessions[0].starts_with("session INFO resource=\"secrets\" request=GET /api/v1/secrets?"), "{sessions:?}");
     assert!(said.lines("hunter2").is_empty(), "{:#?}", said.lines("hunter2"));
     drop((guard, second));
+}
+
+/// What a program with an ordinary subscriber writes: the length of each line and the spans that are open.
+#[derive(Clone, Default)]
+struct Counted(Arc<Mutex<Counts>>);
+
+#[derive(Default)]
+struct Counts {
+    lines: usize,
+    longest: usize,
+    spans: usize,
+    spans_open: usize,
+    spans_open_max: usize,
+}
+
+impl Counted {
+    fn counts<T>(&self, read: impl FnOnce(&mut Counts) -> T) -> T {
+        read(&mut self.0.lock().unwrap())
+    }
+
+    /// Installs it for this thread, with a registry and the usual format, until what is returned is dropped.
+    fn install(&self) -> impl Sized + use<> {
+        let format = tracing_subscriber::fmt::layer().with_writer(self.clone());
+        let subscriber =
+            Registry::default().with(EnvFilter::new("informer=info")).with(Spans(self.clone())).with(format);
+        // A second one: see above.
+        (tracing::subscriber::set_default(subscriber), Dispatch::new(Said::default()))
+    }
+}
+
+/// Counts spans.
+struct Spans(Counted);
+
+impl<S: Subscriber> Layer<S> for Spans {
+    fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        self.0.counts(|counts| {
+            counts.spans += 1;
+            counts.spans_open += 1;
+            counts.spans_open_max = counts.spans_open_max.max(counts.spans_open);
+        });
+    }
+
+    fn on_close(&self, _: Id, _: Context<'_, S>) {
+        self.0.counts(|counts| counts.spans_open -= 1);
+    }
+}
+
+/// One line: the format hands each to a writer of its own, whole.
+impl io::Write for Counted {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.counts(|counts| {
+            counts.lines += 1;
+            counts.longest = counts.longest.max(line.len());
+        });
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Counted {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// A server whose watches end after a second and of which every thousandth request fails, and what a program with an
+/// ordinary subscriber writes meanwhile.
+struct Sessions {
+    client: kube::Client,
+    requests: Arc<AtomicUsize>,
+    counted: Counted,
+}
+
+impl Sessions {
+    fn new(counted: Counted) -> Self {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        let (client, _log) = client_in_memory(move |number, uri| {
+            count.fetch_add(1, Ordering::Relaxed);
+            match number {
+                _ if number % 1_000 == 0 => refuse(503, ""),
+                _ if is_stream(uri) => ok([Step::Send(end_bookmark(9)), Step::Wait(Duration::from_secs(1))]),
+                _ => ok([Step::Wait(Duration::from_secs(1))]),
+            }
+        });
+        Self { client, requests, counted }
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Nothing of a session outlives it: not after so many, not before.
+    fn check(&self) {
+        let sessions = self.requests();
+        self.counted.counts(|counts| {
+            assert!(counts.spans >= sessions && counts.lines >= sessions / 2_000, "{} lines", counts.lines);
+            assert!(counts.spans_open_max <= 4, "{} spans open at once", counts.spans_open_max);
+            assert!(counts.longest < 1_000, "a line of {} bytes", counts.longest);
+        });
+    }
+
+    /// Polls a stream through some thousand sessions, and drops it.
+    async fn read(&self, events: impl Stream) {
+        let (mut events, before) = (pin!(events), self.requests());
+        while self.requests() < before + 3_000 {
+            // Late: nothing happened meanwhile.
+            let _ = timeout(Duration::from_secs(600), events.next()).await;
+            self.check();
+        }
+    }
+}
+
+/// Runs a program on a worker's stack of 2 MiB, in virtual time, with an ordinary subscriber.
+fn on_a_small_stack<F: Future<Output = ()>>(program: impl FnOnce(Sessions) -> F + Send + 'static) {
+    let run = move || {
+        let counted = Counted::default();
+        let _installed = counted.install();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async { program(Sessions::new(counted.clone())).await });
+        drop(runtime);
+        counted.counts(|counts| assert_eq!(counts.spans_open, 0, "all end with the program"));
+    };
+    thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
+}
+
+/// Goal: a healthy informer runs for months under an ordinary subscriber and then stops. Method: 50,000 sessions in
+/// virtual time. When each session's span was inside the one before, lines had hundreds of KiB after a few thousand, and
+/// the last span's end overflowed the stack.
+#[test]
+fn fifty_thousand_sessions_leave_no_span_and_no_longer_line() {
+    on_a_small_stack(|sessions| async move {
+        let maps = Cluster::new(sessions.client.clone())
+            .informer::<ConfigMap>()
+            .config(|config| config.watch_timeout_seconds = 1..=1)
+            .start()
+            .unwrap();
+        maps.ready(SOON).await.unwrap();
+        while sessions.requests() < 50_000 {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            sessions.check();
+        }
+        maps.stop().await;
+    });
+}
+
+#[test]
+fn sessions_of_raw_streams_and_watchers_leave_no_span_either() {
+    on_a_small_stack(|sessions| async move {
+        let raw = Cluster::new(sessions.client.clone()).raw(&ApiResource::erase::<ConfigMap>(&()));
+        sessions.read(raw.config(|config| config.watch_timeout_seconds = 1..=1).start().unwrap()).await;
+        let config = watcher::Config { timeout: Some(1), ..watcher::Config::default().streaming_lists() };
+        sessions.read(informer::watcher(Api::<ConfigMap>::all(sessions.client.clone()), config)).await;
+    });
 }
