@@ -1,7 +1,10 @@
 //! Requests as kube's client sends them, answers as bytes.
 //! INVARIANT: one `send` is one request: nothing below this file retries. No body is held whole.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -209,7 +212,49 @@ async fn read_at_most(mut body: Body, limit: usize) -> Vec<u8> {
     read
 }
 
-/// `Retry-After` in seconds. The form with a date is not used by Kubernetes.
+/// `Retry-After`, in seconds as Kubernetes sends it or as a date, which proxies and CDNs send. A date that has passed
+/// means no wait.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let asked = text(header::RETRY_AFTER)?;
+    if let Ok(seconds) = asked.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = httpdate::parse_http_date(asked).ok()?;
+    // By the server's clock where it tells its time: the clocks of the two machines may differ.
+    let now = text(header::DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+    Some(until.duration_since(now.unwrap_or_else(SystemTime::now)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        let headers = |all: &[(HeaderName, &str)]| -> HeaderMap {
+            all.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()
+        };
+        let asked = |text: &str, date: Option<&str>| {
+            let date = date.map(|date| (header::DATE, date));
+            retry_after(&headers(&[Some((header::RETRY_AFTER, text)), date].into_iter().flatten().collect::<Vec<_>>()))
+        };
+        let date = Some("Wed, 21 Oct 2015 07:28:00 GMT");
+        for (text, date, seconds) in [
+            ("7", None, Some(7)),
+            (" 7 ", date, Some(7)),
+            ("Wed, 21 Oct 2015 07:30:00 GMT", date, Some(120)),
+            ("Wednesday, 21-Oct-15 07:30:00 GMT", date, Some(120)),
+            ("Wed, 21 Oct 2015 07:27:00 GMT", date, Some(0)),
+            ("Wed, 21 Oct 2015 07:30:00 GMT", None, Some(0)),
+            ("-1", None, None),
+            ("soon", None, None),
+        ] {
+            assert_eq!(asked(text, date), seconds.map(Duration::from_secs), "{text}");
+        }
+        let in_an_hour = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3_600));
+        let wait = asked(&in_an_hour, None).unwrap();
+        assert!((3_590..=3_600).contains(&wait.as_secs()), "{wait:?}");
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
 }
