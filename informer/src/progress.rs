@@ -1,6 +1,9 @@
 //! How far an informer is, as its handles read it.
 
-use std::{ops::Deref, time::Duration};
+use std::{
+    ops::Deref,
+    time::{Duration, SystemTime},
+};
 
 use informer_core::Request;
 use tokio::{sync::watch, time::Instant};
@@ -23,10 +26,15 @@ pub(crate) enum Stage {
     Proving,
 }
 
-/// A time on the clock of this process, and what lies before that.
+/// A time in the past, by two clocks.
+///
+/// The monotonic clock stands still while the machine is suspended (`CLOCK_MONOTONIC` on Linux); the wall clock can be
+/// set. The larger age of the two counts: a state must not look younger than it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmed {
     at: Instant,
+    wall: SystemTime,
+    /// Age at that moment: the state may be older than this process.
     before: Duration,
 }
 
@@ -37,7 +45,17 @@ impl Confirmed {
 
     /// Perhaps from before this machine started.
     pub(crate) fn ago(before: Duration) -> Self {
-        Self { at: Instant::now(), before }
+        Self { at: Instant::now(), wall: SystemTime::now(), before }
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.age_at(Instant::now(), SystemTime::now())
+    }
+
+    fn age_at(&self, now: Instant, wall: SystemTime) -> Duration {
+        // An error means that the wall clock was set back: the monotonic clock alone counts then.
+        let by_wall = wall.duration_since(self.wall).unwrap_or_default();
+        now.saturating_duration_since(self.at).max(by_wall).saturating_add(self.before)
     }
 }
 
@@ -121,7 +139,7 @@ impl Progress {
 
     /// How long ago the server last confirmed what the store holds.
     pub(crate) fn age(&self) -> Option<Duration> {
-        self.confirmed.map(|confirmed| confirmed.at.elapsed() + confirmed.before)
+        self.confirmed.as_ref().map(Confirmed::age)
     }
 
     /// The request in flight, else the last one, and where it goes when that is not the preferred endpoint.
@@ -145,5 +163,23 @@ impl Progress {
             },
         };
         NotReady { cause, attempts: self.attempts, since: self.started.elapsed() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: eight hours of suspend are eight hours of age. Method: both clocks by hand.
+    #[test]
+    fn age_counts_suspend_and_a_clock_set_back_is_harmless() {
+        let before = Duration::from_secs(5);
+        let confirmed = Confirmed::ago(before);
+        let (second, hours) = (Duration::from_secs(1), Duration::from_secs(8 * 3_600));
+        let (at, wall) = (confirmed.at + second, confirmed.wall + second);
+        assert_eq!(confirmed.age_at(at, wall), before + second);
+        assert_eq!(confirmed.age_at(at, wall + hours), before + second + hours, "suspended for eight hours");
+        assert_eq!(confirmed.age_at(at, wall - hours), before + second, "the wall clock was set back");
+        assert_eq!(confirmed.age_at(confirmed.at, wall - hours), before);
     }
 }
