@@ -42,7 +42,7 @@
 //!   small read, to be of the history it is taken for;
 //! - connections that are lost without a word are found ([`Config::idle_timeout`]);
 //! - changes as bytes, in order, without a store, driven by whoever polls them ([`raw`]);
-//! - a `tracing` span for each session, a debug event for each request, never a body; metrics for Prometheus (feature
+//! - a `tracing` root span for each session, a debug event for each request, never a body; metrics for Prometheus (feature
 //!   `metrics`);
 //! - an API server in memory for your own tests (feature `testing`: `testing::FakeApiServer`);
 //! - `watcher`, a drop-in for the one of `kube::runtime` that feeds its reflectors and controllers (feature `runtime`),
@@ -50,7 +50,7 @@
 //!
 //! # Not supported yet
 //!
-//! Compressed lists; initial state that goes on where it broke off; servers of one history that share the load.
+//! Compressed lists; servers of one history that share the load.
 //!
 //! Not planned: protobuf, subresources, writing (use `kube::Api`).
 //!
