@@ -52,7 +52,7 @@ pub(crate) struct Saved {
 /// Why a checkpoint is not used. The informer reads its initial state, as without one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ignored {
-    /// Another informer, perhaps of another process, uses the same file. Nothing is written by this one.
+    /// Another informer, perhaps of another process, uses the same file. Nothing is written by this one until that ends.
     #[error("another informer uses it")]
     Locked,
     /// The file system does not let it be used.

@@ -1,6 +1,7 @@
 //! The checkpoint of one informer: read before its first request, written while it runs.
 //!
-//! INVARIANT: no failure here stops anything; each kind is told once. What blocks runs where blocking is allowed.
+//! INVARIANT: no failure here stops anything or is final; each kind is told once. What blocks runs where blocking is
+//! allowed.
 
 use std::{
     collections::BTreeSet,
@@ -27,10 +28,12 @@ use crate::{
 /// At most this long after a change, the change is on disk: the least time between two saves.
 const SAVE_EVERY: Duration = Duration::from_secs(2);
 
-/// The longest pause after saves that failed. Each doubles it: without a log to go on from, a save writes everything.
+/// The longest pause after failures to open the checkpoint or to save. Each doubles it: without a log to go on from, a
+/// save writes everything.
 const SAVE_AGAIN_MAX: Duration = Duration::from_mins(5);
 
-/// How long the writer of an informer just dropped is waited for.
+/// How long a start waits for the writer of an informer just dropped. Later the checkpoint is taken over without reading
+/// what is in it.
 const LOCKED_FOR_MAX: Duration = Duration::from_secs(2);
 
 /// What an informer that was saved begins with.
@@ -38,7 +41,7 @@ pub(super) struct Loaded {
     pub(super) sink: StoreSink,
     /// Where the saved state is; `None` without one.
     pub(super) position: Option<ResourceVersion>,
-    /// `None` when nothing may be written.
+    /// `None` when another informer holds the checkpoint, or the file system does not let it be used.
     pub(super) writer: Option<Writer>,
 }
 
@@ -108,11 +111,13 @@ fn fill(opened: Opened, mut sink: StoreSink) -> (Loaded, Option<Ignored>, Option
 pub(super) struct Saving {
     // The type's plural, for logs.
     resource: String,
+    directory: PathBuf,
+    identity: Identity,
     state: State,
     now: watch::Receiver<store::Snapshot>,
     progress: watch::Receiver<Progress>,
     not_before: Instant,
-    // Saves that failed since the last one that did not.
+    // Attempts to open or to save that failed since the last one that did not.
     failures: u32,
     told: BTreeSet<io::ErrorKind>,
 }
@@ -121,41 +126,62 @@ pub(super) struct Saving {
 type Done = (Writer, io::Result<u64>);
 
 enum State {
+    /// There is no writer: another informer holds the checkpoint, or the file system does not let it be used.
+    Closed,
+    Opening(JoinHandle<Opened>),
     /// Nothing is due.
     Idle(Writer),
     /// Something moved.
     Due(Writer),
     Writing(JoinHandle<Done>),
-    /// Nothing can be written any more.
+    /// Nothing can be written any more: the runtime is gone.
     Over,
 }
 
 impl Saving {
-    pub(super) fn new(writer: Option<Writer>, running: &Running) -> Self {
+    pub(super) fn new(directory: PathBuf, identity: Identity, writer: Option<Writer>, running: &Running) -> Self {
         let mut now = running.now.clone();
         now.mark_unchanged();
-        Self {
+        let is_closed = writer.is_none();
+        let mut saving = Self {
             resource: running.resource.clone(),
-            state: writer.map_or(State::Over, State::Idle),
+            directory,
+            identity,
+            state: writer.map_or(State::Closed, State::Idle),
             now,
             progress: running.progress.clone(),
             not_before: Instant::now(),
             failures: 0,
             told: BTreeSet::new(),
+        };
+        if is_closed {
+            saving.pause();
         }
+        saving
     }
 
-    /// Waits for one step: something moved, the time to save has come, a save is done. Returns whether one failed.
-    /// Cancel safe.
+    /// Waits for one step: something moved, the time to open or to save has come, one of them is done. Returns whether
+    /// one failed. Cancel safe.
     pub(super) async fn turn(&mut self) -> bool {
         match &mut self.state {
+            State::Closed => {
+                sleep_until(self.not_before).await;
+                self.open();
+                false
+            }
+            State::Opening(opening) => {
+                let opened = opening.await;
+                self.opened(opened.ok())
+            }
             State::Idle(_) => {
                 if self.now.changed().await.is_err() {
                     return std::future::pending().await;
                 }
                 self.advance(|state| match state {
                     State::Idle(writer) => State::Due(writer),
-                    other @ (State::Due(_) | State::Writing(_) | State::Over) => other,
+                    other @ (State::Closed | State::Opening(_) | State::Due(_) | State::Writing(_) | State::Over) => {
+                        other
+                    }
                 });
                 false
             }
@@ -174,6 +200,14 @@ impl Saving {
 
     /// The last save, when the informer is stopped.
     pub(super) async fn finish(mut self) {
+        // What holds the checkpoint may have ended meanwhile, as in a rolling update.
+        if matches!(self.state, State::Closed) {
+            self.open();
+        }
+        if let State::Opening(opening) = &mut self.state {
+            let opened = opening.await;
+            self.opened(opened.ok());
+        }
         if let State::Writing(writing) = &mut self.state {
             let done = writing.await;
             self.done(done.ok());
@@ -183,6 +217,35 @@ impl Saving {
             if let State::Writing(writing) = &mut self.state {
                 let done = writing.await;
                 self.done(done.ok());
+            }
+        }
+    }
+
+    fn open(&mut self) {
+        let (directory, identity) = (self.directory.clone(), self.identity.clone());
+        self.state = State::Opening(spawn_blocking(move || checkpoint::open(&directory, &identity)));
+    }
+
+    /// A state that was saved meanwhile is not restored: this informer has one of its own, which replaces it.
+    fn opened(&mut self, opened: Option<Opened>) -> bool {
+        let (ignored, writer) = opened.map_or((None, None), |opened| (opened.ignored, opened.writer));
+        match (writer, ignored) {
+            (Some(writer), _) => {
+                tracing::info!(resource = self.resource, "checkpoint taken over");
+                self.failures = 0;
+                self.not_before = Instant::now();
+                self.state = State::Due(writer);
+                false
+            }
+            (None, Some(ignored)) => {
+                tracing::debug!(resource = self.resource, reason = %Chain(&ignored), "checkpoint cannot be opened yet");
+                self.state = State::Closed;
+                self.pause();
+                true
+            }
+            (None, None) => {
+                self.state = State::Over;
+                false
             }
         }
     }
@@ -203,7 +266,7 @@ impl Saving {
                 }))
             }
             State::Due(writer) => State::Idle(writer),
-            other @ (State::Idle(_) | State::Writing(_) | State::Over) => other,
+            other @ (State::Closed | State::Opening(_) | State::Idle(_) | State::Writing(_) | State::Over) => other,
         });
     }
 
@@ -223,17 +286,24 @@ impl Saving {
                 if self.told.insert(error.kind()) {
                     tracing::warn!(resource = self.resource, error = %Chain(&error), "the state cannot be saved");
                 }
-                let pause = SAVE_EVERY.saturating_mul(1 << self.failures.min(10)).min(SAVE_AGAIN_MAX);
-                self.failures += 1;
-                self.not_before = Instant::now() + pause;
+                self.pause();
                 // What could not be saved is due again.
                 self.advance(|state| match state {
                     State::Idle(writer) => State::Due(writer),
-                    other @ (State::Due(_) | State::Writing(_) | State::Over) => other,
+                    other @ (State::Closed | State::Opening(_) | State::Due(_) | State::Writing(_) | State::Over) => {
+                        other
+                    }
                 });
                 true
             }
         }
+    }
+
+    /// The next attempt waits, twice as long as the one before.
+    fn pause(&mut self) {
+        let pause = SAVE_EVERY.saturating_mul(1 << self.failures.min(10)).min(SAVE_AGAIN_MAX);
+        self.failures += 1;
+        self.not_before = Instant::now() + pause;
     }
 
     fn advance(&mut self, step: impl FnOnce(State) -> State) {

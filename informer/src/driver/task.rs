@@ -37,12 +37,17 @@ async fn run_saved(
     mut stop: oneshot::Receiver<()>,
     running: Running,
 ) {
+    let identity = setup.identity();
     let loaded = tokio::select! { biased;
         _ = &mut stop => return,
-        loaded = saving::load(directory, setup.identity(), sink, &progress, &running.resource) => loaded,
+        loaded = saving::load(directory.clone(), identity.clone(), sink, &progress, &running.resource) => loaded,
     };
-    let saving = Saving::new(loaded.writer, &running);
+    let is_closed = loaded.writer.is_none();
+    let saving = Saving::new(directory, identity, loaded.writer, &running);
     let driver = Driver::new(setup, loaded.sink, progress, loaded.position);
+    if is_closed {
+        driver.core.not_saved();
+    }
     driver.run(stop, Some(saving), running).await;
 }
 
