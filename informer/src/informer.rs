@@ -6,6 +6,7 @@ mod keeping;
 use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
 use informer_core::ResourceVersion;
+use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
@@ -24,22 +25,25 @@ use crate::{
     subscription::{Source, Subscription, SubscriptionAll},
 };
 
-/// A live copy of the objects of one resource type. Cheap to clone; the last clone dropped stops it.
+/// A live copy of the objects of one resource type. Cheap to clone. It ends when the last clone is dropped, or when
+/// [`shutdown`](Self::shutdown) or [`stop`](Self::stop) ends it for all clones.
 #[must_use = "an informer stops with its last handle"]
 pub struct Informer<K> {
     store: Store<K>,
     progress: watch::Receiver<Progress>,
     decoded: Arc<Decoded<K>>,
     source: Source,
-    // Dropped with the last clone, which the driver takes as its order to stop.
-    running: Arc<oneshot::Sender<()>>,
+    stopper: Arc<Stopper>,
 }
+
+/// The order to stop, which the driver takes when the sender is dropped: by a shutdown, or with the last clone.
+struct Stopper(Mutex<Option<oneshot::Sender<()>>>);
 
 impl<K> Informer<K> {
     /// Starts the task. Must be called inside a tokio runtime.
     fn start(setup: Setup, keep: Keep<K>) -> Self {
         let Keep { keeping, decoded } = keep;
-        let (running, stop) = oneshot::channel();
+        let (stopper, stop) = oneshot::channel();
         let (sink, source) = StoreSink::new(keeping);
         let (sender, progress) = watch::channel(Progress::new());
         let entry = setup.cluster.started(Live {
@@ -50,7 +54,7 @@ impl<K> Informer<K> {
         });
         driver::start(setup, sink, sender.into(), stop, entry);
         let store = Store::new(source.now.clone(), Arc::clone(&decoded));
-        Self { store, progress, decoded, source, running: Arc::new(running) }
+        Self { store, progress, decoded, source, stopper: Arc::new(Stopper(Mutex::new(Some(stopper)))) }
     }
 
     /// The request in flight, else the last one, as it goes on the wire: `GET /api/v1/pods?watch=true&…`. Then
@@ -61,24 +65,31 @@ impl<K> Informer<K> {
         self.progress.borrow().explain()
     }
 
-    /// Waits until initial state is complete. Once it was, this is ready for ever; [`age`](Self::age) tells how old
-    /// the state is.
+    /// Waits until initial state is complete. Once it was, this is ready as long as the informer runs;
+    /// [`age`](Self::age) tells how old the state is. A liveness probe may ask it with a deadline of zero.
     ///
     /// Cancel safe. Cost: one wake-up.
     ///
     /// # Errors
-    /// [`NotReady`] at the deadline, and earlier when waiting is of no use: the informer was stopped, or the version
-    /// asked for with `Exact` is no longer there.
+    /// [`NotReady`] at the deadline, and earlier when waiting is of no use: the informer has ended
+    /// ([`Cause::Stopped`](crate::Cause::Stopped)), or the version asked for with `Exact` is no longer there.
     pub async fn ready(&self, deadline: Duration) -> Result<Ready, NotReady> {
         let mut progress = self.progress.clone();
         // Late, or the driver is gone: what it wrote last tells which.
         let _ = timeout(deadline, progress.wait_for(Progress::is_decided)).await;
         let progress = progress.borrow();
-        match (progress.is_synced, progress.is_polling) {
+        match (progress.is_synced && !progress.is_stopped, progress.is_polling) {
             (true, false) => Ok(Ready::Watching),
             (true, true) => Ok(Ready::Polling),
             (false, _) => Err(progress.not_ready()),
         }
+    }
+
+    /// True while the informer keeps its copy in step. False once it was stopped, its runtime is gone, or a function of
+    /// the program panicked in its task; nothing starts it again. What it held last stays readable.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.progress.borrow().is_stopped
     }
 
     /// Waits until the store has reached `version`, such as that of an object just written: read your writes.
@@ -133,16 +144,22 @@ impl<K> Informer<K> {
         Stats { undecodable: self.decoded.undecodable(), ..self.progress.borrow().stats.clone() }
     }
 
-    /// Gives this handle up and waits until the informer has ended, which it does with its last handle: when this is
-    /// over, its last state is in its [`checkpoint`](crate::Config::checkpoint). Without a checkpoint there is nothing
-    /// to wait for, and dropping the handle does the same.
+    /// Stops the informer, whatever clones of this handle exist, and waits until it has ended: its last state is then in
+    /// its [`checkpoint`](crate::Config::checkpoint). Snapshots, stores and clones stay readable; subscriptions end.
     ///
-    /// Cancel safe: the handle is gone whatever happens to the future.
-    pub async fn stop(self) {
+    /// Returns at once when the informer has ended already. Otherwise it waits for the event in work and, with a
+    /// checkpoint, for one save. Cancel safe: the informer ends whatever happens to the future.
+    pub async fn shutdown(&self) {
+        drop(self.stopper.0.lock().take());
         let mut progress = self.progress.clone();
-        drop(self);
         // An error says that nobody writes any more, which is what is waited for.
         let _ = progress.wait_for(|progress| progress.is_stopped).await;
+    }
+
+    /// Like [`shutdown`](Self::shutdown), for the last use of a handle. Dropping a handle stops the informer only if it
+    /// is the last one, and waits for nothing.
+    pub async fn stop(self) {
+        self.shutdown().await;
     }
 
     /// The read side.
@@ -177,7 +194,7 @@ impl<K> Clone for Informer<K> {
             progress: self.progress.clone(),
             decoded: Arc::clone(&self.decoded),
             source: self.source.clone(),
-            running: Arc::clone(&self.running),
+            stopper: Arc::clone(&self.stopper),
         }
     }
 }

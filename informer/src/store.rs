@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::{decode::Decoded, index::Index, object::Object};
 
 /// The read side of an informer's store. Cheap to clone. Does not keep the informer running; what it held last stays
-/// readable.
+/// readable, and [`is_live`](Self::is_live) tells that it is the last.
 pub struct Store<K> {
     now: watch::Receiver<store::Snapshot>,
     decoded: Arc<Decoded<K>>,
@@ -23,6 +23,12 @@ impl<K> Store<K> {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<K> {
         Snapshot { state: self.now.borrow().clone(), decoded: Arc::clone(&self.decoded) }
+    }
+
+    /// True while an informer writes this store. False once it has ended: nothing changes here any more.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.now.has_changed().is_ok()
     }
 }
 
@@ -79,6 +85,14 @@ impl<K> Snapshot<K> {
     /// finds that one. Cost: O(log n + result).
     pub fn lingering<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
         self.state.lingering(key_or_uid).map(|entry| self.object(entry))
+    }
+
+    /// Deleted objects that `index` found by `value` when they were there, as they were last, if
+    /// [`linger`](crate::InformerBuilder::linger) keeps them; the last deleted first: the pod of a container that is gone.
+    /// An index of another informer finds nothing. Cost: O(log n + result).
+    pub fn lingering_by<'a>(&'a self, index: &Index<K>, value: &str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
+        let found = index.position_in(&self.decoded).map(|position| self.state.lingering_by(position, value));
+        found.into_iter().flatten().map(|entry| self.object(entry))
     }
 
     /// How many objects there are.

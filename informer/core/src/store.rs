@@ -489,6 +489,12 @@ impl Snapshot {
     pub fn lingering<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         self.lingering.of(key_or_uid)
     }
+
+    /// Deleted objects that are still readable and that the index at this position found by `value`, as they were last;
+    /// the last deleted first. Cost: O(log n + result).
+    pub fn lingering_by<'a>(&'a self, index: usize, value: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        self.lingering.by(index, value)
+    }
 }
 
 #[cfg(test)]

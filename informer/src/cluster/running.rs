@@ -83,6 +83,10 @@ impl Deref for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let resource = &self.live.resource;
+            tracing::error!(resource, "informer ended by a panic; its copy is no longer kept in step");
+        }
         let stats = self.live.stats();
         let mut informers = self.registry.informers.lock();
         informers.live.remove(&self.number);

@@ -172,10 +172,15 @@ impl<K> InformerBuilder<K> {
     }
 
     /// Keeps deleted objects readable for this long, and up to half a second longer, as they were last:
-    /// [`Snapshot::lingering`]. At most [`LINGERING_OBJECTS_MAX`](crate::LINGERING_OBJECTS_MAX) of them; those deleted
-    /// first go first.
+    /// [`Snapshot::lingering`], and by an index [`Snapshot::lingering_by`]. At most
+    /// [`LINGERING_OBJECTS_MAX`](crate::LINGERING_OBJECTS_MAX) of them; those deleted first go first.
+    ///
+    /// They do not survive a restart, [`checkpoint`](crate::Config::checkpoint) or not: what was deleted before it is not
+    /// readable after it. Objects of a checkpoint that were deleted while the program was down linger from the moment
+    /// when their absence is noticed.
     ///
     /// [`Snapshot::lingering`]: crate::Snapshot::lingering
+    /// [`Snapshot::lingering_by`]: crate::Snapshot::lingering_by
     pub fn linger(mut self, time: Duration) -> Self {
         self.keep.keeping.linger = Some(time);
         self

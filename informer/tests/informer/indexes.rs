@@ -171,3 +171,43 @@ async fn what_a_relist_no_longer_finds_lingers_too() {
     let now = secrets.store().snapshot();
     assert_eq!((now.len(), now.lingering("uid-y").count(), now.lingering("uid-x").count()), (1, 1, 0));
 }
+
+/// Goal: an agent that has a container's log file and nothing else finds the pod, also after the pod is gone. Method: pods
+/// with container ids, one of which comes and goes between two looks, and one that is made again under its key.
+#[tokio::test(start_paused = true)]
+async fn deleted_objects_are_found_by_the_values_they_had() {
+    let pod = |key: &str, version: u64, uid: &str, containers: &[&str]| {
+        let statuses: Vec<String> =
+            containers.iter().map(|id| format!(r#"{{"name":"c","containerID":"containerd://{id}"}}"#)).collect();
+        let status = format!(r#""status":{{"containerStatuses":[{}],"phase":"Running"}}"#, statuses.join(","));
+        let pod = pod(key, version, "node-1", "web", &[]).replace(r#""status":{"phase":"Running"}"#, &status);
+        pod.replace(&format!("uid-{}", key.split_once('/').unwrap().1), uid)
+    };
+    let (live, mut by_container, mut by_node) = (Live::default(), None, None);
+    let pods = start(vec![pod("a/x", 1, "u1", &["aaa", "bbb"])], &live, |mut pods| {
+        by_container = Some(pods.index_each(|pod| {
+            let statuses = pod.decode().ok().and_then(|pod| pod.status.clone()?.container_statuses);
+            statuses.into_iter().flatten().filter_map(|status| status.container_id).collect::<Vec<_>>()
+        }));
+        by_node = Some(pods.index(index::node));
+        pods.linger(Duration::from_secs(60))
+    })
+    .await;
+    let (by_container, by_node) = (by_container.unwrap(), by_node.unwrap());
+    let gone = |now: &Snapshot<Pod>, id: &str| keys(now.lingering_by(&by_container, &format!("containerd://{id}")));
+    let now = pods.store().snapshot();
+    assert_eq!((keys(now.by(&by_container, "containerd://aaa")), gone(&now, "aaa")), ("a/x@1".into(), String::new()));
+    live.send(event("DELETED", &pod("a/x", 10, "u1", &["aaa", "bbb"])));
+    live.send(event("ADDED", &pod("a/y", 11, "u2", &["ccc"])) + &event("DELETED", &pod("a/y", 12, "u2", &["ccc"])));
+    live.send(event("ADDED", &pod("a/x", 13, "u3", &["ddd"])) + &event("DELETED", &pod("a/x", 14, "u3", &["ddd"])));
+    let now = reached(&pods, 14).await;
+    assert_eq!(keys(now.by(&by_container, "containerd://aaa")), "", "it is gone");
+    assert_eq!((gone(&now, "aaa"), gone(&now, "bbb")), ("a/x@1".into(), "a/x@1".into()));
+    assert_eq!(
+        (gone(&now, "ccc"), gone(&now, "ddd"), gone(&now, "")),
+        ("a/y@11".into(), "a/x@13".into(), String::new())
+    );
+    assert_eq!(keys(now.lingering_by(&by_node, "node-1")), "a/x@13 a/y@11 a/x@1", "the last deleted first");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(keys(pods.store().snapshot().lingering_by(&by_node, "node-1")), "");
+}

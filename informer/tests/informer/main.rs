@@ -11,6 +11,7 @@ mod endpoints;
 mod fake;
 mod histories;
 mod indexes;
+mod lifecycle;
 mod liveness;
 mod logs;
 #[cfg(feature = "metrics")]

@@ -1,6 +1,7 @@
 //! Objects that were deleted and stay readable for a while.
 //!
-//! INVARIANT: each is found by its key and by its uid, and is in the queue once; the queue is in order of their ends.
+//! INVARIANT: each is found by its key, by its uid and by each of its values in an index, and is in the queue once; the
+//! queue is in order of their ends.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,11 +12,13 @@ use crate::{limits::LINGERING_OBJECTS_MAX, time::Time};
 
 /// The deleted objects of one state. Cloning costs one reference count.
 ///
-/// Memory: of each object its last version, and its key and uid twice.
+/// Memory: of each object its last version, its key and uid twice, and its values of indexes twice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lingering {
     // By key and by uid, in the order in which they were deleted.
     by_name: OrdMap<(Arc<str>, u64), Arc<Entry>>,
+    // By index and value, in that order too: several of one key may have one value.
+    by_value: OrdMap<(u16, Arc<str>, u64), Arc<Entry>>,
 }
 
 /// Until when each of them stays.
@@ -45,15 +48,30 @@ impl Lingering {
         self.by_name.range(range).rev().map(|(_, entry)| entry)
     }
 
+    /// The objects that this index found by `value`, the last deleted first. Cost: O(log n + result).
+    pub(super) fn by<'a>(&'a self, index: usize, value: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let found = u16::try_from(index).ok().map(|index| {
+            let value: Arc<str> = value.into();
+            self.by_value.range((index, Arc::clone(&value), 0)..=(index, value, u64::MAX))
+        });
+        found.into_iter().flatten().rev().map(|(_, entry)| entry)
+    }
+
     fn add(&mut self, number: u64, entry: &Arc<Entry>) {
         for name in names(entry) {
             self.by_name.insert((name.into(), number), Arc::clone(entry));
+        }
+        for tag in entry.tags() {
+            self.by_value.insert((tag.index, entry.value(tag).into(), number), Arc::clone(entry));
         }
     }
 
     fn remove(&mut self, number: u64, entry: &Entry) {
         for name in names(entry) {
             self.by_name.remove(&(name.into(), number));
+        }
+        for tag in entry.tags() {
+            self.by_value.remove(&(tag.index, entry.value(tag).into(), number));
         }
     }
 }
