@@ -303,7 +303,7 @@ async fn a_type_whose_definition_is_gone_gets_no_cache() {
     let definition = Definition::read(object.as_object().expect("an object")).expect("a definition");
     let schema = Arc::new(definition.schema());
     let defined = |at| definition.types(&schema, at).remove(0);
-    let registry = |types: &[&Arc<ResourceType>]| Registry::builtin().with(types.iter().copied());
+    let registry = |types: &[&Arc<ResourceType>]| Registry::builtin().changed([], types.iter().copied());
     for (at, is_cached) in [(10, true), (30, false)] {
         let (first, second) = (defined(at), defined(at + 10));
         caches.retain(&registry(&[&first]));
