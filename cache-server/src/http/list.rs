@@ -460,10 +460,10 @@ impl Listing {
         let mut out = Slices::new();
         if let Some(slow) = &mut self.slow {
             let is_last = slow.is_last;
-            let Some(item) = ready!(slow.item.poll_unpin(cx)) else {
-                return Poll::Ready(Some(Err(BodyError::Cut)));
-            };
-            (self.slow, out) = (None, item);
+            let made = ready!(slow.item.poll_unpin(cx));
+            self.slow = None;
+            let Some(item) = made else { return Poll::Ready(Some(Err(BodyError::Cut))) };
+            out = item;
             if is_last {
                 self.finish(&mut out);
             }
