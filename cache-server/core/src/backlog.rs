@@ -3,8 +3,8 @@
 //! A bucket that begins below the head lacks what lies between. One watcher could look through the window for it; when
 //! ten thousand come back at once, each would look at everything. INVARIANT: every event of the window in (`from`, `read`]
 //! is noted under each key that it touches. INVARIANT: nobody is held up but those who come back, and these for
-//! [`LOOKS_PER_TURN`] looks: the state is locked for a few events at a time, and an index for as many. What is not asked for any more is forgotten by [`Backlog::trim`], and of the rest what the window
-//! lost.
+//! [`LOOKS_PER_TURN`] looks: the state is locked for a few events at a time, and an index for as many looks. What is not
+//! asked for any more is forgotten by [`Backlog::trim`], and of the rest what the window lost.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -92,12 +92,10 @@ impl Backlog {
         };
         let (places, read) = loop {
             let mut index = slot.lock();
-            let found = view.places(&mut index, past.read);
-            // Others that come back go on with it in their turn.
-            MutexGuard::unlock_fair(index);
-            match found {
+            match view.places(&mut index, past.read) {
                 Some(Found::All { places, read }) => break (places, read),
-                Some(Found::Some) => {}
+                // Others that come back go on with it in their turn.
+                Some(Found::Some) => MutexGuard::unlock_fair(index),
                 None => return,
             }
         };

@@ -2,8 +2,8 @@
 //!
 //! INVARIANT: a stream that its client does not read holds two pages of unsent bytes and one batch of shared ones, and
 //! keeps no other stream waiting. INVARIANT: a watch is over [`WATCH_END_WAIT`](crate::limits::WATCH_END_WAIT) behind its
-//! deadline, also when its client takes nothing. INVARIANT: who does not answer a ping within [`HTTP2_PONG_WAIT`] is gone, and who does not
-//! begin within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
+//! deadline, also when its client takes nothing. INVARIANT: who does not answer a ping within [`HTTP2_PONG_WAIT`] is gone,
+//! and who does not begin within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
 mod overdue;
 mod paged;

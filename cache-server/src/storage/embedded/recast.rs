@@ -29,8 +29,8 @@ impl Defined {
     }
 }
 
-/// Puts entries of the schema `into` in place of `objects`, which the type had when it took the schema over, unless they were
-/// replaced meanwhile. Cost: about 15 µs for each object of 5 KB.
+/// Puts entries of the schema `into` in place of `objects`, which the type had when it took the schema over, unless they
+/// were replaced meanwhile. Cost: about 15 µs for each object of 5 KB.
 pub(super) fn all(store: &Mutex<Store>, ty: &str, objects: &Objects<Entry>, into: &Defined) {
     let mut left = objects.iter();
     loop {
