@@ -89,7 +89,9 @@ impl Fetch {
                         }
                     }
                     Frame::ListEnd(end) => listed = Some(end),
-                    Frame::Event { .. } | Frame::Status(_) => return Err("an event that nobody caused".into()),
+                    Frame::Event { .. } | Frame::Skipped(_) | Frame::Status(_) => {
+                        return Err("an event that nobody caused".into());
+                    }
                 }
             }
         }

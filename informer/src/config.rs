@@ -22,8 +22,10 @@ pub struct Config {
     /// Dotted paths that are cut out of every object while it is received, before anything is decoded. Default
     /// `metadata.managedFields`, often half of an object.
     pub drop_paths: Vec<String>,
-    /// The largest object accepted, in bytes; above it the answer is given up. Default 16 MiB. Memory: one such buffer
-    /// at most while an object of that size is received.
+    /// The largest object accepted, in bytes as sent. A larger one is skipped, counted and logged by its key
+    /// ([`Stats::skipped`](crate::Stats::skipped)), and its older state leaves the store, so that nobody takes it for the
+    /// newest. Objects nested deeper than 512 levels are treated alike. Default 16 MiB. Memory: one such buffer at most
+    /// while an object of that size is received.
     pub object_bytes_max: usize,
     /// Whether a stream of initial state that breaks goes on where it broke, at servers that can: cache-server does, and
     /// others ignore the header that asks for it. Default yes. What was gathered is then kept while the next attempt
@@ -72,9 +74,11 @@ pub struct Config {
     /// The directory is created with mode 0700, its files with 0600. Several informers may share it; each has a file,
     /// named after its type and what tells it from others: cluster, selectors, dropped paths, the form in which objects
     /// are kept. One whose settings changed leaves its old file there. Objects that went through transforms or types of
-    /// the program are of use to the same build of it alone. A checkpoint that cannot be used is ignored and logged, and
-    /// so are failures to write, which are counted ([`Stats::checkpoint_failures`](crate::Stats::checkpoint_failures))
-    /// and tried again, at last every 5 min. They stop nothing.
+    /// the program are of use to the same build of it alone. A checkpoint that cannot be used is ignored and logged. One
+    /// that another informer holds, as the old pod of a rolling update does, is taken over once that has ended, and its
+    /// contents are replaced. Failures to open or to write are counted
+    /// ([`Stats::checkpoint_failures`](crate::Stats::checkpoint_failures)) and tried again, at last every 5 min. They
+    /// stop nothing. Objects that [`linger`](crate::InformerBuilder::linger) are not saved.
     pub checkpoint: Option<PathBuf>,
     /// Whether Secrets may be written to [`checkpoint`](Self::checkpoint), in plain text. Default no: an error.
     pub checkpoint_secrets: bool,

@@ -7,12 +7,16 @@ use informer_core::{
     limits::{LIST_OBJECTS_MAX, LIST_TIME_MAX},
     reflector::Class,
     selector,
-    wire::{framer::FrameError, status::Status},
+    wire::{
+        framer::{FrameError, SkipReason},
+        status::Status,
+    },
 };
 
 /// Why a request, or the answer to it, failed.
 ///
 /// Opaque: ask it with the `is_…` methods. `Display` prints this level only; [`source`](StdError::source) has the rest.
+/// An error of the configuration is one text without a source: kube's errors repeat their sources in their own text.
 /// Cost: cloning is one reference count.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
@@ -39,6 +43,8 @@ pub(crate) enum Kind {
     Body(kube::Error),
     /// The body is not what it should be.
     Frame(FrameError),
+    /// One object of the body is left out; the answer goes on behind it.
+    Skipped { key: String, at: u64, reason: SkipReason },
     /// A resourceVersion goes back.
     History,
     /// Initial state was complete, without a resourceVersion; or its pages lead in circles.
@@ -91,6 +97,7 @@ impl Error {
             | Kind::InAnswer(_)
             | Kind::Body(_)
             | Kind::Frame(_)
+            | Kind::Skipped { .. }
             | Kind::History
             | Kind::Unusable
             | Kind::Endless
@@ -99,6 +106,28 @@ impl Error {
             | Kind::Malformed => None,
         };
         header.or_else(|| self.status().and_then(Status::retry_after))
+    }
+
+    /// The key of the one object that this error is about, `namespace/name` or `name`: it is too large, too deep or no
+    /// JSON object, and was left out. Everything else of the answer was taken. Empty where it could not be read.
+    #[must_use]
+    pub fn skipped(&self) -> Option<&str> {
+        match &self.0.kind {
+            Kind::Skipped { key, .. } => Some(key),
+            Kind::Client(_)
+            | Kind::Connect(_)
+            | Kind::NoHeaders(_)
+            | Kind::Refused { .. }
+            | Kind::InAnswer(_)
+            | Kind::Body(_)
+            | Kind::Frame(_)
+            | Kind::History
+            | Kind::Unusable
+            | Kind::Endless
+            | Kind::Silent
+            | Kind::Ended
+            | Kind::Malformed => None,
+        }
     }
 
     /// The request that failed, when one was made.
@@ -118,6 +147,7 @@ impl Error {
             | Kind::NoHeaders(_)
             | Kind::Body(_)
             | Kind::Frame(_)
+            | Kind::Skipped { .. }
             | Kind::History
             | Kind::Unusable
             | Kind::Endless
@@ -146,7 +176,12 @@ impl Error {
                 Class::Connection
             }
             Kind::Frame(FrameError::Truncated { .. }) => Class::Connection,
-            Kind::Frame(_) | Kind::History | Kind::Unusable | Kind::Endless | Kind::Malformed => Class::Malformed,
+            Kind::Frame(_)
+            | Kind::Skipped { .. }
+            | Kind::History
+            | Kind::Unusable
+            | Kind::Endless
+            | Kind::Malformed => Class::Malformed,
         }
     }
 
@@ -159,6 +194,7 @@ impl Error {
             | Kind::NoHeaders(_)
             | Kind::Body(_)
             | Kind::Frame(_)
+            | Kind::Skipped { .. }
             | Kind::History
             | Kind::Unusable
             | Kind::Endless
@@ -172,7 +208,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.kind {
-            Kind::Client(_) => f.write_str("no client can be made of the configuration"),
+            Kind::Client(error) => write!(f, "no client can be made of the configuration: {}", Chain(error)),
             Kind::Connect(_) => f.write_str("the server gave no answer"),
             Kind::NoHeaders(limit) => write!(f, "the server gave no answer within {limit:?}"),
             Kind::Refused { code, status: Some(_), .. } => write!(f, "the server answered {code}"),
@@ -180,6 +216,8 @@ impl fmt::Display for Error {
             Kind::InAnswer(status) => write!(f, "the server ended an accepted answer with {}", status.code),
             Kind::Body(_) => f.write_str("the answer broke off"),
             Kind::Frame(_) => f.write_str("the answer is not a Kubernetes list or watch"),
+            Kind::Skipped { key, at, .. } if key.is_empty() => write!(f, "object at byte {at} of the answer skipped"),
+            Kind::Skipped { key, at, .. } => write!(f, "object {key} at byte {at} of the answer skipped"),
             Kind::History => f.write_str("the answer's resourceVersions do not follow what was seen before"),
             Kind::Unusable => f.write_str("the answer's resourceVersion or continue token leads nowhere"),
             Kind::Endless => {
@@ -195,11 +233,13 @@ impl fmt::Display for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.kind {
-            Kind::Client(error) | Kind::Connect(error) | Kind::Body(error) => Some(error),
+            Kind::Connect(error) | Kind::Body(error) => Some(error),
             Kind::Refused { status, .. } => status.as_deref().map(|status| status as _),
             Kind::InAnswer(status) => Some(&**status),
             Kind::Frame(error) => Some(error),
-            Kind::NoHeaders(_)
+            Kind::Skipped { reason, .. } => Some(reason),
+            Kind::Client(_)
+            | Kind::NoHeaders(_)
             | Kind::History
             | Kind::Unusable
             | Kind::Endless
@@ -220,18 +260,23 @@ impl fmt::Debug for Error {
     }
 }
 
-/// An error and everything below it in one line, for logs.
+/// An error and everything below it in one line, for logs. Each text once: many errors of others end with the text of
+/// their source.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        let mut line = self.0.to_string();
         let mut next = self.0.source();
         while let Some(error) = next {
-            write!(f, ": {error}")?;
+            let text = error.to_string();
+            if !line.ends_with(&text) {
+                line.push_str(": ");
+                line.push_str(&text);
+            }
             next = error.source();
         }
-        Ok(())
+        f.write_str(&line)
     }
 }
 
@@ -282,7 +327,8 @@ pub enum Ready {
     Polling,
 }
 
-/// An informer whose initial state is not complete, and why.
+/// An informer whose initial state is not complete, or that has ended, and why. `Display` has the whole cause; there is no
+/// [`source`](StdError::source) that would repeat it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NotReady {
@@ -300,14 +346,7 @@ impl fmt::Display for NotReady {
     }
 }
 
-impl StdError for NotReady {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.cause {
-            Cause::Failed(error) => Some(error),
-            Cause::Spread | Cause::Queued | Cause::Receiving | Cause::Proving | Cause::Stopped => None,
-        }
-    }
-}
+impl StdError for NotReady {}
 
 /// What an informer without its initial state is waiting for.
 #[derive(Debug, Clone)]
@@ -324,7 +363,8 @@ pub enum Cause {
     Proving,
     /// The last attempt failed.
     Failed(Error),
-    /// The informer was stopped.
+    /// The informer has ended: it was stopped, its runtime is gone, or a function of the program (an index, a transform,
+    /// [`Delays`](crate::delays::Delays)) panicked in its task, which is logged.
     Stopped,
 }
 
@@ -335,8 +375,50 @@ impl fmt::Display for Cause {
             Self::Queued => f.write_str("other informers are reading first"),
             Self::Receiving => f.write_str("initial state is on its way"),
             Self::Proving => f.write_str("the saved state is being proven"),
-            Self::Failed(_) => f.write_str("the last attempt failed"),
-            Self::Stopped => f.write_str("the informer was stopped"),
+            Self::Failed(error) => write!(f, "the last attempt failed: {}", Chain(error)),
+            Self::Stopped => f.write_str("the informer has ended"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program prints that walks the sources itself, as `anyhow` and `eyre` do.
+    fn walked(error: &(dyn StdError + 'static)) -> String {
+        let (mut texts, mut next) = (Vec::new(), Some(error));
+        while let Some(error) = next {
+            texts.push(error.to_string());
+            next = error.source();
+        }
+        texts.join(": ")
+    }
+
+    #[test]
+    fn an_error_of_the_configuration_says_everything_once() {
+        let kube = kube::Error::ReadEvents(std::io::Error::other("no such context"));
+        let error = Error::new(Kind::Client(kube), None);
+        let text = "no client can be made of the configuration: Error reading events stream: no such context";
+        assert_eq!(error.to_string(), text);
+        assert_eq!((format!("{error:?}"), walked(&error)), (text.to_owned(), text.to_owned()));
+    }
+
+    #[test]
+    fn a_chain_has_each_text_once() {
+        let kube = kube::Error::Service(Box::new(kube::Error::ReadEvents(std::io::Error::other("reset"))));
+        let error = Error::new(Kind::Connect(kube), None);
+        let text = "the server gave no answer: ServiceError: Error reading events stream: reset";
+        assert_eq!(format!("{error:?}"), text);
+    }
+
+    #[test]
+    fn not_ready_displays_why_the_last_attempt_failed_once() {
+        let status = Status::read(br#"{"kind":"Status","status":"Failure","message":"hold on","code":503}"#).unwrap();
+        let refused = Kind::Refused { code: 503, status: Some(Box::new(status)), retry_after: None };
+        let cause = Cause::Failed(Error::new(refused, None));
+        let not_ready = NotReady { cause, attempts: 3, since: Duration::from_secs(2) };
+        let text = "not ready after 2.0s and 3 requests: the last attempt failed: the server answered 503: hold on";
+        assert_eq!((not_ready.to_string(), walked(&not_ready)), (text.to_owned(), text.to_owned()));
     }
 }

@@ -32,11 +32,12 @@
 //! | `informer_received_bytes_total` | | body bytes of accepted answers |
 //! | `informer_decode_errors_total` | | times an object did not decode; it is kept and delivered all the same |
 //! | `informer_unreadable_total` | | objects left out, since they have no name |
+//! | `informer_skipped_total` | | objects left out, since they are too large, too deep or no objects |
 //! | `informer_history_resets_total` | | times the server was found restored to an older state |
 //! | `informer_foreign_histories_total` | | times the server was found to have another history |
 //! | `informer_endpoint_moves_total` | | times requests went to another endpoint than before |
 //! | `informer_refused_moves_total` | | endpoints left again, because they are behind or have another history |
-//! | `informer_checkpoint_failures_total` | | saves of a checkpoint that failed |
+//! | `informer_checkpoint_failures_total` | | times that a checkpoint could not be opened or saved |
 //!
 //! | gauge | label | what it is |
 //! | --- | --- | --- |
@@ -183,7 +184,7 @@ impl Collector for Collected {
     }
 }
 
-fn counters() -> [Family<u64>; 18] {
+fn counters() -> [Family<u64>; 19] {
     let bytes = Family::new("informer_received", "Body bytes of accepted answers.", |of| one(of.counts.bytes_received));
     [
         Family::new("informer_requests", "Requests sent, or about to be.", |of| requests(reflector(of))).by("kind"),
@@ -214,6 +215,9 @@ fn counters() -> [Family<u64>; 18] {
         Family { unit: Some(Unit::Bytes), ..bytes },
         Family::new("informer_decode_errors", "Times an object did not decode.", |of| one(of.counts.undecodable)),
         Family::new("informer_unreadable", "Objects left out, without a name.", |of| one(of.counts.unreadable)),
+        Family::new("informer_skipped", "Objects left out, too large, too deep or no objects.", |of| {
+            one(of.counts.skipped)
+        }),
         Family::new("informer_history_resets", "Times the server was found restored to an older state.", |of| {
             one(reflector(of).history_resets)
         }),
@@ -224,7 +228,7 @@ fn counters() -> [Family<u64>; 18] {
         Family::new("informer_refused_moves", "Endpoints left again, behind or of another history.", |of| {
             one(reflector(of).refused_moves)
         }),
-        Family::new("informer_checkpoint_failures", "Saves of a checkpoint that failed.", |of| {
+        Family::new("informer_checkpoint_failures", "Times that a checkpoint could not be opened or saved.", |of| {
             one(of.counts.checkpoint_failures)
         }),
     ]

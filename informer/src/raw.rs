@@ -238,6 +238,10 @@ impl fmt::Debug for Builder {
 /// A stream of [`Event`]s that repairs itself: an `Err` tells what went wrong, and polling on tries again, after a delay
 /// that grows. It ends only when a state asked for with `Exact` is no longer there.
 ///
+/// An object that is too large, too deep or no JSON object comes as an `Err` with [`Error::skipped`] in its place, and the
+/// answer goes on behind it. What the reader has of that object is stale then. The deletion of one is told as
+/// [`Event::Delete`], with the object's names alone.
+///
 /// Memory: the object being received, and the objects of the last chunk received. While initial state is read, the
 /// stream holds a turn of the cluster's relist budget; one that is not polled then makes others wait.
 #[must_use = "nothing is asked unless the stream is polled"]
@@ -287,6 +291,10 @@ impl Sink for Queue {
             SinkOrder::InitDone(position) => Event::InitDone(position),
             SinkOrder::Apply(json, meta) => Event::Apply(Object::new(json, meta)),
             SinkOrder::Delete(json, meta) => Event::Delete(Object::new(json, meta)),
+            SinkOrder::Skip(error, _) => {
+                self.failed(error);
+                return Ok(());
+            }
             SinkOrder::Bookmark(position) => Event::Bookmark(position),
             SinkOrder::Abandon => Event::InitAbandoned,
             // Whoever starts from a version has its state.

@@ -69,6 +69,9 @@ use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays,
 /// stand still for them. To get all objects, broken ones too, read `Api<DeserializeGuard<K>>`: that never fails, and has
 /// the metadata and the reason of those that are no `K`.
 ///
+/// An object that is too large, nested too deep or no JSON object is skipped and told like one that does not decode: its
+/// error can be downcast to [`Error`](crate::Error), whose [`skipped`](crate::Error::skipped) has the key.
+///
 /// # Waiting for kube's stores
 ///
 /// `Store::wait_until_ready` of kube-runtime 5.0 wakes one task, the last that waited: the others sleep on. Wait in one

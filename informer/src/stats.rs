@@ -27,10 +27,15 @@ pub struct Stats {
     /// Objects without readable name. They are not in the store. Those without resourceVersion are, and count in
     /// [`unversioned`](informer_core::stats::Stats::unversioned).
     pub unreadable: u64,
+    /// Objects left out because they are larger than [`object_bytes_max`](crate::Config::object_bytes_max), nested too
+    /// deep, or no JSON object at all. They are not in the store, nor is an older state of them. Each is logged by its
+    /// key, the first of each key and at most 64 keys.
+    pub skipped: u64,
     /// Objects that did not decode: when they came, where they are kept decoded or transformed, and each time that
     /// somebody asked. They are in the store, and delivered, like all others.
     pub undecodable: u64,
-    /// Saves of the [`checkpoint`](crate::Config::checkpoint) that failed.
+    /// Times that the [`checkpoint`](crate::Config::checkpoint) could not be saved, or not be opened because another
+    /// informer holds it.
     pub checkpoint_failures: u64,
     /// Times requests went to another endpoint than before.
     pub moves: u64,
@@ -50,6 +55,7 @@ impl AddAssign<&Self> for Stats {
             reflector,
             bytes_received,
             unreadable,
+            skipped,
             undecodable,
             checkpoint_failures,
             moves,
@@ -60,6 +66,7 @@ impl AddAssign<&Self> for Stats {
         *reflector += &other.reflector;
         *bytes_received += other.bytes_received;
         *unreadable += other.unreadable;
+        *skipped += other.skipped;
         *undecodable += other.undecodable;
         *checkpoint_failures += other.checkpoint_failures;
         *moves += other.moves;

@@ -42,7 +42,8 @@ pub enum Event<K> {
         /// As the subscriber knew it.
         last_known: Object<K>,
         /// Whether the object's last versions, and even its deletion, may have been noticed by absence alone: `false`
-        /// promises that the server sent the deletion. From a [`SubscriptionAll`] that was not reset, `true` says that
+        /// promises that the server sent the deletion, or a version of it that was skipped
+        /// ([`Stats::skipped`](crate::Stats::skipped)): then it exists, and nobody here can say how it is. From a [`SubscriptionAll`] that was not reset, `true` says that
         /// a relist did not hold the object any more; otherwise it says that a relist lies between the two states
         /// compared.
         missed: bool,

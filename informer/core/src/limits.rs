@@ -3,14 +3,24 @@
 use std::time::Duration;
 
 /// One object while it is framed, in bytes; the default of `object_bytes_max`. Memory: one such buffer a session.
-/// An object above it is a typed error. kube-apiserver accepts bodies of 3 MiB, so sixteen leaves room for growth.
+/// An object above it is skipped. kube-apiserver accepts bodies of 3 MiB, so sixteen leaves room for growth.
 pub const OBJECT_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes of a LIST body outside its items (kind, apiVersion, metadata), and of the frame around a watch event's object.
 pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
 
-/// Nesting of one JSON document. kube-apiserver refuses deeper ones long before. Memory: one bit a level.
+/// Nesting of one JSON document that is read. Memory: one bit a level. kube-apiserver accepts more in custom resources
+/// with unknown fields: its JSON decoder, Go's, stops at 10,000 levels. An object above it is skipped: hardly any reader
+/// could decode it (`serde_json` stops at 128), and most decoders recurse.
 pub const DEPTH_MAX: usize = 512;
+
+/// Nesting of an object while it is skipped: Go's 10,000, and the watch event or list around it. Memory: one bit a
+/// level. A body that is deeper ends with an error.
+pub const SKIPPED_DEPTH_MAX: usize = 10_048;
+
+/// One name of a skipped object (its namespace, name, uid, resourceVersion, kind or apiVersion), in bytes. Longer ones
+/// count as not readable.
+pub const SKIPPED_NAME_BYTES_MAX: usize = 8 << 10;
 
 /// What the framer keeps allocated between objects, in bytes. One large object must not pin its size for ever.
 pub const FRAMER_KEEP_BYTES: usize = 256 << 10;

@@ -13,7 +13,12 @@ use informer_core::{
     Read, Request, ResourceVersion, Time, limits,
     object::Meta,
     reflector::{self, Action, Change, Input, Observed, ProofBy, Reflector, Report, Verdict},
-    wire::{framer::Frame, marks, status::Status, watch_event::EventKind},
+    wire::{
+        framer::{Frame, FrameError, Skipped},
+        marks,
+        status::Status,
+        watch_event::EventKind,
+    },
 };
 
 /// What the reflector ordered last.
@@ -46,11 +51,24 @@ pub(super) struct Core<S> {
     first_object: Option<bool>,
     bytes_received: u64,
     unreadable: Unreadable,
+    // Objects that the framer left out.
+    skipped: u64,
     // Of the object at hand; kept for its allocation.
     key: String,
 }
 
-/// Objects without name, left out, or position, kept. Each is logged once; the number of those remembered is bounded.
+/// An object at hand while what the reflector orders about it is done.
+#[derive(Clone, Copy)]
+struct Received<'a> {
+    // Of a skipped object, its names.
+    json: &'a [u8],
+    meta: &'a Meta<'a>,
+    // Why there is no more of it.
+    skipped: Option<&'a Error>,
+}
+
+/// Objects without name, left out, without position, kept, or skipped. Each is logged once; the number of those remembered
+/// is bounded.
 #[derive(Default)]
 struct Unreadable {
     /// Objects left out.
@@ -99,6 +117,7 @@ impl<S: Sink> Core<S> {
             first_object: None,
             bytes_received: 0,
             unreadable: Unreadable::default(),
+            skipped: 0,
             key: String::new(),
         }
     }
@@ -110,6 +129,7 @@ impl<S: Sink> Core<S> {
     pub(super) fn on_frame(&mut self, now: Time, frame: Frame<'_>) -> Result<(), Kind> {
         match frame {
             Frame::Item(object) => self.on_object(now, Change::Item, object),
+            Frame::Skipped(skipped) => return self.on_skipped(now, &skipped),
             Frame::Event { kind, object } => match kind {
                 EventKind::Added => self.on_object(now, Change::Added, object),
                 EventKind::Modified => self.on_object(now, Change::Modified, object),
@@ -148,7 +168,7 @@ impl<S: Sink> Core<S> {
         }
         self.reflector.handle(now, Input::Object(observed));
         self.key.shrink_to(limits::KEY_KEEP_BYTES);
-        self.obey(now, Some((object, &meta)));
+        self.obey(now, Some(Received { json: object, meta: &meta, skipped: None }));
     }
 
     /// Kept without a position, as client-go and kube keep it.
@@ -165,6 +185,50 @@ impl<S: Sink> Core<S> {
             tracing::warn!(resource = self.resource, key, "an object without a name is left out");
         }
         self.handle(now, Input::Ignored);
+    }
+
+    /// An object that the framer left out. Where its position is readable, the reflector moves there as with any other; a
+    /// state that is known of it is older, so it goes.
+    fn on_skipped(&mut self, now: Time, skipped: &Skipped) -> Result<(), Kind> {
+        let change = match skipped.kind {
+            None => Change::Item,
+            Some(EventKind::Added) => Change::Added,
+            Some(EventKind::Modified) => Change::Modified,
+            Some(EventKind::Deleted) => Change::Deleted,
+            Some(EventKind::Error) => return Err(Kind::Malformed),
+            Some(EventKind::Bookmark | EventKind::Other) => {
+                self.handle(now, Input::Ignored);
+                return Ok(());
+            }
+        };
+        self.progressed = true;
+        self.skipped += 1;
+        let meta = skipped.meta();
+        let (key, at, reason) = (meta.key(), skipped.at, skipped.reason);
+        if self.unreadable.is_new(&key) {
+            let key = if key.len() <= KEY_TOLD_BYTES_MAX { &*key } else { "" };
+            tracing::warn!(resource = self.resource, key, at, %reason, "object skipped");
+        }
+        if meta.name.is_empty() && matches!(change, Change::Modified | Change::Deleted) {
+            // Some object that is known is stale now, and nobody can say which: the answer is worth nothing from here on.
+            return Err(Kind::Frame(FrameError::Unexpected { at }));
+        }
+        let error = Error::new(Kind::Skipped { key: key.clone(), at, reason }, self.progress.borrow().request.as_ref());
+        if meta.name.is_empty() {
+            self.give(now, sink::Order::Skip(&error, &meta));
+            self.handle(now, Input::Ignored);
+            return Ok(());
+        }
+        self.confirmed = true;
+        let (uid, resource_version) = (&*meta.uid, &*meta.resource_version);
+        let mut observed = Observed { change, key: &key, uid, resource_version, is_news: true };
+        if self.reflector.is_behind(resource_version) {
+            observed.is_news = self.sink.is_news(&observed);
+        }
+        self.reflector.handle(now, Input::Object(observed));
+        let json = skipped.json();
+        self.obey(now, Some(Received { json: json.as_bytes(), meta: &meta, skipped: Some(&error) }));
+        Ok(())
     }
 
     fn on_bookmark(&mut self, now: Time, object: &[u8]) {
@@ -188,7 +252,7 @@ impl<S: Sink> Core<S> {
         self.obey(now, None);
     }
 
-    fn obey(&mut self, now: Time, object: Option<(&[u8], &Meta<'_>)>) {
+    fn obey(&mut self, now: Time, object: Option<Received<'_>>) {
         while let Some(action) = self.reflector.poll_action() {
             match (action, object) {
                 (Action::Send(read), _) => {
@@ -203,15 +267,20 @@ impl<S: Sink> Core<S> {
                 (Action::Refuse, _) => self.refused = true,
                 (Action::Restored, _) => self.restored(now),
                 (Action::Init { trusts_versions }, _) => self.give(now, sink::Order::Init { trusts_versions }),
-                (Action::InitApply, Some((json, meta))) => self.give(now, sink::Order::InitApply(json, meta)),
+                (Action::InitApply | Action::Apply, Some(Received { meta, skipped: Some(error), .. })) => {
+                    self.give(now, sink::Order::Skip(error, meta));
+                }
+                (Action::InitApply, Some(Received { json, meta, .. })) => {
+                    self.give(now, sink::Order::InitApply(json, meta));
+                }
                 (Action::InitDone(position), _) => {
                     self.is_initial = false;
                     self.is_synced = true;
                     self.give(now, sink::Order::InitDone(position));
                     tracing::info!(resource = self.resource, "initial state is complete");
                 }
-                (Action::Apply, Some((json, meta))) => self.give(now, sink::Order::Apply(json, meta)),
-                (Action::Delete, Some((json, meta))) => self.give(now, sink::Order::Delete(json, meta)),
+                (Action::Apply, Some(Received { json, meta, .. })) => self.give(now, sink::Order::Apply(json, meta)),
+                (Action::Delete, Some(Received { json, meta, .. })) => self.give(now, sink::Order::Delete(json, meta)),
                 (Action::Bookmark(position), _) => self.give(now, sink::Order::Bookmark(position)),
                 (Action::Abandon, _) => self.give(now, sink::Order::Abandon),
                 (Action::Report(report), _) => self.report(report),
@@ -365,6 +434,7 @@ impl<S: Sink> Core<S> {
             progress.stats.reflector = self.reflector.stats().clone();
             progress.stats.bytes_received = self.bytes_received;
             progress.stats.unreadable = self.unreadable.count;
+            progress.stats.skipped = self.skipped;
             if confirmed {
                 progress.confirmed = Some(Confirmed::now());
             }
@@ -417,7 +487,7 @@ impl<S: Sink> Core<S> {
         self.sink.poll_timeout()
     }
 
-    /// A save of the checkpoint failed.
+    /// The checkpoint could not be opened or saved.
     pub(super) fn not_saved(&self) {
         self.progress.send_modify(|progress| progress.stats.checkpoint_failures += 1);
     }

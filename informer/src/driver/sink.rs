@@ -33,6 +33,8 @@ pub(crate) enum Order<'a> {
     Apply(&'a [u8], &'a Meta<'a>),
     /// An object is gone; while initial state is gathered, from that.
     Delete(&'a [u8], &'a Meta<'a>),
+    /// An object, new, changed or of initial state, cannot be had at its newest version: what is known of it is stale.
+    Skip(&'a Error, &'a Meta<'a>),
     /// Nothing at or below this position follows.
     Bookmark(ResourceVersion),
     /// Initial state broke off: what came of it counts for nothing.
@@ -112,7 +114,7 @@ impl Sink for StoreSink {
         // A stage is invisible until it is done, and so may be what is behind it: a saved state nobody has proven.
         self.changed |= match order {
             Order::Init { .. } | Order::InitApply(..) | Order::Abandon => false,
-            Order::Delete(..) => !self.store.is_staging(),
+            Order::Delete(..) | Order::Skip(..) => !self.store.is_staging(),
             Order::Restored | Order::InitDone(_) | Order::Apply(..) | Order::Bookmark(_) => true,
         };
         let event = match order {
@@ -127,7 +129,7 @@ impl Sink for StoreSink {
             Order::InitApply(json, meta) => store::Event::InitApply(json, meta),
             Order::InitDone(position) => store::Event::InitDone(position),
             Order::Apply(json, meta) => store::Event::Apply(json, meta),
-            Order::Delete(_, meta) => store::Event::Delete(meta),
+            Order::Delete(_, meta) | Order::Skip(_, meta) => store::Event::Delete(meta),
             Order::Bookmark(position) => store::Event::Bookmark(position),
             Order::Abandon => store::Event::Abandon,
         };

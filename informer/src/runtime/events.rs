@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use futures::{Stream, StreamExt, stream};
 use informer_core::object;
-use kube::runtime::watcher::{Event, Result};
+use kube::runtime::watcher::{Error as Failure, Event, Result};
 use serde::de::DeserializeOwned;
 
 use super::failures;
@@ -36,7 +36,7 @@ struct Translation<K> {
     ready: VecDeque<Result<Event<K>>>,
 }
 
-/// Objects whose last state did not decode.
+/// Objects whose last state did not decode, or was skipped.
 #[derive(Default)]
 struct Broken {
     /// Told or logged, by key, and the initial state since which they are met. Told again when they were gone or have
@@ -47,7 +47,7 @@ struct Broken {
     /// Whether it was logged that no more are remembered.
     overflowed: bool,
     /// The first new one since something could be told.
-    first: Option<DecodeError>,
+    first: Option<Failure>,
     /// Whether the last thing told was such an object.
     was_last: bool,
 }
@@ -140,7 +140,10 @@ impl<K: DeserializeOwned> Translation<K> {
             Ok(raw::Event::Apply(object)) => self.decoded(&object, Event::Apply),
             Ok(raw::Event::Delete(object)) => self.deleted(&object),
             Ok(raw::Event::Bookmark(_)) => {}
-            Err(error) => self.ready.push_back(Err(failures::from_error(error))),
+            Err(error) => match error.skipped().map(ToOwned::to_owned) {
+                Some(key) => self.broken(&key, error),
+                None => self.ready.push_back(Err(failures::from_error(error))),
+            },
         }
     }
 
@@ -154,9 +157,9 @@ impl<K: DeserializeOwned> Translation<K> {
         }
     }
 
-    fn tell_broken(&mut self, error: DecodeError) {
+    fn tell_broken(&mut self, error: Failure) {
         self.broken.was_last = true;
-        self.ready.push_back(Err(failures::other(error)));
+        self.ready.push_back(Err(error));
     }
 
     fn decoded(&mut self, object: &raw::Object, event: impl FnOnce(K) -> Event<K>) {
@@ -165,17 +168,18 @@ impl<K: DeserializeOwned> Translation<K> {
                 self.broken.known.remove(object.key());
                 self.tell(event(decoded));
             }
-            Err(error) => self.broken(error),
+            Err(error) => self.broken(object.key(), error),
         }
     }
 
     /// Once for each object, never in initial state, never twice in a row: the first of those that come meanwhile is
     /// told as soon as something else was. All are logged.
-    fn broken(&mut self, error: DecodeError) {
-        if !self.broken.is_new(&error.key) {
+    fn broken(&mut self, key: &str, error: impl std::error::Error + Send + Sync + 'static) {
+        if !self.broken.is_new(key) {
             return;
         }
         tracing::warn!(%error, "an object is left out");
+        let error = failures::other(error);
         if self.is_initial || self.broken.was_last {
             self.broken.first.get_or_insert(error);
         } else {
@@ -195,7 +199,7 @@ impl<K: DeserializeOwned> Translation<K> {
             Ok(last) if self.is_initial => drop(self.gone.insert(object.key().to_owned(), last)),
             Ok(last) => self.tell(Event::Delete(last)),
             Err(error) => {
-                self.broken(error);
+                self.broken(object.key(), error);
                 self.broken.known.remove(object.key());
             }
         }

@@ -30,7 +30,7 @@ use tracing_subscriber::{
 };
 
 use crate::fixture::{
-    SOON, Step, client_in_memory, end_bookmark, in_memory, is_stream, is_watch, item, list, ok, refuse, until,
+    SOON, Step, client_in_memory, end_bookmark, event, in_memory, is_stream, is_watch, item, list, ok, refuse, until,
 };
 
 /// Everything that is said, one line each, at every level.
@@ -115,6 +115,30 @@ async fn each_request_is_logged_once_and_no_body_ever() {
     let sessions = said.lines("session ");
     assert_eq!(sessions.len(), requests.len());
     assert!(sessions[0].starts_with("session INFO resource=\"secrets\" request=GET /api/v1/secrets?"), "{sessions:?}");
+    assert!(said.lines("hunter2").is_empty(), "{:#?}", said.lines("hunter2"));
+    drop((guard, second));
+}
+
+/// Goal: whoever owns the object can find it, and nobody reads it in a log. Method: Secrets that are too large, and one
+/// that cannot be named.
+#[tokio::test(start_paused = true)]
+async fn a_skipped_object_is_logged_once_by_its_key_and_place_and_never_its_body() {
+    let said = Said::default();
+    let guard = tracing::subscriber::set_default(said.clone());
+    let second = Dispatch::new(said.clone());
+    let large = |version| item("a/large", version).replace("node-1", &"hunter2".repeat(1_000));
+    let (cluster, _log) = in_memory(move |number, _| match number {
+        1 => ok([Step::Send(list(&[item("a/a", 3), large(4), "[\"hunter2\"]".into()], 9, ""))]),
+        _ => ok([Step::Send(event("MODIFIED", &large(10)) + &event("MODIFIED", &large(11))), Step::Hang]),
+    });
+    let declared = cluster.informer::<Secret>().initial_list(InitialList::Unpaged).object_bytes_max(1_000);
+    let secrets = declared.start().unwrap();
+    secrets.wait_for(&11.into(), SOON).await.unwrap();
+    let lines = said.lines("object skipped");
+    assert_eq!((lines.len(), secrets.stats().skipped), (2, 4), "each is told once, and counted: {lines:#?}");
+    let expected = ["key=\"a/large\" at=", "reason=larger than 1000 bytes", "reason=no JSON object"];
+    assert!(lines[0].contains(expected[0]) && lines[0].contains(expected[1]), "{lines:#?}");
+    assert!(lines[1].contains("key=\"\" at=") && lines[1].contains(expected[2]), "{lines:#?}");
     assert!(said.lines("hunter2").is_empty(), "{:#?}", said.lines("hunter2"));
     drop((guard, second));
 }

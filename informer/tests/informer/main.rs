@@ -27,6 +27,7 @@ mod resuming;
 mod runtime;
 mod runtime_corners;
 mod runtime_delays;
+mod skipping;
 mod sockets;
 mod storms;
 mod subscribing;

@@ -2,10 +2,11 @@
 //!
 //! INVARIANT: holds one object and one envelope at most, whatever is sent. INVARIANT: frames do not depend on how the
 //! body is cut into chunks. INVARIANT: a frame is handed out only when it is complete: an event at the end of its
-//! document, an item at its closing brace.
+//! document, an item at its closing brace. INVARIANT: one object that is too large, too deep or no object at all does not
+//! end the body: it is skipped, and named.
 
 use crate::{
-    limits::{ENVELOPE_BYTES_MAX, OBJECT_BYTES_MAX},
+    limits::{DEPTH_MAX, ENVELOPE_BYTES_MAX, OBJECT_BYTES_MAX},
     wire::{
         json::{
             Key,
@@ -19,12 +20,14 @@ mod cut;
 mod envelope;
 mod error;
 mod held;
+mod skip;
 #[cfg(test)]
 mod tests;
 
 pub use envelope::ListEnd;
 pub use error::{Begins, FrameError};
 use held::{Head, Held};
+pub use skip::{SkipReason, Skipped};
 
 /// The path most callers cut: who changed which field when, often half of an object.
 pub const MANAGED_FIELDS: &str = "metadata.managedFields";
@@ -56,8 +59,8 @@ pub struct FramerConfig {
     /// through objects only, not through arrays. Bookmarks and errors, which say it before their object as every known
     /// server does, are kept whole: what ends the initial state is an annotation. Default none.
     pub cut: Vec<String>,
-    /// Largest object accepted, in bytes as sent. Default [`OBJECT_BYTES_MAX`]. Memory: one buffer of this size at
-    /// worst.
+    /// Largest object handed out, in bytes as sent; larger ones are skipped. Default [`OBJECT_BYTES_MAX`]. Memory: one
+    /// buffer of this size at worst.
     pub object_bytes_max: usize,
     /// Written into list items that lack kind or apiVersion, when the list has not said its own before them. Default
     /// none: such items stay as they are.
@@ -84,6 +87,8 @@ pub enum Frame<'a> {
     },
     /// One item of a list as sent, without what was cut; `{"kind":K,"apiVersion":V,` is put in front where they lack.
     Item(&'a [u8]),
+    /// An event or an item whose object is left out. Comes in its place.
+    Skipped(Skipped),
     /// The list is complete. Nothing follows.
     ListEnd(ListEnd),
     /// A Status where an event or a list was due, as sent. After it a watch goes on, a list is over.
@@ -135,6 +140,7 @@ enum Place {
 enum Ready {
     Event(EventKind),
     Item,
+    Skipped(Skipped),
     ListEnd(ListEnd),
     Status,
 }
@@ -176,6 +182,7 @@ impl Framer {
                 Ok(Some(match ready {
                     Ready::Event(kind) => Frame::Event { kind, object: self.held.bytes() },
                     Ready::Item => Frame::Item(self.held.bytes()),
+                    Ready::Skipped(skipped) => Frame::Skipped(skipped),
                     Ready::ListEnd(end) => Frame::ListEnd(end),
                     Ready::Status => Frame::Status(&self.envelope),
                 }))
@@ -248,7 +255,7 @@ impl Framer {
     fn in_envelope(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
         match self.keep(chunk, Stops { keys: 1, ends: 0, ..Stops::NONE })? {
             Some(Stop::Key) if self.key_carries_objects() => self.place = Place::Payload,
-            Some(Stop::Key | Stop::Value) | None => {}
+            Some(Stop::Key | Stop::Value | Stop::Depth) | None => {}
             Some(Stop::End) => return self.end().map(Some),
         }
         Ok(None)
@@ -263,7 +270,12 @@ impl Framer {
             _ if self.payload => return Err(self.unexpected()),
             (Shape::Watch, Some(b'{')) => {
                 let kind = envelope::event_kind(&self.envelope);
-                self.held.begin(1, None, !matches!(kind, Some(EventKind::Bookmark | EventKind::Error)));
+                let is_cut = !matches!(kind, Some(EventKind::Bookmark | EventKind::Error));
+                self.held.begin(self.taken(), 1, None, is_cut);
+                Place::Object
+            }
+            (Shape::Watch, _) => {
+                self.held.begin_other(self.taken(), 1);
                 Place::Object
             }
             (Shape::List, Some(b'[')) => {
@@ -273,7 +285,7 @@ impl Framer {
             }
             // Checked when the document ends.
             (Shape::List, Some(b'n')) => Place::Envelope,
-            (Shape::Watch | Shape::List, _) => return Err(self.unexpected()),
+            (Shape::List, _) => return Err(self.unexpected()),
         };
         self.payload = true;
         Ok(None)
@@ -285,11 +297,11 @@ impl Framer {
         *chunk = &chunk[taken..];
         match stop {
             None => {}
-            Some(Stop::Value | Stop::Key) => {
-                if chunk.first() != Some(&b'{') {
-                    return Err(self.unexpected());
+            Some(Stop::Value | Stop::Key | Stop::Depth) => {
+                match chunk.first() {
+                    Some(b'{') => self.held.begin(self.taken(), 2, self.head.as_ref(), true),
+                    Some(_) | None => self.held.begin_other(self.taken(), 2),
                 }
-                self.held.begin(2, self.head.as_ref(), true);
                 self.place = Place::Object;
             }
             Some(Stop::End) => {
@@ -312,8 +324,11 @@ impl Framer {
                 Ok(None)
             }
             Shape::List => {
-                self.held.insert(self.head.as_ref());
                 self.place = Place::Items;
+                if let Some(skip) = self.held.take_skipped() {
+                    return Ok(Some(Ready::Skipped(skip.finish(None))));
+                }
+                self.held.insert(self.head.as_ref());
                 Ok(Some(Ready::Item))
             }
         }
@@ -322,7 +337,10 @@ impl Framer {
     /// The document has ended: decides what it was.
     fn end(&mut self) -> Result<Ready, FrameError> {
         let ready = match (self.shape, self.payload) {
-            (Shape::Watch, true) => envelope::event_kind(&self.envelope).map(Ready::Event),
+            (Shape::Watch, true) => envelope::event_kind(&self.envelope).map(|kind| match self.held.take_skipped() {
+                Some(skip) => Ready::Skipped(skip.finish(Some(kind))),
+                None => Ready::Event(kind),
+            }),
             (Shape::List, true) => envelope::list_end(&self.envelope).map(Ready::ListEnd),
             (Shape::Watch | Shape::List, false) => envelope::is_status(&self.envelope).then_some(Ready::Status),
         };
@@ -341,6 +359,9 @@ impl Framer {
     fn keep(&mut self, chunk: &mut &[u8], stops: Stops) -> Result<Option<Stop>, FrameError> {
         let room = ENVELOPE_BYTES_MAX.saturating_sub(self.envelope.len());
         let (taken, stop) = self.run(&chunk[..chunk.len().min(room)], stops)?;
+        if stop == Some(Stop::Depth) {
+            return Err(FrameError::TooDeep { limit: DEPTH_MAX });
+        }
         self.envelope.extend_from_slice(&chunk[..taken]);
         *chunk = &chunk[taken..];
         if stop.is_none() && !chunk.is_empty() {

@@ -1,6 +1,6 @@
 //! Reads complete JSON documents without decoding them: members in order, values as byte ranges, strings on demand.
 //!
-//! INVARIANT: never panics and never goes deeper than [`DEPTH_MAX`](crate::limits::DEPTH_MAX), whatever the bytes are.
+//! INVARIANT: never panics and never goes deeper than [`DEPTH_MAX`], whatever the bytes are.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -8,6 +8,7 @@ use memchr::memchr;
 
 pub(crate) mod structure;
 
+use crate::limits::DEPTH_MAX;
 use structure::{Stop, Stops, Structure};
 
 /// Why bytes are not a JSON document.
@@ -19,7 +20,7 @@ pub enum JsonError {
         /// Position of that byte in the document.
         at: u64,
     },
-    /// Deeper than [`DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    /// Deeper than [`DEPTH_MAX`].
     #[error("JSON is nested deeper than {limit} levels")]
     TooDeep {
         /// The limit, in levels.
@@ -89,7 +90,7 @@ impl<'a> Walk<'a> {
                 let start = self.at.saturating_sub(self.structure.key_len());
                 Ok(Some(Key(self.bytes.get(start + 1..self.at - 1).unwrap_or_default())))
             }
-            Stop::End | Stop::Value => {
+            Stop::End | Stop::Value | Stop::Depth => {
                 self.level -= 1;
                 Ok(None)
             }
@@ -133,7 +134,11 @@ impl<'a> Walk<'a> {
     fn run(&mut self, stops: Stops) -> Result<Stop, JsonError> {
         let (taken, stop) = self.structure.run(&self.bytes[self.at..], stops)?;
         self.at += taken;
-        stop.ok_or(JsonError::Ended)
+        match stop {
+            Some(Stop::Depth) => Err(JsonError::TooDeep { limit: DEPTH_MAX }),
+            Some(stop @ (Stop::Key | Stop::Value | Stop::End)) => Ok(stop),
+            None => Err(JsonError::Ended),
+        }
     }
 }
 
@@ -189,7 +194,12 @@ fn member<'a>(walk: &mut Walk<'a>) -> Result<Option<Member<'a>>, JsonError> {
 pub fn skip_value(bytes: &[u8]) -> Result<usize, JsonError> {
     let mut structure = Structure::new();
     let (taken, stop) = structure.run(bytes, Stops { ends: 0, ..Stops::NONE })?;
-    if stop.is_some() || structure.in_bare_scalar() { Ok(taken) } else { Err(JsonError::Ended) }
+    match stop {
+        Some(Stop::Depth) => Err(JsonError::TooDeep { limit: DEPTH_MAX }),
+        Some(Stop::Key | Stop::Value | Stop::End) => Ok(taken),
+        None if structure.in_bare_scalar() => Ok(taken),
+        None => Err(JsonError::Ended),
+    }
 }
 
 /// The contents of a string value, quotes and escapes removed; `None` when `value` is no such string.

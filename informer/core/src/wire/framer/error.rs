@@ -17,13 +17,13 @@ pub enum FrameError {
         /// Bytes received.
         after: u64,
     },
-    /// An object, or what stands around objects, is larger than allowed.
+    /// What stands around objects is larger than allowed.
     #[error("larger than {limit} bytes")]
     TooLarge {
         /// The limit passed, in bytes.
         limit: usize,
     },
-    /// Nested deeper than allowed.
+    /// Nested deeper than allowed: around objects, or an object deeper than one may be that is skipped.
     #[error("nested deeper than {limit} levels")]
     TooDeep {
         /// The limit passed, in levels.

@@ -1,16 +1,18 @@
 //! The one object that is being framed: kept as it arrives, without the members that are cut.
 //!
 //! INVARIANT: what is kept is always the beginning of a valid object; a cut member's separating comma goes with it.
-//! INVARIANT: never more than the limit is kept, and the limit counts bytes as sent, so that cuts do not hide them.
+//! INVARIANT: never more than the limit is kept, and the limit counts bytes as sent, so that cuts do not hide them. An
+//! object that passes it, or is too deep, is skipped from there on.
 
 use std::ops::Range;
 
 use super::{
     FrameError, TypeMeta,
     cut::{Cuts, Verdict},
+    skip::{Skip, SkipReason},
 };
 use crate::{
-    limits::FRAMER_KEEP_BYTES,
+    limits::{DEPTH_MAX, FRAMER_KEEP_BYTES},
     wire::json::{
         self, Key,
         structure::{Stop, Stops, Structure},
@@ -44,6 +46,10 @@ pub(super) struct Held {
     // Bytes of the object as sent.
     sent: usize,
     sent_max: usize,
+    // Where the object begins in the body.
+    at: u64,
+    // The object is left out.
+    skip: Option<Skip>,
 }
 
 /// Where the bytes that come next belong.
@@ -92,12 +98,14 @@ impl Held {
             has_api_version: false,
             sent: 0,
             sent_max,
+            at: 0,
+            skip: None,
         }
     }
 
-    /// A new object begins, in a container at `depth`. `head` may be put in front of it when it is complete; the paths
-    /// are left out of it if `is_cut`.
-    pub(super) fn begin(&mut self, depth: usize, head: Option<&Head>, is_cut: bool) {
+    /// A new object begins, at this position of the body, in a container at `depth`. `head` may be put in front of it when
+    /// it is complete; the paths are left out of it if `is_cut`.
+    pub(super) fn begin(&mut self, at: u64, depth: usize, head: Option<&Head>, is_cut: bool) {
         self.bytes.clear();
         self.brace = head.map_or(0, Head::len);
         self.bytes.resize(self.brace, b' ');
@@ -109,14 +117,33 @@ impl Held {
         self.has_kind = false;
         self.has_api_version = false;
         self.sent = 0;
+        self.at = at;
+        self.skip = None;
+    }
+
+    /// A value that is no object begins, at this position of the body, in a container at `depth`.
+    pub(super) fn begin_other(&mut self, at: u64, depth: usize) {
+        self.depth = depth;
+        self.skip = Some(Skip::new(SkipReason::NotAnObject, at));
+    }
+
+    /// The object that is left out, once it is complete.
+    pub(super) fn take_skipped(&mut self) -> Option<Skip> {
+        self.skip.take()
     }
 
     /// Takes bytes off `chunk` until the object is complete (`true`) or the chunk is used up.
     pub(super) fn feed(&mut self, structure: &mut Structure, chunk: &mut &[u8]) -> Result<bool, FrameError> {
+        if let Some(skip) = &mut self.skip {
+            structure.skips(true);
+            let is_complete = skip.feed(structure, self.depth, chunk)?;
+            structure.skips(!is_complete);
+            return Ok(is_complete);
+        }
         while !chunk.is_empty() {
             let room = self.sent_max - self.sent;
             if room == 0 {
-                return Err(FrameError::TooLarge { limit: self.sent_max });
+                return self.skip(SkipReason::TooLarge { limit: self.sent_max }, structure, chunk);
             }
             let window = &chunk[..chunk.len().min(room)];
             let (taken, stop) = match self.cutting {
@@ -134,9 +161,20 @@ impl Held {
                 Some(Stop::Key) => self.key(structure.key_len()),
                 Some(Stop::End) if self.end() => return Ok(true),
                 Some(Stop::End | Stop::Value) | None => {}
+                Some(Stop::Depth) => return self.skip(SkipReason::TooDeep { limit: DEPTH_MAX }, structure, chunk),
             }
         }
         Ok(false)
+    }
+
+    /// Leaves the object out, of which what was taken so far is the beginning. Its memory is free from here on.
+    fn skip(&mut self, reason: SkipReason, structure: &mut Structure, chunk: &mut &[u8]) -> Result<bool, FrameError> {
+        let mut skip = Skip::new(reason, self.at);
+        skip.begin(&self.bytes[self.brace..]);
+        self.bytes = Vec::new();
+        (self.from, self.brace) = (0, 0);
+        self.skip = Some(skip);
+        self.feed(structure, chunk)
     }
 
     /// Puts in front of the complete object what it lacks of `head`.
@@ -160,8 +198,8 @@ impl Held {
         &self.bytes[self.from..]
     }
 
-    pub(super) const fn capacity(&self) -> usize {
-        self.bytes.capacity()
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.skip.as_ref().map_or(0, Skip::capacity)
     }
 
     /// The complete object is no longer needed, nor is the memory if it was a large one.

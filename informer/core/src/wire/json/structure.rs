@@ -6,7 +6,7 @@
 use memchr::memchr2;
 
 use super::JsonError;
-use crate::limits::DEPTH_MAX;
+use crate::limits::{DEPTH_MAX, SKIPPED_DEPTH_MAX};
 
 /// Where [`Structure::run`] is to stop, each by the depth of the containing object or array (the outermost is 1).
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,8 @@ pub(crate) enum Stop {
     Value,
     /// A value has just ended.
     End,
+    /// The next byte would open one level more than allowed; see [`Structure::skips`].
+    Depth,
 }
 
 /// A position in the grammar of one JSON document.
@@ -42,8 +44,9 @@ pub(crate) enum Stop {
 pub(crate) struct Structure {
     state: State,
     levels: Levels,
-    // The bits of the levels around those that `levels` has at hand, 64 each.
-    around: Around,
+    // The bits of the levels around those that `levels` has at hand, 64 each. Few documents are so deep: most never
+    // allocate it.
+    around: Vec<u64>,
     // Bytes of the document so far.
     seen: u64,
     // Where the opening quote of the latest key stands, counted as `seen` is.
@@ -54,11 +57,11 @@ pub(crate) struct Structure {
 #[derive(Clone, Copy, Debug)]
 struct Levels {
     depth: usize,
+    // A multiple of 64.
+    depth_max: usize,
     // Of the innermost 1 to 64 of them one bit each, the innermost lowest: set for an object, clear for an array.
     bits: u64,
 }
-
-type Around = [u64; WORDS - 1];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -100,8 +103,8 @@ enum Text {
 /// Blocks of a string that are looked at before memchr, which is faster on long runs, is called.
 const BLOCKS_INLINE: usize = 4;
 
-const WORDS: usize = DEPTH_MAX / 64;
 const _: () = assert!(DEPTH_MAX.is_multiple_of(64) && DEPTH_MAX > 0, "levels fill whole words");
+const _: () = assert!(SKIPPED_DEPTH_MAX.is_multiple_of(64) && SKIPPED_DEPTH_MAX > DEPTH_MAX, "and so do those skipped");
 
 /// What may stand inside a number, `true`, `false` or `null`.
 const SCALAR: [bool; 256] = {
@@ -117,8 +120,13 @@ const SCALAR: [bool; 256] = {
 impl Structure {
     /// The start of a document.
     pub(crate) const fn new() -> Self {
-        let levels = Levels { depth: 0, bits: 0 };
-        Self { state: State::Value, levels, around: [0; WORDS - 1], seen: 0, key_at: 0 }
+        let levels = Levels { depth: 0, depth_max: DEPTH_MAX, bits: 0 };
+        Self { state: State::Value, levels, around: Vec::new(), seen: 0, key_at: 0 }
+    }
+
+    /// Allows [`SKIPPED_DEPTH_MAX`] levels from here on, in a value that nobody will decode, or [`DEPTH_MAX`] again.
+    pub(crate) const fn skips(&mut self, skips: bool) {
+        self.levels.depth_max = if skips { SKIPPED_DEPTH_MAX } else { DEPTH_MAX };
     }
 
     /// Bytes of the document taken so far.
@@ -208,12 +216,16 @@ impl Structure {
                     at += 1;
                     state = State::Text;
                 } else if byte == b'{' {
-                    levels.open(true, &mut self.around)?;
+                    if !levels.open(true, &mut self.around) {
+                        break Some(Stop::Depth);
+                    }
                     at += 1;
                     state = State::FirstKey;
                     continue;
                 } else if byte == b'[' {
-                    levels.open(false, &mut self.around)?;
+                    if !levels.open(false, &mut self.around) {
+                        break Some(Stop::Depth);
+                    }
                     at += 1;
                     state = State::FirstValue;
                     continue;
@@ -303,25 +315,32 @@ impl Structure {
 }
 
 impl Levels {
-    /// Goes one level down.
+    /// Goes one level down; `false` where that is too deep.
     #[inline(always)]
-    const fn open(&mut self, object: bool, around: &mut Around) -> Result<(), JsonError> {
+    fn open(&mut self, object: bool, around: &mut Vec<u64>) -> bool {
         if self.depth.is_multiple_of(64) {
-            if self.depth == DEPTH_MAX {
-                return Err(JsonError::TooDeep { limit: DEPTH_MAX });
+            if self.depth >= self.depth_max {
+                return false;
             }
             if self.depth > 0 {
-                around[self.depth / 64 - 1] = self.bits;
+                self.set_around(around);
             }
         }
-        self.bits = self.bits << 1 | object as u64;
+        self.bits = self.bits << 1 | u64::from(object);
         self.depth += 1;
-        Ok(())
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_around(&self, around: &mut Vec<u64>) {
+        around.truncate(self.depth / 64 - 1);
+        around.push(self.bits);
     }
 
     /// Goes one level up.
     #[inline(always)]
-    const fn close(&mut self, around: &Around) {
+    fn close(&mut self, around: &[u64]) {
         self.depth -= 1;
         self.bits >>= 1;
         if self.depth.is_multiple_of(64) && self.depth > 0 {

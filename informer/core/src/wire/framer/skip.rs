@@ -1,0 +1,234 @@
+//! An object that is left out: read to its end, and of all of it only what names it is kept.
+//!
+//! INVARIANT: memory does not depend on the object: at most six names of `SKIPPED_NAME_BYTES_MAX` each.
+
+use std::borrow::Cow;
+
+use super::FrameError;
+use crate::{
+    limits::{SKIPPED_DEPTH_MAX, SKIPPED_NAME_BYTES_MAX},
+    object::Meta,
+    wire::{
+        json::{
+            self, Key,
+            structure::{Stop, Stops, Structure},
+        },
+        watch_event::EventKind,
+    },
+};
+
+/// An object that was left out of the frames, and what of it could be read. Names that come twice count once, as in
+/// [`Meta`]; those that are no strings, or longer than [`SKIPPED_NAME_BYTES_MAX`], are empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// What the event around it says; `None` for an item of a list.
+    pub kind: Option<EventKind>,
+    /// Why it was left out.
+    pub reason: SkipReason,
+    /// Position of its first byte in the body.
+    pub at: u64,
+    names: [Option<String>; NAMES],
+}
+
+/// Why an object is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SkipReason {
+    /// It is larger than [`FramerConfig::object_bytes_max`](super::FramerConfig::object_bytes_max).
+    #[error("larger than {limit} bytes")]
+    TooLarge {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// It is nested deeper than [`DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    #[error("nested deeper than {limit} levels")]
+    TooDeep {
+        /// The limit, in levels of the document.
+        limit: usize,
+    },
+    /// It is `null` or another value that is no JSON object.
+    #[error("no JSON object")]
+    NotAnObject,
+}
+
+impl Skipped {
+    /// What could be read of its metadata.
+    #[must_use]
+    pub fn meta(&self) -> Meta<'_> {
+        let name = |name: Name| self.names[name as usize].as_deref().map(Cow::Borrowed);
+        Meta {
+            kind: name(Name::Kind),
+            api_version: name(Name::ApiVersion),
+            namespace: name(Name::Namespace).unwrap_or_default(),
+            name: name(Name::Name).unwrap_or_default(),
+            uid: name(Name::Uid).unwrap_or_default(),
+            resource_version: name(Name::ResourceVersion).unwrap_or_default(),
+            ..Meta::default()
+        }
+    }
+
+    /// The object as JSON with nothing but its names.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let members = |names: &[(Name, &str)]| -> Vec<String> {
+            let named = names.iter().filter_map(|(name, key)| Some((key, self.names[*name as usize].as_deref()?)));
+            named.map(|(key, text)| format!("\"{key}\":{}", json::quote(text))).collect()
+        };
+        let mut all = members(&[(Name::Kind, "kind"), (Name::ApiVersion, "apiVersion")]);
+        let metadata = members(&METADATA);
+        all.push(format!("\"metadata\":{{{}}}", metadata.join(",")));
+        format!("{{{}}}", all.join(","))
+    }
+}
+
+/// A member that names an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Kind,
+    ApiVersion,
+    Namespace,
+    Name,
+    Uid,
+    ResourceVersion,
+}
+
+const NAMES: usize = 6;
+
+const METADATA: [(Name, &str); 4] = [
+    (Name::Name, "name"),
+    (Name::Namespace, "namespace"),
+    (Name::Uid, "uid"),
+    (Name::ResourceVersion, "resourceVersion"),
+];
+
+/// Reads an object to its end and keeps its names.
+#[derive(Debug)]
+pub(super) struct Skip {
+    reason: SkipReason,
+    at: u64,
+    names: [Option<String>; NAMES],
+    place: Place,
+    // The last bytes taken: a key that has just ended stands there.
+    tail: Vec<u8>,
+    // The value of a name as sent, as far as it has come.
+    text: Vec<u8>,
+    in_metadata: bool,
+}
+
+/// What comes next in the object or in its metadata.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// A key.
+    Key,
+    /// The first byte of the metadata.
+    Metadata,
+    /// The first byte of a name.
+    Value(Name),
+    /// More of a name.
+    Text(Name),
+}
+
+/// The longest key of interest with each letter escaped, and its quotes.
+const TAIL_BYTES: usize = "\"resourceVersion\"".len() * 6;
+
+impl Skip {
+    /// Begins with an object that stands at this position of the body.
+    pub(super) fn new(reason: SkipReason, at: u64) -> Self {
+        let (names, tail, text) = (Default::default(), Vec::new(), Vec::new());
+        Self { reason, at, names, place: Place::Key, tail, text, in_metadata: false }
+    }
+
+    /// Takes the beginning of the object, which was kept before it was known that it will be left out. Members that are
+    /// cut are missing in it.
+    pub(super) fn begin(&mut self, mut kept: &[u8]) {
+        // It was read before: it is JSON as far as it goes.
+        let _ = self.feed(&mut Structure::new(), 0, &mut kept);
+    }
+
+    /// Takes bytes off `chunk` until the object, in a container at `depth`, is over (`true`) or the chunk is used up.
+    pub(super) fn feed(
+        &mut self,
+        structure: &mut Structure,
+        depth: usize,
+        chunk: &mut &[u8],
+    ) -> Result<bool, FrameError> {
+        while !chunk.is_empty() {
+            let level = depth + 1 + usize::from(self.in_metadata);
+            let stops = match self.place {
+                Place::Key => Stops { keys: level, ends: level - 1, ..Stops::NONE },
+                Place::Metadata | Place::Value(_) => Stops { values: level, ..Stops::NONE },
+                Place::Text(_) => Stops { ends: level, ..Stops::NONE },
+            };
+            let (taken, stop) = structure.run(chunk, stops)?;
+            let (bytes, rest) = chunk.split_at(taken);
+            *chunk = rest;
+            self.keep(bytes);
+            match (stop, self.place) {
+                (None, _) => {}
+                (Some(Stop::Depth), _) => return Err(FrameError::TooDeep { limit: SKIPPED_DEPTH_MAX }),
+                (Some(Stop::Key), _) => self.place = self.behind_key(structure.key_len()),
+                (Some(Stop::Value), place) => self.place = self.at_value(place, rest.first()),
+                (Some(Stop::End), Place::Text(name)) => {
+                    self.names[name as usize] = json::string(&self.text).map(Cow::into_owned);
+                    self.text = Vec::new();
+                    self.place = Place::Key;
+                }
+                (Some(Stop::End), _) if self.in_metadata => self.in_metadata = false,
+                (Some(Stop::End), _) => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// What is known of the object, in an event of this kind.
+    pub(super) fn finish(self, kind: Option<EventKind>) -> Skipped {
+        Skipped { kind, reason: self.reason, at: self.at, names: self.names }
+    }
+
+    /// Memory held, in bytes.
+    pub(super) fn capacity(&self) -> usize {
+        let names: usize = self.names.iter().flatten().map(String::capacity).sum();
+        names + self.tail.capacity() + self.text.capacity()
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        match self.place {
+            Place::Key => {
+                let last = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
+                let too_many = (self.tail.len() + last.len()).saturating_sub(TAIL_BYTES);
+                self.tail.drain(..too_many);
+                self.tail.extend_from_slice(last);
+            }
+            // What is too long has no closing quote here, and is no name then.
+            Place::Text(_) => {
+                let room = (SKIPPED_NAME_BYTES_MAX + 2).saturating_sub(self.text.len());
+                self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Place::Metadata | Place::Value(_) => {}
+        }
+    }
+
+    /// What follows a key of `len` bytes, quotes included, that has just ended.
+    fn behind_key(&self, len: usize) -> Place {
+        let Some(start) = self.tail.len().checked_sub(len) else { return Place::Key };
+        let key = Key(&self.tail[start + 1..self.tail.len() - 1]);
+        let name = match self.in_metadata {
+            true => METADATA.iter().find(|(_, text)| key.is(text)).map(|(name, _)| *name),
+            false if key.is("kind") => Some(Name::Kind),
+            false if key.is("apiVersion") => Some(Name::ApiVersion),
+            false if key.is("metadata") => return Place::Metadata,
+            false => None,
+        };
+        name.filter(|name| self.names[*name as usize].is_none()).map_or(Place::Key, Place::Value)
+    }
+
+    fn at_value(&mut self, place: Place, first: Option<&u8>) -> Place {
+        match (place, first) {
+            (Place::Metadata, Some(b'{')) => {
+                self.in_metadata = true;
+                Place::Key
+            }
+            (Place::Value(name), Some(b'"')) => Place::Text(name),
+            (Place::Key | Place::Metadata | Place::Value(_) | Place::Text(_), _) => Place::Key,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! One object that is too large, too deep or no object: everything else of its type is read, and it is named.
+
+use futures::StreamExt;
+use informer::{Informer, InitialList};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    core::ApiResource,
+    runtime::watcher::{self, Event},
+};
+
+use crate::fixture::{
+    Live, SOON, Step, added, bookmark, client_in_memory, contents, deleted, end_bookmark, event, in_memory, is_stream,
+    is_watch, item, list, modified, next, ok, pod, until,
+};
+
+/// The pod with so much in it that it is above the limit of these tests.
+fn large(object: &str) -> String {
+    object.replace("\"node-1\"", &format!("\"{}\"", "n".repeat(LIMIT)))
+}
+
+/// As deep as Go's decoder allows.
+fn deep(object: &str) -> String {
+    object.replace("\"node-1\"", &("[".repeat(9_990) + &"]".repeat(9_990)))
+}
+
+/// Room for the deep one.
+const LIMIT: usize = 32 << 10;
+
+fn informer_of(cluster: &informer::Cluster, initial: InitialList) -> Informer<Pod> {
+    cluster.informer::<Pod>().initial_list(initial).object_bytes_max(LIMIT).start().unwrap()
+}
+
+/// Goal: one object of a tenant does not stop every informer of its type. Method: initial state with one of each kind, as
+/// a stream and as a list.
+#[tokio::test(start_paused = true)]
+async fn initial_state_with_objects_that_cannot_be_kept_is_ready_without_them() {
+    for initial in [InitialList::Stream, InitialList::Paged, InitialList::Unpaged] {
+        let (cluster, log) = in_memory(|_, uri| {
+            let odd = [large(&pod("a/large", 4)), deep(&pod("a/deep", 5)), "null".into(), "[7]".into()];
+            if is_stream(uri) {
+                let odd: Vec<String> = odd.iter().map(|object| event("ADDED", object)).collect();
+                return ok([
+                    Step::Send(added("a/a", 3) + &odd.concat() + &added("a/z", 6) + &end_bookmark(9)),
+                    Step::Hang,
+                ]);
+            }
+            if is_watch(uri) {
+                return ok([Step::Hang]);
+            }
+            let [large, deep, null, other] = odd;
+            ok([Step::Send(list(&[item("a/a", 3), large, deep, null, other, item("a/z", 6)], 9, ""))])
+        });
+        let pods = informer_of(&cluster, initial);
+        pods.ready(SOON).await.unwrap();
+        assert_eq!(contents(&pods), "a/a@3 a/z@6", "{initial:?}");
+        assert_eq!((pods.stats().skipped, pods.resource_version()), (4, Some(9.into())));
+        until("the watch", || initial == InitialList::Stream || log.uris().len() == 2).await;
+        assert!(log.uris().len() <= 2, "nothing is asked again: {:?}", log.uris());
+    }
+}
+
+/// Goal: nobody takes an old state for the newest. Method: an object that is known becomes too large, small again, too
+/// deep, and is deleted while it is large; one unknown comes and goes.
+#[tokio::test(start_paused = true)]
+async fn a_stored_object_whose_newest_version_is_skipped_is_gone_until_it_can_be_kept() {
+    let live = Live::default();
+    let joins = live.clone();
+    let (cluster, log) = in_memory(move |number, _| match number {
+        1 => ok([Step::Send(list(&[item("a/a", 3), item("a/b", 4)], 9, ""))]),
+        _ => ok([]).live(&joins),
+    });
+    let pods = informer_of(&cluster, InitialList::Unpaged);
+    let (mut latest, mut all) = (pods.subscribe(), pods.subscribe_all(100));
+    let first = ["+a/a@3", "+a/b@4", "=9"];
+    assert_eq!(next(&mut latest, 3).await, first);
+    assert_eq!(next(&mut all, 3).await, first);
+    let reached = async |version: u64| pods.wait_for(&version.into(), SOON).await.unwrap();
+    live.send(event("MODIFIED", &large(&pod("a/a", 10))));
+    reached(10).await;
+    assert_eq!(contents(&pods), "a/b@4");
+    assert_eq!(next(&mut latest, 1).await, ["-a/a@3"]);
+    live.send(modified("a/a", 11));
+    reached(11).await;
+    assert_eq!(next(&mut latest, 1).await, ["+a/a@11"]);
+    live.send(event("MODIFIED", &deep(&pod("a/a", 12))));
+    reached(12).await;
+    live.send(event("ADDED", &large(&pod("a/c", 13))));
+    live.send(event("DELETED", &large(&pod("a/c", 14))));
+    live.send(event("DELETED", &large(&pod("a/b", 15))));
+    reached(15).await;
+    assert_eq!(contents(&pods), "");
+    assert_eq!(next(&mut all, 4).await, ["-a/a@3", "+a/a@11", "-a/a@11", "-a/b@4"]);
+    let stats = pods.stats();
+    assert_eq!((stats.skipped, stats.unreadable, stats.reflector.unhealthy_ends), (5, 0, 0));
+    assert_eq!(log.uris().len(), 2, "one list and one watch: {:?}", log.uris());
+}
+
+/// Goal: an object that nobody can keep does not make every reconnect bring it again. Method: it is the last thing that a
+/// watch brings.
+#[tokio::test(start_paused = true)]
+async fn a_watch_resumes_behind_a_skipped_object() {
+    let (cluster, log) = in_memory(|number, _| match number {
+        1 => ok([Step::Send(list(&[item("a/a", 3)], 9, ""))]),
+        2 => ok([Step::Send(event("MODIFIED", &large(&pod("a/a", 10))))]),
+        _ => ok([Step::Send(bookmark(20)), Step::Hang]),
+    });
+    let pods = informer_of(&cluster, InitialList::Unpaged);
+    pods.wait_for(&20.into(), SOON).await.unwrap();
+    assert!(log.uris()[2].contains("resourceVersion=10&"), "{:?}", log.uris());
+    assert_eq!(contents(&pods), "");
+}
+
+/// Goal: an event that nobody can attribute leaves no stale object. Method: a deletion without an object, sent again by
+/// each watch from there.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_an_object_that_cannot_be_named_leads_to_a_relist() {
+    let (cluster, log) = in_memory(|number, uri| match number {
+        1 => ok([Step::Send(list(&[item("a/a", 3), item("a/b", 4)], 9, ""))]),
+        _ if !is_watch(uri) => ok([Step::Send(list(&["null".into(), item("a/b", 4)], 12, ""))]),
+        _ if uri.contains("resourceVersion=9&") => ok([Step::Send(event("DELETED", "null")), Step::Hang]),
+        _ => ok([Step::Send(bookmark(20)), Step::Hang]),
+    });
+    let pods = informer_of(&cluster, InitialList::Unpaged);
+    pods.wait_for(&20.into(), SOON).await.unwrap();
+    assert_eq!((contents(&pods).as_str(), pods.stats().reflector.syncs), ("a/b@4", 2), "{:?}", log.uris());
+}
+
+/// Goal: memory and the answer survive an object of any size. Method: one of 200 MB in the middle of a stream.
+#[tokio::test(start_paused = true)]
+async fn an_object_of_two_hundred_megabytes_is_passed_over() {
+    let piece = "n".repeat(1 << 20);
+    let (cluster, _log) = in_memory(move |_, _| {
+        let object = pod("a/huge", 4);
+        let (head, tail) = object.split_once("node-1").unwrap();
+        let begin = added("a/a", 3) + "{\"type\":\"ADDED\",\"object\":" + head;
+        let huge = std::iter::repeat_n(Step::Send(piece.clone()), 200);
+        let end = format!("{tail}}}\n") + &added("a/z", 5) + &end_bookmark(9);
+        ok([Step::Send(begin)].into_iter().chain(huge).chain([Step::Send(end), Step::Hang]))
+    });
+    let pods = cluster.informer::<Pod>().initial_list(InitialList::Stream).start().unwrap();
+    pods.ready(SOON).await.unwrap();
+    assert_eq!((contents(&pods).as_str(), pods.stats().skipped), ("a/a@3 a/z@5", 1));
+}
+
+/// Goal: an announced error that cannot be read still ends the answer.
+#[tokio::test(start_paused = true)]
+async fn an_error_event_without_an_object_ends_its_answer() {
+    let (cluster, log) = in_memory(|number, _| match number {
+        1 => ok([Step::Send(list(&[item("a/a", 3)], 9, ""))]),
+        2 => ok([Step::Send(modified("a/a", 10) + &event("ERROR", "null")), Step::Hang]),
+        _ => ok([Step::Send(bookmark(20)), Step::Hang]),
+    });
+    let pods = informer_of(&cluster, InitialList::Unpaged);
+    pods.wait_for(&20.into(), SOON).await.unwrap();
+    assert_eq!((contents(&pods).as_str(), log.uris().len(), pods.stats().skipped), ("a/a@10", 3, 0));
+}
+
+fn stream_with_odd_ones(uri: &str) -> crate::fixture::Reply {
+    assert!(is_stream(uri), "{uri}");
+    let odd = event("ADDED", &large(&pod("a/large", 4))) + &event("ADDED", "null");
+    let live =
+        event("MODIFIED", &deep(&pod("a/a", 10))) + &event("DELETED", &large(&pod("a/a", 11))) + &deleted("a/z", 12);
+    ok([Step::Send(added("a/a", 3) + &odd + &added("a/z", 5) + &end_bookmark(9) + &live), Step::Hang])
+}
+
+#[tokio::test(start_paused = true)]
+async fn raw_streams_tell_a_skipped_object_as_an_error_of_its_own_and_go_on() {
+    let (cluster, log) = in_memory(|_, uri| stream_with_odd_ones(uri));
+    let raw = cluster.raw(&ApiResource::erase::<Pod>(&())).config(|config| config.object_bytes_max = LIMIT);
+    let events: Vec<String> = raw
+        .start()
+        .unwrap()
+        .take(9)
+        .map(|event| match event {
+            Ok(informer::raw::Event::Delete(pod)) => format!("-{} {}", pod.key(), String::from_utf8_lossy(pod.json())),
+            Ok(event) => format!("{event:?}"),
+            Err(error) => format!("{error}: {}", std::error::Error::source(&error).unwrap()),
+        })
+        .collect()
+        .await;
+    let at = |part: &str| events.iter().position(|event| event.contains(part)).unwrap_or_else(|| panic!("{events:#?}"));
+    assert_eq!((at("Init"), at("InitApply(Object(a/a@3))"), at("InitApply(Object(a/z@5))")), (0, 1, 4), "{events:#?}");
+    assert!(
+        events[2].starts_with("object a/large at byte ") && events[2].ends_with(&format!("larger than {LIMIT} bytes"))
+    );
+    assert!(events[3].starts_with("object at byte ") && events[3].ends_with("no JSON object"), "{events:#?}");
+    assert!(
+        events[6].starts_with("object a/a at byte ") && events[6].ends_with("deeper than 512 levels"),
+        "{events:#?}"
+    );
+    let names = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"a","uid":"uid-a","resourceVersion":"11"}}"#;
+    assert_eq!(events[7], format!("-a/a {names}"));
+    assert!(events[8].starts_with("-a/z "), "{events:#?}");
+    assert_eq!(log.uris().len(), 1, "one answer: {:?}", log.uris());
+}
+
+/// Goal: kube's controllers pause after each error, so skipped objects are told as sparingly as those that do not decode.
+#[tokio::test(start_paused = true)]
+async fn watchers_tell_skipped_objects_once_and_go_on() {
+    let (client, log) = client_in_memory(|_, uri| stream_with_odd_ones(uri));
+    let config = watcher::Config::default().streaming_lists();
+    let watcher = informer::Cluster::new(client.clone()).watcher(&Api::<Pod>::all(client), config);
+    let events: Vec<String> = watcher
+        .config(|config| config.object_bytes_max = LIMIT)
+        .stream()
+        .take(8)
+        .map(|event| match event {
+            Ok(Event::Init) => "init".into(),
+            Ok(Event::InitApply(pod)) => format!("({})", pod.metadata.name.unwrap_or_default()),
+            Ok(Event::InitDone) => "done".into(),
+            Ok(Event::Apply(pod)) => format!("+{}", pod.metadata.name.unwrap_or_default()),
+            Ok(Event::Delete(pod)) => format!("-{}", pod.metadata.name.unwrap_or_default()),
+            Err(error) => format!("{error}"),
+        })
+        .collect()
+        .await;
+    let told = |at: usize, part: &str| assert!(events[at].contains(part), "{events:#?}");
+    assert_eq!(events[..4], ["init", "(a)", "(z)", "done"], "{events:#?}");
+    told(4, "object a/large at byte ");
+    assert_eq!((events[5].as_str(), events[7].as_str()), ("-a", "-z"), "{events:#?}");
+    told(6, "object a/a at byte ");
+    assert_eq!(log.uris().len(), 1, "one answer: {:?}", log.uris());
+}
