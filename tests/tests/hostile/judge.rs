@@ -1,0 +1,67 @@
+//! What two subscribers make of an informer: each event must follow from the one before.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use futures::{Stream, StreamExt as _};
+use informer::{Event, Informer, Object};
+use k8s_openapi::api::core::v1::ConfigMap;
+
+/// A copy made of events alone.
+#[derive(Clone, Default)]
+pub(crate) struct Replica(Arc<Mutex<Told>>);
+
+#[derive(Default)]
+struct Told {
+    objects: BTreeMap<String, String>,
+    wrong: Vec<String>,
+}
+
+fn state_of(object: &Object<ConfigMap>) -> String {
+    format!("{}@{}", object.uid(), object.resource_version())
+}
+
+/// The objects of an informer, as replicas hold them.
+pub(crate) fn states(maps: &Informer<ConfigMap>) -> BTreeMap<String, String> {
+    maps.store().snapshot().iter().map(|object| (object.key().to_owned(), state_of(&object))).collect()
+}
+
+impl Replica {
+    /// Follows a subscription until it ends.
+    pub(crate) fn follow(events: impl Stream<Item = Event<ConfigMap>> + Send + 'static) -> Self {
+        let replica = Self::default();
+        let told = Arc::clone(&replica.0);
+        tokio::spawn(events.for_each(move |event| {
+            told.lock().unwrap().take(&event);
+            std::future::ready(())
+        }));
+        replica
+    }
+
+    pub(crate) fn objects(&self) -> BTreeMap<String, String> {
+        self.0.lock().unwrap().objects.clone()
+    }
+
+    /// Events that do not follow from those before.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        self.0.lock().unwrap().wrong.clone()
+    }
+}
+
+impl Told {
+    fn take(&mut self, event: &Event<ConfigMap>) {
+        let (before, expected) = match event {
+            Event::Added(new) => (self.objects.insert(new.key().to_owned(), state_of(new)), None),
+            Event::Updated { old, new } => {
+                (self.objects.insert(new.key().to_owned(), state_of(new)), Some(state_of(old)))
+            }
+            Event::Deleted { last_known, .. } => (self.objects.remove(last_known.key()), Some(state_of(last_known))),
+            _ => return,
+        };
+        if before != expected {
+            self.wrong.push(format!("{event:?} when there was {before:?}"));
+        }
+    }
+}
