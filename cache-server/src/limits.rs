@@ -65,6 +65,9 @@ pub const DECODED_BYTES_MAX: usize = 24 << 20;
 /// Bytes of one stored object, as etcd's limit of a request. Settings may change it; larger ones are answered 413.
 pub const OBJECT_BYTES_MAX: usize = 3 << 19;
 
+/// Bytes beyond both limits that an object may have while it is being deleted: its time and grace, with room to spare.
+pub const DELETION_MARK_BYTES_MAX: usize = 4 << 10;
+
 /// Bytes of a body or of a stored object, above which a write is large: it runs on a thread of its own.
 pub const LARGE_BYTES_MIN: usize = 256 << 10;
 

@@ -244,6 +244,21 @@ async fn stored_objects_are_bounded_however_they_are_made() {
     assert_eq!(stored.json()["data"], json!({"one": half}), "nothing was changed");
     client.delete(&configmap("a").path()).await.with_code(200);
 
+    // The largest object that there may be is deleted like any other.
+    let held = |data: &str| {
+        configmap("held").data(data).with(
+            "metadata",
+            json!({"name": "held", "namespace": "default",
+        "finalizers": ["x/y"]}),
+        )
+    };
+    let overhead = client.post(&format!("{CONFIG_MAPS}?dryRun=All"), held("").body()).await.with_code(201).body.len();
+    let version = r#""resourceVersion":"","#.len();
+    client.create(&held(&"x".repeat((64 << 10) - overhead - version))).await;
+    client.delete(&held("").path()).await.with_code(200);
+    client.patch(&held("").path(), MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
+    client.get(&held("").path()).await.with_code(404);
+
     let mut applied = 0;
     for manager in 0..12 {
         let path = format!("{CONFIG_MAPS}/grown?fieldManager=m{manager}");

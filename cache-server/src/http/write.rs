@@ -39,9 +39,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use watch_cache::{Draft, Entry, EntryError, Reader};
 
-use crate::{app::App, cacher::Caches, registry::ResourceType};
-
 use super::work::Size;
+use crate::{app::App, cacher::Caches, limits, registry::ResourceType};
 
 use self::{
     body::Object,
@@ -437,8 +436,6 @@ fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     if 1 + object.values().map(depth).max().unwrap_or_default() > DEPTH_MAX {
         return Err(Status::bad_request(format!("the object is nested deeper than {DEPTH_MAX}")));
     }
-    // The next write decodes it again.
-    Weight::default().object(object)?;
     let text = serde_json::to_vec(object).expect("a JSON object has a text");
     // Members are sorted, so of equal objects there is one text, once the resourceVersion is one of them.
     let is_normal = !metadata::text(object, "resourceVersion").is_empty();
@@ -449,13 +446,18 @@ fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     })
 }
 
-/// An object that may be stored.
+/// What storage takes of a client's object.
 ///
 /// # Errors
-/// 413 for a larger one than the settings allow, however it was sent or made.
-fn within_bounds(app: &App, draft: Draft) -> Result<Draft, Status> {
+/// As [`draft`]; 413 for a larger object than the settings allow, or one of too many values, however it was made.
+fn bounded_draft(app: &App, ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
+    // What a deletion adds always fits, or the last finalizer could not be taken off.
+    let mark = if metadata::is_terminating(object) { limits::DELETION_MARK_BYTES_MAX } else { 0 };
+    // The next write decodes it again.
+    Weight::new(limits::DECODED_BYTES_MAX + mark).object(object)?;
+    let draft = draft(ty, object)?;
     let (bytes, max) = (draft.len(), app.config.object_bytes_max);
-    if bytes > max {
+    if bytes > max.saturating_add(mark) {
         return Err(Status::request_entity_too_large(&format!("the object has {bytes} bytes, limit is {max}")));
     }
     Ok(draft)

@@ -10,12 +10,12 @@ use informer_core::wire::status::{Cause, CauseReason, Status};
 use super::{
     Answer, Request,
     body::{Encoding, Object, read_object, read_valid},
-    draft,
+    bounded_draft,
     metadata::{self, Birth},
     now,
     options::Options,
     patch::undecodable,
-    validation, within_bounds,
+    validation,
 };
 use crate::{
     app::App,
@@ -134,7 +134,7 @@ enum Stored {
 }
 
 async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Options) -> Result<Stored, Status> {
-    let put = within_bounds(app, draft(ty, object)?)?;
+    let put = bounded_draft(app, ty, object)?;
     if options.dry_run {
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
         let answer = || Answer::unstored(StatusCode::CREATED, ty, object.clone());

@@ -6,10 +6,10 @@ use super::{
     Answer, Current, Place,
     apply::Applied,
     body::Object,
-    draft, metadata, now,
+    bounded_draft, metadata, now,
     options::Options,
     patch::{Patch, undecodable},
-    validation, within_bounds,
+    validation,
 };
 use crate::{
     app::App,
@@ -112,7 +112,7 @@ pub(super) async fn attempt(
     let plan = plan(place, &current.object, change, options, warnings)?;
     let put = match &plan {
         Plan::Keep => return Ok(Some(Answer::stored(StatusCode::OK, &current.entry))),
-        Plan::Put(next) => Some(within_bounds(app, draft(place.ty, next)?)?),
+        Plan::Put(next) => Some(bounded_draft(app, place.ty, next)?),
         Plan::Delete(_) => None,
     };
     // Of an object that was not read whole, this is how to tell that it is as wanted.
