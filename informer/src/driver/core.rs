@@ -201,7 +201,7 @@ impl<S: Sink> Core<S> {
                 return Ok(());
             }
         };
-        self.progressed = true;
+        self.first_object.get_or_insert(true);
         self.skipped += 1;
         let meta = skipped.meta();
         let (key, at, reason) = (meta.key(), skipped.at, skipped.reason);
