@@ -66,6 +66,7 @@ fn storms_reach_everything(counted: &[Stats]) {
         ("pages asked for again", total(&|stats| stats.page_retries)),
         ("proofs", total(&|stats| stats.proofs)),
         ("history resets", total(&|stats| stats.history_resets)),
+        ("deletions that never came", total(&|stats| stats.missed_deletions)),
         ("foreign histories", total(&|stats| stats.foreign)),
         ("refused moves", total(&|stats| stats.refused_moves)),
         ("healthy sessions", total(&|stats| stats.healthy_sessions)),

@@ -48,6 +48,8 @@ pub struct Stats {
     pub proofs: u64,
     /// Times the server's history was found to have gone back: restored to an older state.
     pub history_resets: u64,
+    /// Those of them found by a deletion that never came: the server had passed the position.
+    pub missed_deletions: u64,
     /// Times the server was found to have another history.
     pub foreign: u64,
     /// Endpoints moved to and refused, because they are behind or have another history.
@@ -112,6 +114,7 @@ impl AddAssign<&Self> for Stats {
             went_back,
             proofs,
             history_resets,
+            missed_deletions,
             foreign,
             refused_moves,
             relists,
@@ -137,6 +140,7 @@ impl AddAssign<&Self> for Stats {
         *went_back += other.went_back;
         *proofs += other.proofs;
         *history_resets += other.history_resets;
+        *missed_deletions += other.missed_deletions;
         *foreign += other.foreign;
         *refused_moves += other.refused_moves;
         add(relists, &other.relists);

@@ -167,10 +167,11 @@ fn refused() -> Reply {
     refuse(400, status(400, "BadRequest", "invalid resource version"))
 }
 
-/// A stream that ends at `position` and breaks, once; then a server that refuses the position and is well otherwise.
-fn poisoned(position: &'static str, sent: &'static str) -> impl Fn(usize, &str) -> Reply + Send + Sync + 'static {
+/// A stream whose last event is `last`, and that breaks, once; then a server that refuses its position and is well
+/// otherwise.
+fn poisoned(last: String, sent: &'static str) -> impl Fn(usize, &str) -> Reply + Send + Sync + 'static {
     move |number, uri| match number {
-        1 => ok([Step::Send(added("a/a", 3) + &end_bookmark(7) + &bookmark_at(position))]),
+        1 => ok([Step::Send(added("a/a", 3) + &end_bookmark(7) + &last)]),
         _ if uri.contains(&format!("resourceVersion={sent}")) => refused(),
         _ if is_stream(uri) => ok([Step::Send(added("a/a", 8) + &end_bookmark(9)), Step::Hang]),
         _ if uri.contains("watch=true") => ok([Step::Hang]),
@@ -185,8 +186,15 @@ const POISON: [(&str, &str); 3] =
 #[tokio::test(start_paused = true)]
 async fn a_position_that_the_server_refuses_is_given_up_within_a_minute() {
     for (position, sent) in POISON {
-        for initial in [InitialList::Auto, InitialList::Stream] {
-            let (cluster, log) = in_memory(poisoned(position, sent));
+        let changed = modified("a/a", 7).replace("\"7\"", &format!("{position:?}"));
+        let bookmark = bookmark_at(position);
+        for (initial, last) in [
+            (InitialList::Auto, &bookmark),
+            (InitialList::Auto, &changed),
+            (InitialList::Stream, &bookmark),
+            (InitialList::Stream, &changed),
+        ] {
+            let (cluster, log) = in_memory(poisoned(last.clone(), sent));
             let pods = cluster.informer::<Pod>().initial_list(initial).start().unwrap();
             pods.ready(SOON).await.unwrap();
             sleep(MINUTE).await;
@@ -213,7 +221,7 @@ async fn a_process_that_begins_with_a_position_the_server_refuses_is_ready_soon(
         let pods = start(cluster(client_in_memory(first).0));
         until("the position", || pods.resource_version().is_some_and(|at| at.as_str() == position)).await;
         pods.stop().await;
-        let answer = poisoned(position, sent);
+        let answer = poisoned(String::new(), sent);
         let (client, log) = client_in_memory(move |number, uri| answer(number + 1, uri));
         let pods = start(cluster(client));
         pods.ready(SOON).await.unwrap();

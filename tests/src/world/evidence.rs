@@ -1,5 +1,6 @@
-//! Whether the objects of a copy can tell a history that was restored and has passed the copy's position from the copy's
-//! own. Where none can, nobody could, and the world does not let it come to that.
+//! What the objects of a copy tell about a history that was restored and has passed the copy's position.
+//!
+//! Where no object tells it from the copy's own, no client could, and the world does not let it come to that.
 
 use informer_core::proof::{WITNESSES_CHANGED, WITNESSES_MAX};
 
@@ -22,7 +23,7 @@ pub(super) struct Write<'a> {
 }
 
 impl HeldCopy {
-    /// Whether a proof, and the watch after it, tell the copy from `server` after `write`.
+    /// Returns true if a proof, and the watch after it, tell the copy from `server` after `write`.
     pub(super) fn tells(&self, server: &Model, write: Option<&Write<'_>>) -> bool {
         if self.is_suspect {
             return true;

@@ -42,13 +42,13 @@ impl Histories {
         self.push(History { model, restored_from: None, may_pass: false })
     }
 
-    /// Whether the history may pass positions of those it was restored from.
+    /// Returns true if the history may pass positions of those it was restored from.
     pub(super) fn may_pass(&self, number: usize) -> bool {
         self.all[number].may_pass
     }
 
-    /// Whether a write of `key` at `version` in this history would give one version of one object two contents: in a
-    /// cluster that is one in as many as it has objects and writes, and nothing could tell them apart.
+    /// Returns true if a write of `key` at `version` would give one version of one object two contents, in this history
+    /// and in one it was restored from. Nothing could tell them apart, and in a cluster the chance is small.
     pub(super) fn is_taken(&self, number: usize, key: &str, version: u64) -> bool {
         let others = self.ancestors(number).into_iter().skip(1);
         let mut changes = others.flat_map(|(of, _)| self.all[of].model.changes(version - 1, version));

@@ -305,7 +305,7 @@ impl Node {
         self.reflector.handle(now, Input::Proof(Testimony { proof: judged, key: stored.key(), uid: stored.uid() }));
     }
 
-    /// Whether the copy lacks what an event says.
+    /// Returns true if the copy lacks what an event says.
     fn is_news(&self, fact: &Fact) -> bool {
         let Fact::Event(Change { kind, object }) = fact else { return true };
         let change = match kind {

@@ -33,7 +33,7 @@ impl Notes {
         self.all.push(Note::Saw { history, seen, is_tolerated });
     }
 
-    /// Whether the copy may be of `history`.
+    /// Returns true if the copy may be of `history`.
     pub(super) fn is_of(&self, history: usize, histories: &Histories) -> bool {
         is_of(self.holds, history, histories)
     }

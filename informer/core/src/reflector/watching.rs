@@ -228,6 +228,7 @@ impl Watching {
     /// passed the position since.
     fn other_history(now: Time, memory: &mut Memory) -> State {
         memory.push(Action::Close);
+        memory.stats.missed_deletions += 1;
         let cause = memory.found_other_history(Report::HistoryReset);
         memory.forget_position(cause);
         relist_later(now, cause, memory)
