@@ -128,10 +128,11 @@ async fn memory_is_given_back_after_every_kind_of_burst() {
     let floor = floor + world.metric("cache_objects{resource=\"pods\"}").await * KIB;
     world.is_given_back(floor, "tables, whose cells are kept").await;
 
+    // Which is base64 as it is.
     let big = "x".repeat(1 << 20);
     for round in 0..2 {
         let secrets: Vec<_> = (0..16)
-            .map(|index| secret(&format!("s{round}-{index}")).with("stringData", serde_json::json!({"k": big})))
+            .map(|index| secret(&format!("s{round}-{index}")).with("data", serde_json::json!({"k": big})))
             .collect();
         join_all(secrets.iter().map(|secret| world.client.create(secret))).await;
         world.read(8, "/api/v1/secrets", &[]).await;
