@@ -44,7 +44,9 @@ impl ClusterBuilder {
     }
 
     /// How many informers read their initial state at the same time, whatever the endpoint; the others wait for their
-    /// turn. Default [`RELISTS_AT_ONCE`]. More ask more of the servers after an outage.
+    /// turn. Default [`RELISTS_AT_ONCE`]. More ask more of the servers after an outage. A turn ends with the read, once it
+    /// stands still for [`initial_events_stall`](crate::Config::initial_events_stall), and after 60 s; the read then goes on
+    /// without it.
     ///
     /// # Panics
     /// On zero: nothing would ever be read.

@@ -452,6 +452,7 @@ impl Memory {
         self.missing.begin();
         self.on_probation = false;
         self.unsatisfied = 0;
+        self.endpoint_changed();
         self.stats.refused_moves += 1;
         self.push(Action::Refuse);
         let next = if self.is_suspect { Next::Prove(Attempt::new(Why::Outage)) } else { Next::Watch };
