@@ -43,8 +43,8 @@ impl Pairs {
         let mut translated = String::new();
         for piece in text.split_inclusive(|letter| !is_part(letter)) {
             let word = piece.trim_end_matches(|letter| !is_part(letter));
-            // Small numbers are counts and codes.
-            let known = self.ours.get(word).filter(|_| word.len() > 2);
+            // Digits are counts.
+            let known = self.ours.get(word).filter(|_| word.len() > 1);
             translated.push_str(known.map_or(word, String::as_str));
             translated.push_str(&piece[word.len()..]);
         }

@@ -219,9 +219,11 @@ async fn random_requests_are_answered_as_by_a_stock_server() {
             }
         }
         if differ || !unknown.is_empty() {
-            let path = format!("{}/{}", kinds[request.kind].collection, request.name);
-            stock.forget(&path).await;
-            ours.forget(&path).await;
+            for name in [&*request.name, script::OTHER_NAME] {
+                let path = format!("{}/{name}", kinds[request.kind].collection);
+                stock.forget(&path).await;
+                ours.forget(&path).await;
+            }
         }
         if !unknown.is_empty() {
             wrong.push(story(&case, &unknown));

@@ -34,6 +34,9 @@ pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 /// Names of objects, for each type.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
+/// A name that bodies have now and then, which is not the one of their path.
+pub(crate) const OTHER_NAME: &str = "z";
+
 /// The definition of the custom type among [`kinds`].
 pub(crate) fn definition() -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name":
@@ -256,7 +259,7 @@ fn change(rng: &mut Rng, kind: &Kind, object: &mut Value) {
         ("generateName", json!("a-")),
         ("namespace", json!("default")),
         ("namespace", json!("other")),
-        ("name", json!("z")),
+        ("name", json!(OTHER_NAME)),
         ("name", json!(null)),
         ("unknown", json!(1)),
     ];

@@ -144,8 +144,8 @@ impl Applied {
             }
         }
         if is_nameless {
-            // Left out, it is the one of the path; null is the empty name.
-            place.match_name(&Object::new())?;
+            // Left out, it is the one of the path; null is the empty name, which is refused with the result.
+            metadata::metadata_mut(&mut config).insert("name".to_owned(), "".into());
         }
         let subresource = restrict(place, &mut config, &mut fields);
         Ok(Self { manager: asked.manager, force: asked.force, config, fields, subresource })
