@@ -278,7 +278,9 @@ impl Ender {
             match reader {
                 Ok(Some(reader)) => readers.push((ty, reader)),
                 Ok(None) => {}
-                Err(error) => unknown = unknown.or(Some(Stuck::Unknown { resource: ty.id().to_owned(), error })),
+                Err(error) => {
+                    unknown.get_or_insert_with(|| Stuck::Unknown { resource: ty.id().to_owned(), error });
+                }
             }
         }
         (readers, unknown)

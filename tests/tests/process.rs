@@ -83,7 +83,7 @@ async fn tables_of_long_objects_hold_up_neither_others_nor_the_end() {
     let items: Vec<Value> = (0..20_000).map(|number| json!({"a": {"b": {"name": format!("item-{number}")}}})).collect();
     let object = json!({"apiVersion": "example.com/v1", "kind": "Wide", "metadata": {"name": "w"}, "items": items});
     client.post(wides, &object).await.with_code(201);
-    let path = |number: usize| if number % 2 == 0 { wides.to_owned() } else { format!("{wides}/w") };
+    let path = |number: usize| if number.is_multiple_of(2) { wides.to_owned() } else { format!("{wides}/w") };
     let tables = (0..24).map(|number| async move {
         let table = read_table(client, path(number)).await.with_code(200).json();
         assert_eq!((table["kind"].as_str(), table["rows"].as_array().map(Vec::len)), (Some("Table"), Some(1)));

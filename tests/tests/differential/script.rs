@@ -263,8 +263,20 @@ fn change(rng: &mut Rng, kind: &Kind, object: &mut Value) {
         ("name", json!(null)),
         ("unknown", json!(1)),
     ];
-    let special: &[(&str, Value)] = match kind.kind {
-        "ConfigMap" => &[
+    let special = special(kind.kind);
+    if rng.u8(..3) > 0 {
+        let (member, value) = rng.choice(&metadata).unwrap();
+        object["metadata"][*member] = value.clone();
+    } else {
+        let (member, value) = rng.choice(&special).unwrap();
+        object[*member] = value.clone();
+    }
+}
+
+/// Members outside of metadata that something is special about, by kind.
+fn special(kind: &str) -> Vec<(&'static str, Value)> {
+    match kind {
+        "ConfigMap" => vec![
             ("data", json!({"k": null, "l": "w"})),
             ("data", json!({})),
             ("data", json!({"k": 1})),
@@ -274,7 +286,7 @@ fn change(rng: &mut Rng, kind: &Kind, object: &mut Value) {
             ("binaryData", json!({"b": null})),
             ("immutable", json!(null)),
         ],
-        "Secret" => &[
+        "Secret" => vec![
             ("stringData", json!({"s": "text"})),
             ("stringData", json!({"k": "over"})),
             ("stringData", json!({"s": null})),
@@ -286,7 +298,7 @@ fn change(rng: &mut Rng, kind: &Kind, object: &mut Value) {
             ("type", json!("x/y")),
             ("type", json!(null)),
         ],
-        "Pod" | "Service" | "Node" | "Deployment" | "Widget" => &[
+        "Pod" | "Service" | "Node" | "Deployment" | "Widget" => vec![
             ("status", json!({"phase": "Running"})),
             ("status", json!({"conditions": [{"type": "Ready", "status": "True"}]})),
             ("status", json!({})),
@@ -296,19 +308,12 @@ fn change(rng: &mut Rng, kind: &Kind, object: &mut Value) {
             ("spec", json!({"replicas": 3, "unschedulable": true})),
             ("spec", json!({"restartPolicy": "Never", "type": "ClusterIP", "minReadySeconds": 5})),
         ],
-        _ => &[
+        _ => vec![
             ("unknown", json!({"a": 1})),
             ("kind", json!("Other")),
             ("apiVersion", json!("v9")),
             ("kind", json!(null)),
         ],
-    };
-    if rng.u8(..3) > 0 {
-        let (member, value) = rng.choice(&metadata).unwrap();
-        object["metadata"][*member] = value.clone();
-    } else {
-        let (member, value) = rng.choice(special).unwrap();
-        object[*member] = value.clone();
     }
 }
 

@@ -37,12 +37,15 @@ impl Line {
     }
 }
 
+/// Body of a list of objects at a position, with a continue token.
+pub(crate) type Listed = fn(&[&Object], u64, &str) -> String;
+
 /// One way to misbehave.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     pub(crate) answer: Option<fn(Asked) -> Option<Raw>>,
     pub(crate) line: Option<fn(&Line, &mut Vec<u8>)>,
-    pub(crate) list: Option<fn(&[&Object], u64, &str) -> String>,
+    pub(crate) list: Option<Listed>,
     pub(crate) world: Option<fn(&mut World)>,
     /// No connection is accepted.
     pub(crate) refuses: bool,

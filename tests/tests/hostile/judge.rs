@@ -58,7 +58,7 @@ impl Told {
                 (self.objects.insert(new.key().to_owned(), state_of(new)), Some(state_of(old)))
             }
             Event::Deleted { last_known, .. } => (self.objects.remove(last_known.key()), Some(state_of(last_known))),
-            _ => return,
+            Event::Reset | Event::Synced(_) | _ => return,
         };
         if before != expected {
             self.wrong.push(format!("{event:?} when there was {before:?}"));

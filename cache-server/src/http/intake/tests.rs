@@ -8,10 +8,11 @@ use http_body_util::{Full, StreamBody};
 
 use super::*;
 
-type Pieces = mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>;
+type Piece = Result<Frame<Bytes>, Infallible>;
+type Pieces = mpsc::UnboundedSender<Piece>;
 
 /// A body of unknown length, and what feeds it.
-fn chunked() -> (Pieces, StreamBody<mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>>) {
+fn chunked() -> (Pieces, StreamBody<mpsc::UnboundedReceiver<Piece>>) {
     let (pieces, body) = mpsc::unbounded();
     (pieces, StreamBody::new(body))
 }

@@ -82,7 +82,15 @@ pub(super) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
     if let Some(message) = definition(&said).and_then(|name| table::find(&name)) {
         message::decode(message, raw, &mut object, 1, &mut Weight::default()).map_err(|error| match error {
             Malformed::TooHeavy(error) => Unreadable::TooHeavy(error),
-            error => Unreadable::Broken {
+            error @ (Malformed::UnexpectedEof
+            | Malformed::Overflow
+            | Malformed::NegativeLength
+            | Malformed::EndOfNoGroup(_)
+            | Malformed::IllegalTag(..)
+            | Malformed::IllegalWireType(_)
+            | Malformed::WrongWireType(..)
+            | Malformed::TooDeep(_)
+            | Malformed::Value(_)) => Unreadable::Broken {
                 version: said.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
                 kind: said.kind.clone(),
                 error: error.to_string(),

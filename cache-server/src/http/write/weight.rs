@@ -161,7 +161,7 @@ const fn item(before: usize) -> usize {
 }
 
 const fn member(before: usize) -> usize {
-    let begins_node = before == 0 || (before >= MEMBERS_IN_FIRST_NODE && before % MEMBERS_PER_NODE == 0);
+    let begins_node = before == 0 || (before >= MEMBERS_IN_FIRST_NODE && before.is_multiple_of(MEMBERS_PER_NODE));
     if begins_node { NODE + BLOCK } else { 0 }
 }
 

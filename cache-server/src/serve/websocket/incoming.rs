@@ -130,10 +130,7 @@ impl Incoming {
 
     /// How long the header is, as far as its first bytes tell.
     fn header_due(&self) -> Result<usize, Code> {
-        let (first, second) = match self.header[..self.header_len] {
-            [first, second, ..] => (first, second),
-            [] | [_] => return Ok(2),
-        };
+        let [first, second, ..] = self.header[..self.header_len] else { return Ok(2) };
         let (is_last, reserved, kind) = (first & 0x80 != 0, first & 0x70, first & 0x0f);
         let (is_masked, length) = (second & 0x80 != 0, second & 0x7f);
         let is_control = kind & 0x8 != 0;

@@ -111,7 +111,7 @@ async fn a_slow_reader_gets_every_byte_and_its_pongs_between_messages() {
         reader.read_to_end(&mut rest).await.unwrap();
         sending.await.unwrap();
         // The client closed before all was sent: what follows its close frame is whole messages, and the answers.
-        let rest = rest.strip_suffix(b"\x88\x02\x03\xe9").or(rest.strip_suffix(NORMAL)).expect("a close frame");
+        let rest = rest.strip_suffix(b"\x88\x02\x03\xe9").or_else(|| rest.strip_suffix(NORMAL)).expect("a close frame");
         let rest = match rest.windows(PONG.len()).position(|part| part == PONG) {
             Some(at) => [&rest[..at], &rest[at + PONG.len()..]].concat(),
             None => rest.to_vec(),

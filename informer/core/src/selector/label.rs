@@ -140,7 +140,7 @@ impl Requirements {
         let (mut missing, mut seen) = (self.positive, HashSet::new());
         for (key, value) in labels {
             let first = self.places.partition_point(|place| self.key_of(place) < &*key);
-            if !self.places.get(first).is_some_and(|place| self.key_of(place) == key) || !seen.insert(first) {
+            if self.places.get(first).is_none_or(|place| self.key_of(place) != key) || !seen.insert(first) {
                 continue;
             }
             for at in first..self.places.len() {

@@ -54,14 +54,14 @@ impl Skipped {
     /// What could be read of its metadata.
     #[must_use]
     pub fn meta(&self) -> Meta<'_> {
-        let name = |name: Name| self.names[name as usize].as_deref().map(Cow::Borrowed);
+        let name = |name: Member| self.names[name as usize].as_deref().map(Cow::Borrowed);
         Meta {
-            kind: name(Name::Kind),
-            api_version: name(Name::ApiVersion),
-            namespace: name(Name::Namespace).unwrap_or_default(),
-            name: name(Name::Name).unwrap_or_default(),
-            uid: name(Name::Uid).unwrap_or_default(),
-            resource_version: name(Name::ResourceVersion).unwrap_or_default(),
+            kind: name(Member::Kind),
+            api_version: name(Member::ApiVersion),
+            namespace: name(Member::Namespace).unwrap_or_default(),
+            name: name(Member::Name).unwrap_or_default(),
+            uid: name(Member::Uid).unwrap_or_default(),
+            resource_version: name(Member::ResourceVersion).unwrap_or_default(),
             ..Meta::default()
         }
     }
@@ -69,11 +69,11 @@ impl Skipped {
     /// The object as JSON with nothing but its names.
     #[must_use]
     pub fn json(&self) -> String {
-        let members = |names: &[(Name, &str)]| -> Vec<String> {
+        let members = |names: &[(Member, &str)]| -> Vec<String> {
             let named = names.iter().filter_map(|(name, key)| Some((key, self.names[*name as usize].as_deref()?)));
             named.map(|(key, text)| format!("\"{key}\":{}", json::quote(text))).collect()
         };
-        let mut all = members(&[(Name::Kind, "kind"), (Name::ApiVersion, "apiVersion")]);
+        let mut all = members(&[(Member::Kind, "kind"), (Member::ApiVersion, "apiVersion")]);
         let metadata = members(&METADATA);
         all.push(format!("\"metadata\":{{{}}}", metadata.join(",")));
         format!("{{{}}}", all.join(","))
@@ -82,7 +82,7 @@ impl Skipped {
 
 /// A member that names an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
+enum Member {
     Kind,
     ApiVersion,
     Namespace,
@@ -93,11 +93,11 @@ enum Name {
 
 const NAMES: usize = 6;
 
-const METADATA: [(Name, &str); 4] = [
-    (Name::Name, "name"),
-    (Name::Namespace, "namespace"),
-    (Name::Uid, "uid"),
-    (Name::ResourceVersion, "resourceVersion"),
+const METADATA: [(Member, &str); 4] = [
+    (Member::Name, "name"),
+    (Member::Namespace, "namespace"),
+    (Member::Uid, "uid"),
+    (Member::ResourceVersion, "resourceVersion"),
 ];
 
 /// Reads an object to its end and keeps its names.
@@ -122,9 +122,9 @@ enum Place {
     /// The first byte of the metadata.
     Metadata,
     /// The first byte of a name.
-    Value(Name),
+    Value(Member),
     /// More of a name.
-    Text(Name),
+    Text(Member),
 }
 
 /// The longest key of interest with each letter escaped, and its quotes.
@@ -213,8 +213,8 @@ impl Skip {
         let key = Key(&self.tail[start + 1..self.tail.len() - 1]);
         let name = match self.in_metadata {
             true => METADATA.iter().find(|(_, text)| key.is(text)).map(|(name, _)| *name),
-            false if key.is("kind") => Some(Name::Kind),
-            false if key.is("apiVersion") => Some(Name::ApiVersion),
+            false if key.is("kind") => Some(Member::Kind),
+            false if key.is("apiVersion") => Some(Member::ApiVersion),
             false if key.is("metadata") => return Place::Metadata,
             false => None,
         };
