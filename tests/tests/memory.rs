@@ -110,7 +110,7 @@ impl World {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_given_back_after_every_kind_of_burst() {
     let world = World::new().await;
-    let until = format!("{}&timeoutSeconds=1", watch_list(PODS));
+    let until = format!("{}&timeoutSeconds=10", watch_list(PODS));
     world.read(1, PODS, &[]).await;
     world.read(1, PODS, &[("accept-encoding", "gzip")]).await;
     world.read(1, &until, &[]).await;

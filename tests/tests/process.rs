@@ -80,7 +80,7 @@ async fn tables_of_long_objects_hold_up_neither_others_nor_the_end() {
         "names": {"plural": "wides", "kind": "Wide"}, "versions": [version]}});
     client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
     let wides = "/apis/example.com/v1/namespaces/default/wides";
-    let items: Vec<Value> = (0..20_000).map(|number| json!({"a": {"b": {"name": format!("item-{number}")}}})).collect();
+    let items: Vec<Value> = (0..8_000).map(|number| json!({"a": {"b": {"name": format!("item-{number}")}}})).collect();
     let object = json!({"apiVersion": "example.com/v1", "kind": "Wide", "metadata": {"name": "w"}, "items": items});
     client.post(wides, &object).await.with_code(201);
     let path = |number: usize| if number.is_multiple_of(2) { wides.to_owned() } else { format!("{wides}/w") };

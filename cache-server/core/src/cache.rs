@@ -4,8 +4,8 @@
 //! take at most [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, waking and dropping
 //! happen outside.
 //!
-//! INVARIANT: locks are taken in one order: an index of [`Backlog`], the state, then either what an [`Epoch`] has to keep
-//! or the places of [`Waiters`]. All others are taken while none is held, and none while they are. Nothing large is
+//! INVARIANT: locks are taken in one order: an index of `Backlog`, the state, then either what an `Epoch` has to keep
+//! or the places of `Waiters`. All others are taken while none is held, and none while they are. Nothing large is
 //! dropped, and nobody woken, under any.
 
 use std::{

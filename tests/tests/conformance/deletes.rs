@@ -379,7 +379,7 @@ async fn a_collection_is_deleted_as_it_is_listed() {
         ("?limit=1", "", 200, "default/b default/late"),
         ("?fieldSelector=metadata.name=b", "", 200, "default/a default/late"),
         ("?resourceVersion=abc", "", 400, "*"),
-        ("?resourceVersion=99999999999999999", "", 504, "*"),
+        ("?resourceVersion=9199999999999999999", "", 504, "*"),
         ("?resourceVersion=1&resourceVersionMatch=Exact", "", 410, "*"),
         ("?resourceVersionMatch=Exact", "", 422, "*"),
         ("?resourceVersion={at}&resourceVersionMatch=Nearly", "", 422, "*"),
