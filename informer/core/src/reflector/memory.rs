@@ -514,13 +514,18 @@ impl Memory {
         if self.is_behind(to) {
             return false;
         }
-        if self.position.as_ref() != Some(to) {
-            self.position = Some(to.clone());
+        self.move_to(now, to.clone());
+        true
+    }
+
+    /// Moves the position to `to`, live, where the caller knows that it does not lie behind.
+    pub(super) fn move_to(&mut self, now: Time, to: ResourceVersion) {
+        if self.position.as_ref() != Some(&to) {
+            self.position = Some(to);
             self.doubts = 0;
         }
         self.heard_at = now;
         self.failed_resumes = 0;
-        true
     }
 
     /// The server has accepted a session that brings what follows the position.

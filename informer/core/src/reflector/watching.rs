@@ -154,9 +154,8 @@ impl Watching {
                 Met::Repeated => return self.went_back(now, memory),
                 Met::Asks => return self.lacks(now, memory),
             },
-            Ok(position) => {
-                memory.advance(now, &position);
-            }
+            // Versions were compared above, once for each event.
+            Ok(position) => memory.move_to(now, position),
         }
         if !memory.missing.take(object) {
             return Self::other_history(now, memory);
