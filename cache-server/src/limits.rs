@@ -35,14 +35,21 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 pub const HEAD_TIMEOUT_CROWDED: Duration = Duration::from_secs(10);
 
 /// Request bodies, in bytes, as kube-apiserver has it. Larger ones are answered 413. Memory: one body a request, all of
-/// them together at most [`BODIES_BYTES_MAX`].
+/// them together at most [`BODIES_BYTES_MAX`] and [`SMALL_BODIES_BYTES_MAX`].
 pub const REQUEST_BODY_BYTES_MAX: usize = 3 << 20;
 
-/// Bytes of all request bodies that arrive or wait for their turn. Further ones wait for [`ROOM_WAIT`].
+/// Bytes of all request bodies longer than [`BODY_PIECEMEAL_BYTES`] that arrive or wait for their turn. Further ones wait
+/// for [`ROOM_WAIT`].
 pub const BODIES_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of all shorter request bodies that arrive or are being handled.
+pub const SMALL_BODIES_BYTES_MAX: usize = 16 << 20;
 
 /// Part of [`BODIES_BYTES_MAX`] that one connection may take, with all its streams.
 pub const CONNECTION_BODIES_BYTES_MAX: usize = 16 << 20;
+
+/// Part of [`SMALL_BODIES_BYTES_MAX`] that one connection may take, with all its streams.
+pub const CONNECTION_SMALL_BODIES_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes up to which a body takes room as it arrives. A longer one takes room for all of it at once, so that bodies that
 /// are half there never wait for each other.
@@ -256,5 +263,6 @@ pub const WARNINGS_CHARS_MAX: usize = 4096;
 
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
 const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");
+const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");

@@ -166,7 +166,7 @@ impl Error {
                 Class::TooLarge
             }
             Kind::Refused { .. } | Kind::InAnswer(_) => match self.code() {
-                Some(403) => Class::Forbidden,
+                Some(403 | 405) => Class::Forbidden,
                 Some(429) => Class::TooMany,
                 Some(401 | 408) => Class::Server,
                 Some(code) if (400..500).contains(&code) => Class::Refused,

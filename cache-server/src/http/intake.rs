@@ -1,9 +1,11 @@
 //! Reads request bodies into memory, within a budget that all of them share.
 //!
-//! A body takes room for what has arrived, and for all of it once it is longer than [`BODY_PIECEMEAL_BYTES`]. Its
-//! connection has a budget of its own beside the server's. Without room a body waits for [`ROOM_WAIT`] and is then answered
-//! 429. INVARIANT: bodies cost what they have bytes, however many pieces they come in. INVARIANT: a client that holds its
-//! bodies back keeps nobody out: while others wait, a body must come at [`BODY_RATE_MIN`].
+//! A body takes room for what has arrived, and for all of it once it is longer than [`BODY_PIECEMEAL_BYTES`]. Small and
+//! large bodies have separate budgets, of the server and of each connection, so that large bodies never keep small ones
+//! waiting. Without room a body waits for [`ROOM_WAIT`] and is then answered 429. A small body that is complete already
+//! does not wait: its bytes are in memory whether it has room or not. INVARIANT: bodies cost what they have bytes, however
+//! many pieces they come in. INVARIANT: a client that holds its bodies back keeps nobody out: while others wait for the
+//! same budget, a body must come at [`BODY_RATE_MIN`].
 
 use std::{
     ops::Deref,
@@ -28,7 +30,7 @@ use tokio::{
 use super::status;
 use crate::limits::{
     BODIES_BYTES_MAX, BODY_PIECEMEAL_BYTES, BODY_RATE_AFTER, BODY_RATE_MIN, CONNECTION_BODIES_BYTES_MAX,
-    REQUEST_BODY_BYTES_MAX, ROOM_WAIT,
+    CONNECTION_SMALL_BODIES_BYTES_MAX, REQUEST_BODY_BYTES_MAX, ROOM_WAIT, SMALL_BODIES_BYTES_MAX,
 };
 
 /// How long the body of a request may take to arrive; kube-apiserver's time for a whole request, which clients can only
@@ -43,7 +45,14 @@ const UNIT: usize = 1 << 10;
 
 /// Room for bodies: of all requests, or of one connection. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Room(Arc<Shared>);
+pub(crate) struct Room {
+    /// For bodies up to [`BODY_PIECEMEAL_BYTES`], and for the beginnings of longer ones.
+    small: Pool,
+    large: Pool,
+}
+
+#[derive(Clone, Debug)]
+struct Pool(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -62,14 +71,20 @@ pub(super) struct Rooms<'a> {
 impl Room {
     /// For the bodies of all requests.
     pub(crate) fn of_server() -> Self {
-        Self::new(BODIES_BYTES_MAX)
+        Self { small: Pool::new(SMALL_BODIES_BYTES_MAX), large: Pool::new(BODIES_BYTES_MAX) }
     }
 
     /// For the bodies of one connection.
     pub(crate) fn of_connection() -> Self {
-        Self::new(CONNECTION_BODIES_BYTES_MAX)
+        Self { small: Pool::new(CONNECTION_SMALL_BODIES_BYTES_MAX), large: Pool::new(CONNECTION_BODIES_BYTES_MAX) }
     }
 
+    const fn pool(&self, is_large: bool) -> &Pool {
+        if is_large { &self.large } else { &self.small }
+    }
+}
+
+impl Pool {
     fn new(bytes: usize) -> Self {
         let units = Arc::new(Semaphore::new(bytes / UNIT));
         Self(Arc::new(Shared { units, waiting: AtomicUsize::new(0) }))
@@ -81,20 +96,24 @@ impl Room {
         self.0.units.available_permits() * UNIT
     }
 
+    fn try_take(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.units).try_acquire_many_owned(units).ok()
+    }
+
     async fn take(&self, units: u32) -> OwnedSemaphorePermit {
-        let Shared { units: free, waiting } = &*self.0;
-        if let Ok(permit) = Arc::clone(free).try_acquire_many_owned(units) {
+        if let Some(permit) = self.try_take(units) {
             return permit;
         }
-        let _waiting = Waiting::new(waiting);
-        Arc::clone(free).acquire_many_owned(units).await.expect("room is never closed")
+        let _waiting = Waiting::new(&self.0.waiting);
+        Arc::clone(&self.0.units).acquire_many_owned(units).await.expect("room is never closed")
     }
 }
 
 impl Rooms<'_> {
-    /// True while another body waits for room that this one has.
-    fn are_wanted(self) -> bool {
-        let is_wanted = |room: &Room| room.0.waiting.load(Ordering::Relaxed) > 0;
+    /// True while another body waits for the room that a body of so many bytes has.
+    fn are_wanted(self, arrived: usize) -> bool {
+        let is_large = arrived > BODY_PIECEMEAL_BYTES;
+        let is_wanted = |room: &Room| room.pool(is_large).0.waiting.load(Ordering::Relaxed) > 0;
         is_wanted(self.server) || self.connection.is_some_and(is_wanted)
     }
 }
@@ -117,9 +136,17 @@ impl Deref for Whole {
 /// Room that one body has.
 #[derive(Debug, Default)]
 struct Taken {
+    is_large: bool,
     units: usize,
     server: Option<OwnedSemaphorePermit>,
     connection: Option<OwnedSemaphorePermit>,
+}
+
+/// Room that a body lacks.
+#[derive(Clone, Copy)]
+struct Wanted {
+    is_large: bool,
+    units: u32,
 }
 
 /// Reads the whole body of a request.
@@ -150,8 +177,13 @@ where
             Some(declared) => declared.max(arrived),
             None => REQUEST_BODY_BYTES_MAX,
         };
-        taken.grow(wanted, rooms).await?;
-        if kept.is_empty() && declared == Some(arrived) {
+        let is_whole = declared == Some(arrived);
+        if is_whole && arrived <= BODY_PIECEMEAL_BYTES {
+            taken.try_grow(wanted, rooms);
+        } else {
+            taken.grow(wanted, rooms).await?;
+        }
+        if kept.is_empty() && is_whole {
             return Ok(Whole { bytes: data, _taken: taken });
         }
         keep(&mut kept, &data, if arrived > BODY_PIECEMEAL_BYTES { declared } else { None });
@@ -202,7 +234,7 @@ async fn wait<B: http_body::Body>(
     loop {
         let now = Instant::now();
         let is_slow = pace.is_slow(now, arrived);
-        if now >= pace.end || (is_slow && rooms.are_wanted()) {
+        if now >= pace.end || (is_slow && rooms.are_wanted(arrived)) {
             return Err(Status::timeout("request did not complete within the allotted timeout", 0));
         }
         if let Ok(frame) = timeout_at(pace.end.min(now + LOOK_EVERY), body.frame()).await {
@@ -252,26 +284,47 @@ fn keep(kept: &mut Vec<u8>, data: &[u8], whole: Option<usize>) {
 }
 
 impl Taken {
-    /// Takes room for a body of `bytes` in all, if it has less.
+    /// Takes room for a body of `bytes` in all, if it has less. What becomes a large body gives back its small one's room.
     async fn grow(&mut self, bytes: usize, rooms: Rooms<'_>) -> Result<(), Status> {
-        let more = bytes.div_ceil(UNIT).saturating_sub(self.units);
-        if more == 0 {
-            return Ok(());
-        }
-        let units = u32::try_from(more).expect("a body has fewer units");
+        let Some(wanted) = self.wants(bytes) else { return Ok(()) };
         let waiting = timeout(ROOM_WAIT, async {
             // The connection's first: a body that waits for its own connection keeps nothing of the others'.
             let connection = match rooms.connection {
-                Some(room) => Some(room.take(units).await),
+                Some(room) => Some(room.pool(wanted.is_large).take(wanted.units).await),
                 None => None,
             };
-            (connection, Some(rooms.server.take(units).await))
+            (connection, Some(rooms.server.pool(wanted.is_large).take(wanted.units).await))
         });
         let (connection, server) = waiting.await.map_err(|_| status::no_room())?;
+        self.add(wanted, connection, server);
+        Ok(())
+    }
+
+    /// The same without waiting, as far as there is room.
+    fn try_grow(&mut self, bytes: usize, rooms: Rooms<'_>) {
+        let Some(wanted) = self.wants(bytes) else { return };
+        let take = |room: &Room| room.pool(wanted.is_large).try_take(wanted.units);
+        if let Some(server) = take(rooms.server) {
+            self.add(wanted, rooms.connection.and_then(take), Some(server));
+        }
+    }
+
+    /// The room that is lacking for a body of `bytes` in all.
+    fn wants(&self, bytes: usize) -> Option<Wanted> {
+        let is_large = bytes > BODY_PIECEMEAL_BYTES;
+        let has = if is_large == self.is_large { self.units } else { 0 };
+        let more = bytes.div_ceil(UNIT).saturating_sub(has);
+        let units = u32::try_from(more).expect("a body has fewer units");
+        (units > 0).then_some(Wanted { is_large, units })
+    }
+
+    fn add(&mut self, wanted: Wanted, connection: Option<OwnedSemaphorePermit>, server: Option<OwnedSemaphorePermit>) {
+        if wanted.is_large != self.is_large {
+            *self = Self { is_large: wanted.is_large, ..Self::default() };
+        }
         merge(&mut self.connection, connection);
         merge(&mut self.server, server);
-        self.units += more;
-        Ok(())
+        self.units += wanted.units as usize;
     }
 
     /// Gives back what a body of `bytes` does not need.

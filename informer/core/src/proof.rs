@@ -22,13 +22,14 @@ pub const WITNESSES_CHANGED: usize = 3;
 /// Objects looked at beyond those asked for, in search of some that are not being deleted.
 const SPARE: usize = 8;
 
-/// The stored objects that say most about a history, best first: `n` of them after the first `skip`.
+/// The stored object to ask about after `asked` others; `None` when nobody is left.
 ///
 /// The newest versions are the strongest witnesses: a server restored to an older state does not have them. Objects
-/// that are being deleted come last, since they will be gone. Cost: one pass over the names of all objects.
+/// that are being deleted come last, since they will be gone. Cost: one pass over the versions of all objects.
 #[must_use]
-pub fn candidates(snapshot: &Snapshot, skip: usize, n: usize) -> Vec<Arc<Entry>> {
-    let wanted = skip.saturating_add(n).saturating_add(SPARE);
+pub fn witness(snapshot: &Snapshot, asked: usize) -> Option<Arc<Entry>> {
+    let rank = rank(asked, snapshot.objects.len());
+    let wanted = rank.saturating_add(1 + SPARE);
     let mut newest: Vec<&Arc<Entry>> = Vec::with_capacity(wanted.min(snapshot.objects.len()) + 1);
     for entry in snapshot.objects.iter() {
         let at = newest.partition_point(|known| !is_newer(entry, known));
@@ -39,7 +40,17 @@ pub fn candidates(snapshot: &Snapshot, skip: usize, n: usize) -> Vec<Arc<Entry>>
     }
     let (leaving, staying): (Vec<_>, Vec<_>) =
         newest.into_iter().partition(|entry| entry.field("metadata.deletionTimestamp").is_some());
-    staying.into_iter().chain(leaving).skip(skip).take(n).cloned().collect()
+    staying.into_iter().chain(leaving).nth(rank).cloned()
+}
+
+/// The place of the object to ask about after `asked` others, counted from the newest of `objects`.
+///
+/// Of more than [`WITNESSES_MAX`] each is twice as deep as the one before: where the newest ones are gone, those of about
+/// the same age are gone as well, and each that is gone costs a request. Nothing is lost by it: what an older object cannot
+/// tell, the deletions of the missing ones tell.
+#[must_use]
+pub const fn rank(asked: usize, objects: usize) -> usize {
+    if objects <= WITNESSES_MAX || asked >= WITNESSES_MAX { asked } else { (1 << asked) - 1 }
 }
 
 fn is_newer(entry: &Entry, known: &Entry) -> bool {

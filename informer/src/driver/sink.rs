@@ -148,8 +148,7 @@ impl Sink for StoreSink {
     }
 
     fn evidence(&self, skip: usize, _moved: bool) -> Evidence {
-        let mut found = proof::candidates(&self.store.snapshot(), skip, 1);
-        found.pop().map_or(Evidence::Nothing, Evidence::Witness)
+        proof::witness(&self.store.snapshot(), skip).map_or(Evidence::Nothing, Evidence::Witness)
     }
 
     fn is_news(&self, event: &Observed<'_>) -> bool {

@@ -182,7 +182,8 @@ async fn p5_422_for_a_stream_becomes_pages_at_once_and_is_remembered() {
 /// A server without watches is polled, and asked for one now and then.
 #[tokio::test(start_paused = true)]
 async fn p5b_405_for_every_watch_is_polling() {
-    for code in [404, 405] {
+    // 404 may be one bad server behind a balancer: a few polls come early.
+    for (code, most) in [(404, 9), (405, 6)] {
         let (cluster, log) = in_memory(move |_, uri| match uri {
             uri if uri.contains("watch=true") => refuse(code, status(code, "MethodNotAllowed", "no watches")),
             _ => ok([Step::Send(list(&[item("a/a", 3)], 9, ""))]),
@@ -193,7 +194,7 @@ async fn p5b_405_for_every_watch_is_polling() {
         assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Polling, "{code}");
         sleep(29 * MINUTE).await;
         let lists = log.uris().len() - log.count("watch=true");
-        assert!((4..=6).contains(&lists), "{code}: {lists} lists in thirty minutes");
+        assert!((4..=most).contains(&lists), "{code}: {lists} lists in thirty minutes");
         assert!(log.count("watch=true") <= lists + 3, "{code}: {:?}", log.uris());
     }
 }

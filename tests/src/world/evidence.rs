@@ -2,7 +2,7 @@
 //!
 //! Where no object tells it from the copy's own, no client could, and the world does not let it come to that.
 
-use informer_core::proof::{WITNESSES_CHANGED, WITNESSES_MAX};
+use informer_core::proof::{self, WITNESSES_CHANGED, WITNESSES_MAX};
 
 use crate::model::{Model, Object, State};
 
@@ -31,7 +31,8 @@ impl HeldCopy {
         let mut newest: Vec<&Object> = self.objects.values().collect();
         newest.sort_by_key(|object| std::cmp::Reverse(object.version));
         let (mut changed, mut owed) = (false, false);
-        for (asked, witness) in newest.into_iter().take(WITNESSES_MAX).enumerate() {
+        for asked in 0..WITNESSES_MAX {
+            let Some(witness) = newest.get(proof::rank(asked, newest.len())) else { break };
             if changed && asked >= WITNESSES_CHANGED {
                 break;
             }

@@ -410,7 +410,7 @@ impl Node {
 
     fn prove(&mut self, now: Time, at: ResourceVersion, by: ProofBy, skip: usize, around: &Around<'_>, rng: &mut Rng) {
         (self.answer, self.asked) = (None, None);
-        let Some(stored) = proof::candidates(&self.store.snapshot(), skip, 1).pop() else {
+        let Some(stored) = proof::witness(&self.store.snapshot(), skip) else {
             self.unasked = Some(Proof::Nothing);
             return;
         };

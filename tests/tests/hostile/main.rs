@@ -166,7 +166,7 @@ async fn run(scenario: &Scenario, hostile_for: Duration) -> Result<String, Strin
         sleep(Duration::from_millis(50)).await;
     }
     if requests > scenario.fault.requests_max {
-        return Err(format!("{requests} requests in a minute"));
+        return Err(format!("{requests} requests in a minute: {}", log_of_requests(&server, began)));
     }
     sleep(Duration::from_millis(200)).await;
     for (name, replica) in [("subscribe", &latest), ("subscribe_all", &all)] {
@@ -206,6 +206,14 @@ fn contents(maps: &Informer<ConfigMap>) -> BTreeMap<String, u64> {
     let value = |object: &informer::Object<ConfigMap>| object.field("data.value").and_then(|text| text.parse().ok());
     let all = maps.store().snapshot();
     all.iter().map(|object| (object.name().to_owned(), value(&object).unwrap_or(u64::MAX))).collect()
+}
+
+/// What was asked, and how many seconds after the server turned hostile.
+fn log_of_requests(server: &Server, since: Instant) -> String {
+    let state = server.state();
+    let asked = state.requests.iter().filter(|(at, _)| *at >= since);
+    let asked = asked.map(|(at, asked)| format!("{:.1} {asked:?}", (*at - since).as_secs_f64()));
+    asked.collect::<Vec<_>>().join(", ")
 }
 
 /// Requests in the minute that had most of them; pages after the first of a list are not counted.

@@ -306,7 +306,7 @@ impl Listing {
         memory.report(Report::Relist { cause: RelistCause::PageExpired });
         // Without a pause now, so that what follows waits the longer: each list costs a step of the delays.
         memory.stats.unhealthy_ends += 1;
-        let _ = memory.backoff.after_unhealthy(None);
+        memory.count_without_pause();
         Self::first_page(now, self.semantic, None, self.trial, memory)
     }
 

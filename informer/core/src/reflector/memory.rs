@@ -31,8 +31,13 @@ const STREAM_FAILURES_MAX: u32 = 3;
 /// one the reflector polls: a role that is being replaced, or one bad server behind a balancer, costs seconds then.
 const REFUSED_WATCH_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// Sessions from one position that may bring nothing, or only what lies behind it, before it has to be proved. Initial
-/// state that is fetched for that reason brings no sign of life by itself, so the patience that grew stays.
+/// Pauses before lists while the server refuses the watches after them as it would refuse an unknown path or a wrong
+/// position; then [`Config::poll_interval`]. The list may have brought that position, or one bad server behind a balancer
+/// may have answered: both are over within minutes. 403 and 405 say what they mean, and are polled at the interval from
+/// the beginning.
+const EARLY_POLLS: [Duration; 3] = [Duration::from_secs(20), Duration::from_secs(60), Duration::from_secs(120)];
+
+/// Sessions from one position that may bring nothing, or only what lies behind it, before it has to be proved.
 pub(super) const DOUBTS_MAX: u32 = 2;
 
 /// Times in a row that initial state may expire soon after it was complete before only one that lasts makes delays
@@ -74,7 +79,10 @@ pub(super) struct Memory {
     failed_resumes: u32,
     /// Watches in a row that the server refused right after a list it answered.
     refused_watches: usize,
-    /// Sessions in a row that were closed because they were silent.
+    /// Entries of [`EARLY_POLLS`] used up since the server accepted a watch.
+    early_polls: usize,
+    /// Sessions that were closed because they were silent, since this endpoint sent a bookmark. Initial state does not count
+    /// against them: a server whose watches bring nothing can go on answering lists.
     pub(super) silences: u32,
     /// Sessions from the present position that were silent or went back, since it was proved last.
     pub(super) doubts: u32,
@@ -140,6 +148,7 @@ impl Memory {
             unsatisfied: 0,
             failed_resumes: 0,
             refused_watches: 0,
+            early_polls: 0,
             silences: 0,
             doubts: 0,
             is_suspect: false,
@@ -273,6 +282,7 @@ impl Memory {
         self.pages_any_state = false;
         self.unpaged_next = false;
         self.refused_watches = 0;
+        self.silences = 0;
     }
 
     /// Takes over what is known about the streams of the endpoint in use.
@@ -480,9 +490,6 @@ impl Memory {
         self.forgive_streams();
         self.failed_resumes = 0;
         (self.started_over, self.unpaged_next) = (false, false);
-        if self.doubts < DOUBTS_MAX {
-            self.silences = 0;
-        }
         self.believe(now);
         self.healthy_since_sync = false;
         self.stats.syncs += 1;
@@ -532,7 +539,7 @@ impl Memory {
     pub(super) fn is_live(&mut self) {
         self.polling = false;
         self.poll_at = None;
-        self.refused_watches = 0;
+        (self.refused_watches, self.early_polls) = (0, 0);
         if self.verdict == Verdict::Pages(FallBack::Forbidden) {
             // It watches now, so its streams are worth asking for again.
             self.set_verdict(Verdict::Streams);
@@ -552,15 +559,35 @@ impl Memory {
         Some(now + self.backoff.around(pause).max(self.backoff.after_healthy(retry_after)))
     }
 
-    /// Lists are allowed and watches are not. When to list next: an interval after this was noticed first.
-    pub(super) fn next_poll(&mut self, now: Time) -> Time {
+    /// Lists are answered and watches are refused, as `class` says. When to list next: an interval after this was noticed
+    /// first.
+    pub(super) fn next_poll(&mut self, now: Time, class: Class) -> Time {
         self.polling = true;
         let due = match self.poll_at {
             Some(due) => due,
-            None => now + self.backoff.around(self.config.poll_interval),
+            None => {
+                let interval = self.next_poll_interval(class);
+                now + self.backoff.around(interval)
+            }
         };
         self.poll_at = Some(due);
         due.max(now)
+    }
+
+    fn next_poll_interval(&mut self, class: Class) -> Duration {
+        let interval = self.config.poll_interval;
+        match EARLY_POLLS.get(self.early_polls) {
+            Some(early) if class == Class::Refused => {
+                self.early_polls += 1;
+                interval.min(*early)
+            }
+            Some(_) | None => interval,
+        }
+    }
+
+    /// A request follows the one before without a pause; what fails next waits the longer.
+    pub(super) fn count_without_pause(&mut self) {
+        let _ = self.backoff.after_unhealthy(None);
     }
 
     /// The session proved healthy.

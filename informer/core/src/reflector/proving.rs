@@ -147,6 +147,7 @@ impl Proving {
         self.attempt.asked += 1;
         let enough = if self.attempt.changed { WITNESSES_CHANGED } else { WITNESSES_MAX };
         if self.attempt.asked < enough {
+            memory.count_without_pause();
             return Self::ask(now, self.attempt, memory);
         }
         self.exhausted(now, memory)

@@ -249,7 +249,7 @@ impl Streaming {
         self.abandon(memory);
         memory.give_up_streams(now, cause);
         memory.stats.unhealthy_ends += 1;
-        let _ = memory.backoff.after_unhealthy(None);
+        memory.count_without_pause();
         relist(now, RelistCause::FellBack, memory)
     }
 

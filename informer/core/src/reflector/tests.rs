@@ -406,18 +406,41 @@ fn a_watch_that_is_refused_for_a_moment_is_asked_for_again_within_seconds() {
 /// A server without watches (405) is polled as one that forbids them.
 #[test]
 fn watches_refused_and_lists_answered_is_polling() {
-    let refused = [fails(Class::Refused), Timer];
+    let refused = [fails(Class::Forbidden), Timer];
     let list = [OK, page("5", None)];
     let script = [&[START, fails(Class::Refused)], &list[..], &refused.repeat(3), &list, &refused, &list].concat();
     let polled = run(Config::default(), &script);
     assert_eq!(
         polled.shown[8..].join(" · "),
-        "wait Refused · watch 5 · wait Refused · watch 5 · wait WatchForbidden · [WatchForbidden] · list-all >=5 \
+        "wait Forbidden · watch 5 · wait Forbidden · watch 5 · wait WatchForbidden · [WatchForbidden] · list-all >=5 \
          · init · init-done 5 · watch 5 · wait WatchForbidden · [WatchForbidden] · list-all >=5 · init · init-done 5 \
          · watch 5"
     );
     assert!(polled.reflector.is_polling() && polled.reflector.is_synced());
     assert!(polled.time > Time(Duration::from_mins(10)));
+}
+
+/// Goal: a position that no watch is taken from, or one bad server behind a balancer, costs as long as it lasted and not the
+/// pause between polls. Method: five lists, each with its watch refused.
+#[test]
+fn polls_begin_early_where_the_watch_is_refused_and_not_forbidden() {
+    let cycle = [OK, page("5", None), fails(Class::Refused), Timer];
+    let mut polled = run(paged(), &[START]);
+    polled.step(OK);
+    let mut intervals = Vec::new();
+    for _ in 0..6 {
+        let listed = polled.time;
+        cycle.iter().skip(usize::from(intervals.is_empty())).for_each(|step| polled.step(*step));
+        while polled.shown.last().unwrap().starts_with("watch") {
+            polled.step(fails(Class::Refused));
+            polled.step(Timer);
+        }
+        intervals.push(polled.time.since(listed).as_secs());
+    }
+    let least = [20, 60, 120, 300, 300, 300];
+    for (interval, least) in intervals.iter().zip(least) {
+        assert!((least..=least + least / 5 + 8).contains(interval), "{intervals:?}");
+    }
 }
 
 /// Goal: what a relist asks for. Method: the position is expired, then cannot be satisfied.

@@ -162,9 +162,9 @@ pub enum Class {
     Expired,
     /// The position lies ahead of the server (504 with one of three dialects).
     TooLarge,
-    /// 400, 404, 405, 422: this kind of request is not answered here.
+    /// 400, 404, 422: this request is not answered here.
     Refused,
-    /// 403.
+    /// 403, and 405: this verb may not be used here.
     Forbidden,
     /// 429.
     TooMany,
@@ -201,7 +201,7 @@ pub enum Action {
         at: ResourceVersion,
         /// How to read it.
         by: ProofBy,
-        /// Which of [`proof::candidates`](crate::proof::candidates): so many of them were asked about already.
+        /// How many objects were asked about already: [`proof::witness`](crate::proof::witness) names the next.
         skip: usize,
     },
     /// The proof failed at the endpoint just moved to: go back to the one before. No [`Input::Moved`] follows.

@@ -302,18 +302,18 @@ impl Watching {
             return Waiting::until(until, Next::WatchAfterList);
         }
         if memory.synced {
-            return Self::poll_later(now, memory);
+            return Self::poll_later(now, failure.class, memory);
         }
         // A saved state that no watch goes on from is shown to nobody.
         self.pause(now, cause, failure.retry_after, Next::Relist(RelistCause::WatchForbidden), memory)
     }
 
     /// Lists are answered, watches are refused.
-    fn poll_later(now: Time, memory: &mut Memory) -> State {
+    fn poll_later(now: Time, class: Class, memory: &mut Memory) -> State {
         if memory.may_fall_back() {
             memory.judge(now, FallBack::Forbidden);
         }
-        let until = memory.next_poll(now);
+        let until = memory.next_poll(now, class);
         memory.report(Report::Waiting { until, cause: Ending::WatchForbidden });
         Waiting::until(until, Next::Relist(RelistCause::WatchForbidden))
     }
