@@ -18,6 +18,7 @@ const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 const END_STREAM: u8 = 1;
@@ -62,6 +63,24 @@ impl Raw {
             sent = timeout(Duration::from_secs(5), writing) => sent.unwrap_or(false),
             () = reading => false,
         }
+    }
+
+    /// Bytes by which the server has opened the window of the connection, once it sends no more frames.
+    async fn window_updates(&mut self) -> usize {
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 16 << 10]);
+        while let Ok(Ok(read @ 1..)) = timeout(Duration::from_millis(100), self.stream.read(&mut chunk)).await {
+            bytes.extend_from_slice(&chunk[..read]);
+        }
+        let (mut opened, mut rest) = (0, &bytes[..]);
+        while let Some((head, more)) = rest.split_first_chunk::<9>() {
+            let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+            let Some((payload, more)) = more.split_at_checked(length) else { break };
+            if head[3] == WINDOW_UPDATE && head[5..] == [0; 4] {
+                opened += payload.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+            }
+            rest = more;
+        }
+        opened
     }
 }
 
@@ -120,14 +139,23 @@ pub(crate) async fn continuation(server: &Server, size: Size) {
 pub(crate) async fn held_streams(server: &Server, size: Size) {
     let Some(mut raw) = Raw::open(server, &[]).await else { return };
     let path = "/api/v1/namespaces/default/configmaps";
-    let piece = vec![b' '; 16 << 10];
-    for index in 0..size.of(300, 40) {
-        let stream = u32::try_from(2 * index + 1).unwrap();
-        let open = frame(HEADERS, END_HEADERS, stream, &block("POST", path, &raw.authority));
-        if !raw.send(&[open, frame(DATA, 0, stream, &piece).repeat(4)].concat()).await {
-            return;
+    let (piece, mut window) = (vec![b' '; 16 << 10], 65_535);
+    let mut held = 0;
+    while held < size.of(300, 40) {
+        if window < piece.len() {
+            window += raw.window_updates().await;
         }
+        if window < piece.len() {
+            // The server reads no further bodies of this connection.
+            break;
+        }
+        let stream = u32::try_from(2 * held + 1).unwrap();
+        let open = frame(HEADERS, END_HEADERS, stream, &block("POST", path, &raw.authority));
+        raw.stream.write_all(&[open, frame(DATA, 0, stream, &piece)].concat()).await.unwrap();
+        window -= piece.len();
+        held += 1;
     }
+    assert!(held >= size.of(100, 40), "{held} bodies are held");
     sleep(Duration::from_millis(size.of(3_000, 300) as u64)).await;
 }
 
