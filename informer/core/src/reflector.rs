@@ -1,6 +1,6 @@
-//! Decides how to keep a copy in step with a server: initial state, watch, resume, relist. Does no I/O.
+//! State machine that keeps a copy in step with a server: initial state, watch, resume, relist. Does no I/O.
 //!
-//! The driver feeds facts to [`Reflector::handle`], then drains [`Reflector::poll_action`], then arms a timer for
+//! The driver passes each input to [`Reflector::handle`], drains [`Reflector::poll_action`], then arms a timer for
 //! [`Reflector::poll_timeout`].
 
 mod vocabulary;
@@ -40,42 +40,46 @@ pub use vocabulary::{
     Testimony, Verdict,
 };
 
-/// Settings of one reflector. Plain data; `Default` is what production should use.
+/// Settings of one reflector. Plain data; the default suits production.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How fresh the first read has to be. Relists ask for "not older than seen". Default [`ListSemantic::Any`].
+    /// List semantic of the first read. Relists request "not older than seen". Default [`ListSemantic::Any`].
     pub semantic: ListSemantic,
-    /// How initial state is fetched. Default [`InitialList::Auto`].
+    /// Strategy for initial state. Default [`InitialList::Auto`].
     pub initial: InitialList,
-    /// What is known about streams, for [`InitialList::Auto`]. Default: worth asking for.
+    /// Initial verdict on streams, for [`InitialList::Auto`]. Default: try them.
     pub verdict: Verdict,
-    /// A saved position. The first request proves it, then resumes from it. Default none: initial state is asked for.
+    /// A saved position. The first request proves it, then a watch resumes from it. Default: none, so the reflector
+    /// lists.
     pub resume: Option<ResourceVersion>,
-    /// The first request waits a random part of this. Default zero; for fleets that start together.
+    /// Upper bound of the random delay before the first request. Default zero; for fleets that start together.
     pub spread: Duration,
-    /// Whether a stream of initial state that breaks goes on where it broke, at servers that can. Default yes. Costs
-    /// others nothing.
+    /// True if a broken stream of initial state resumes where it broke, on servers that support it. Default true. Adds
+    /// no requests on other servers.
     pub resume_initial: bool,
-    /// Objects a page. Default 500, as client-go. The server pays: one page in memory. Lists "not older than seen" are not
-    /// paged, since kube-apiserver before 1.34 reads their pages from etcd, unless the server has paged "any" state.
+    /// Objects per page. Default 500, as in client-go. Each page costs the server its memory. Lists "not older than
+    /// seen" are not paged, because kube-apiserver before 1.34 reads their pages from etcd, unless this server has
+    /// paged "any" state.
     pub page_size: u32,
-    /// A session that lived this long after it became live is healthy. Default 10 s.
+    /// Time a session must be live to count as healthy. Default 10 s.
     pub healthy_after: Duration,
-    /// How long an answer may stay silent before it is closed. Default 150 s: the API server aims at one bookmark a
-    /// minute, so two may go missing. Shorter finds dead connections sooner and costs one request per resource type.
+    /// Longest silence of a response before the client closes it. Default 150 s: kube-apiserver aims at one bookmark
+    /// per minute, so two may be lost. A shorter timeout finds dead connections sooner, and costs more requests for
+    /// quiet types.
     pub idle_timeout: Duration,
-    /// How long an accepted stream may send nothing of its initial state before that is complete. Default 10 s. Objects that
-    /// are newer than what was sent before may have been created meanwhile, and prolong it to twice that at most.
+    /// Longest time without progress of an accepted stream's initial state. Default 10 s. Objects newer than all before
+    /// them may be live creations; alone they extend it to at most twice this time.
     pub initial_events_stall: Duration,
-    /// `timeoutSeconds` of a watch, drawn from this range. Default 300 to 599, as client-go.
+    /// Range of `timeoutSeconds` of watches, drawn at random. Default 300 to 599, as in client-go.
     pub watch_timeout_seconds: RangeInclusive<u32>,
-    /// Pause between polls while watches are forbidden. Default 5 minutes, a fifth of jitter added.
+    /// Interval between polls while watches are forbidden. Default 5 minutes, plus up to 20 % jitter.
     pub poll_interval: Duration,
-    /// How long a verdict against streams lasts. Default 1 hour, a fifth of jitter added; costs one refused request.
+    /// Lifetime of a verdict against streams. Default 1 hour, plus up to 20 % jitter. Each renewal costs one refused
+    /// request.
     pub verdict_lasts: Duration,
-    /// Delays after sessions that ended.
+    /// Delays between sessions.
     pub backoff: backoff::Config,
-    /// Where jitter and lifetimes come from. Equal seeds decide equally.
+    /// Seed of jitter and watch lifetimes. Equal seeds make equal decisions.
     pub seed: u64,
 }
 
@@ -103,10 +107,11 @@ impl Default for Config {
 
 /// Keeps a copy in step with a server.
 ///
-/// Between [`Input::Start`] and the end there is always a timer armed. Every request for initial state has a counted
-/// cause, every pause grows unless a session proved healthy in between, and a position is only moved by what was live.
+/// A timer is always armed between [`Input::Start`] and the end. Every request for initial state has a counted cause.
+/// Delays grow until a session proves healthy. Only complete initial state, live events and bookmarks move the
+/// position.
 ///
-/// Cost: an input allocates only when a position moves or a request is due.
+/// Cost: an input allocates only when the position moves or a request is due.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub struct Reflector {
@@ -114,28 +119,28 @@ pub struct Reflector {
     memory: Memory,
 }
 
-/// One struct per state, each with what is valid there and nothing else.
+/// One struct per state, holding only data valid in that state.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 enum State {
     /// Not started.
     Idle,
-    /// A LIST is open, or a page of one.
+    /// A LIST, or a page of one, is open.
     Listing(Listing),
-    /// A stream is open and its initial state is not complete.
+    /// A stream is open and its initial state is incomplete.
     Streaming(Streaming),
-    /// One stored object is read again.
+    /// One stored object is being read again to prove the position.
     Proving(Proving),
     /// A watch is open, or a stream past its initial state.
     Watching(Watching),
-    /// Nothing is open; something follows later.
+    /// No request is open; one follows later.
     Waiting(Waiting),
-    /// Nothing is open and nothing follows.
+    /// No request is open and none follows.
     Over,
 }
 
 impl Reflector {
-    /// A reflector that has asked for nothing yet.
+    /// Creates a reflector that has sent no request yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let jitter = fastrand::Rng::with_seed(config.seed).u64(..);
@@ -143,7 +148,7 @@ impl Reflector {
         Self { state: State::Idle, memory: Memory::new(config, backoff) }
     }
 
-    /// The same, with delays after unhealthy ends that `delays` names instead of [`Config::backoff`].
+    /// Like [`Self::new`], with delays from `delays` instead of [`Config::backoff`] after unhealthy sessions.
     #[must_use]
     pub fn with_delays(config: Config, delays: Box<dyn Delays>) -> Self {
         let jitter = fastrand::Rng::with_seed(config.seed).u64(..);
@@ -151,7 +156,7 @@ impl Reflector {
         Self { state: State::Idle, memory: Memory::new(config, backoff) }
     }
 
-    /// Takes one fact. Afterwards drain [`Self::poll_action`], then arm a timer for [`Self::poll_timeout`].
+    /// Handles one input. Afterwards drain [`Self::poll_action`], then arm a timer for [`Self::poll_timeout`].
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         let memory = &mut self.memory;
         if let Input::Ended(End::Failed(failure)) = &input {
@@ -169,12 +174,12 @@ impl Reflector {
         };
     }
 
-    /// The next thing to do; `None` when all is done until the next fact.
+    /// Returns the next action; `None` when the queue is empty until the next input.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.memory.actions.pop_front()
     }
 
-    /// When to hand in [`Input::TimedOut`] if nothing else happens. `None` before the start and after the end.
+    /// Returns when to pass [`Input::TimedOut`] if no other input arrives. `None` before the start and after the end.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         match &self.state {
@@ -187,7 +192,7 @@ impl Reflector {
         }
     }
 
-    /// The read ordered last went out only now, since it waited for its turn: silence and stalls count from here on.
+    /// Restarts the silence and stall timers of the last read, because its request waited in a queue until now.
     pub const fn went_out(&mut self, now: Time) {
         match &mut self.state {
             State::Listing(state) => state.went_out(now),
@@ -196,8 +201,8 @@ impl Reflector {
         }
     }
 
-    /// When the open read of initial state counts as standing still, unless more of the state comes before. `None` while
-    /// no such read is open. For budgets: the read itself goes on.
+    /// Returns when the open read of initial state counts as stalled unless more of it arrives. `None` if no such read
+    /// is open. For relist budgets only: the read itself continues.
     #[must_use]
     pub fn stands_still_at(&self) -> Option<Time> {
         match &self.state {
@@ -207,72 +212,74 @@ impl Reflector {
         }
     }
 
-    /// What was counted so far.
+    /// Counters so far.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
         &self.memory.stats
     }
 
-    /// Whether there is a state to show: initial state was complete once, or a saved one was proved and the server
+    /// Returns true once the copy can be shown: initial state was complete, or a saved state was proved and the server
     /// accepted a watch from it.
     #[must_use]
     pub const fn is_synced(&self) -> bool {
         self.memory.synced
     }
 
-    /// Whether lists are answered and watches are refused: the copy is kept by polling, and ready in its way.
+    /// Returns true while the server answers lists and refuses watches: the copy is kept by polling, and counts as
+    /// ready.
     #[must_use]
     pub const fn is_polling(&self) -> bool {
         self.memory.polling
     }
 
-    /// Whether the position belongs to the history of the endpoint in use: it was fetched or proved there. This is where
-    /// [`Action::Refuse`] leads back to.
+    /// Returns true if the position was fetched or proved at the endpoint in use. [`Action::Refuse`] returns to the
+    /// last endpoint for which this was true.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.memory.is_proved && !self.memory.on_probation
     }
 
-    /// The last position seen: of initial state, a live change or a bookmark; at first the saved one. `None` before the
-    /// first, and while the state of another history is being fetched.
+    /// Returns the last position: of initial state, a live event or a bookmark; at first the saved one. `None` before
+    /// the first, and while the state of another history is fetched.
     #[must_use]
     pub const fn position(&self) -> Option<&ResourceVersion> {
         self.memory.position.as_ref()
     }
 
-    /// Returns true if the copy is the server's state at [`position`](Self::position), as far as is known: the position
-    /// was not refused, and no deletion that would prove its history is due. Only such a copy is worth saving.
+    /// Returns true if the copy is, as far as is known, the server's state at [`position`](Self::position): the
+    /// position was not refused, and no deletion that would prove its history is outstanding. Save a checkpoint only
+    /// then.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         self.memory.is_proved && self.memory.position.is_some() && self.memory.missing.is_empty()
     }
 
-    /// Returns true if a live event at this version lies behind the position: then [`Observed::is_news`] counts.
+    /// Returns true if `resource_version` is lower than the position; only then is [`Observed::is_news`] read.
     #[must_use]
     pub fn is_behind(&self, resource_version: &str) -> bool {
         self.memory.is_late(resource_version)
     }
 
-    /// Whether nothing will be asked any more: the exact state asked for has expired.
+    /// Returns true once no request follows: the exact state that was requested has expired.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// Takes over what is known about the streams of another endpoint. To be called before [`Input::Moved`], and after
-    /// [`Action::Refuse`], which leads back to the endpoint before.
+    /// Sets the verdict on the streams of another endpoint. Call it before [`Input::Moved`], and after
+    /// [`Action::Refuse`], which returns to the previous endpoint.
     pub const fn set_verdict(&mut self, verdict: Verdict) {
         self.memory.set_verdict(verdict);
     }
 
-    /// What is known about streams by now. For whoever starts the next reflector of this resource type.
+    /// Returns the current verdict on streams, for the next reflector of this resource type.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
         self.memory.verdict
     }
 }
 
-/// The first request, or a part of [`Config::spread`] to wait for it.
+/// Sends the first request, or first waits a random part of [`Config::spread`].
 fn start(now: Time, memory: &mut Memory) -> State {
     match memory.draw_spread() {
         Some(pause) => {
@@ -291,8 +298,8 @@ fn begin(now: Time, memory: &mut Memory) -> State {
     relist(now, RelistCause::Start, memory)
 }
 
-/// Requests go to another endpoint. Whatever was to follow, a position that can be proved there is resumed from: the
-/// cheap thing first.
+/// Handles a move to another endpoint. If there is a position, the reflector tries to prove and resume it there,
+/// whatever was pending: resuming is the cheapest request.
 fn moved(now: Time, home: bool, memory: &mut Memory) -> State {
     memory.endpoint_changed();
     if memory.position.is_none() {
@@ -307,7 +314,7 @@ fn moved(now: Time, home: bool, memory: &mut Memory) -> State {
     Proving::begin(now, why, memory)
 }
 
-/// Asks for initial state, in the way that fits what is known.
+/// Requests initial state by the strategy that fits the endpoint.
 fn relist(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
     memory.stats.count_relist(cause);
     memory.report(Report::Relist { cause });

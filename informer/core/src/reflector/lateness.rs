@@ -1,26 +1,26 @@
-//! Events whose resourceVersion lies behind the position. They come from servers that repeat themselves, that send
-//! events out of order, or that count versions for each object by itself.
+//! Decides about events whose resourceVersion is lower than the position. They come from servers that repeat events,
+//! that send events out of order, or that count versions per object.
 //!
-//! The next initial state tells which: it confirms the event, or has nothing of it. INVARIANT: each verdict costs
-//! [`RELISTS_MAX`] relists, so that no server causes them for ever.
+//! The next initial state shows which case it is: it confirms the event, or refutes it. INVARIANT: each verdict costs
+//! at most [`RELISTS_MAX`] relists, so that no server can cause relists forever.
 
 use std::time::Duration;
 
 use super::{Change, Observed};
 use crate::time::Time;
 
-/// Late events that initial state confirms, or refutes, before the next one is believed, or dropped, without asking.
+/// Late events that initial state must confirm, or refute, before later ones are applied, or dropped, without a relist.
 const RELISTS_MAX: u32 = 2;
 
-/// What is known about late events.
+/// Verdicts about late events.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Lateness {
-    /// The event that the next initial state is asked about.
+    /// The event that the next initial state will confirm or refute.
     asked: Option<Late>,
     confirmed: u32,
     refuted: u32,
-    /// End of the verdict that the server repeats itself.
+    /// End of the verdict that the server repeats events.
     repeats_until: Option<Time>,
 }
 
@@ -30,25 +30,25 @@ struct Late {
     key: Box<str>,
     uid: Box<str>,
     is_deletion: bool,
-    /// True if the initial state being read has the object.
+    /// True if the initial state being read contains the object.
     is_there: bool,
 }
 
-/// What a late event leads to.
+/// Decision about a late event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
-    /// It is taken: versions of this type have no order.
+    /// Apply it: versions of this type have no order.
     Taken,
-    /// It says nothing new, in a type whose versions have no order.
+    /// Drop it: the copy has this change, and versions of this type have no order.
     Dropped,
-    /// It says nothing new, or the server is known to repeat itself.
+    /// Repeated: the copy has this change, or the server is known to repeat events.
     Repeated,
-    /// Something is missing: initial state has to show what.
+    /// The copy lacks this change: relist to see which events are missing.
     Asks,
 }
 
 impl Lateness {
-    /// Returns true if a lower version is an earlier one, as far as is known.
+    /// Returns true if a lower version means an earlier one, as far as is known.
     pub(super) const fn is_ordered(&self) -> bool {
         self.confirmed < RELISTS_MAX
     }
@@ -71,21 +71,21 @@ impl Lateness {
         }
     }
 
-    /// Initial state begins.
+    /// Notes that initial state begins.
     pub(super) fn begin(&mut self) {
         if let Some(late) = &mut self.asked {
             late.is_there = false;
         }
     }
 
-    /// Initial state has this object, or has it no more.
+    /// Notes an object, or a deletion, of initial state.
     pub(super) fn saw(&mut self, object: &Observed<'_>) {
         if let Some(late) = self.asked.as_mut().filter(|late| *late.key == *object.key) {
             late.is_there = *late.uid == *object.uid && object.change != Change::Deleted;
         }
     }
 
-    /// Initial state is complete. Returns true if it has shown that versions have no order.
+    /// Notes that initial state is complete. Returns true if it has just shown that versions have no order.
     pub(super) fn settle(&mut self, now: Time, verdict_lasts: Duration) -> bool {
         let Some(late) = self.asked.take() else { return false };
         if late.is_there != late.is_deletion {

@@ -1,5 +1,7 @@
-//! A LIST is open, or a page of one. INVARIANT: pages of one attempt share one stage; the first page's position counts,
-//! and a token is used once.
+//! State of an open LIST, or of a page of one.
+//!
+//! INVARIANT: the pages of one attempt share one stage, the position is the first page's, and each token is used once
+//! except to retry a page that broke off.
 
 use std::{cmp::Ordering, time::Duration};
 
@@ -17,44 +19,45 @@ use crate::{
     time::Time,
 };
 
-/// Pages in a row without an item. With a selector a server may send some; one that sends nothing else goes in circles.
+/// Pages in a row without an item. With a selector a server may send some; more mean that it repeats itself.
 const EMPTY_PAGES_MAX: u32 = 16;
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Listing {
-    /// What the first page asked for; an unpaged second attempt asks the same.
+    /// List semantic of the first page; an unpaged second attempt uses it too.
     semantic: ListSemantic,
-    /// Objects a page; `None` when everything was asked for at once.
+    /// Objects per page; `None` for an unpaged list.
     limit: Option<u32>,
-    /// Why pages are tried where a stream would be asked for.
+    /// Why pages are tried instead of a stream.
     trial: Option<FallBack>,
-    /// Whether a stage is open.
+    /// True if a stage is open.
     opened: bool,
     /// The position of the first page, once it has ended.
     first: Option<ResourceVersion>,
-    /// The token the open answer was asked with; `None` for the first page.
+    /// Token of the open page; `None` for the first page.
     token: Option<Box<str>>,
-    /// A token seen before, and when the next one is kept instead. A server that goes in circles meets it again.
+    /// A token seen earlier, to detect a server whose tokens repeat.
     landmark: Landmark,
-    /// Whether the open page has sent an item.
+    /// True once the open page has sent an item.
     has_items: bool,
     empty_pages: u32,
-    /// Pages that were asked for again.
+    /// Pages requested again.
     retries: u32,
-    /// When the first page was asked for.
+    /// When the first page was requested.
     began: Time,
     /// Items of all pages.
     objects: u64,
-    /// When an item, headers or the end of a page came last, or a request went.
+    /// When an item, headers or the end of a page last arrived, or a request was sent.
     last_item: Time,
     last_sign: Time,
 }
 
-/// Times that pages of one attempt are asked for again.
+/// Retries of pages in one attempt.
 const PAGE_RETRIES_MAX: u32 = 3;
 
-/// Finds tokens, of pages or of marks, that come again, whatever the length of the circle, by keeping one of them (Brent's algorithm).
+/// Detects repeating tokens, of pages or of marks, in a cycle of any length while storing one token (Brent's
+/// algorithm).
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Landmark {
@@ -64,7 +67,7 @@ pub(super) struct Landmark {
 }
 
 impl Landmark {
-    /// Takes the token of one more page. Whether the server goes in circles.
+    /// Takes the token of one more page. Returns true if the tokens repeat.
     pub(super) fn is_met_by(&mut self, token: &str) -> bool {
         if self.pages > 0 && *self.token == *token {
             return true;
@@ -109,7 +112,7 @@ impl Listing {
         })
     }
 
-    /// The request went out only now.
+    /// Restarts the timers, because the request was sent only now.
     pub(super) const fn went_out(&mut self, now: Time) {
         if self.token.is_none() {
             self.began = now;
@@ -156,12 +159,12 @@ impl Listing {
         (self.last_sign + memory.config.idle_timeout).min(self.ends_at())
     }
 
-    /// When the list is given up, however much of it comes.
+    /// Returns when the list fails, however much of it has arrived.
     fn ends_at(&self) -> Time {
         self.began + LIST_TIME_MAX
     }
 
-    /// When it counts as standing still, unless something comes before.
+    /// Returns when the list counts as stalled, unless more of it arrives before.
     pub(super) fn stands_still_at(&self, memory: &Memory) -> Time {
         self.last_item + memory.config.initial_events_stall
     }
@@ -226,10 +229,10 @@ impl Listing {
             return self.not_satisfied(now, Ending::WentBack, None, memory);
         }
         if self.trial == Some(FallBack::Forbidden) {
-            // Lists are allowed, so it was the watch that is forbidden.
+            // This list succeeded, so only the watch was forbidden.
             memory.judge(now, FallBack::Forbidden);
         }
-        // Told with the first state, and not only after the watch that will be refused.
+        // Set before the first state is shown, because the watch that follows will be refused.
         memory.polling |= memory.verdict == Verdict::Pages(FallBack::Forbidden);
         memory.synced(now, position);
         Watching::after_list(now, memory)
@@ -237,7 +240,7 @@ impl Listing {
 
     fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         match failure.class {
-            // Once: a server that pages whatever it is asked, and lets pages expire, is not asked again without a pause.
+            // Once only: a server whose pages keep expiring gets a delay before each further attempt.
             Class::Expired if self.token.is_some() && self.limit.is_some() && memory.may_start_over() => {
                 return self.start_over_unpaged(now, memory);
             }
@@ -263,7 +266,7 @@ impl Listing {
         self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
     }
 
-    /// The server has not what was asked for. One that was moved to and is behind is not waited for.
+    /// The server does not have the requested state. The reflector does not wait for an endpoint that it just moved to.
     fn not_satisfied(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         if memory.on_probation {
             self.abandon(memory);
@@ -273,8 +276,8 @@ impl Listing {
         self.fail(now, ending, retry_after, memory)
     }
 
-    /// No fault of the question. A page after the first is asked for again, since its token still holds: a list of many
-    /// pages would never be complete otherwise where one in a few fails.
+    /// The request itself was valid. A page after the first is retried, since its token still holds; otherwise a list
+    /// of many pages would never complete while some of its requests fail.
     fn broke_off(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         if self.token.is_none() || self.retries >= PAGE_RETRIES_MAX {
             return self.fail(now, ending, retry_after, memory);
@@ -284,7 +287,7 @@ impl Listing {
         Waiting::until(until, Next::Page(Box::new(self)))
     }
 
-    /// The page that broke off, from its beginning.
+    /// Requests the page that broke off again, from its beginning.
     pub(super) fn ask_again(self, now: Time, memory: &mut Memory) -> State {
         let limit = self.limit.unwrap_or(memory.config.page_size);
         let token = self.token.as_deref().expect("only pages after the first are asked for again");
@@ -293,18 +296,19 @@ impl Listing {
         State::Listing(Self { has_items: false, last_item: now, last_sign: now, ..self })
     }
 
-    /// Tokens are worth nothing at another endpoint.
+    /// Handles a move: tokens are useless at another endpoint.
     pub(super) fn moved(self, now: Time, home: bool, memory: &mut Memory) -> State {
         self.abandon(memory);
         moved(now, home, memory)
     }
 
-    /// The rest of a paged list has expired. The token the server offers instead would mix two states.
+    /// Restarts the list without a limit after a page expired. The inconsistent token that the server offers would mix
+    /// two states.
     fn start_over_unpaged(self, now: Time, memory: &mut Memory) -> State {
         self.abandon(memory);
         memory.stats.count_relist(RelistCause::PageExpired);
         memory.report(Report::Relist { cause: RelistCause::PageExpired });
-        // Without a pause now, so that what follows waits the longer: each list costs a step of the delays.
+        // No delay now, but each such list is one step of the backoff, so the next failure waits longer.
         memory.stats.unhealthy_ends += 1;
         memory.count_without_pause();
         Self::first_page(now, self.semantic, None, self.trial, memory)

@@ -1,58 +1,58 @@
-//! Where a stream of initial state can go on after it broke. The rules are those of `docs/resuming.md`.
+//! Resume points ("marks") of a stream of initial state. The rules are in `docs/resuming.md`.
 //!
-//! INVARIANT: a mark is of the state that the stage is of, and of one that is frozen. INVARIANT: half a state is never
-//! taken for a whole one: what follows a mark counts only where the answer said that it goes on behind it.
+//! INVARIANT: a mark belongs to the state that the stage holds, which does not change. INVARIANT: an incomplete state
+//! never passes for a complete one: objects behind a mark count only if the response announced that it resumes there.
 
 use super::listing::Landmark;
 use crate::{semantics, wire::marks::is_token};
 
-/// Answers in a row without a new mark before the stage is given up.
+/// Responses in a row without a new mark before the stage is dropped.
 const FRUITLESS_MAX: u32 = 3;
 
-/// What is known about going on, over all answers that one stage is gathered from.
+/// Resume points of all responses that fill one stage.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Marks {
-    /// Whether they are asked for at all.
+    /// True if the client requests marks.
     wanted: bool,
-    /// The last one: everything before it is in the stage.
+    /// The last mark: everything before it is in the stage.
     last: Option<Box<str>>,
-    /// Whether the open answer was asked for with it.
+    /// True if the open request contained the last mark.
     asked: bool,
     answer: Answer,
-    /// Whether the open answer has sent an object.
+    /// True if the open response has sent an object.
     has_objects: bool,
-    /// Whether it has sent a mark that is new.
+    /// True if the open response has sent a new mark.
     progressed: bool,
-    /// Answers in a row that have not.
+    /// Responses in a row that sent no new mark.
     fruitless: u32,
-    /// A mark seen before. A server that goes in circles meets it again.
+    /// A mark seen earlier, to detect a server whose marks repeat.
     landmark: Landmark,
 }
 
-/// What the open answer has said of itself.
+/// Kind of the open response, as its headers and events announce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// Nothing: no headers yet.
+    /// No headers yet.
     Awaited,
-    /// Nothing about marks.
+    /// Without marks.
     Plain,
-    /// It begins at the beginning, with marks.
+    /// Starts from the beginning, with marks.
     Begins,
-    /// It goes on behind the mark asked with.
+    /// Resumes behind the mark in the request.
     GoesOn,
-    /// Its marks are worth nothing: the state moves while it is sent.
+    /// Its marks are useless, because the state changes while it is sent.
     Moving,
 }
 
-/// What a mark came to.
+/// Result of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// A place to go on from.
+    /// The stream can resume here.
     Noted,
-    /// Nothing.
+    /// Ignored.
     Ignored,
-    /// The answer is the rest of a state that it did not announce, or goes in circles.
+    /// The response is the unannounced rest of a state, or its marks repeat.
     Unusable,
 }
 
@@ -70,7 +70,7 @@ impl Marks {
         }
     }
 
-    /// A request goes out. What it asks.
+    /// Prepares a request. Returns what it asks for.
     pub(super) fn ask(&mut self) -> semantics::Marks {
         self.asked = self.last.is_some();
         (self.answer, self.has_objects, self.progressed) = (Answer::Awaited, false, false);
@@ -81,34 +81,34 @@ impl Marks {
         }
     }
 
-    /// Whether the open answer was asked to go on.
+    /// Returns true if the open request asked to resume.
     pub(super) const fn is_asked(&self) -> bool {
         self.asked
     }
 
-    /// Whether the open answer has said anything.
+    /// Returns true if the open response has sent anything.
     pub(super) const fn is_answered(&self) -> bool {
         !matches!(self.answer, Answer::Awaited)
     }
 
-    /// Whether the open answer has sent a mark that is new.
+    /// Returns true if the open response has sent a new mark.
     pub(super) const fn has_progressed(&self) -> bool {
         self.progressed
     }
 
-    /// The answer begins at the beginning: of another state than that of the last mark.
+    /// Notes a response that starts from the beginning, so its state is not the last mark's.
     pub(super) fn begin(&mut self, with_marks: bool) {
         self.forget();
         self.answer = if with_marks && self.wanted { Answer::Begins } else { Answer::Plain };
     }
 
-    /// The answer says that it goes on. Whether it was asked to.
+    /// Notes a response that announces that it resumes. Returns true if the request asked for that.
     pub(super) const fn go_on(&mut self) -> bool {
         self.answer = Answer::GoesOn;
         self.asked
     }
 
-    /// An object came; one that is not `added` shows that the state moves.
+    /// Notes an object. One that is not `added` shows that the state changes while it is sent.
     pub(super) fn object(&mut self, added: bool) {
         self.has_objects = true;
         if !added {
@@ -120,7 +120,7 @@ impl Marks {
     pub(super) fn take(&mut self, token: &str) -> Taken {
         let opens = !self.has_objects && !self.progressed;
         match self.answer {
-            // The one that opens an answer that goes on, and no other answer has one there.
+            // A resumed response begins with the mark it resumes from; no other response begins with a mark.
             Answer::GoesOn if opens && self.last.as_deref() == Some(token) => return Taken::Ignored,
             Answer::Awaited | Answer::Plain | Answer::Begins | Answer::GoesOn if opens => return Taken::Unusable,
             Answer::Awaited | Answer::Plain | Answer::Moving => return Taken::Ignored,
@@ -135,7 +135,7 @@ impl Marks {
         Taken::Noted
     }
 
-    /// The answer ended, and another one could bring more.
+    /// Notes the end of a response after which another one may bring more.
     pub(super) fn end(&mut self) {
         self.fruitless = if self.progressed { 0 } else { self.fruitless + 1 };
         if self.fruitless >= FRUITLESS_MAX {
@@ -143,12 +143,12 @@ impl Marks {
         }
     }
 
-    /// Whether there is a place to go on from.
+    /// Returns true if there is a mark to resume from.
     pub(super) const fn is_known(&self) -> bool {
         self.last.is_some()
     }
 
-    /// What follows begins at the beginning.
+    /// Drops the marks: the next response starts from the beginning.
     pub(super) fn forget(&mut self) {
         self.last = None;
         self.progressed = false;

@@ -1,7 +1,7 @@
-//! What outlives a state: the position, what is known about the server, delays, counts, and orders not yet taken.
+//! Data that outlives a state: the position, verdicts about the server, delays, counters, and pending actions.
 //!
-//! INVARIANT: `position` is moved by completed initial state, live changes and live bookmarks, by nothing else. It is
-//! forgotten when the server proves to have another history.
+//! INVARIANT: only complete initial state, live changes and live bookmarks move `position`. It is dropped when the
+//! server proves to have another history, or refuses it.
 
 use std::{cmp::Ordering, collections::VecDeque, mem, time::Duration};
 
@@ -20,34 +20,33 @@ use crate::{
     time::Time,
 };
 
-/// Reads "not older than seen", of everything or of one object, that the server may fail to satisfy before the most
-/// recent state is taken instead.
+/// Failed reads "not older than seen", of everything or of one object, before a read of the most recent state.
 const UNSATISFIED_MAX: u32 = 3;
 
-/// Streams in a row that may break after they were accepted, or answer nonsense, before one attempt with pages.
+/// Streams in a row that may break after they were accepted, or violate the protocol, before one attempt with pages.
 const STREAM_FAILURES_MAX: u32 = 3;
 
-/// Pauses before a watch that was refused right after a list is asked for again, a fifth of jitter added. After the last
-/// one the reflector polls: a role that is being replaced, or one bad server behind a balancer, costs seconds then.
+/// Pauses before retrying a watch that was refused right after a list, plus up to 20 % jitter. After the last one the
+/// reflector polls. The retries absorb a role that is being replaced, or one bad server behind a load balancer.
 const REFUSED_WATCH_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// Pauses before lists while the server refuses the watches after them as it would refuse an unknown path or a wrong
-/// position; then [`Config::poll_interval`]. The list may have brought that position, or one bad server behind a balancer
-/// may have answered: both are over within minutes. 403 and 405 say what they mean, and are polled at the interval from
-/// the beginning.
+/// First pauses between polls if the server refuses watches with 400, 404 or 422; later ones are
+/// [`Config::poll_interval`]. The list may have returned a position that the server refuses, or one bad server behind a
+/// load balancer may have answered: both end within minutes. 403 and 405 are unambiguous, and polled at the interval
+/// from the start.
 const EARLY_POLLS: [Duration; 3] = [Duration::from_secs(20), Duration::from_secs(60), Duration::from_secs(120)];
 
-/// Sessions from one position that may bring nothing, or only what lies behind it, before it has to be proved.
+/// Sessions from one position that may deliver nothing, or only older events, before the position must be proved.
 pub(super) const DOUBTS_MAX: u32 = 2;
 
-/// Times in a row that initial state may expire soon after it was complete before only one that lasts makes delays
-/// small again: a session between the two can be healthy, and its server is not.
+/// Times in a row that a fresh initial state may expire early. Beyond that only a state that lasts resets the delays:
+/// sessions in between can be healthy while the server is not.
 const EARLY_EXPIRIES_FREE: u32 = 1;
 
-/// Attempts in a row to resume that the server may answer with nonsense before the position is given up.
+/// Failed attempts in a row to resume before the position is dropped.
 const FAILED_RESUMES_MAX: u32 = 3;
 
-/// How long after a proof an outage needs no other. Shorter than a server takes to be exchanged or restored.
+/// Time after a proof during which an outage needs no new one. Shorter than replacing or restoring a server takes.
 const PROOF_LASTS: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -59,69 +58,71 @@ pub(super) struct Memory {
     pub(super) actions: VecDeque<Action>,
     pub(super) position: Option<ResourceVersion>,
     pub(super) verdict: Verdict,
-    /// When a verdict against streams ends. Set when first needed, since a verdict can be handed in.
+    /// End of a verdict against streams. Set on first use, since a verdict can be passed in.
     verdict_until: Option<Time>,
-    /// The next initial read goes by pages once, for this reason.
+    /// Reason why the next initial read uses pages once.
     trial: Option<FallBack>,
-    /// True once the endpoint in use has answered a read of any state with a page token.
+    /// True once the endpoint in use has answered a read of any state with a continue token.
     pages_any_state: bool,
-    /// True once a list was started over without pages because a page had expired, since initial state was complete.
+    /// True once an expired page has restarted the list without pages; reset when initial state is complete.
     started_over: bool,
-    /// The next list goes without a limit: pages of the one before expired.
+    /// True if the next list has no limit, because pages of the previous one expired.
     unpaged_next: bool,
     /// Streams in a row that broke before their initial state was complete.
     stream_failures: u32,
-    /// Streams that were to go on behind a mark and began anew, there or elsewhere, since initial state was complete last.
+    /// Streams that should have resumed behind a mark and started over, at any endpoint, since initial state was last
+    /// complete.
     streams_anew: u32,
-    /// Reads in a row that asked for "not older than" and were not given it.
+    /// Failed reads "not older than" in a row.
     unsatisfied: u32,
-    /// Attempts in a row to resume that were answered with nonsense.
+    /// Failed attempts in a row to resume.
     failed_resumes: u32,
-    /// Watches in a row that the server refused right after a list it answered.
+    /// Watches in a row that the server refused right after answering a list.
     refused_watches: usize,
     /// Entries of [`EARLY_POLLS`] used up since the server accepted a watch.
     early_polls: usize,
-    /// Sessions that were closed because they were silent, since this endpoint sent a bookmark. Initial state does not count
-    /// against them: a server whose watches bring nothing can go on answering lists.
+    /// Sessions closed for silence since this endpoint last sent a bookmark. Initial state does not reset it: a server
+    /// whose watches deliver nothing may still answer lists.
     pub(super) silences: u32,
-    /// Sessions from the present position that were silent or went back, since it was proved last.
+    /// Sessions from the current position that were silent or went backwards, since the position was last proved.
     pub(super) doubts: u32,
-    /// Whether there was an outage since the position was proved or told.
+    /// True if there was an outage since the position was last proved or sent by the server.
     pub(super) is_suspect: bool,
-    /// When an object of the server proved the position last.
+    /// When an object of the server last proved the position.
     proved_at: Option<Time>,
-    /// When the position was last told, or proved.
+    /// When the server last sent the position, or an object proved it.
     heard_at: Time,
-    /// Whether there is a state to show.
+    /// True once there is a state to show.
     pub(super) synced: bool,
-    /// When initial state was complete last.
+    /// When initial state was last complete.
     synced_at: Option<Time>,
     /// Times in a row that initial state expired soon after it was complete.
     early_expiries: u32,
-    /// Whether the position belongs to the endpoint in use, or to the one that a refused move leads back to.
+    /// True if the position belongs to the history of the endpoint in use, or of the one that a refused move returns
+    /// to.
     pub(super) is_proved: bool,
-    /// Whether the endpoint in use was moved to and has proved nothing: it can be refused.
+    /// True if the endpoint in use was moved to and has not proved its history: it can be refused.
     pub(super) on_probation: bool,
-    /// Whether equal versions prove nothing until initial state is complete again.
+    /// True if equal versions prove nothing until initial state is complete again.
     pub(super) distrust: bool,
-    /// Whether the next initial read takes the most recent state, whatever was seen or configured.
+    /// True if the next initial read requests the most recent state, whatever the position and configuration.
     latest: bool,
-    /// Objects whose deletions are due.
+    /// Objects whose deletions are outstanding.
     pub(super) missing: Missing,
     pub(super) lateness: Lateness,
-    /// True once the server refused GET of an object and listed it: each denied GET would be a line in an audit log.
+    /// True once the server refused GET of an object and listed it instead. Each denied GET would add a line to its
+    /// audit log.
     pub(super) get_is_refused: bool,
-    /// Whether a session was healthy since initial state was last complete: then the position was worth something.
+    /// True if a session was healthy since initial state was last complete, so the position was usable.
     pub(super) healthy_since_sync: bool,
-    /// Whether lists are allowed and watches are not.
+    /// True if lists are allowed and watches are not.
     pub(super) polling: bool,
-    /// When the next poll is due: kept while requests go to another endpoint and come back, so that moves do not put
-    /// it off again and again.
+    /// When the next poll is due. Survives moves between endpoints, so that repeated moves do not postpone it.
     poll_at: Option<Time>,
     rng: fastrand::Rng,
 }
 
-/// How initial state is fetched this time.
+/// Strategy of one initial read.
 pub(super) enum Way {
     Stream,
     List { limit: Option<u32>, trial: Option<FallBack> },
@@ -130,7 +131,7 @@ pub(super) enum Way {
 impl Memory {
     pub(super) fn new(config: Config, backoff: Backoff) -> Self {
         let mut rng = fastrand::Rng::with_seed(config.seed);
-        // The first number is the delays'.
+        // `Reflector::new` seeds the backoff with the first number: do not draw it twice.
         let _ = rng.u64(..);
         Self {
             backoff,
@@ -190,32 +191,32 @@ impl Memory {
         self.push(Action::Send(read));
     }
 
-    /// Orders the proof of the position by one more stored object.
+    /// Orders a proof of the position by the next stored object.
     pub(super) fn prove(&mut self, by: ProofBy, skip: usize) {
         let at = self.position.clone().expect("only a position is proved");
         self.push(Action::Prove { at, by, skip });
     }
 
-    /// The object was read. Counted afterwards, since there may be none to ask about.
+    /// Counts one object read. Called after the read, because there may have been no object to read.
     pub(super) const fn count_proof(&mut self) {
         self.stats.requests += 1;
         self.stats.proofs += 1;
     }
 
-    /// How long the first request waits, if starts are spread.
+    /// Draws the delay of the first request, if starts are spread.
     pub(super) fn draw_spread(&mut self) -> Option<Duration> {
         let spread = self.config.spread;
         (!spread.is_zero()).then(|| spread.mul_f64(self.rng.f64()))
     }
 
-    /// A lifetime for one watch, in seconds.
+    /// Draws the lifetime of one watch, in seconds.
     pub(super) fn draw_watch_timeout(&mut self) -> u32 {
         let range = &self.config.watch_timeout_seconds;
         let (least, most) = (*range.start(), *range.end());
         if least < most { self.rng.u32(least..=most) } else { least }
     }
 
-    /// What the next initial read asks for.
+    /// Returns the list semantic of the next initial read.
     pub(super) fn semantic(&self) -> ListSemantic {
         let wanted = match &self.position {
             Some(seen) => ListSemantic::NotOlderThan(seen.clone()),
@@ -230,8 +231,8 @@ impl Memory {
         }
     }
 
-    /// Opens a stage for what `semantic` asks for. The most recent state of a server that cannot give one as new as was
-    /// seen may be of an older history, where equal versions are not equal objects.
+    /// Opens a stage for `semantic`. If the most recent state is read because the server cannot reach the position,
+    /// that state may belong to an older history, where equal versions may be different objects.
     pub(super) fn open_stage(&mut self, semantic: &ListSemantic) {
         self.lateness.begin();
         let may_go_back = self.position.is_some() && *semantic == ListSemantic::MostRecent;
@@ -255,28 +256,29 @@ impl Memory {
         }
     }
 
-    /// True if a LIST for `semantic` may carry a limit.
+    /// Returns true if a LIST for `semantic` may carry a limit.
     ///
-    /// kube-apiserver answers "not older than" from its cache, but 1.29 and 1.30 read every page of it from etcd as soon as
-    /// there is a limit, and 1.31 to 1.33 every page but the first. Relists come in herds, so client-go sends no limit
-    /// either (kubernetes#86430). A server that pages `resourceVersion=0` has no cache, and pages are the cheaper read there.
+    /// kube-apiserver answers "not older than" from its cache, but with a limit 1.29 and 1.30 read every page from
+    /// etcd, and 1.31 to 1.33 every page but the first. Relists come in herds, so client-go sends no limit either
+    /// (kubernetes#86430). A server that pages `resourceVersion=0` has no cache, so pages are cheaper there.
     const fn may_page(&self, semantic: &ListSemantic) -> bool {
         !matches!(semantic, ListSemantic::NotOlderThan(_)) || self.pages_any_state
     }
 
-    /// The server answered a first page with a token.
+    /// Notes that the server answered a first page with a continue token.
     pub(super) fn was_paged(&mut self, semantic: &ListSemantic) {
         self.pages_any_state |= *semantic == ListSemantic::Any;
     }
 
-    /// A page after the first has expired. True if the list may start over at once, without pages: once until initial
-    /// state is complete. Later ones alternate between pages and none, with the pause of every failed read.
+    /// Notes that a page after the first has expired. Returns true if the list may start over at once without pages:
+    /// once until initial state is complete. Later lists alternate between paged and unpaged, each after the usual
+    /// delay.
     pub(super) const fn may_start_over(&mut self) -> bool {
         self.unpaged_next = self.started_over;
         !mem::replace(&mut self.started_over, true)
     }
 
-    /// Requests go to another endpoint: what was learned of the one before says nothing about it.
+    /// Resets the state that is specific to the previous endpoint.
     pub(super) fn endpoint_changed(&mut self) {
         self.trial = None;
         self.pages_any_state = false;
@@ -285,7 +287,7 @@ impl Memory {
         self.silences = 0;
     }
 
-    /// Takes over what is known about the streams of the endpoint in use.
+    /// Sets the verdict on the streams of the endpoint in use.
     pub(super) const fn set_verdict(&mut self, verdict: Verdict) {
         self.verdict = verdict;
         self.verdict_until = None;
@@ -307,26 +309,26 @@ impl Memory {
         }
     }
 
-    /// Whether streams may be given up for pages.
+    /// Returns true if pages may replace streams.
     pub(super) const fn may_fall_back(&self) -> bool {
         matches!(self.config.initial, InitialList::Auto)
     }
 
-    /// Gives streams up until the verdict ends.
+    /// Replaces streams by pages until the verdict ends.
     pub(super) fn give_up_streams(&mut self, now: Time, cause: FallBack) {
         self.judge(now, cause);
         self.stats.count_fallback(cause);
         self.report(Report::FellBack { cause });
     }
 
-    /// Remembers a verdict against streams.
+    /// Records a verdict against streams.
     pub(super) fn judge(&mut self, now: Time, cause: FallBack) {
         self.verdict = Verdict::Pages(cause);
         self.verdict_until = Some(now + self.backoff.around(self.config.verdict_lasts));
         self.forgive_streams();
     }
 
-    /// Fetches the next initial state by pages, once.
+    /// Makes the next initial read use pages, once.
     pub(super) fn try_pages(&mut self, cause: FallBack) {
         self.trial = Some(cause);
         self.forgive_streams();
@@ -334,19 +336,19 @@ impl Memory {
         self.report(Report::FellBack { cause });
     }
 
-    /// A stream began anew that was to go on. Whatever marks it brings, they may come to nothing again.
+    /// Notes that a stream started over although it should have resumed. Its marks may prove useless as well.
     pub(super) const fn stream_began_anew(&mut self) {
         self.streams_anew = self.streams_anew.saturating_add(1);
     }
 
-    /// True if pages follow a stream that breaks now. One that `progressed` has brought a mark, behind which the next one
-    /// goes on: that is no failure, unless going on has failed too often.
+    /// Returns true if pages follow when the open stream breaks. A stream that `progressed` has sent a mark from which
+    /// the next one resumes: no failure, unless resuming has failed too often.
     pub(super) const fn is_last_stream(&self, progressed: bool) -> bool {
         let failures = if progressed { 0 } else { self.stream_failures + 1 };
         (failures >= STREAM_FAILURES_MAX || self.streams_anew >= STREAM_FAILURES_MAX) && self.may_fall_back()
     }
 
-    /// A stream broke before its initial state was complete, and not because the server had too much to do.
+    /// Notes that a stream broke before its initial state was complete, for a reason other than overload.
     pub(super) fn stream_broke(&mut self, progressed: bool) {
         let is_last = self.is_last_stream(progressed);
         self.stream_failures = if progressed { 0 } else { self.stream_failures + 1 };
@@ -359,21 +361,21 @@ impl Memory {
         (self.stream_failures, self.streams_anew) = (0, 0);
     }
 
-    /// The next initial state is fetched by pages.
+    /// Returns true if the next initial read uses pages.
     pub(super) const fn tries_pages(&self) -> bool {
         self.trial.is_some()
     }
 
-    /// The server did not give what was asked by "not older than".
+    /// Notes that the server failed to satisfy "not older than".
     pub(super) const fn not_satisfied(&mut self) {
         self.unsatisfied += 1;
         if self.unsatisfied == UNSATISFIED_MAX {
-            // The next read asks another question, which streams have not failed to answer yet.
+            // The next read has another semantic, for which streams have not failed yet.
             self.forgive_streams();
         }
     }
 
-    /// An attempt to resume was answered with nonsense. Whether the position should be given up.
+    /// Notes a failed attempt to resume. Returns true if the position should be dropped.
     pub(super) const fn resume_failed(&mut self) -> bool {
         self.failed_resumes += 1;
         let give_up = self.failed_resumes >= FAILED_RESUMES_MAX;
@@ -383,12 +385,13 @@ impl Memory {
         give_up
     }
 
-    /// Whether the next initial read takes what the server has, since it cannot give what was seen.
+    /// Returns true if the next initial read requests the most recent state, because the server cannot reach the
+    /// position.
     pub(super) const fn is_never_satisfied(&self) -> bool {
         self.unsatisfied >= UNSATISFIED_MAX
     }
 
-    /// The position belongs to the history of the endpoint in use.
+    /// Notes that the position belongs to the history of the endpoint in use.
     pub(super) fn proved(&mut self, now: Time) {
         self.is_proved = true;
         self.unsatisfied = 0;
@@ -398,26 +401,26 @@ impl Memory {
         self.report(Report::Proved);
     }
 
-    /// Doubts begin anew.
+    /// Resets the doubts about the position.
     pub(super) const fn believe(&mut self, now: Time) {
         self.doubts = 0;
         self.is_suspect = false;
         self.heard_at = now;
     }
 
-    /// There was an outage: what comes back may be another server, or the same one with an older state. A connection that
-    /// breaks again and again is no new outage each time.
+    /// Notes an outage: the server that answers next may be another one, or may have been restored to an older state.
+    /// Within [`PROOF_LASTS`] of a proof this is ignored, so that a connection that breaks repeatedly costs one proof.
     pub(super) fn suspect(&mut self, now: Time) {
         self.is_suspect = self.proved_at.is_none_or(|at| now.since(at) >= PROOF_LASTS);
     }
 
-    /// Whether the position needs a proof: sessions from it brought nothing, or nothing has told it for as long as two
-    /// silent sessions take, however many short ones or failures that were.
+    /// Returns true if the position needs a proof: sessions from it delivered nothing, or the server has not sent it
+    /// for the time of [`DOUBTS_MAX`] silent sessions, however many short or failed sessions that was.
     pub(super) fn is_doubtful(&self, now: Time) -> bool {
         self.doubts >= DOUBTS_MAX || now.since(self.heard_at) >= self.config.idle_timeout.saturating_mul(DOUBTS_MAX)
     }
 
-    /// Counts that the endpoint has another history than the position; why it would be listed.
+    /// Counts that the endpoint's history is not the position's. Returns the cause for a relist.
     pub(super) fn found_other_history(&mut self, what: Report) -> RelistCause {
         self.report(what);
         if what == Report::HistoryReset {
@@ -429,8 +432,8 @@ impl Memory {
         }
     }
 
-    /// The position is of no history that can be reached any more. What is asked next is what was configured, unless
-    /// the very same server went back, or an exact state of the other history was wanted.
+    /// Drops the position: no reachable server has its history. The next read uses the configured semantic, or the most
+    /// recent state after a reset, after a refused position, or if an exact state of the old history was configured.
     pub(super) fn forget_position(&mut self, cause: RelistCause) {
         self.position = None;
         self.missing.clear();
@@ -442,22 +445,23 @@ impl Memory {
         self.latest = matches!(cause, RelistCause::HistoryReset | RelistCause::Refused) || exact;
     }
 
-    /// The server takes no read that names the position: it was sent by another kind of server, or by one with a fault.
-    /// The most recent state follows, which is not older than any position of this history.
+    /// Handles a server that refuses every read with the position: another kind of server sent it, or a faulty one. The
+    /// most recent state follows, which is not older than any position of this history.
     pub(super) fn position_refused(&mut self, now: Time, retry_after: Option<Duration>) -> State {
         if self.on_probation {
             return self.refuse(now);
         }
         self.forget_position(RelistCause::Refused);
         if self.verdict == Verdict::Pages(FallBack::Refused) {
-            // Perhaps it was the position that the stream was refused for.
+            // The stream may have been refused because of the position, so try streams again.
             (self.verdict, self.verdict_until) = (Verdict::Streams, None);
         }
         let until = self.unhealthy(now, Ending::Failed(Class::Refused), retry_after);
         Waiting::until(until, Next::Relist(RelistCause::Refused))
     }
 
-    /// Goes back to the endpoint before, where the position is proved, unless what was left there was an outage.
+    /// Returns to the previous endpoint, where the position is proved. If there was an outage, it is proved there again
+    /// first.
     pub(super) fn refuse(&mut self, now: Time) -> State {
         self.missing.begin();
         self.on_probation = false;
@@ -469,7 +473,7 @@ impl Memory {
         Waiting::until(self.unhealthy(now, Ending::Unproven, None), next)
     }
 
-    /// Initial state is complete at `position`.
+    /// Notes that initial state is complete at `position`.
     pub(super) fn synced(&mut self, now: Time, position: ResourceVersion) {
         if self.is_behind(&position) {
             self.found_other_history(Report::HistoryReset);
@@ -496,27 +500,27 @@ impl Memory {
         self.push(Action::InitDone(position));
     }
 
-    /// Returns true if an event at this version lies behind the position, in whatever order versions are.
+    /// Returns true if `version` is lower than the position, even if versions of this type have no order.
     pub(super) fn is_late(&self, version: &str) -> bool {
         self.position
             .as_ref()
             .is_some_and(|seen| resource_version::compare(version, seen.as_str()) == Some(Ordering::Less))
     }
 
-    /// Returns true if `to` goes back. Where positions have no order they never do.
+    /// Returns true if `to` is lower than the position. Always false if versions of this type have no order.
     pub(super) fn is_behind(&self, to: &ResourceVersion) -> bool {
         let is_lower = self.position.as_ref().is_some_and(|seen| to.compare(seen) == Some(Ordering::Less));
         is_lower && self.lateness.is_ordered()
     }
 
-    /// An object of initial state came. One without a version is kept all the same, as client-go and kube do.
+    /// Notes an object of initial state. An object without a version is kept too, as in client-go and kube.
     pub(super) fn received(&mut self, object: &Observed<'_>) {
         self.lateness.saw(object);
         self.stats.initial_objects += 1;
         self.stats.unversioned += u64::from(ResourceVersion::parse(object.resource_version).is_err());
     }
 
-    /// Moves the position to `to`, live. Whether it did not go back.
+    /// Moves the position to `to`, from a live event. Returns false if that would move it backwards.
     pub(super) fn advance(&mut self, now: Time, to: &ResourceVersion) -> bool {
         if self.is_behind(to) {
             return false;
@@ -525,7 +529,7 @@ impl Memory {
         true
     }
 
-    /// Moves the position to `to`, live, where the caller knows that it does not lie behind.
+    /// Moves the position to `to`, from a live event. The caller has checked that it does not go backwards.
     pub(super) fn move_to(&mut self, now: Time, to: ResourceVersion) {
         if self.position.as_ref() != Some(&to) {
             self.position = Some(to);
@@ -535,13 +539,13 @@ impl Memory {
         self.failed_resumes = 0;
     }
 
-    /// The server has accepted a session that brings what follows the position.
+    /// Notes that the server accepted a session that sends the events after the position.
     pub(super) fn is_live(&mut self) {
         self.polling = false;
         self.poll_at = None;
         (self.refused_watches, self.early_polls) = (0, 0);
         if self.verdict == Verdict::Pages(FallBack::Forbidden) {
-            // It watches now, so its streams are worth asking for again.
+            // The server allows watches now, so streams may work again.
             self.set_verdict(Verdict::Streams);
         }
         if !self.synced {
@@ -550,8 +554,8 @@ impl Memory {
         }
     }
 
-    /// The server refused a watch right after it answered a list. When to ask for that watch again; `None` when it was
-    /// refused too often.
+    /// Notes that the server refused a watch right after answering a list. Returns when to retry it; `None` after too
+    /// many refusals.
     pub(super) fn next_refused_watch(&mut self, now: Time, retry_after: Option<Duration>) -> Option<Time> {
         let pause = *REFUSED_WATCH_PAUSES.get(self.refused_watches)?;
         self.refused_watches += 1;
@@ -559,8 +563,8 @@ impl Memory {
         Some(now + self.backoff.around(pause).max(self.backoff.after_healthy(retry_after)))
     }
 
-    /// Lists are answered and watches are refused, as `class` says. When to list next: an interval after this was noticed
-    /// first.
+    /// Returns when to list next while the server answers lists and refuses watches with `class`: one interval after
+    /// that was first noticed.
     pub(super) fn next_poll(&mut self, now: Time, class: Class) -> Time {
         self.polling = true;
         let due = match self.poll_at {
@@ -585,12 +589,12 @@ impl Memory {
         }
     }
 
-    /// A request follows the one before without a pause; what fails next waits the longer.
+    /// Counts a request that follows the previous one without a pause, so that the next failure waits longer.
     pub(super) fn count_without_pause(&mut self) {
         let _ = self.backoff.after_unhealthy(None);
     }
 
-    /// The session proved healthy.
+    /// Notes that the session proved healthy.
     pub(super) fn prove_healthy(&mut self, now: Time) {
         self.healthy_since_sync = true;
         self.stats.healthy_sessions += 1;
@@ -601,13 +605,14 @@ impl Memory {
         self.report(Report::Healthy);
     }
 
-    /// The position has expired. Whether that happened several times in a row, each soon after a list.
+    /// Notes that the position has expired. Returns true if that happened more than [`EARLY_EXPIRIES_FREE`] times in a
+    /// row, each soon after a list.
     pub(super) fn expires_early(&mut self, now: Time) -> bool {
         self.early_expiries = if self.has_lasted(now) { 0 } else { self.early_expiries + 1 };
         self.early_expiries > EARLY_EXPIRIES_FREE
     }
 
-    /// Initial state that lasts forgives what went before.
+    /// Clears repeated early expiries and resets the delays once initial state has lasted for `backoff.max`.
     pub(super) fn settle(&mut self, now: Time) {
         if self.early_expiries > EARLY_EXPIRIES_FREE && self.has_lasted(now) {
             self.early_expiries = 0;
@@ -619,7 +624,7 @@ impl Memory {
         self.synced_at.is_none_or(|at| now.since(at) >= self.config.backoff.max)
     }
 
-    /// Ends an unhealthy session; when the next request is due.
+    /// Ends an unhealthy session. Returns when the next request is due.
     pub(super) fn unhealthy(&mut self, now: Time, cause: Ending, retry_after: Option<Duration>) -> Time {
         self.stats.unhealthy_ends += 1;
         let until = now + self.backoff.after_unhealthy(retry_after);
@@ -628,7 +633,7 @@ impl Memory {
     }
 }
 
-/// Why initial state is asked for again after an attempt at it failed.
+/// Returns the relist cause after an attempt at initial state ended with `ending`.
 pub(super) const fn cause_after(ending: Ending) -> RelistCause {
     match ending {
         Ending::Failed(Class::Expired) => RelistCause::Expired,

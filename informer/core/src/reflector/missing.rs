@@ -1,25 +1,25 @@
-//! Objects that a proof found deleted or replaced. In the history of the position each was deleted after it, so the
-//! watch from there sends the deletion before its first bookmark. A watch that does not is of another history.
+//! Objects that a proof found deleted or replaced. In the position's history each was deleted after it, so a watch from
+//! there sends the deletion before its first bookmark. A watch that does not belongs to another history.
 //!
-//! INVARIANT: an object stays here, over sessions and proofs, until its deletion came, it was seen alive, or initial
-//! state is complete.
+//! INVARIANT: an object stays here, across sessions and proofs, until its deletion arrives, it is seen alive, or
+//! initial state is complete.
 
 use std::time::Duration;
 
 use super::{Change, Observed};
 use crate::{proof::WITNESSES_MAX, resource_version::ResourceVersion, time::Time};
 
-/// Objects whose deletion is due.
+/// Objects whose deletions are outstanding.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Missing {
-    /// Found missing by the proof in progress. Counts once the position is resumed from.
+    /// Found missing by the proof in progress. They count once a watch resumes from the position.
     found: Vec<Witness>,
-    /// Their deletions are due. At most [`WITNESSES_MAX`].
+    /// Objects whose deletions are outstanding. At most [`WITNESSES_MAX`].
     due: Vec<Witness>,
-    /// Position that they were found missing at.
+    /// Position at which they were found missing.
     at: Option<ResourceVersion>,
-    /// Time at which the server first accepted a watch that owes them.
+    /// Time at which the server first accepted a watch that must send them.
     since: Option<Time>,
 }
 
@@ -31,17 +31,17 @@ struct Witness {
 }
 
 impl Missing {
-    /// A proof begins, or has failed: what it found before does not count.
+    /// Starts a proof, or ends a failed one: drops what it found.
     pub(super) fn begin(&mut self) {
         self.found.clear();
     }
 
-    /// The server does not have this object any more.
+    /// Adds an object that the server no longer has.
     pub(super) fn add(&mut self, key: &str, uid: &str) {
         self.found.push(Witness { key: key.into(), uid: uid.into() });
     }
 
-    /// A watch from `position` is ordered.
+    /// Notes that a watch from `position` is requested.
     pub(super) fn resume(&mut self, position: &ResourceVersion) {
         if self.due.is_empty() && !self.found.is_empty() {
             self.at = Some(position.clone());
@@ -61,20 +61,20 @@ impl Missing {
         self.due.is_empty()
     }
 
-    /// The server accepted the watch.
+    /// Notes that the server accepted the watch.
     pub(super) fn accepted(&mut self, now: Time) {
         if !self.due.is_empty() {
             self.since.get_or_insert(now);
         }
     }
 
-    /// Takes a live event. Returns false if it contradicts one history: the name is taken by another object, and the
-    /// deletion of the missing one never came.
+    /// Takes a live event. Returns false if it contradicts a single history: another object has the name, and the
+    /// deletion of the missing one never arrived.
     pub(super) fn take(&mut self, event: &Observed<'_>) -> bool {
         let Some(at) = self.due.iter().position(|witness| *witness.key == *event.key) else { return true };
         let is_it = self.due[at].uid.is_empty() || event.uid.is_empty() || *self.due[at].uid == *event.uid;
         match event.change {
-            // A deletion, or the object after all: the server that missed it was behind.
+            // Its deletion, or the object itself: then the server that lacked it was behind.
             Change::Deleted | Change::Added | Change::Modified if is_it => {
                 self.due.swap_remove(at);
                 if self.due.is_empty() {
@@ -87,13 +87,13 @@ impl Missing {
         }
     }
 
-    /// Returns true if deletions should have come before a bookmark at `position`. One that tells the position they were
-    /// missing at says nothing: the server may be behind the one that was asked.
+    /// Returns true if deletions should have arrived before a bookmark at `position`. A bookmark at the position where
+    /// they were found missing proves nothing: this server may be behind the one that was read.
     pub(super) fn is_owed_at(&self, position: &ResourceVersion) -> bool {
         !self.due.is_empty() && self.at.as_ref() != Some(position)
     }
 
-    /// When a server without bookmarks has had its time.
+    /// Returns when the deletions are overdue on a server without bookmarks.
     pub(super) fn overdue_at(&self, patience: Duration) -> Option<Time> {
         self.since.map(|since| since + patience)
     }

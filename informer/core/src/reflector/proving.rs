@@ -1,5 +1,6 @@
-//! One stored object is read again, to learn whether the position belongs to the history behind the endpoint.
-//! INVARIANT: nothing is resumed before the answer, and a failed request says nothing about the history.
+//! State in which one stored object is read again, to learn whether the position belongs to the endpoint's history.
+//!
+//! INVARIANT: no watch resumes before the result, and a failed request says nothing about the history.
 
 use std::time::Duration;
 
@@ -13,36 +14,36 @@ use crate::{
     time::Time,
 };
 
-/// Errors of the server, not outages of the network, before the object is read in the other way: two minutes' worth, so
-/// that an API server that starts is not the cause.
+/// Server errors (not network outages) before the object is read by LIST instead. They take about two minutes, longer
+/// than an API server needs to start.
 const BROKEN_MAX: u32 = 8;
 
-/// Why a proof is asked for, which decides what a failed one leads to.
+/// Why a proof is needed; decides what follows a failed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// The position was saved by an earlier life, or nothing has proved it since.
+    /// The position comes from a checkpoint, or was never proved.
     Resume,
-    /// Requests go to another endpoint, and the one before had proved it.
+    /// Requests go to another endpoint, and the position was proved at the previous one.
     Moved,
-    /// Nothing has told it for too long, or what was told lay behind it.
+    /// The server has not sent the position for too long, or sent older ones.
     Doubt,
-    /// The server could not be reached.
+    /// The server was unreachable.
     Outage,
-    /// A watch is forbidden: whether everything is, as on a server that starts, a list of one object tells.
+    /// A watch is forbidden. A list of one object shows whether everything is forbidden, as on a starting server.
     Forbidden,
 }
 
-/// What is known so far. Outlives the pauses between requests.
+/// Progress of one proof. Survives the pauses between its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     why: Why,
     by: ProofBy,
-    /// Objects that are gone, or did not say enough.
+    /// Objects read that were missing or inconclusive.
     asked: usize,
-    /// Whether one of them was changed since, which no foreign history could have done.
+    /// True if one of them was changed after the position, which cannot happen in a foreign history.
     changed: bool,
     broken: u32,
-    /// True if GET was refused and the object is listed instead.
+    /// True if GET was refused and a LIST reads the object instead.
     get_refused: bool,
 }
 
@@ -123,7 +124,7 @@ impl Proving {
             memory.get_is_refused |= self.attempt.get_refused;
         }
         match proof {
-            // Without an order, no version was there before or after the position.
+            // Without an order, a version is neither before nor after the position.
             Proof::Foreign | Proof::Reset if !memory.lateness.is_ordered() => {
                 self.attempt.changed |= proof == Proof::Reset;
                 self.next_witness(now, memory)
@@ -153,7 +154,7 @@ impl Proving {
         self.exhausted(now, memory)
     }
 
-    /// Nobody is left to ask. An object that was changed since is the best there is on a busy type.
+    /// Decides when no object is left to read. On a busy type, an object changed since is the best evidence.
     fn exhausted(self, now: Time, memory: &mut Memory) -> State {
         if self.attempt.changed {
             return self.proved(now, memory);
@@ -161,7 +162,8 @@ impl Proving {
         let nothing_stored = self.attempt.asked == 0;
         match self.attempt.why {
             Why::Moved if !nothing_stored => memory.refuse(now),
-            // Of an empty state nothing can be mixed in, and every client of a server that restarts would list.
+            // An empty store cannot mix histories, and relisting here would make every client list after a server
+            // restart.
             Why::Outage if nothing_stored => Self::take_for_granted(now, memory),
             Why::Forbidden if nothing_stored => relist(now, RelistCause::WatchForbidden, memory),
             Why::Forbidden => Watching::after_list(now, memory),
@@ -169,7 +171,7 @@ impl Proving {
         }
     }
 
-    /// Goes on without a proof. What nothing tells for long is doubted all the same.
+    /// Resumes without a proof. A later silence still raises doubt.
     fn take_for_granted(now: Time, memory: &mut Memory) -> State {
         memory.is_suspect = false;
         Watching::resume(now, memory)
@@ -183,7 +185,8 @@ impl Proving {
         }
     }
 
-    /// The position is worth nothing here. Nor is an equal version: one history may have used it for something else.
+    /// The position is useless here. Equal versions prove nothing either: each history may have used one for another
+    /// object.
     fn differs(self, now: Time, what: Report, memory: &mut Memory) -> State {
         let cause = memory.found_other_history(what);
         match self.attempt.why {
@@ -195,7 +198,7 @@ impl Proving {
         }
     }
 
-    /// What cannot be proved is fetched again, not older than the position and with no shortcut.
+    /// Relists because the proof failed: not older than the position, and without trusting equal versions.
     fn unproven(now: Time, memory: &mut Memory) -> State {
         memory.distrust = true;
         relist_later(now, RelistCause::Unproven, memory)
@@ -223,7 +226,7 @@ impl Proving {
         if self.attempt.why == Why::Moved {
             return memory.refuse(now);
         }
-        // Whichever endpoint it is: to move must not mean to begin anew.
+        // At any endpoint: a move must not reset the count.
         memory.not_satisfied();
         let ending = Ending::Failed(failure.class);
         if !memory.is_never_satisfied() {
@@ -233,7 +236,8 @@ impl Proving {
         Waiting::until(until, Next::Relist(RelistCause::TooLarge))
     }
 
-    /// GET is not answered: one object can be listed. Where neither is, silence is no reason to fetch everything.
+    /// Reads by LIST of one object if GET is refused. If both are refused, a quiet watch alone does not justify a
+    /// relist.
     fn other_way(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         match (self.attempt.by, self.attempt.why) {
             (ProofBy::Get, _) => {
@@ -243,7 +247,7 @@ impl Proving {
             }
             (ProofBy::List, Why::Moved) => memory.refuse(now),
             (ProofBy::List, Why::Resume) => Self::unproven(now, memory),
-            // Nonsense in both ways says nothing about rights: the server is not well.
+            // Invalid responses to both requests say nothing about permissions: the server is unhealthy.
             (ProofBy::List, Why::Outage | Why::Doubt)
                 if !matches!(failure.class, Class::Forbidden | Class::Refused) =>
             {
@@ -267,7 +271,7 @@ impl Proving {
     }
 }
 
-/// A pause goes first: when a server was restored, all of its clients notice together.
+/// Relists after a delay: all clients of a restored server notice it together.
 pub(super) fn relist_later(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
     let until = memory.unhealthy(now, Ending::Unproven, None);
     Waiting::until(until, Next::Relist(cause))

@@ -1,65 +1,64 @@
-//! Tells initial state that still comes from live changes, in a stream whose end bookmark may never come.
+//! Detects stalled initial state: tells its objects from live changes in a stream whose end bookmark may never come.
 //!
-//! Servers send initial state at once, as fast as they can, and its objects in no order of versions. A live ADDED is newer
-//! than everything sent before it, and comes when somebody creates an object. So an ADDED below what was seen is initial
-//! state for certain, and one above it may be either. INVARIANT: a type in which objects are created all the time does
-//! not keep a stream from standing still.
+//! Servers send initial state at once, as fast as they can, with versions in no order. A live ADDED is newer than
+//! everything sent before it. So an ADDED below the newest version seen is certainly initial state, and one above it
+//! may be either. INVARIANT: a type with constant creations does not hide a stalled stream.
 
 use std::{cmp::Ordering, time::Duration};
 
 use crate::{resource_version::ResourceVersion, time::Time};
 
-/// A stream that paused for this part of the stall time sends what is new: an object that may be live counts for nothing
-/// until one comes that is initial state for certain.
+/// A pause of this fraction of the stall time suggests that the stream is live: after it, objects that may be live
+/// count as progress only once a certain one arrives.
 const PAUSE_DIVISOR: u32 = 2;
 
-/// How many stall times a stream may go on that sends, without a pause, nothing but objects that may be live.
+/// Stall times after which a stream counts as stalled that sends, without a pause, only objects that may be live.
 const UNCERTAIN_STALLS: u32 = 2;
 
-/// Objects in a row that may be live and are taken for initial state: of one type, nobody creates so many in the time.
+/// Objects in a row that may be live and then count as initial state: no type has so many creations in this time.
 const UNCERTAIN_OBJECTS_MAX: u32 = 1_000;
 
-/// Progress of the initial state of one stream.
+/// Progress of one stream's initial state.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Stall {
-    /// When the request went, the stream was accepted, or an object came that counts.
+    /// When the request was sent, the stream was accepted, or an object that counts arrived.
     progress: Time,
-    /// The same, for objects that are initial state for certain.
+    /// When the request was sent, the stream was accepted, or an object arrived that is certainly initial state.
     certain: Time,
-    /// When any object came last.
+    /// When the last object arrived.
     last: Time,
-    /// The newest version seen, or the position asked for, which the state is not older than.
+    /// The newest version seen, or the requested position, which the state is not older than.
     newest: Option<ResourceVersion>,
     /// Objects in a row that may be live.
     uncertain: u32,
     phase: Phase,
 }
 
-/// What an ADDED that may be live counts for.
+/// Meaning of an ADDED that may be live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Objects come without a pause.
+    /// Objects arrive without a pause.
     Flowing,
-    /// There was a pause, or a change that no initial state has.
+    /// There was a pause, or a change that initial state never contains.
     Paused,
-    /// An ordinary bookmark: nothing at or below it follows, so no initial state does.
+    /// After an ordinary bookmark: no event at or below it follows, so no initial state either.
     Live,
 }
 
 impl Stall {
-    /// A request goes out, for a state not older than `asked`.
+    /// Starts with a request for a state not older than `asked`.
     pub(super) fn new(now: Time, asked: Option<ResourceVersion>) -> Self {
         Self { progress: now, certain: now, last: now, newest: asked, uncertain: 0, phase: Phase::Flowing }
     }
 
-    /// The stream was accepted, or shows by a mark that more is to come.
+    /// Notes that the stream was accepted, or sent a mark, which shows that more follows.
     pub(super) const fn progressed(&mut self, now: Time) {
         (self.progress, self.certain, self.last) = (now, now, now);
         self.uncertain = 0;
     }
 
-    /// ADDED, of this version if it has one.
+    /// Notes an ADDED, with its version if it has one.
     pub(super) fn added(&mut self, now: Time, version: Option<ResourceVersion>, stall: Duration) {
         let is_older =
             self.newest.as_ref().zip(version.as_ref()).is_some_and(|(newest, version)| {
@@ -86,7 +85,8 @@ impl Stall {
         }
     }
 
-    /// MODIFIED or DELETED, of this version if it has one: initial state has none of them, so the stream may be past it.
+    /// Notes a MODIFIED or DELETED, with its version if it has one. Initial state contains neither, so the stream may
+    /// be past it.
     pub(super) fn changed(&mut self, now: Time, version: Option<ResourceVersion>) {
         self.last = now;
         if self.phase == Phase::Flowing {
@@ -99,12 +99,12 @@ impl Stall {
         }
     }
 
-    /// An ordinary bookmark.
+    /// Notes an ordinary bookmark.
     pub(super) const fn bookmark(&mut self) {
         self.phase = Phase::Live;
     }
 
-    /// When the stream stands still, unless initial state comes before.
+    /// Returns when the stream counts as stalled, unless initial state arrives before.
     pub(super) fn at(&self, stall: Duration) -> Time {
         (self.progress + stall).min(self.certain + stall.saturating_mul(UNCERTAIN_STALLS))
     }
@@ -120,7 +120,7 @@ mod tests {
         Time(Duration::from_millis(ms))
     }
 
-    /// A stream that is accepted at once, then sends these versions at these milliseconds; when it stands still, in seconds.
+    /// Accepts a stream at once, then adds these versions at these milliseconds. Returns when it stalls, in seconds.
     fn stands_still(asked: Option<u64>, objects: impl IntoIterator<Item = (u64, u64)>) -> u64 {
         let mut stall = Stall::new(at(0), asked.map(ResourceVersion::from));
         stall.progressed(at(0));
@@ -137,7 +137,7 @@ mod tests {
     fn creations_do_not_put_the_stall_off() {
         let state = [(0, 40), (1, 12), (2, 30)];
         assert_eq!(stands_still(None, state), 10);
-        // One every nine seconds, one a second, ten a second.
+        // One creation every nine seconds, one per second, ten per second.
         for (every, most) in [(9_000, 10), (1_000, 20), (100, 20)] {
             let created = (1..10_000).map(|number| (number * every, 40 + number));
             let stood = stands_still(None, state.into_iter().chain(created));
@@ -147,14 +147,14 @@ mod tests {
 
     #[test]
     fn a_slow_server_is_waited_for() {
-        // In no order of versions: whatever the pauses.
+        // Versions in no order, with long pauses.
         let slow = [(9_000, 40), (9_100, 30), (19_000, 60), (19_050, 35), (28_000, 20)];
         assert_eq!(stands_still(None, slow), 38);
-        // Oldest first, large objects over a slow line, ten seconds of them.
+        // Oldest first, large objects over a slow line, for ten seconds.
         assert_eq!(stands_still(None, (0..80).map(|number| (number * 125, 1 + number))), 19);
-        // Oldest first, a minute of small ones.
+        // Oldest first, small objects for a minute.
         assert_eq!(stands_still(None, (0..60_000).map(|number| (number, 1 + number))), 69);
-        // What is not newer than the position asked for is initial state, whatever comes before it.
+        // Objects not newer than the requested position are initial state, whatever came before.
         assert_eq!(stands_still(Some(100), (1..9).map(|number| (number * 9_000, number))), 82);
     }
 

@@ -1,6 +1,8 @@
-//! A stream is open and its initial state is not complete. INVARIANT: nothing here moves the position: initial events
-//! carry their objects' own versions, in no order. Only the annotated bookmark ends the phase. INVARIANT: the stage is
-//! of one state: it outlives the stream only while the server may go on behind a mark, and is dropped when it does not.
+//! State of an open stream whose initial state is incomplete.
+//!
+//! INVARIANT: no input here moves the position, because initial events carry the versions of their objects, in no
+//! order. Only the annotated bookmark ends the phase. INVARIANT: a stage holds objects of one state. It outlives its
+//! stream only while the server may resume behind a mark, and is dropped when the server does not.
 
 use std::{cmp::Ordering, time::Duration};
 
@@ -22,15 +24,15 @@ use crate::{
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Streaming {
-    /// What the stream was asked for.
+    /// List semantic of the request.
     semantic: ListSemantic,
     sent: Time,
     timeout_seconds: u32,
-    /// Whether a stage is open: by this answer, or by the one it goes on from.
+    /// True if a stage is open, from this response or from the one that it resumes.
     opened: bool,
     marks: Marks,
     stall: Stall,
-    /// When anything came last.
+    /// When the last frame or headers arrived.
     last_sign: Time,
 }
 
@@ -49,7 +51,7 @@ impl Streaming {
         streaming.ask(now, memory)
     }
 
-    /// The same stream, from the last mark on.
+    /// Requests the rest of this stream, from the last mark.
     pub(super) fn go_on(self, now: Time, memory: &mut Memory) -> State {
         self.ask(now, memory)
     }
@@ -66,7 +68,7 @@ impl Streaming {
         State::Streaming(Self { sent: now, timeout_seconds, stall, last_sign: now, ..self })
     }
 
-    /// The request went out only now.
+    /// Restarts the timers, because the request was sent only now.
     pub(super) const fn went_out(&mut self, now: Time) {
         (self.sent, self.last_sign) = (now, now);
         self.stall.progressed(now);
@@ -80,7 +82,7 @@ impl Streaming {
             Input::Accepted => self.accepted(now, false, memory),
             Input::AcceptedWithMarks => self.accepted(now, true, memory),
             Input::Resumed if self.marks.is_answered() => memory.stats.ignored += 1,
-            // The rest of something that is not there.
+            // The server continues a state of which the stage holds nothing.
             Input::Resumed if !self.marks.go_on() => return self.unusable(now, memory),
             Input::Resumed => {
                 self.stall.progressed(now);
@@ -108,9 +110,9 @@ impl Streaming {
         State::Streaming(self)
     }
 
-    /// A stall only counts where pages can follow it, and once the server has accepted the stream: a server with too much
-    /// to do may queue a request for long, and a list would cost it more. Otherwise silence and the lifetime it was
-    /// asked to keep are the bounds.
+    /// A stall counts only if pages can follow, and only after the server accepted the stream: an overloaded server may
+    /// queue a request for long, and a list would cost it more. Otherwise silence and the requested lifetime are the
+    /// bounds.
     pub(super) fn deadline(&self, memory: &Memory) -> Time {
         let silent = self.last_sign + memory.config.idle_timeout;
         let patient = silent.min(self.ends_at());
@@ -118,18 +120,18 @@ impl Streaming {
         if may_stall { patient.min(self.stands_still_at(memory)) } else { patient }
     }
 
-    /// When it counts as standing still, unless initial state comes before.
+    /// Returns when the stream counts as stalled, unless initial state arrives before.
     pub(super) fn stands_still_at(&self, memory: &Memory) -> Time {
         self.stall.at(memory.config.initial_events_stall)
     }
 
-    /// When the server ends the answer by itself.
+    /// Returns when the server ends the response by itself.
     fn ends_at(&self) -> Time {
         self.sent + Duration::from_secs(self.timeout_seconds.into())
     }
 
-    /// The answer begins at the beginning, as its headers say or as its first event shows. What was gathered before is
-    /// of another state.
+    /// Handles a response that starts from the beginning, as its headers or its first event show. Objects staged before
+    /// belong to another state.
     fn accepted(&mut self, now: Time, with_marks: bool, memory: &mut Memory) {
         if self.marks.is_answered() {
             return;
@@ -184,13 +186,13 @@ impl Streaming {
     }
 
     fn failed(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
-        // What refuses to go on may be about that alone: the same without a mark tells.
+        // A refusal to resume may concern only the mark. The retry without a mark shows whether it concerns streams.
         let is_about_streams = !self.marks.is_asked();
         match failure.class {
             Class::Refused if memory.may_fall_back() && is_about_streams => {
                 return self.give_up(now, FallBack::Refused, memory);
             }
-            // Perhaps everything is forbidden, then it is not the stream's fault: one list tells.
+            // Perhaps the server forbids lists too, which would not be the stream's fault. One list shows it.
             Class::Forbidden if memory.may_fall_back() && is_about_streams => memory.try_pages(FallBack::Forbidden),
             Class::Expired | Class::TooLarge => {
                 let ending = Ending::Failed(failure.class);
@@ -206,7 +208,7 @@ impl Streaming {
         self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
     }
 
-    /// The server has not what was asked for. One that was moved to and is behind is not waited for.
+    /// The server does not have the requested state. The reflector does not wait for an endpoint that it just moved to.
     fn not_satisfied(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         if memory.on_probation {
             self.abandon(memory);
@@ -217,8 +219,8 @@ impl Streaming {
         self.fail(now, ending, retry_after, memory)
     }
 
-    /// A whole lifetime without the end bookmark is no accident: it would be the same again, unless each goes on where
-    /// the one before ended.
+    /// Handles a close by the server. If the stream used its whole lifetime without the end bookmark, a retry would
+    /// fail the same way, unless each stream resumes where the previous one ended.
     fn closed(self, now: Time, memory: &mut Memory) -> State {
         let is_over = self.marks.is_answered() && now >= self.ends_at();
         if memory.may_fall_back() && is_over && !self.marks.has_progressed() {
@@ -236,7 +238,7 @@ impl Streaming {
         self.fail(now, ending, None, memory)
     }
 
-    /// Complete, or announced, and of no use.
+    /// The response is complete, or announced as resumed, but unusable.
     fn unusable(mut self, now: Time, memory: &mut Memory) -> State {
         memory.stats.count_failure(Class::Malformed);
         memory.push(Action::Close);
@@ -244,7 +246,8 @@ impl Streaming {
         self.fail(now, Ending::Unusable, None, memory)
     }
 
-    /// On to pages at once: it happens once per verdict. It counts as an unhealthy end, so that what follows waits.
+    /// Replaces the stream by pages at once, which happens once per verdict. It counts as an unhealthy end, so the next
+    /// failure waits longer.
     fn give_up(self, now: Time, cause: FallBack, memory: &mut Memory) -> State {
         self.abandon(memory);
         memory.give_up_streams(now, cause);
@@ -253,13 +256,12 @@ impl Streaming {
         relist(now, RelistCause::FellBack, memory)
     }
 
-    /// True if `ending` says something about streams, and not only that the server has too much to do or cannot be
-    /// reached: pages instead of streams would cost it more then. A kube-apiserver whose cache is cold answers streams
-    /// with 429 and reads a list with a limit from etcd.
+    /// Returns true if `ending` concerns streams, and not an overloaded or unreachable server, which pages would cost
+    /// more. A kube-apiserver with a cold cache answers streams with 429, and reads a list with a limit from etcd.
     const fn concerns_streams(&self, ending: Ending) -> bool {
         match ending {
             Ending::Failed(Class::Malformed | Class::Refused | Class::Forbidden) | Ending::Unusable => true,
-            // Proxies that bound the time of an answer end each stream before its state is complete, and no page.
+            // Proxies that limit the duration of a response end each stream before its state is complete, but no page.
             Ending::Failed(Class::Connection) | Ending::Closed | Ending::Unanswered => self.marks.is_answered(),
             Ending::Failed(Class::TooMany | Class::Server | Class::Expired | Class::TooLarge)
             | Ending::WentBack
@@ -269,8 +271,8 @@ impl Streaming {
         }
     }
 
-    /// An answer that brought a mark is no failure of streams, however it ended: the next one goes on behind it. Where that
-    /// comes to nothing again and again, pages follow.
+    /// Ends the response. A response that sent a mark is no failure of streams, however it ended: the next one resumes
+    /// behind the mark. If resuming fails repeatedly, pages follow.
     fn fail(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         let progressed = self.marks.has_progressed();
         let concerns_streams = self.concerns_streams(ending);
@@ -288,8 +290,8 @@ impl Streaming {
         Waiting::until(until, next)
     }
 
-    /// Marks are worth nothing at another endpoint. Two that break in turn give no more of the state than one does that
-    /// knows no marks.
+    /// Handles a move: marks are useless at another endpoint. Alternating between two failing endpoints makes no
+    /// progress, so a lost mark counts as a restart of the stream.
     pub(super) fn moved(self, now: Time, home: bool, memory: &mut Memory) -> State {
         if self.marks.is_known() {
             memory.stream_began_anew();

@@ -1,96 +1,97 @@
-//! What the reflector is told and what it orders. Facts are in the past tense, orders in the imperative; both are closed.
+//! Inputs and actions of the reflector. Inputs are facts in the past tense, actions are imperatives; both enums are
+//! closed.
 
 use std::time::Duration;
 
 use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
 
-/// What happened, as the driver reports it.
+/// An event that the driver reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
-    /// Begin. Later ones mean nothing.
+    /// Begin. Ignored when repeated.
     Start,
-    /// The headers of the open answer arrived with a 2xx status.
+    /// The headers of the open response arrived with a 2xx status.
     Accepted,
-    /// The same of a stream that sends the initial state from its beginning, with marks in it.
+    /// Headers (2xx) of a stream that sends the initial state from its beginning, with marks (resume tokens) in it.
     AcceptedWithMarks,
-    /// The same of a stream that sends the rest of the initial state behind the mark it was asked with.
+    /// Headers (2xx) of a stream that continues the initial state behind the mark in the request.
     Resumed,
-    /// A mark: everything before it was sent, and a stream can go on behind it.
+    /// A mark: the server has sent everything before it, and a later stream can resume behind it.
     Mark {
-        /// Its token as sent.
+        /// Its token, as sent.
         token: &'a str,
     },
     /// One item of a list or one event of a watch, with readable metadata.
     Object(Observed<'a>),
     /// A bookmark.
     Bookmark {
-        /// Its position as sent.
+        /// Its position, as sent.
         resource_version: &'a str,
-        /// Whether the annotation `k8s.io/initial-events-end` is exactly `"true"`.
+        /// True if the annotation `k8s.io/initial-events-end` is exactly `"true"`.
         initial_events_end: bool,
     },
-    /// A list body was complete. The answer is over: no [`Input::Ended`] follows for it.
+    /// A list body was complete. This ends the response: no [`Input::Ended`] follows for it.
     PageEnd {
-        /// The list's position as sent.
+        /// The list's position, as sent.
         resource_version: &'a str,
-        /// The token, when more pages follow; `None` for an empty one.
+        /// The continue token if more pages follow; `None` if it was empty.
         continue_token: Option<&'a str>,
     },
-    /// A sign of life without a position: an unreadable object, an unknown event type.
+    /// A frame without a position: an unreadable object or an unknown event type. Counts as a sign of life.
     Ignored,
-    /// The open answer ended.
+    /// The open response ended.
     Ended(End),
-    /// What the read that [`Action::Prove`] ordered has shown. One that failed comes as [`Input::Ended`].
+    /// The result of the read that [`Action::Prove`] ordered. A failed read arrives as [`Input::Ended`] instead.
     Proof(Testimony<'a>),
-    /// Requests go to another endpoint from now on: nothing is resumed there before a proof. The open answer, if any,
-    /// is dropped by the order that follows.
+    /// Requests go to another endpoint from now on. No watch resumes there before a proof. The action that follows
+    /// drops the open response, if any.
     Moved {
-        /// Whether it is the endpoint whose history the position is of, as [`Reflector::is_settled`] said last: there is
-        /// none to go back to, so what it proves to be counts, as after an outage.
+        /// True if this endpoint's history is the position's, by the last value of [`Reflector::is_settled`]. There is
+        /// no endpoint to return to, so a failed proof here is final, as after an outage.
         ///
         /// [`Reflector::is_settled`]: super::Reflector::is_settled
         home: bool,
     },
-    /// The time that [`Reflector::poll_timeout`](super::Reflector::poll_timeout) named has come.
+    /// The time that [`Reflector::poll_timeout`](super::Reflector::poll_timeout) returned has come.
     TimedOut,
 }
 
 /// The metadata of one object received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed<'a> {
-    /// What it says about the object.
+    /// The kind of event or item.
     pub change: Change,
     /// `namespace/name`, or `name`.
     pub key: &'a str,
-    /// Its uid; empty when it has none.
+    /// Its uid; empty if it has none.
     pub uid: &'a str,
-    /// Its resourceVersion as sent; empty when it has none.
+    /// Its resourceVersion as sent; empty if it has none.
     pub resource_version: &'a str,
-    /// True if the copy lacks what it says, see [`proof::is_news`](crate::proof::is_news). Read only where
-    /// [`Reflector::is_behind`](super::Reflector::is_behind) is true for its version.
+    /// True if the copy lacks this state of the object, see [`proof::is_news`](crate::proof::is_news). Read only if
+    /// [`Reflector::is_behind`](super::Reflector::is_behind) returns true for its version.
     pub is_news: bool,
 }
 
-/// What one stored object, read again, says about the history behind an endpoint.
+/// Result of reading one stored object again: evidence about the history behind an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Testimony<'a> {
-    /// What it says.
+    /// The verdict.
     pub proof: Proof,
     /// The key of the stored object; empty for [`Proof::Nothing`].
     pub key: &'a str,
-    /// Its uid; empty when it has none.
+    /// Its uid; empty if it has none.
     pub uid: &'a str,
 }
 
 impl Testimony<'_> {
-    /// What is said without an object.
+    /// A testimony without an object.
     #[must_use]
     pub const fn without_object(proof: Proof) -> Self {
         Self { proof, key: "", uid: "" }
     }
 }
 
-/// What became of an object received.
+/// Kind of an object received: type of the watch event, or list item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A watch event ADDED.
@@ -103,47 +104,48 @@ pub enum Change {
     Item,
 }
 
-/// What one stored object says about the history behind an endpoint. See [`proof::judge`](crate::proof::judge).
+/// Evidence of one stored object about the history behind an endpoint. See [`proof::judge`](crate::proof::judge).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The server has the very version that is stored: one history.
+    /// The server has exactly the stored version: one history.
     Same,
-    /// The server has the object, and changed it after the position: not foreign, and no proof against a reset.
+    /// The server has the object, changed after the position: not foreign, and no evidence against a reset.
     Changed,
-    /// At the position there was another object: another history.
+    /// Another object had this name at the position: another history.
     Foreign,
-    /// The server has an older or another version of it than there was at the position: restored to an older state.
+    /// The server's version of the object is older than at the position, or differs from it: restored to an older
+    /// state.
     Reset,
-    /// Deleted or replaced since. In the history of the position, its deletion follows that.
+    /// Deleted or replaced since. In the history of the position, the deletion follows the position.
     Missing,
-    /// There is no stored object to ask about, or none that was not asked about.
+    /// No stored object is left to read.
     Nothing,
 }
 
-/// How one object is read.
+/// Request that reads one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofBy {
     /// GET of the object.
     Get,
-    /// LIST of one object by `metadata.name`, where GET is not allowed.
+    /// LIST of one object by `metadata.name`, if GET is not allowed.
     List,
 }
 
-/// How an answer ended.
+/// End of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself, between two frames.
+    /// Closed by the server between two frames.
     Closed,
-    /// By an error: instead of an answer, in the stream, or of the connection.
+    /// An error: in place of a response, inside the stream, or of the connection.
     Failed(Failure),
 }
 
-/// An error as the server or the network told it.
+/// An error from the server or the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What it means for the next request.
+    /// Its meaning for the next request.
     pub class: Class,
-    /// How long the server asked to be left alone.
+    /// `Retry-After`: the delay that the server requested.
     pub retry_after: Option<Duration>,
 }
 
@@ -155,24 +157,24 @@ impl Failure {
     }
 }
 
-/// Errors by what they mean for the next request. The same whether they came as HTTP status or in the stream.
+/// Errors by their meaning for the next request, whether sent as HTTP status or in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// 410: the position or token is older than the server's history.
     Expired,
-    /// The position lies ahead of the server (504 with one of three dialects).
+    /// The position is ahead of the server (504 with one of three messages).
     TooLarge,
-    /// 400, 404, 422: this request is not answered here.
+    /// 400, 404, 422: the server does not answer this request.
     Refused,
-    /// 403, and 405: this verb may not be used here.
+    /// 403 and 405: the verb is not allowed.
     Forbidden,
     /// 429.
     TooMany,
-    /// No answer, or one that broke off.
+    /// No response, or one that broke off.
     Connection,
-    /// 5xx, and 401: credentials that are not accepted now say nothing about what may be asked with others.
+    /// 5xx, and 401: rejected credentials say nothing about the request itself.
     Server,
-    /// An answer that is not what the protocol says.
+    /// A response that violates the protocol.
     Malformed,
 }
 
@@ -190,116 +192,116 @@ impl Class {
     ];
 }
 
-/// What the driver has to do, in order.
+/// An order to the driver; orders are executed in sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Drop any open answer and ask this.
+    /// Drop any open response and send this request.
     Send(Read),
-    /// Drop any open answer and read one stored object, "not older than `at`"; then [`Input::Proof`].
+    /// Drop any open response and read one stored object, "not older than `at`"; then report [`Input::Proof`].
     Prove {
-        /// The position that needs the proof.
+        /// The position to prove.
         at: ResourceVersion,
-        /// How to read it.
+        /// Request to use.
         by: ProofBy,
-        /// How many objects were asked about already: [`proof::witness`](crate::proof::witness) names the next.
+        /// Number of objects read already: [`proof::witness`](crate::proof::witness) chooses the next.
         skip: usize,
     },
-    /// The proof failed at the endpoint just moved to: go back to the one before. No [`Input::Moved`] follows.
+    /// The proof failed at the endpoint just moved to: return to the previous one. No [`Input::Moved`] follows.
     Refuse,
-    /// Drop the open answer; nothing is asked for now.
+    /// Drop the open response; no request follows now.
     Close,
-    /// The restored state is the state: its position is proved and the server accepted a watch from it.
+    /// The restored state is current: its position is proved and the server accepted a watch from it.
     Restored,
-    /// Initial state begins: open a stage. Never while one is open.
+    /// Initial state begins: open a stage. Sent only while no stage is open.
     Init {
-        /// Whether equal uid and resourceVersion prove that an object is unchanged. Not after a history reset, and not
-        /// in a foreign history.
+        /// True if equal uid and resourceVersion prove that an object is unchanged. False after a history reset, and in
+        /// a foreign history.
         trusts_versions: bool,
     },
-    /// The object just handed in belongs to the stage.
+    /// Put the object just passed in into the stage.
     InitApply,
-    /// The stage is complete at this position and becomes the state.
+    /// The stage is complete at this position: make it the state.
     InitDone(ResourceVersion),
-    /// The object just handed in is the newest of its key.
+    /// The object just passed in is the newest version of its key.
     Apply,
-    /// The object just handed in is gone: from the stage while one is open, from the state otherwise.
+    /// Delete the object just passed in: from the stage while one is open, from the state otherwise.
     Delete,
-    /// Nothing at or below this position will follow.
+    /// No event at or below this position will follow.
     Bookmark(ResourceVersion),
-    /// Initial state broke off: forget the stage. Readers keep what they have.
+    /// Initial state broke off: drop the stage. Readers keep the previous state.
     Abandon,
-    /// Something worth telling: for logs, metrics, `explain` and the reason why nothing is ready.
+    /// Report an event: for logs, metrics, `explain` and the reason for not being ready.
     Report(Report),
 }
 
-/// What the reflector tells about itself. Each is counted in [`Stats`](crate::stats::Stats).
+/// Events that the reflector reports. Each is counted in [`Stats`](crate::stats::Stats).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Initial state is asked for.
+    /// Initial state is requested.
     Relist {
-        /// Why.
+        /// The cause.
         cause: RelistCause,
     },
-    /// Streams were given up for pages.
+    /// Streams were replaced by pages.
     FellBack {
-        /// Why.
+        /// The cause.
         cause: FallBack,
     },
-    /// The next request goes out at `until`.
+    /// The next request is due at `until`.
     Waiting {
-        /// When.
+        /// When it is due.
         until: Time,
-        /// What the last session ended with.
+        /// End of the last session.
         cause: Ending,
     },
-    /// The session proved healthy: delays are small again.
+    /// The session proved healthy and delays are reset.
     Healthy,
-    /// The first request goes out at `until`: starts are spread.
+    /// The first request is due at `until`, because starts are spread.
     Spread {
-        /// When.
+        /// When it is due.
         until: Time,
     },
-    /// The position belongs to the history of the server.
+    /// The position belongs to the server's history.
     Proved,
-    /// The server has another history: the position is worth nothing there.
+    /// The server has another history: the position is useless there.
     Foreign,
     /// The server's history went back: it was restored to an older state.
     HistoryReset,
-    /// Events of this type carry resourceVersions without an order: from now on they are taken in the order they come.
+    /// The resourceVersions of this type have no order: from now on events are applied in order of arrival.
     Unordered,
-    /// The state asked for by [`ListSemantic::Exact`](crate::ListSemantic::Exact) is no longer there. Final: nothing
-    /// is asked any more.
+    /// The state requested by [`ListSemantic::Exact`](crate::ListSemantic::Exact) has expired. Final: no request
+    /// follows.
     Expired,
 }
 
-/// Why initial state is asked for.
+/// Why initial state is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RelistCause {
-    /// It never was.
+    /// The first request.
     Start,
     /// The position is older than the server's history.
     Expired,
-    /// The position lies ahead of the server.
+    /// The position is ahead of the server.
     TooLarge,
     /// A page after the first had expired.
     PageExpired,
-    /// The attempt before did not reach its end.
+    /// The previous attempt did not complete.
     Interrupted,
-    /// The attempt before was a stream, and streams were given up.
+    /// The previous attempt was a stream, and pages replace streams now.
     FellBack,
-    /// The position cannot be resumed from: the server failed to, several times in a row.
+    /// The server failed to resume from the position several times in a row.
     NotResumable,
-    /// The server allows lists and refuses watches: polling.
+    /// The server allows lists and refuses watches: a poll.
     WatchForbidden,
-    /// The position could not be proved: there was nothing to prove it with, or the server did not let us.
+    /// The position could not be proved: no stored object could prove it, or the server refused the reads.
     Unproven,
     /// The server has another history.
     Foreign,
     /// The server was restored to an older state.
     HistoryReset,
-    /// The server does not take the position: 400, 422.
+    /// The server refuses requests with the position (400, 422).
     Refused,
-    /// An event with something new lay behind the position.
+    /// An event behind the position contained a change that the copy lacks.
     WentBack,
 }
 
@@ -322,16 +324,16 @@ impl RelistCause {
     ];
 }
 
-/// Why streams were given up for pages.
+/// Why pages replaced streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FallBack {
-    /// The server does not know them.
+    /// The server does not support streams.
     Refused,
     /// The server refuses watches and allows lists.
     Forbidden,
-    /// A stream was accepted and then stood still.
+    /// A stream was accepted and then stalled.
     Stalled,
-    /// Several streams in a row were accepted and broke: one attempt with pages, no verdict.
+    /// Several streams in a row were accepted and broke: one attempt with pages, without a verdict.
     Failures,
 }
 
@@ -340,35 +342,35 @@ impl FallBack {
     pub const ALL: [Self; 4] = [Self::Refused, Self::Forbidden, Self::Stalled, Self::Failures];
 }
 
-/// What a session ended with.
+/// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The server closed it.
+    /// Closed by the server.
     Closed,
     /// An error.
     Failed(Class),
-    /// Nothing came for too long, not even headers.
+    /// Silent for too long, or no headers in time.
     Unanswered,
-    /// A position went back.
+    /// A position went backwards.
     WentBack,
-    /// Complete, and of no use: initial state without a position, or pages that lead in circles.
+    /// Complete but unusable: initial state without a position, or pages that repeat.
     Unusable,
-    /// A list that did not end within [`LIST_OBJECTS_MAX`](crate::limits::LIST_OBJECTS_MAX) or
+    /// A list that exceeded [`LIST_OBJECTS_MAX`](crate::limits::LIST_OBJECTS_MAX) or
     /// [`LIST_TIME_MAX`](crate::limits::LIST_TIME_MAX).
     Endless,
     /// The position could not be proved to belong to the server's history.
     Unproven,
-    /// Watches are refused: the next poll.
+    /// Watches are refused; a poll follows.
     WatchForbidden,
 }
 
-/// What is known about a server's streams for one resource type. Outlives a reflector: whoever keeps several of them
-/// reads it with [`Reflector::verdict`](super::Reflector::verdict) and hands it to the next.
+/// Verdict on a server's streams for one resource type. Outlives a reflector: read it with
+/// [`Reflector::verdict`](super::Reflector::verdict) and pass it to the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// They are worth asking for.
+    /// Try streams.
     #[default]
     Streams,
-    /// They were given up.
+    /// Use pages, for this reason.
     Pages(FallBack),
 }

@@ -1,5 +1,5 @@
-//! Nothing is open. INVARIANT: nothing but time, or another endpoint, ends the wait; facts about answers that
-//! were closed change nothing.
+//! State between requests. INVARIANT: only time, or a move to another endpoint, ends the wait. Inputs of responses that
+//! were closed are ignored.
 
 use super::{
     End, Input, Listing, Memory, RelistCause, State, Streaming, Watching, begin, moved, proving, proving::Proving,
@@ -14,7 +14,7 @@ pub(super) struct Waiting {
     next: Next,
 }
 
-/// What follows the wait.
+/// Action after the wait.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) enum Next {
@@ -22,15 +22,15 @@ pub(super) enum Next {
     Begin,
     /// Resume from the position.
     Watch,
-    /// The same watch again, that was refused right after a list.
+    /// Retry the watch that was refused right after a list.
     WatchAfterList,
-    /// Ask for initial state.
+    /// Request initial state.
     Relist(RelistCause),
-    /// Ask for the same page again, with the stage still open.
+    /// Retry the same page, with the stage still open.
     Page(Box<Listing>),
-    /// Ask for the rest of a stream's initial state, with the stage still open.
+    /// Request the rest of a stream's initial state, with the stage still open.
     Stream(Box<Streaming>),
-    /// Go on with a proof.
+    /// Continue a proof.
     Prove(proving::Attempt),
 }
 

@@ -1,5 +1,6 @@
-//! Live: every change and bookmark moves the position. INVARIANT: the position never goes back here, and the session
-//! resets delays only once it has proved healthy.
+//! State of a live watch: every change and bookmark moves the position.
+//!
+//! INVARIANT: the position never goes back here, and a session resets the backoff only once it has proved healthy.
 
 use std::time::Duration;
 
@@ -17,26 +18,26 @@ use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Watching {
     sent: Time,
-    /// The server ends the answer after this long by itself.
+    /// Time after which the server ends the response by itself.
     lifetime: Duration,
-    /// When it became live: headers arrived, or the initial state of its stream was complete.
+    /// When the session became live: headers arrived, or the initial state of its stream was complete.
     live_since: Option<Time>,
-    /// Whether it has proved healthy.
+    /// True once the session has proved healthy.
     healthy: bool,
-    /// Whether it has delivered anything.
+    /// True once the session has delivered a change or a bookmark.
     moved: bool,
-    /// Whether a list came right before it, so that being forbidden concerns watches alone.
+    /// True if a list immediately preceded it, so that a refusal concerns only watches.
     after_list: bool,
     last_sign: Time,
 }
 
 impl Watching {
-    /// The first watch after a list.
+    /// Opens the first watch after a list.
     pub(super) fn after_list(now: Time, memory: &mut Memory) -> State {
         Self::ask(now, true, memory)
     }
 
-    /// A stream past its initial state: the same answer stays open.
+    /// Continues a stream past its initial state: the same response stays open.
     pub(super) fn after_stream(now: Time, sent: Time, timeout_seconds: u32) -> State {
         let lifetime = Duration::from_secs(timeout_seconds.into());
         State::Watching(Self {
@@ -50,7 +51,7 @@ impl Watching {
         })
     }
 
-    /// A watch from the position of an earlier one.
+    /// Opens a watch from the position of an earlier one.
     pub(super) fn resume(now: Time, memory: &mut Memory) -> State {
         Self::ask(now, false, memory)
     }
@@ -100,8 +101,9 @@ impl Watching {
         }
     }
 
-    /// Headers must come within the plain bound. After two silent sessions in a row the bound doubles, up to the
-    /// watch's lifetime: a quiet type on a server without bookmarks should not be asked again and again.
+    /// Returns when the session counts as silent. Headers must arrive within `idle_timeout`. After two silent sessions
+    /// in a row the bound doubles, up to the watch's lifetime, so that a quiet type on a server without bookmarks costs
+    /// few requests.
     fn silent_at(&self, memory: &Memory) -> Time {
         let idle = memory.config.idle_timeout;
         let doublings = memory.silences.saturating_sub(1).min(16);
@@ -109,8 +111,8 @@ impl Watching {
         self.last_sign + if self.live_since.is_some() { patient } else { idle }
     }
 
-    /// When a deletion that is due proves another history by not coming, bookmark or not. A session that is not healthy
-    /// proves nothing: it may have broken before the deletion was sent.
+    /// Returns when a missing deletion proves another history, with or without a bookmark. Only a healthy session
+    /// proves it: others may have broken before the deletion was sent.
     fn overdue_at(&self, memory: &Memory) -> Option<Time> {
         memory.missing.overdue_at(memory.config.idle_timeout).filter(|_| self.healthy)
     }
@@ -143,7 +145,7 @@ impl Watching {
             }
         };
         match ResourceVersion::parse(object.resource_version) {
-            // A watch from the position brings it again, which harms nobody.
+            // The position stays, so the next watch sends this event again, which is harmless.
             Err(_) => memory.stats.unversioned += 1,
             Ok(_) if memory.is_late(object.resource_version) => match memory.lateness.meet(now, object) {
                 Met::Taken => {}
@@ -154,7 +156,7 @@ impl Watching {
                 Met::Repeated => return self.went_back(now, memory),
                 Met::Asks => return self.lacks(now, memory),
             },
-            // Versions were compared above, once for each event.
+            // `is_late` above compared the versions: once per event.
             Ok(position) => memory.move_to(now, position),
         }
         if !memory.missing.take(object) {
@@ -187,7 +189,7 @@ impl Watching {
         State::Watching(self)
     }
 
-    /// Nothing came for too long. Quiet types exist, so it is no failure: the same question again.
+    /// Closes a silent watch and resumes it. This is no failure, since quiet types exist.
     fn silent(self, now: Time, memory: &mut Memory) -> State {
         if self.live_since.is_none() {
             memory.push(Action::Close);
@@ -198,7 +200,7 @@ impl Watching {
         memory.doubts += 1;
         memory.stats.silences += 1;
         if memory.doubts >= DOUBTS_MAX {
-            // A server that was restored to an older state says nothing until it has come up to the position.
+            // A server restored to an older state sends no event until its versions reach the position.
             return Proving::begin(now, Why::Doubt, memory);
         }
         Self::resume(now, memory)
@@ -209,13 +211,13 @@ impl Watching {
         memory.distrust = true;
         memory.doubts += 1;
         memory.push(Action::Close);
-        // However long it lived: a server that is behind tells so at its leisure.
+        // Regardless of the session's age: a lagging server may reveal that late.
         let give_up = !self.moved && memory.resume_failed();
         let next = if give_up { Next::Relist(RelistCause::NotResumable) } else { Next::Watch };
         self.pause(now, Ending::WentBack, None, next, memory)
     }
 
-    /// An event behind the position says something new: events may be missing, whatever the position says.
+    /// Relists after an event behind the position that contains a change the copy lacks: others may be missing too.
     fn lacks(self, now: Time, memory: &mut Memory) -> State {
         memory.stats.went_back += 1;
         memory.distrust = true;
@@ -223,8 +225,8 @@ impl Watching {
         self.pause(now, Ending::WentBack, None, Next::Relist(RelistCause::WentBack), memory)
     }
 
-    /// The deletion of what a proof found missing did not come: the server was restored, or is another one, and has
-    /// passed the position since.
+    /// Relists because the deletion of an object found missing did not arrive: the server was restored or replaced, and
+    /// has passed the position since.
     fn other_history(now: Time, memory: &mut Memory) -> State {
         memory.push(Action::Close);
         memory.stats.missed_deletions += 1;
@@ -239,7 +241,7 @@ impl Watching {
             memory.prove_healthy(now);
         }
         if !self.healthy {
-            // A server that ends its answers early may be on its way out.
+            // A server that ends responses early may be shutting down.
             memory.suspect(now);
         }
         self.pause(now, Ending::Closed, None, Next::Watch, memory)
@@ -249,16 +251,16 @@ impl Watching {
         let next = match failure.class {
             Class::Expired => return self.expired(now, failure, memory),
             Class::TooLarge => Next::Relist(RelistCause::TooLarge),
-            // The list was answered, so what is refused is the watch: 403 where a role has no such verb, 405 at
-            // servers that have none.
+            // The list was answered, so the watch itself is refused: 403 if the role lacks the verb, 405 if the server
+            // has no watches.
             Class::Forbidden | Class::Refused if self.after_list && self.live_since.is_none() => {
                 return self.refused_after_list(now, failure, memory);
             }
-            // A server that starts may forbid everything: its clients must not all read everything for that.
+            // A starting server may forbid everything; its clients must not all relist for that.
             Class::Forbidden => Next::Prove(Attempt::new(Why::Forbidden)),
             Class::Refused | Class::Malformed => self.resume_or_give_up(memory),
-            // A 5xx instead of an answer is an outage and says nothing about the position; one in the stream may be
-            // about what follows the position.
+            // A 5xx in place of a response is an outage and does not concern the position. A 5xx in the stream may
+            // concern the events after the position.
             Class::Server if self.live_since.is_some() => self.resume_or_give_up(memory),
             Class::Server | Class::Connection => {
                 memory.suspect(now);
@@ -272,11 +274,11 @@ impl Watching {
     fn expired(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         let (cause, next) = (Ending::Failed(Class::Expired), Next::Relist(RelistCause::Expired));
         if memory.expires_early(now) {
-            // Whatever this session was, a server whose lists expire again and again is not well.
+            // Regardless of this session's health: a server whose lists keep expiring is not healthy.
             return Waiting::until(memory.unhealthy(now, cause, failure.retry_after), next);
         }
         if self.was_worth_something(memory) {
-            // The server is well and has said what to do. Once per healthy session this costs no growing delay.
+            // A single 410 after a healthy session is normal; do not grow the backoff.
             let until = now + memory.backoff.brief();
             memory.report(Report::Waiting { until, cause });
             return Waiting::until(until, next);
@@ -284,7 +286,7 @@ impl Watching {
         self.pause(now, cause, failure.retry_after, next, memory)
     }
 
-    /// Whether the position outlived a healthy session and this one has only asked for what follows it.
+    /// Returns true if the position outlived a healthy session, and this session delivered nothing but the 410.
     const fn was_worth_something(&self, memory: &Memory) -> bool {
         !self.moved && !self.healthy && memory.healthy_since_sync
     }
@@ -294,7 +296,7 @@ impl Watching {
         if nothing_came && memory.resume_failed() { Next::Relist(RelistCause::NotResumable) } else { Next::Watch }
     }
 
-    /// Lists are answered and watches are refused, perhaps for a moment only.
+    /// The server answers lists and refuses watches, perhaps only briefly: retries the watch, then polls.
     fn refused_after_list(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         let cause = Ending::Failed(failure.class);
         if let Some(until) = memory.next_refused_watch(now, failure.retry_after) {
@@ -304,11 +306,11 @@ impl Watching {
         if memory.synced {
             return Self::poll_later(now, failure.class, memory);
         }
-        // A saved state that no watch goes on from is shown to nobody.
+        // A restored state is not shown before a watch continues it, so it must be fetched first.
         self.pause(now, cause, failure.retry_after, Next::Relist(RelistCause::WatchForbidden), memory)
     }
 
-    /// Lists are answered, watches are refused.
+    /// Schedules the next poll of a server that answers lists and refuses watches.
     fn poll_later(now: Time, class: Class, memory: &mut Memory) -> State {
         if memory.may_fall_back() {
             memory.judge(now, FallBack::Forbidden);
@@ -320,7 +322,7 @@ impl Watching {
 
     fn pause(self, now: Time, cause: Ending, retry_after: Option<Duration>, next: Next, memory: &mut Memory) -> State {
         let next = match next {
-            // A server that was restored to an older state is silent, or tells positions behind ours, for ever.
+            // A server restored to an older state is silent, or sends positions behind ours, for an unbounded time.
             Next::Watch if memory.is_doubtful(now) => Next::Prove(Attempt::new(Why::Doubt)),
             Next::Watch if memory.is_suspect => Next::Prove(Attempt::new(Why::Outage)),
             Next::Watch
