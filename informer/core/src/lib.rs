@@ -1,11 +1,11 @@
-//! Decides how to keep a live copy of Kubernetes objects, and does no I/O.
+//! Keeps a live copy of Kubernetes objects by the list/watch protocol, without doing I/O.
 //!
-//! INVARIANT: knows no socket, clock, task, metric or log. Time is an argument, randomness is a seed, bytes are
-//! already here. `tests/tests/tidy.rs` reads the dependency tree to keep it so.
+//! INVARIANT: knows no socket, clock, task, metric or log. Time is an argument, randomness is a seed, and bytes are
+//! already received. `tests/tests/tidy.rs` checks the dependency tree for this.
 //!
-//! In reading order: what a read asks for ([`semantics`]), what an object is ([`object`], [`objects`]), what travels
-//! on the wire ([`wire`]), which objects are wanted ([`selector`]), what to do next ([`reflector`]), which server to
-//! ask and whether it is still the same ([`endpoints`], [`proof`]), and what is kept ([`store`]).
+//! In reading order: the semantics of reads ([`semantics`]), objects ([`object`], [`objects`]), the wire format
+//! ([`wire`]), selectors ([`selector`]), the state machine ([`reflector`]), endpoints and proofs of their history
+//! ([`endpoints`], [`proof`]), and the local copy ([`store`]).
 
 pub mod limits;
 pub mod time;

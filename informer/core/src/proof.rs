@@ -1,7 +1,7 @@
-//! Whether a position belongs to the history behind an endpoint, told by single objects. Does no I/O.
+//! Proves by single objects whether a position belongs to an endpoint's history. Does no I/O.
 //!
-//! INVARIANT: an object that was replaced or deleted since the position says nothing by itself: the watch that follows
-//! has to bring its deletion. Only what cannot be in one history together is held against a server.
+//! INVARIANT: an object replaced or deleted since the position proves nothing by itself: the watch that follows must
+//! send its deletion. Only objects that cannot belong to one history refute a server.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -12,20 +12,20 @@ use crate::{
     store::{Entry, Snapshot},
 };
 
-/// Objects that are read again for one proof, at most: where objects live for seconds the newest ones are gone, and
-/// every client of a server that restarts would list for it.
+/// Objects read for one proof, at most. If objects live for seconds, the newest ones are deleted quickly, and each
+/// client of a restarted server would list for it.
 pub const WITNESSES_MAX: usize = 8;
 
-/// Objects that are read again where one of them was changed since, which is the best there is on a busy type.
+/// Objects read if one of them was changed since, which is the best evidence on a busy type.
 pub const WITNESSES_CHANGED: usize = 3;
 
-/// Objects looked at beyond those asked for, in search of some that are not being deleted.
+/// Objects examined beyond the requested rank, to find some that are not being deleted.
 const SPARE: usize = 8;
 
-/// The stored object to ask about after `asked` others; `None` when nobody is left.
+/// Returns the stored object to read after `asked` others; `None` if none is left.
 ///
-/// The newest versions are the strongest witnesses: a server restored to an older state does not have them. Objects
-/// that are being deleted come last, since they will be gone. Cost: one pass over the versions of all objects.
+/// The newest versions are the strongest evidence: a server restored to an older state does not have them. Objects
+/// being deleted come last, since they will soon be missing. Cost: one pass over the versions of all objects.
 #[must_use]
 pub fn witness(snapshot: &Snapshot, asked: usize) -> Option<Arc<Entry>> {
     let rank = rank(asked, snapshot.objects.len());
@@ -43,11 +43,11 @@ pub fn witness(snapshot: &Snapshot, asked: usize) -> Option<Arc<Entry>> {
     staying.into_iter().chain(leaving).nth(rank).cloned()
 }
 
-/// The place of the object to ask about after `asked` others, counted from the newest of `objects`.
+/// Returns the rank of the object to read after `asked` others, counted from the newest of `objects`.
 ///
-/// Of more than [`WITNESSES_MAX`] each is twice as deep as the one before: where the newest ones are gone, those of about
-/// the same age are gone as well, and each that is gone costs a request. Nothing is lost by it: what an older object cannot
-/// tell, the deletions of the missing ones tell.
+/// With more than [`WITNESSES_MAX`] objects each is twice as deep as the previous one: if the newest are deleted,
+/// objects of about the same age probably are too, and each missing one costs a request. This loses no evidence: where
+/// an older object proves nothing, the deletions of the missing ones do.
 #[must_use]
 pub const fn rank(asked: usize, objects: usize) -> usize {
     if objects <= WITNESSES_MAX || asked >= WITNESSES_MAX { asked } else { (1 << asked) - 1 }
@@ -57,12 +57,12 @@ fn is_newer(entry: &Entry, known: &Entry) -> bool {
     resource_version::compare(entry.resource_version(), known.resource_version()) == Some(Ordering::Greater)
 }
 
-/// What `found` says about a history in which `stored` is part of the state at `position`. `found` was read not older
-/// than that; `None` for an object that is not there.
+/// Compares `found` with `stored`, which is part of the state at `position`. `found` was read not older than that;
+/// `None` if the object is missing.
 ///
 /// # Source
-/// Up to the position nothing may differ: what the server changed last at or before it is what was stored, or the two
-/// have different histories. Versions without an order only ever prove sameness.
+/// Up to the position two copies of one history are equal: the server's last change at or before it is the stored one,
+/// or the histories differ. Versions without an order can only prove equality.
 #[must_use]
 pub fn judge(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>>) -> Proof {
     let Some(found) = found else { return Proof::Missing };
@@ -78,8 +78,8 @@ pub fn judge(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>
     }
 }
 
-/// Returns true if `event` says something that the state of `snapshot` lacks: a later version of an object, an object
-/// that is not there, or the deletion of one that is.
+/// Returns true if `event` contains a change that the state of `snapshot` lacks: a later version of an object, an
+/// unknown object, or the deletion of a known one.
 #[must_use]
 pub fn is_news(snapshot: &Snapshot, event: &Observed<'_>) -> bool {
     match (event.change, snapshot.get(event.key)) {

@@ -1,4 +1,4 @@
-//! Which objects are wanted: label and field selectors with Kubernetes' grammar, texts and matching.
+//! Label and field selectors with Kubernetes' grammar, text forms and matching.
 
 pub mod field;
 pub mod label;

@@ -1,7 +1,7 @@
-//! The copy of one resource type, and states of it that readers hold.
+//! The copy of one resource type, and the snapshots of it that readers hold.
 //!
-//! INVARIANT: objects change only through [`Event`], and before the first by [`Store::restore`]. A relist touches
-//! nothing until its end and then swaps in one step.
+//! INVARIANT: objects change only through [`Event`], and before the first event through [`Store::restore`]. A relist
+//! changes no object until its end, and then swaps the state in one step.
 
 mod body;
 mod entry;
@@ -31,38 +31,38 @@ use linger::{Ends, Lingering};
 use ring::{Record, Ring};
 use staging::Stage;
 
-/// What happens to the store: the reflector's orders with the object in hand.
+/// An input of the store: an action of the reflector with its object.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// Initial state begins.
     Init {
-        /// Whether an object of the same uid and resourceVersion as before is the same. Not so when the server may have
-        /// another history: then what readers see of both is compared.
+        /// True if equal uid and resourceVersion prove that an object is unchanged. False if the server may have
+        /// another history: then the visible contents of both versions are compared.
         trusts_versions: bool,
     },
-    /// An object of it: its JSON and what was read from it.
+    /// An object of initial state: its JSON and the metadata read from it.
     InitApply(&'a [u8], &'a Meta<'a>),
     /// Initial state is complete at this position.
     InitDone(ResourceVersion),
     /// An object was added or changed.
     Apply(&'a [u8], &'a Meta<'a>),
-    /// An object is gone; while initial state is gathered, from that.
+    /// An object was deleted; while initial state is staged, from the stage.
     Delete(&'a Meta<'a>),
-    /// Nothing at or below this position follows.
+    /// No event at or below this position follows.
     Bookmark(ResourceVersion),
-    /// Initial state broke off: forget what was gathered.
+    /// Initial state broke off: drop the stage.
     Abandon,
-    /// The state put in by [`Store::restore`] is the state of the server at its position.
+    /// The state passed to [`Store::restore`] is the server's state at its position.
     Restored,
 }
 
-/// An object that cannot be kept. The store goes on without it, and without the version it had of it.
+/// An object that cannot be stored. The store continues without it, and drops the version it had of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// It has no name.
     #[error("an object without a name")]
     Nameless,
-    /// A part of it is longer than an entry can point into.
+    /// A part of it is longer than an entry's offsets can address.
     #[error("an object of {bytes} bytes is more than an entry can hold")]
     TooLarge {
         /// Its size.
@@ -72,8 +72,8 @@ pub enum StoreError {
 
 /// The objects of one resource type, kept in step by [`Event`]s.
 ///
-/// Memory: the bodies of the objects, their keys, uids and versions, and about 120 bytes each. A relist adds what
-/// differs, and shares the rest with the state it replaces. Indexes: see [`Keeping::indexes`].
+/// Memory: the bodies of the objects, their keys, uids and versions, and about 120 bytes each. A relist adds the
+/// objects that differ, and shares the others with the previous state. Indexes: see [`Keeping::indexes`].
 #[derive(Debug)]
 pub struct Store {
     keeping: Keeping,
@@ -81,55 +81,55 @@ pub struct Store {
     stage: Option<Stage>,
     ring: Ring,
     ends: Option<Ends>,
-    // Of the object at hand; kept for their allocations.
+    // Buffers for the object in progress; kept for their allocations.
     values: Values,
     key: String,
 }
 
-/// One state of a store, at one position. Holding it costs nothing; it keeps alive what it shows.
+/// The state of a store at one position. Holding it is free, apart from keeping its objects alive.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The objects, in byte order of their keys.
     pub objects: Objects<Entry>,
     /// The position of this state; `None` before the first sync.
     pub resource_version: Option<ResourceVersion>,
-    /// Whether initial state was complete once.
+    /// True once initial state has been complete.
     pub synced: bool,
-    /// How many times initial state was read to its end. Two states with the same number have every change between them
-    /// delivered live; with different numbers, some were only seen by what a relist no longer held.
+    /// Number of complete initial reads. If two states have the same number, every change between them was delivered
+    /// live; otherwise some are known only from what a relist no longer contained.
     pub relists: u64,
-    /// The number of the last change in this state, as [`ring`] counts them. Grows with every change.
+    /// Number of the last change in this state, as counted by [`ring`]. Increases with every change.
     pub sequence: u64,
-    /// The sum of [`Entry::kept_bytes`] of the objects. Kept as they change, never counted.
+    /// Sum of [`Entry::kept_bytes`] of the objects, maintained incrementally.
     pub kept_bytes: u64,
     indexes: Indexes,
     lingering: Lingering,
 }
 
-/// What became of one object between two states.
+/// The change of one object between two states.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It was not there.
+    /// The object did not exist.
     Added(Arc<Entry>),
-    /// It was there, with the same uid, and is another version now.
+    /// The object existed with the same uid, and has another version now.
     Updated {
-        /// As it was.
+        /// The previous version.
         old: Arc<Entry>,
-        /// As it is.
+        /// The current version.
         new: Arc<Entry>,
     },
-    /// It is no longer there. An object of the same key and another uid follows as [`Change::Added`].
+    /// The object no longer exists. A new object with the same key and another uid follows as [`Change::Added`].
     Deleted {
-        /// As it was in the older state.
+        /// Its version in the older state.
         last_known: Arc<Entry>,
-        /// Whether a relist lies between the two states: the deletion may have been noticed by absence alone, so the
-        /// object may have changed further before it went. `false` promises that a DELETED event was received.
+        /// True if a relist lies between the two states: the deletion may have been found by absence, so the object may
+        /// have changed further before it. False guarantees that a DELETED event was received.
         missed: bool,
     },
 }
 
 impl Store {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new(keeping: Keeping) -> Self {
         let now = Snapshot { indexes: Indexes::new(keeping.indexes.len()), ..Snapshot::default() };
@@ -138,12 +138,12 @@ impl Store {
         Self { keeping, now, stage: None, ring, ends, values, key: String::new() }
     }
 
-    /// Takes one event. Cost: O(log n), and what it takes to keep the object if it is new or changed: three allocations
-    /// for one that is kept as JSON and found by no index. Of one that is already there with the same uid and
-    /// resourceVersion nothing is copied.
+    /// Applies one event. Cost: O(log n), and the cost of storing the object if it is new or changed: three allocations
+    /// for one stored as JSON without index values. An object already stored with the same uid and resourceVersion is
+    /// not copied.
     ///
     /// # Errors
-    /// [`StoreError`] for an object that cannot be kept.
+    /// [`StoreError`] for an object that cannot be stored.
     pub fn handle(&mut self, now: Time, event: Event<'_>) -> Result<(), StoreError> {
         match event {
             Event::Init { trusts_versions } => self.stage = Some(Stage::open(&self.now.objects, trusts_versions)),
@@ -158,12 +158,12 @@ impl Store {
         Ok(())
     }
 
-    /// Puts in what an earlier process saved: objects as they were kept, each with the names, uid and version that it
-    /// had. Readers see them; the state counts as complete only after [`Event::Restored`], or after a relist, for
-    /// which they are the state it is compared with. Objects that cannot be kept are left out.
+    /// Inserts objects saved by an earlier process: in stored form, each with the names, uid and version it had.
+    /// Readers see them, but the state counts as complete only after [`Event::Restored`], or after a relist, which is
+    /// compared with it. Objects that cannot be stored are skipped.
     ///
-    /// Only for a store of which nobody has seen a state. May be called again with more; the last time says the
-    /// position. Transforms are not applied again.
+    /// Call it only before any reader has seen a state. It may be called repeatedly; the last call sets the position.
+    /// Transforms are not applied again.
     pub fn restore<'a>(
         &mut self,
         objects: impl IntoIterator<Item = (Meta<'a>, &'a [u8])>,
@@ -177,8 +177,8 @@ impl Store {
         self.now.sequence = self.ring.skip();
     }
 
-    /// One of the objects of [`restore`](Self::restore), before the call that says the position. `labels`, as
-    /// [`Entry::labels`] has them, are for JSON that lacks them: that of a type which does not know them.
+    /// Inserts one object, before the call of [`restore`](Self::restore) that sets the position. `labels`, in the form
+    /// of [`Entry::labels`], are for JSON without labels, from a type that does not decode them.
     pub fn restore_object(&mut self, meta: &Meta<'_>, json: &[u8], labels: Option<&[u8]>) {
         let parts = Parts { key: &meta.key(), meta, json, labels_at: labels_in(json), labels };
         let Ok(entry) = self.keep(&parts, None) else { return };
@@ -188,7 +188,7 @@ impl Store {
         self.restore_again(false);
     }
 
-    /// Keeps restored JSON in the form that there is for it by now. Nobody has seen it yet.
+    /// Converts restored JSON to the form that `represent` has learned meanwhile. No reader has seen it yet.
     fn restore_again(&mut self, complete: bool) {
         let Keeping { represent, indexes, .. } = &mut self.keeping;
         if !represent.learned(complete) {
@@ -203,36 +203,36 @@ impl Store {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do next.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.ends.as_ref().and_then(Ends::next)
     }
 
-    /// Lets go of deleted objects that have stayed long enough. Returns whether readers would see a difference.
+    /// Releases deleted objects whose time is over. Returns true if readers would see a difference.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         self.ends.as_mut().is_some_and(|ends| ends.expire(now, &mut self.now.lingering))
     }
 
-    /// The state as it is. Cost: three reference counts.
+    /// Returns the current state. Cost: three reference counts.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.now.clone()
     }
 
-    /// Recent changes, for readers that want each of them.
+    /// Recent changes, for readers that need each of them.
     #[must_use]
     pub const fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// Whether initial state is being gathered.
+    /// Returns true while initial state is staged.
     #[must_use]
     pub const fn is_staging(&self) -> bool {
         self.stage.is_some()
     }
 
-    /// Lends the text of the object's key, which is made in the same buffer for all of them.
+    /// Passes the object's key to `take`, formatted in a buffer that all objects share.
     fn by_key<T>(&mut self, meta: &Meta<'_>, take: impl FnOnce(&mut Self, &str) -> T) -> T {
         let mut key = std::mem::take(&mut self.key);
         meta.write_key(&mut key);
@@ -246,7 +246,7 @@ impl Store {
         let is_same_version =
             |known: &&Arc<Entry>| known.uid() == meta.uid && known.resource_version() == meta.resource_version;
         let known = self.now.objects.get(key).filter(is_same_version).cloned();
-        // Two objects without a version are only the same if they show the same.
+        // Two objects without a version are equal only if their contents are.
         let has_version = !meta.resource_version.is_empty();
         let trusts_versions = has_version && self.stage.as_ref().is_none_or(|stage| stage.trusts_versions);
         let made = match &known {
@@ -255,7 +255,7 @@ impl Store {
         };
         let stage = self.stage.get_or_insert_with(|| Stage::open(&self.now.objects, true));
         match made {
-            // An earlier version of it, in the stage or in the current state, is not part of this state.
+            // An earlier version of it, staged or current, is not part of the new state.
             Some(Err(error)) => {
                 stage.remove(key, self.now.objects.get(key));
                 return Err(error);
@@ -270,13 +270,13 @@ impl Store {
     }
 
     fn swap(&mut self, now: Time, position: ResourceVersion) {
-        // The old state is held, and its tree copied where it changes, only for somebody who wants to know.
+        // Holding the old state makes every change copy tree nodes, so do it only for listeners.
         let before = (self.now.synced && self.ring.is_wanted()).then(|| self.now.objects.clone());
         if let Some(mut stage) = self.stage.take() {
             if self.keeping.represent.learned(true) {
                 stage.keep_again(&mut *self.keeping.represent);
             }
-            // A restored state of another history was never here, so nothing of it was deleted.
+            // A restored state of another history never existed here, so none of its objects was deleted.
             let was_here = self.now.synced || stage.trusts_versions;
             let Snapshot { objects, indexes, lingering, kept_bytes, .. } = &mut self.now;
             stage.commit(objects, |old, new| {
@@ -302,18 +302,18 @@ impl Store {
         self.now.synced = true;
     }
 
-    /// The restored state counts as the first that was complete.
+    /// Makes the restored state the first complete one.
     fn restored(&mut self) {
         if !self.now.synced {
             self.now.synced = true;
-            // Not by reading it again: every change since it was saved comes live.
+            // `relists` stays: every change since the state was saved arrives live.
             self.now.sequence = self.ring.begin(self.now.resource_version.clone());
         }
     }
 
     fn apply(&mut self, now: Time, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
         let old = self.now.objects.get(key).cloned();
-        // A change sent twice is no change: subscribers would see an update from an object to itself.
+        // A repeated change is dropped: subscribers would see an update from an object to itself.
         let is_known = old.as_ref().is_some_and(|known| known.is(&meta.uid, &meta.resource_version));
         let kept = if is_known {
             Ok(())
@@ -321,7 +321,7 @@ impl Store {
             let made = self.make(key, json, meta);
             match &made {
                 Ok(new) => self.now.objects.put(Arc::clone(new)),
-                // The old version is not the state at the position that the store moves to.
+                // The old version does not belong to the position that the store moves to.
                 Err(_) => drop(self.now.objects.remove(key)),
             }
             self.changed(now, old, made.as_ref().ok().cloned());
@@ -342,7 +342,7 @@ impl Store {
         }
     }
 
-    /// An object as it was received becomes one as it is kept.
+    /// Creates the entry of a received object: applies the transforms and the representation.
     fn make(&mut self, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<Arc<Entry>, StoreError> {
         let mut changed: Option<Vec<u8>> = None;
         let mut value = None;
@@ -366,10 +366,10 @@ impl Store {
         if self.keeping.indexes.is_empty() {
             return Entry::new(parts, body).map(Arc::new);
         }
-        // Values are told of the JSON form, so that each form has the same.
+        // Index functions always see JSON, so the representation does not change the values they return.
         let (draft, body) = match body {
             body @ Body::Json(_) => (body, None),
-            // There is no JSON that has all there is of it.
+            // Restored labels that the JSON lacks: the draft must read them from the entry's text.
             body @ (Body::Packed(_) | Body::Value { .. }) if parts.labels.is_some() => (body, None),
             body @ (Body::Packed(_) | Body::Value { .. }) => (Body::Json(parts.json.into()), Some(body)),
         };
@@ -380,14 +380,14 @@ impl Store {
         }
         let entry = match (body, Arc::into_inner(draft)) {
             (None, Some(entry)) => entry,
-            // An index function kept the object it was shown.
+            // An index function kept a reference to the draft, so it cannot be reused.
             (None, None) => Entry::new(parts, self.keeping.represent.keep(parts.json, None))?,
             (Some(body), _) => Entry::new(parts, body)?,
         };
         Ok(Arc::new(entry.tagged(&self.values)))
     }
 
-    /// Notes what one live event did to one key.
+    /// Records the effect of one live event on one key.
     fn changed(&mut self, now: Time, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>) {
         self.now.indexes.replace(old.as_ref(), new.as_ref());
         weigh(&mut self.now.kept_bytes, old.as_ref(), new.as_ref());
@@ -410,18 +410,18 @@ impl Default for Store {
     }
 }
 
-/// Keeps a sum of bytes in step with one key that held `old` and holds `new`.
+/// Updates a sum of bytes for a key whose entry changed from `old` to `new`.
 fn weigh(kept_bytes: &mut u64, old: Option<&Arc<Entry>>, new: Option<&Arc<Entry>>) {
     let bytes = |entry: Option<&Arc<Entry>>| entry.map_or(0, |entry| entry.kept_bytes() as u64);
     *kept_bytes = *kept_bytes + bytes(new) - bytes(old);
 }
 
-/// Where the labels are in an object; nowhere when nothing of it can be read.
+/// Returns the range of an object's labels; an empty range if the object is unreadable or has none.
 fn labels_in(json: &[u8]) -> Range<usize> {
     Meta::read(json).ok().and_then(|meta| meta.labels_at).unwrap_or_default()
 }
 
-/// Keeps `old` for a while if its object is gone: it has no successor, or one of another uid.
+/// Keeps `old` readable for a while if its object was deleted: it has no successor, or one with another uid.
 fn linger(
     ends: &mut Option<Ends>,
     now: Time,
@@ -436,9 +436,9 @@ fn linger(
     }
 }
 
-/// What changed from `old` to `new`, in key order.
+/// Returns the changes from `old` to `new`, in key order.
 ///
-/// Cost: the parts the two states do not share.
+/// Cost: proportional to the parts that the two states do not share.
 pub fn diff<'a>(old: &'a Snapshot, new: &'a Snapshot) -> impl Iterator<Item = Change> + 'a {
     differences(&old.objects, &new.objects, old.relists != new.relists)
 }
@@ -458,10 +458,10 @@ fn differences<'a>(
     })
 }
 
-/// What became of one key that held `old` and holds `new`. Never across uids: an object replaced under its key is a
-/// [`Change::Deleted`] and a [`Change::Added`].
+/// Returns the changes of one key whose entry changed from `old` to `new`. An update never crosses uids: an object
+/// replaced under its key is a [`Change::Deleted`] and a [`Change::Added`].
 ///
-/// `missed` says whether a relist lies between the two; see [`Change::Deleted`].
+/// `missed` is true if a relist lies between the two; see [`Change::Deleted`].
 pub fn changes(old: Option<Arc<Entry>>, new: Option<Arc<Entry>>, missed: bool) -> impl Iterator<Item = Change> {
     let (first, second) = match (old, new) {
         (Some(old), Some(new)) if old.uid() == new.uid() => (Some(Change::Updated { old, new }), None),
@@ -472,26 +472,26 @@ pub fn changes(old: Option<Arc<Entry>>, new: Option<Arc<Entry>>, missed: bool) -
 }
 
 impl Snapshot {
-    /// The object of `key`.
+    /// Returns the object with this key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
         self.objects.get(key)
     }
 
-    /// The objects that the index at this position of [`Keeping::indexes`] finds by `value`, in key order; none for an
-    /// index there is not. Cost: O(log n + result).
+    /// Returns the objects with `value` in the index at this position of [`Keeping::indexes`], in key order; empty if
+    /// there is no such index. Cost: O(log n + result).
     pub fn by<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
         self.indexes.by(index, value)
     }
 
-    /// Deleted objects of this key, or of this uid, that are still readable, as they were last; the last deleted
-    /// first. An object that has taken the key since is not among them. Cost: O(log n + result).
+    /// Returns the deleted objects with this key or uid that are still readable, in their last versions, the last
+    /// deleted first. A new object with the key is not among them. Cost: O(log n + result).
     pub fn lingering<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         self.lingering.of(key_or_uid)
     }
 
-    /// Deleted objects that are still readable and that the index at this position found by `value`, as they were last;
-    /// the last deleted first. Cost: O(log n + result).
+    /// Returns the deleted objects that are still readable and had `value` in the index at this position, in their last
+    /// versions, the last deleted first. Cost: O(log n + result).
     pub fn lingering_by<'a>(&'a self, index: usize, value: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         self.lingering.by(index, value)
     }

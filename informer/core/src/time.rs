@@ -1,4 +1,4 @@
-//! Time as the core sees it: a duration since the driver started. Printable, seedable, starts at zero.
+//! Time as the core sees it: a duration since the driver started. Printable, seedable, starting at zero.
 
 use std::{fmt, ops, time::Duration};
 
@@ -12,7 +12,7 @@ impl Time {
     /// The driver's start.
     pub const ZERO: Self = Self(Duration::ZERO);
 
-    /// How long ago `earlier` was; zero when it lies ahead.
+    /// Time elapsed since `earlier`; zero if that is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

@@ -1,4 +1,4 @@
-//! What travels between a Kubernetes API server and its clients: watch frames, list bodies, errors, tokens.
+//! The wire format between a Kubernetes API server and its clients: watch frames, list bodies, errors, tokens.
 
 pub mod continue_token;
 pub mod framer;

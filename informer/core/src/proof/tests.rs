@@ -1,4 +1,4 @@
-//! What stored objects say about a history, as tables.
+//! Tables of evidence that stored objects give about a history.
 
 use super::*;
 use crate::{
@@ -12,7 +12,7 @@ fn json(name: &str, uid: &str, version: &str, more: &str) -> String {
     )
 }
 
-/// A state of objects given as (name, version, more metadata).
+/// A state of the objects (name, version, more metadata).
 fn stored(objects: &[(&str, &str, &str)]) -> Snapshot {
     let mut store = Store::new(Keeping::default());
     for (name, version, more) in objects {
@@ -23,7 +23,7 @@ fn stored(objects: &[(&str, &str, &str)]) -> Snapshot {
     store.snapshot()
 }
 
-/// Everybody who is asked, in order.
+/// The objects that a proof reads, in order.
 fn asked(snapshot: &Snapshot) -> Vec<Arc<Entry>> {
     (0..WITNESSES_MAX).map_while(|asked| witness(snapshot, asked)).collect()
 }
@@ -32,7 +32,7 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
     asked(snapshot).iter().map(|entry| entry.name().to_owned()).collect()
 }
 
-/// Goal: every case of one object found again. Method: stored as u1 at 40 in the state at 50.
+/// Goal: cover every case of one object read again. Method: stored as u1 at 40, in the state at 50.
 #[test]
 fn only_what_cannot_be_in_one_history_is_held_against_a_server() {
     let snapshot = stored(&[("a", "40", "")]);

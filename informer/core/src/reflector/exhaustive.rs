@@ -1,16 +1,19 @@
-//! Goal: what holds for every history of facts, sensible or not. Method: all sequences of six steps, after four starts,
-//! each action checked against a shadow that knows nothing but the promises. Every move is to an endpoint never used.
+//! Exhaustive test of the reflector over short histories.
+//!
+//! Goal: every promise holds for every sequence of inputs, plausible or not. Method: all sequences of six steps after
+//! four starts (five steps for inputs that cannot happen), each action checked against a shadow model that knows only
+//! the promises. Every move is to an endpoint never used before.
 
 use std::cmp::Ordering;
 
 use super::*;
 use crate::semantics::{Marks, Read};
 
-/// Facts a server can make happen, and the timer.
+/// Inputs that a server can cause, and the timer.
 #[derive(Clone, Copy, Debug)]
 enum Fact {
     Accepted,
-    /// An object at the next position, or behind the position.
+    /// An object at the next position; `Behind`: one behind the position.
     Added,
     Behind,
     Deleted,
@@ -23,12 +26,12 @@ enum Fact {
     Closed,
     Fails(Class),
     Proves(Proof),
-    /// Headers that speak of marks, and a mark: one that is new, or the one asked with.
+    /// Headers that announce marks or a resumed state; a new mark; the mark of the request.
     WithMarks,
     Resumed,
     Mark,
     Echo,
-    /// Requests go to an endpoint that was never used.
+    /// Requests go to an endpoint never used before.
     Moves,
     Timer,
 }
@@ -38,7 +41,7 @@ use Fact::{
     Resumed, StateEnd, StateEndAtZero, Timer, WithMarks,
 };
 
-/// Facts of an open watch, of an open list, of a proof, and while nothing is open: the last only stale ones.
+/// Inputs during an open watch, an open list and a proof, and without an open request (only stale ones).
 const OF_A_WATCH: &[Fact] = &[
     Accepted,
     Added,
@@ -83,7 +86,7 @@ const OF_A_PROOF: &[Fact] = &[
     Timer,
 ];
 const OF_NOTHING: &[Fact] = &[Closed, Moves, Timer];
-/// Facts of a stream with marks in its initial state.
+/// Inputs during a stream with marks in its initial state.
 const OF_A_MARKED_STREAM: &[Fact] = &[
     Accepted,
     WithMarks,
@@ -99,7 +102,7 @@ const OF_A_MARKED_STREAM: &[Fact] = &[
     Moves,
     Timer,
 ];
-/// Facts in any state, whether they can happen there or not.
+/// Inputs in any state, possible there or not.
 const OF_ANYTHING: &[Fact] = &[
     Accepted,
     Added,
@@ -114,57 +117,56 @@ const OF_ANYTHING: &[Fact] = &[
     Timer,
 ];
 
-/// What the promises allow to be known: which answer and stage are open.
+/// Model of the promises: the open response and stage, and the position they allow.
 #[derive(Clone)]
 struct Shadow {
     now: Time,
-    /// The open answer; `None` when there is none.
+    /// The request of the open response, if any.
     open: Option<Read>,
-    /// Whether the open answer is that of a proof.
+    /// True if the open response belongs to a proof.
     proving: bool,
-    /// Whether the answer that ended last was a page after the first: its stage may wait for it to be asked for again.
+    /// True if the last response that ended was a page after the first: its stage may wait for a retry.
     page_ended: bool,
-    /// What the open stream has shown of the state: whether it was announced as what the stage lacks, or as all of it,
-    /// or nothing yet.
+    /// Initial state announced by the open stream.
     shown: Shown,
-    /// The last mark of the state that the stage is of, and how many there were.
+    /// The last mark of the staged state, and the number of marks sent.
     mark: Option<String>,
     marks: u32,
-    /// Answers so far, and the one that opened the stage.
+    /// Number of requests, and the number of the one that opened the stage.
     answers: u32,
     staged_by: u32,
-    /// Whether the open answer has sent an object, and whether it has shown that it is the rest of a state without
-    /// having said so.
+    /// True if the open response has sent an object; true if it has proved to be the rest of a state without an
+    /// announcement.
     has_objects: bool,
     is_unannounced: bool,
-    /// Whether it has sent changes beside objects.
+    /// True if the open response has sent a change other than ADDED.
     is_moving: bool,
-    /// Where requests go, and where the position is proved. Each endpoint has a number, and so has the way back.
+    /// The endpoint in use, and the one where the position is proved. Each endpoint has a number.
     endpoint: u32,
     proved_at: Option<u32>,
     endpoints: u32,
-    /// Another history was found and nothing was fetched since.
+    /// True if another history was found and its state has not been fetched.
     foreign: bool,
     synced: bool,
     staging: bool,
     position: Option<ResourceVersion>,
-    /// The last initial read asked for the most recent state: then the position may go back.
+    /// True if the last initial read requested the most recent state, so that the position may go back.
     latest: bool,
     initial_reads: u64,
     over: bool,
-    /// Timers at one moment.
+    /// Consecutive timers at one moment.
     spins: u32,
 }
 
-/// What an open stream shows of its initial state.
+/// Initial state that an open stream announces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Nothing,
-    /// All of it, and whether it said so with marks.
+    /// All of it; `marked` if announced with marks.
     All {
         marked: bool,
     },
-    /// What follows the mark it was asked with.
+    /// The rest, behind the mark of the request.
     Rest,
 }
 
@@ -225,7 +227,7 @@ impl Shadow {
                 assert!(self.open.as_ref().is_some_and(Read::is_initial) || matches!(input, Input::PageEnd { .. }));
                 self.staging = true;
                 self.staged_by = self.answers;
-                // The answer is another one than was asked for: it begins anew.
+                // The server sent another response than requested: the state from its beginning.
                 self.initial_reads += u64::from(self.asks_for_the_rest());
                 self.mark = None;
             }
@@ -298,7 +300,7 @@ impl Shadow {
         self.open = Some(read.clone());
     }
 
-    /// A stream past its initial state, or a watch.
+    /// Returns true during a watch or a stream past its initial state.
     fn is_live(&self) -> bool {
         self.open.as_ref().is_some_and(Read::is_watch)
     }
@@ -307,7 +309,7 @@ impl Shadow {
         matches!(&self.open, Some(Read::Stream { marks: Marks::After(_), .. }))
     }
 
-    /// What `input` shows about the state that the open stream sends, before anything is done about it.
+    /// Updates the model with `input`, before the reflector handles it.
     fn show(&mut self, input: &Input<'_>) {
         let is_stream = matches!(self.open, Some(Read::Stream { .. })) && !self.is_past_its_state();
         match (input, self.shown) {
@@ -322,7 +324,7 @@ impl Shadow {
         }
         if let Input::Object(object) = input {
             self.has_objects |= is_stream;
-            // Whatever it was announced as, it moves: no mark of it is of use.
+            // A state that changes while it is sent has no usable marks, whatever the headers announced.
             self.is_moving |= is_stream && object.change != Change::Added;
         }
         if let Input::Mark { .. } = input {
@@ -331,7 +333,7 @@ impl Shadow {
         self.mark = self.mark.take().filter(|_| !self.is_moving);
     }
 
-    /// A stage is open while a stream's state is sent; before it is opened nothing was shown.
+    /// Returns true if the stage of the stream's state is already closed; before it is opened no state was shown.
     fn is_past_its_state(&self) -> bool {
         !self.staging && self.shown != Shown::Nothing
     }
@@ -357,7 +359,7 @@ impl Node {
         node
     }
 
-    /// What can happen next.
+    /// Returns the inputs that can happen next.
     fn alphabet(&self) -> &'static [Fact] {
         match &self.shadow.open {
             Some(read) if read.is_watch() => OF_A_WATCH,
@@ -367,7 +369,7 @@ impl Node {
         }
     }
 
-    /// The same of a server that marks its initial states.
+    /// Like `alphabet`, for a server that marks its initial states.
     fn alphabet_with_marks(&self) -> &'static [Fact] {
         match &self.shadow.open {
             Some(Read::Stream { .. }) => OF_A_MARKED_STREAM,
@@ -422,7 +424,7 @@ impl Node {
     fn feed(&mut self, input: Input<'_>) {
         let shadow = &mut self.shadow;
         let list_open = shadow.open.as_ref().is_some_and(|read| !read.is_watch());
-        // Only lists are refused for their position: a stream may be refused for being one.
+        // Only lists are refused because of their position: a stream may be refused for being a stream.
         let named_position = matches!(shadow.open, Some(Read::List { semantic: ListSemantic::NotOlderThan(_), .. }));
         shadow.show(&input);
         self.reflector.handle(shadow.now, input);
@@ -463,7 +465,7 @@ impl Node {
 
     fn check(&mut self) {
         if matches!(self.reflector.state, State::Watching(_)) && !self.shadow.staging {
-            // Live changes move the position without an order that says so; it must never go back.
+            // Live changes move the position without an action that names it; it must never go back.
             let position = self.reflector.position().expect("live").clone();
             self.shadow.moved(&position);
         }
@@ -479,7 +481,7 @@ impl Node {
     }
 }
 
-/// Runs every continuation of `node`; how many there were.
+/// Runs every continuation of `node`. Returns their number.
 fn explore(node: &Node, steps: u32, alphabet: fn(&Node) -> &'static [Fact]) -> u32 {
     if steps == 0 {
         return 1;
@@ -509,15 +511,15 @@ fn whatever_a_server_does_in_six_steps_every_promise_holds() {
     assert!(explored > 100_000, "{explored}");
 }
 
-/// Goal: half a state is never shown, and a stage never waits for what nobody has marked.
+/// Goal: an incomplete state is never shown, and a stage is kept only behind a mark.
 #[test]
 fn whatever_a_server_with_marks_does_in_six_steps_every_promise_holds() {
     let explored = explore(&Node::new(Config::default()), 6, Node::alphabet_with_marks);
     assert!(explored > 100_000, "{explored}");
 }
 
-/// Goal: the same behind a mark. Method: what comes after a stream that was accepted, sent an object and a mark, broke,
-/// and was asked for again.
+/// Goal: every promise holds behind a mark too. Method: all continuations of a stream that was accepted, sent an object
+/// and a mark, broke, and was requested again.
 #[test]
 fn whatever_follows_a_mark_every_promise_holds() {
     let mut node = Node::new(Config::default());

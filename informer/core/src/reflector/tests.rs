@@ -1,4 +1,4 @@
-//! Scripts of the reflector: what it is told and what it orders, as data.
+//! Scripted tests of the reflector: inputs and expected actions as data.
 
 mod health;
 mod history;
@@ -9,7 +9,7 @@ mod resuming;
 use super::{RelistCause::*, *};
 use crate::semantics::{Marks, Read};
 
-/// One step of a script: time passes, then one fact, or the timer that is armed.
+/// One step of a script: time passes, then one input arrives or the armed timer fires.
 #[derive(Clone, Copy)]
 enum Step {
     In(u64, Input<'static>),
@@ -22,7 +22,7 @@ const fn now(input: Input<'static>) -> Step {
     Step::In(0, input)
 }
 
-/// `input` after so many milliseconds.
+/// `input` after this many milliseconds.
 const fn after(ms: u64, input: Input<'static>) -> Step {
     Step::In(ms, input)
 }
@@ -70,7 +70,7 @@ const fn proof(proof: Proof) -> Step {
 const START: Step = now(Input::Start);
 const OK: Step = now(Input::Accepted);
 const CLOSED: Step = now(Input::Ended(End::Closed));
-/// After a session that was healthy.
+/// A close after a healthy session.
 const CLOSED_LATER: Step = after(10_000, Input::Ended(End::Closed));
 
 fn semantic(semantic: &ListSemantic) -> String {
@@ -82,7 +82,7 @@ fn semantic(semantic: &ListSemantic) -> String {
     }
 }
 
-/// An action as scripts write it. Waits do not show when they end: that is what `delays` is for.
+/// Formats an action as scripts write it. A wait does not show its end; use `delays` for that.
 pub(super) fn show(action: &Action) -> String {
     match action {
         Action::Send(Read::Stream { semantic: asked, marks: Marks::After(token), .. }) => {
@@ -165,7 +165,7 @@ fn run(config: Config, script: &[Step]) -> Run {
     run
 }
 
-/// What the default reflector does on `script`, action by action; `-` for a step without any.
+/// Runs `script` on the default reflector and compares its actions; `-` for a step without any.
 #[track_caller]
 fn check(script: &[Step], expected: &str) {
     check_with(Config::default(), script, expected);
@@ -212,7 +212,7 @@ fn a_list_in_pages_shares_one_stage_and_the_first_position() {
     );
 }
 
-/// Goal: where a refusal leads. Method: the same start, one class each.
+/// Goal: each refusal has its consequence. Method: the same start, one class each.
 #[test]
 fn streams_are_given_up_at_once_only_when_the_server_cannot() {
     let begin = "[Start] · stream any";
@@ -231,7 +231,7 @@ fn streams_are_given_up_at_once_only_when_the_server_cannot() {
     }
 }
 
-/// ADDED of `version`, nine seconds after what came before.
+/// ADDED of `version`, nine seconds after the previous input.
 const fn slow(version: &'static str) -> Step {
     after(
         9_000,
@@ -265,7 +265,7 @@ fn objects_that_are_created_meanwhile_do_not_keep_a_stream_from_standing_still()
     }
 }
 
-/// A request may be queued for long by a server that has too much to do: a list would cost it more.
+/// An overloaded server may queue a request for long, and a list would cost it more.
 #[test]
 fn headers_that_do_not_come_are_asked_for_again_as_a_stream() {
     check(
@@ -276,7 +276,8 @@ fn headers_that_do_not_come_are_asked_for_again_as_a_stream() {
     assert_eq!(late.time, Time(Duration::from_secs(70)), "the stall counts from the headers on");
 }
 
-/// Goal: overload and outages never turn streams into lists. Method: thirty of each, instead of an answer and in one.
+/// Goal: overload and outages never turn streams into lists. Method: thirty of each, in place of a response and inside
+/// one.
 #[test]
 fn a_server_that_has_too_much_to_do_is_asked_for_streams_alone() {
     for class in [Class::TooMany, Class::Server, Class::Connection] {
@@ -318,7 +319,7 @@ fn three_accepted_streams_that_break_in_a_row_give_one_attempt_with_pages_and_no
     );
 }
 
-/// Servers of one history may be of different versions.
+/// Servers of one history may run different versions.
 #[test]
 fn a_verdict_on_streams_stays_at_its_endpoint() {
     let mut moved = run(Config::default(), &[START, fails(Class::Refused), fails(Class::Connection)]);
@@ -389,7 +390,8 @@ fn watches_forbidden_and_lists_allowed_is_polling() {
     }
 }
 
-/// Goal: a role that is being replaced, or one bad server behind a balancer, costs seconds and not a poll's pause.
+/// Goal: a role that is being replaced, or one bad server behind a load balancer, costs seconds and not a poll
+/// interval.
 #[test]
 fn a_watch_that_is_refused_for_a_moment_is_asked_for_again_within_seconds() {
     for class in [Class::Forbidden, Class::Refused] {
@@ -403,7 +405,7 @@ fn a_watch_that_is_refused_for_a_moment_is_asked_for_again_within_seconds() {
     }
 }
 
-/// A server without watches (405) is polled as one that forbids them.
+/// A server without watches (405) is polled like one that forbids them.
 #[test]
 fn watches_refused_and_lists_answered_is_polling() {
     let refused = [fails(Class::Forbidden), Timer];
@@ -420,8 +422,8 @@ fn watches_refused_and_lists_answered_is_polling() {
     assert!(polled.time > Time(Duration::from_mins(10)));
 }
 
-/// Goal: a position that no watch is taken from, or one bad server behind a balancer, costs as long as it lasted and not the
-/// pause between polls. Method: five lists, each with its watch refused.
+/// Goal: a position that the server refuses to watch from, or one bad server behind a load balancer, delays the client
+/// by about its own duration and not by a poll interval. Method: six lists, each with its watch refused.
 #[test]
 fn polls_begin_early_where_the_watch_is_refused_and_not_forbidden() {
     let cycle = [OK, page("5", None), fails(Class::Refused), Timer];
@@ -443,7 +445,7 @@ fn polls_begin_early_where_the_watch_is_refused_and_not_forbidden() {
     }
 }
 
-/// Goal: what a relist asks for. Method: the position is expired, then cannot be satisfied.
+/// Goal: a relist uses the right semantic. Method: the position expires, then the server cannot reach it.
 #[test]
 fn a_relist_asks_not_older_than_seen_and_the_latest_only_after_three_refusals() {
     check_with(
@@ -491,8 +493,8 @@ fn an_expired_page_is_followed_by_one_unpaged_list_of_the_same_kind() {
     );
 }
 
-/// kube-apiserver before 1.34 reads limited pages "not older than" from etcd. Only a server that pages what others answer
-/// from their cache is asked for them.
+/// kube-apiserver before 1.34 reads limited pages "not older than" from etcd. Only a server that pages reads of any
+/// state, which others answer from their cache, is sent limits.
 #[test]
 fn a_relist_has_no_limit_unless_the_server_has_paged_any_state() {
     let relist = [OK, fails(Class::Expired), Timer];
@@ -544,7 +546,8 @@ fn positions_that_are_none_end_the_initial_state_as_unusable() {
     );
 }
 
-/// Goal: pages that lead in circles end, however long the circle. Method: tokens of one, two and three in turn.
+/// Goal: a list whose tokens repeat ends, whatever the length of the cycle. Method: cycles of one, two and three
+/// tokens.
 #[test]
 fn pages_in_circles_are_given_up() {
     for circle in [&["t"][..], &["t", "u"], &["a", "t", "u"]] {
@@ -574,7 +577,7 @@ fn a_server_that_pages_whatever_is_asked_and_lets_pages_expire_is_asked_with_gro
     );
 }
 
-/// Goal: a server whose pages never end is not asked for them for ever. Method: a page each second, each with an object.
+/// Goal: a list whose pages never end is abandoned. Method: one page per second, each with an object.
 #[test]
 fn pages_without_end_are_given_up_after_a_time() {
     let mut endless = run(paged(), &[START]);
@@ -609,8 +612,8 @@ fn a_list_whose_items_do_not_end_is_given_up_after_a_time() {
     assert_eq!(endless.time, Time(limits::LIST_TIME_MAX));
 }
 
-/// Goal: a stream is given up in bounded time, also when objects trickle in and the end never comes. Method: an object
-/// every nine seconds; the server ends the answer at its own time, or does not even that.
+/// Goal: a stream is replaced in bounded time even if objects trickle in and the end bookmark never comes. Method: an
+/// object every nine seconds; the server ends the response at its own timeout, or not at all.
 #[test]
 fn a_stream_that_trickles_for_its_whole_lifetime_is_given_up_for_pages() {
     let config = |initial| Config { initial, watch_timeout_seconds: 300..=300, ..Config::default() };
@@ -666,7 +669,7 @@ fn a_position_the_server_fails_to_resume_from_is_given_up_after_three_times() {
         run(Config::default(), &script).shown[6..].join(" · "),
         "watch 7 · - · wait Server · watch 7 · - · wait Server · watch 7 · - · wait Server · [NotResumable] · stream >=7"
     );
-    // An outage says nothing about the position.
+    // An outage does not concern the position.
     let outage = [fails(Class::Server), Timer];
     let script: Vec<Step> = [START, OK, end_of_state("7"), CLOSED_LATER, Timer]
         .into_iter()

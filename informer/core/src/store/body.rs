@@ -1,4 +1,4 @@
-//! The body of one object in the form it is kept in. Whatever the form, readers can have JSON.
+//! The body of one object in its stored form. Readers can get JSON from every form.
 
 use std::{any::Any, borrow::Cow, fmt, sync::Arc};
 
@@ -6,34 +6,34 @@ use serde::Serialize;
 
 /// The body of one object. Immutable.
 pub enum Body {
-    /// The JSON as it was handed in.
+    /// The JSON as passed in.
     Json(Box<[u8]>),
-    /// The same in fewer bytes.
+    /// The JSON in packed form, in fewer bytes.
     Packed(Box<dyn Packed>),
-    /// What the JSON decodes to, and no JSON.
+    /// The decoded object, without its JSON.
     Value {
         /// The object.
         value: Arc<dyn Value>,
-        /// Bytes of the JSON it was decoded from.
+        /// Length of the JSON that it was decoded from, in bytes.
         json_bytes: u32,
     },
 }
 
-/// JSON in fewer bytes.
+/// Packed JSON.
 pub trait Packed: Send + Sync {
-    /// The JSON, byte for byte as it was packed.
+    /// Returns the JSON, byte for byte as it was packed.
     fn unpack(&self) -> Vec<u8>;
 
-    /// Bytes of the JSON.
+    /// Length of the JSON, in bytes.
     fn json_bytes(&self) -> usize;
 
-    /// Bytes kept for it.
+    /// Length of the packed form, in bytes.
     fn packed_bytes(&self) -> usize;
 }
 
 /// A decoded object.
 pub trait Value: Any + Send + Sync {
-    /// It as JSON: what its type knows of the object. `null` when its type cannot say it as JSON.
+    /// Returns the object as JSON, with the fields that its type knows. `null` if the type cannot be serialized.
     fn to_json(&self) -> Vec<u8>;
 }
 
@@ -44,7 +44,7 @@ impl<T: Serialize + Send + Sync + 'static> Value for T {
 }
 
 impl Body {
-    /// The JSON. Borrowed where it is kept as such, else made now.
+    /// Returns the JSON. Borrowed if stored as JSON, otherwise built by this call.
     #[must_use]
     pub fn json(&self) -> Cow<'_, [u8]> {
         match self {
@@ -54,7 +54,7 @@ impl Body {
         }
     }
 
-    /// Bytes of the JSON that was handed in.
+    /// Length of the JSON as passed in, in bytes.
     #[must_use]
     pub fn json_bytes(&self) -> usize {
         match self {
@@ -64,7 +64,7 @@ impl Body {
         }
     }
 
-    /// Bytes kept for it. Of a decoded object nobody knows them; its JSON's are taken instead.
+    /// Length of the stored form, in bytes. The size of a decoded object is unknown; its JSON's length is used instead.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         match self {
@@ -75,7 +75,7 @@ impl Body {
     }
 }
 
-/// Never shows the object: bodies do not belong in logs.
+/// Omits the object's contents: bodies do not belong in logs.
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let form = match self {

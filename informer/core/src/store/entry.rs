@@ -1,4 +1,4 @@
-//! One stored object: its body, and the few things about it that are read without looking into that.
+//! One stored object: its body, and the fields that readers need without parsing it.
 
 use std::{borrow::Cow, fmt, ops::Range};
 
@@ -10,15 +10,16 @@ use crate::{
 
 /// One object of a store. Immutable.
 ///
-/// Memory: 96 bytes with its reference counts, a text of its key, uid and resourceVersion, its body. The names are
-/// copied out of the JSON, 50 bytes or so, so that they need no unescaping, no check for UTF-8, and no body. Bodies
-/// that are not JSON have a copy of the labels in that text. Each value of an index costs its bytes in the text and 8.
+/// Memory: 96 bytes with its reference counts, one text of its key, uid and resourceVersion, and its body. These names
+/// are copied out of the JSON, about 50 bytes, so that reading them needs no unescaping, no UTF-8 check and no body. If
+/// the body is not JSON, the text also holds a copy of the labels. Each index value costs its bytes in the text and 8
+/// more.
 pub struct Entry {
-    /// Key, uid, resourceVersion, the labels unless the body is JSON, values of indexes: one after the other.
+    /// Concatenation of key, uid, resourceVersion, labels (unless the body is JSON) and index values.
     text: Box<str>,
     body: Body,
     tags: Box<[Tag]>,
-    /// Where the labels are, in the body's JSON or in the text; empty when there are none.
+    /// Range of the labels, in the body's JSON or in the text; empty if there are none.
     labels_at: Range<u32>,
     namespace_bytes: u16,
     key_bytes: u16,
@@ -26,19 +27,19 @@ pub struct Entry {
     version_bytes: u16,
 }
 
-/// What an entry is made from, besides its body.
+/// Parts of a new entry, besides its body.
 pub(super) struct Parts<'a> {
     pub(super) key: &'a str,
     pub(super) meta: &'a Meta<'a>,
-    /// As it is kept, which is not as it was received when a transform changed it.
+    /// The stored JSON, which differs from the received one if a transform changed it.
     pub(super) json: &'a [u8],
-    /// Where the labels are in that.
+    /// Range of the labels in `json`.
     pub(super) labels_at: Range<usize>,
-    /// The labels, if that lacks them.
+    /// The labels, if `json` lacks them.
     pub(super) labels: Option<&'a [u8]>,
 }
 
-/// Values by which one object is found.
+/// Index values of one object.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     text: String,
@@ -46,10 +47,10 @@ pub(super) struct Values {
 }
 
 impl Entry {
-    /// An entry that no index finds.
+    /// Creates an entry without index values.
     ///
     /// # Errors
-    /// [`StoreError::Nameless`], and [`StoreError::TooLarge`] for what the short fields cannot describe.
+    /// [`StoreError::Nameless`], and [`StoreError::TooLarge`] if a length does not fit its short field.
     pub(super) fn new(parts: &Parts<'_>, body: Body) -> Result<Self, StoreError> {
         let Parts { key, meta, json, labels_at, labels } = parts;
         if meta.name.is_empty() {
@@ -66,7 +67,7 @@ impl Entry {
                 (body, labels, at..at + labels.len())
             }
             (body @ Body::Json(_), _) => (body, "", labels_at.clone()),
-            // The text cannot hold them; this is no object that anybody could decode.
+            // Labels that are not UTF-8 do not fit the text. Such an object is undecodable, so keep its JSON.
             (Body::Packed(_) | Body::Value { .. }, Err(_)) => (Body::Json((*json).into()), "", labels_at.clone()),
         };
         Ok(Self {
@@ -81,7 +82,7 @@ impl Entry {
         })
     }
 
-    /// The same, found by `values`. It was found by nothing before.
+    /// Adds index `values` to an entry that has none.
     pub(super) fn tagged(mut self, values: &Values) -> Self {
         let start = self.text.len();
         let tag = |tag: &Tag| Some(Tag { at: u32::try_from(start + tag.at as usize).ok()?, ..*tag });
@@ -92,7 +93,7 @@ impl Entry {
         self
     }
 
-    /// The same in another form, of which its JSON is kept now.
+    /// Returns a copy of an entry stored as JSON, with `body` instead.
     pub(super) fn again(&self, body: Body) -> Option<Self> {
         let labels = match &self.body {
             Body::Json(json) => str::from_utf8(json.get(self.labels_range()).unwrap_or_default()).ok()?,
@@ -123,51 +124,51 @@ impl Entry {
         &self.key()[usize::from(self.namespace_bytes) + slash..]
     }
 
-    /// The uid; empty when it has none.
+    /// The uid; empty if it has none.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.text[usize::from(self.key_bytes)..self.uid_end()]
     }
 
-    /// The resourceVersion as sent; empty when it has none.
+    /// The resourceVersion as sent; empty if it has none.
     #[must_use]
     pub fn resource_version(&self) -> &str {
         &self.text[self.uid_end()..self.uid_end() + usize::from(self.version_bytes)]
     }
 
-    /// Whether it is this version of this object.
+    /// Returns true if this is the given version of the given object.
     #[must_use]
     pub fn is(&self, uid: &str, resource_version: &str) -> bool {
-        // An empty version says nothing, so two of them are not the same.
+        // Empty versions identify no version, so two of them are not equal.
         self.uid() == uid && self.resource_version() == resource_version && !resource_version.is_empty()
     }
 
-    /// Whether a reader of this version of this object could not tell it from `other`, whatever form each is kept in.
-    /// A decoded object's JSON does not say all of it: labels and values of indexes come from what was received.
+    /// Returns true if readers could not distinguish this entry from `other`, whatever form each is stored in. The JSON
+    /// of a decoded object is incomplete: labels and index values come from the received JSON.
     pub(super) fn shows_the_same(&self, other: &Self) -> bool {
         let has_values = self.values().eq(other.values());
         has_values && self.labels() == other.labels() && self.json() == other.json()
     }
 
-    /// In which form the object is kept.
+    /// The body, in the form in which it is stored.
     #[must_use]
     pub const fn body(&self) -> &Body {
         &self.body
     }
 
-    /// The object as JSON. Borrowed where it is kept as such, else made now; see [`Body::json`].
+    /// Returns the object as JSON. Borrowed if stored as JSON, otherwise built by this call; see [`Body::json`].
     #[must_use]
     pub fn json(&self) -> Cow<'_, [u8]> {
         self.body.json()
     }
 
-    /// Bytes kept for it: its body's and its text's. The rest is the same for each; see [`Entry`].
+    /// Bytes of the body and the text. The other costs are equal for all entries; see [`Entry`].
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.body.kept_bytes() + self.text.len()
     }
 
-    /// Its labels as the JSON object that holds them; empty when there are none. In every form without cost.
+    /// The labels as a JSON object; empty if there are none. Free for every representation.
     #[must_use]
     pub fn labels(&self) -> &[u8] {
         match &self.body {
@@ -176,13 +177,14 @@ impl Entry {
         }
     }
 
-    /// The value of one label. Cost: reads the labels up to it.
+    /// Returns the value of one label. Cost: scans the labels up to it.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         object::label(self.labels(), key)
     }
 
-    /// The scalar at a dotted path such as `spec.nodeName`. Cost: reads the JSON up to it, once it is made.
+    /// Returns the scalar at a dotted path such as `spec.nodeName`. Cost: scans the JSON up to it, plus building the
+    /// JSON if it is not stored.
     #[must_use]
     pub fn field(&self, path: &str) -> Option<Cow<'_, str>> {
         match self.body.json() {
@@ -203,7 +205,7 @@ impl Entry {
         self.tags.iter().map(|tag| (tag.index, self.value(tag)))
     }
 
-    /// Whether an index finds it by this value.
+    /// Returns true if this index finds the entry by this value.
     pub(super) fn is_found_by(&self, index: u16, value: &str) -> bool {
         self.values().any(|found| found == (index, value))
     }
@@ -218,13 +220,13 @@ impl Entry {
 }
 
 impl Values {
-    /// Forgets the values of the object before.
+    /// Removes the values of the previous object.
     pub(super) fn clear(&mut self) {
         self.text.clear();
         self.tags.clear();
     }
 
-    /// One more value of this index. What is told twice counts once, what is too long not at all.
+    /// Adds a value for this index. Repeated values and values that are too long are ignored.
     pub(super) fn push(&mut self, index: u16, value: &str) {
         let known = self.tags.iter().any(|tag| tag.index == index && self.of(tag) == value);
         let (at, bytes) = (u32::try_from(self.text.len()), u16::try_from(value.len()));
@@ -245,7 +247,7 @@ impl Keyed for Entry {
     }
 }
 
-/// Never shows the object: bodies do not belong in logs.
+/// Omits the object's contents: bodies do not belong in logs.
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.key(), self.resource_version())

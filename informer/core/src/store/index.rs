@@ -1,6 +1,6 @@
-//! Objects by values that were told when they arrived.
+//! Indexes of objects by the values that index functions report on arrival.
 //!
-//! INVARIANT: an index holds, for each object of the state, each of its values once, and nothing else.
+//! INVARIANT: an index holds each value of each object of the state exactly once, and no other value.
 
 use std::{borrow::Borrow, cmp::Ordering, fmt, ops::Bound, sync::Arc};
 
@@ -10,20 +10,20 @@ use super::Entry;
 
 /// The indexes of one state. Cloning costs one reference count.
 ///
-/// Memory: for each value of each object about 24 bytes here; see [`Entry`] for the values themselves.
+/// Memory: about 24 bytes here for each value of each object; see [`Entry`] for the values themselves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Indexes {
     all: Arc<Vec<OrdSet<Posting>>>,
 }
 
-/// One value of one object, in order of the values and then of the keys.
+/// One value of one object. Ordered by value, then by key.
 #[derive(Clone)]
 struct Posting {
     entry: Arc<Entry>,
     tag: Tag,
 }
 
-/// Where in an entry's text a value by which it is found stands, and of which index it is.
+/// Position of an index value in an entry's text, and the index it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag {
     pub(super) index: u16,
@@ -36,7 +36,7 @@ impl Indexes {
         Self { all: Arc::new(vec![OrdSet::new(); count]) }
     }
 
-    /// `old` is replaced by `new`; either may not be there. Cost: O(log n) for each value they have.
+    /// Replaces `old` by `new`; either may be absent. Cost: O(log n) for each of their values.
     pub(super) fn replace(&mut self, old: Option<&Arc<Entry>>, new: Option<&Arc<Entry>>) {
         let tags = |entry: Option<&Arc<Entry>>| entry.is_some_and(|entry| !entry.tags().is_empty());
         if !tags(old) && !tags(new) {
@@ -45,7 +45,7 @@ impl Indexes {
         let all = Arc::make_mut(&mut self.all);
         let set = |tag: &Tag| usize::from(tag.index);
         for (entry, tag) in postings(old) {
-            // A value that stays is replaced below, in one step.
+            // `insert` below replaces a value that stays, in one step.
             let stays = new.is_some_and(|new| new.is_found_by(tag.index, entry.value(tag)));
             if !stays && let Some(index) = all.get_mut(set(tag)) {
                 index.remove(&Posting::of(entry, tag));
@@ -58,7 +58,7 @@ impl Indexes {
         }
     }
 
-    /// The objects with this value, in key order; none for an index that is not. Cost: O(log n + result).
+    /// Returns the objects with this value, in key order; empty if there is no such index. Cost: O(log n + result).
     pub(super) fn by<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
         let low = (value, "");
         let low: Bound<&dyn Place> = Bound::Included(&low);
@@ -88,7 +88,7 @@ impl fmt::Debug for Posting {
     }
 }
 
-/// A value and a key: what postings are ordered by, also when there is no posting.
+/// Sort key of postings, a value and a key; also lets a search run without a posting.
 trait Place {
     fn place(&self) -> (&str, &str);
 }

@@ -1,5 +1,4 @@
-//! How a store keeps what it is given: what is changed before, the form of the bodies, what objects are found by, and
-//! how long deleted ones stay.
+//! Settings of a store: transforms, the form of bodies, indexes, and the time for which deleted objects stay readable.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,48 +7,48 @@ use super::{
     body::{Body, Value},
 };
 
-/// The settings of a [`Store`](super::Store). `Default` keeps JSON as it comes, without indexes, and deleted objects
-/// not at all.
+/// The settings of a [`Store`](super::Store). The default stores JSON as received, without indexes, and drops deleted
+/// objects at once.
 pub struct Keeping {
-    /// What happens to each object before it is kept, in order.
+    /// Changes to each object before it is stored, applied in order.
     pub transforms: Vec<TransformFn>,
     /// The form of the bodies.
     pub represent: Box<dyn Represent>,
-    /// What objects are found by; [`Snapshot::by`](super::Snapshot::by) takes the position in this list.
+    /// Index functions; [`Snapshot::by`](super::Snapshot::by) takes the position in this list.
     pub indexes: Vec<IndexFn>,
-    /// How long deleted objects stay readable; `None` not at all. Of them stay at most
-    /// [`LINGERING_OBJECTS_MAX`](crate::limits::LINGERING_OBJECTS_MAX).
+    /// Time for which deleted objects stay readable; `None`: no time. At most
+    /// [`LINGERING_OBJECTS_MAX`](crate::limits::LINGERING_OBJECTS_MAX) stay.
     pub linger: Option<Duration>,
 }
 
-/// Changes an object, given as JSON, before it is kept; `None` leaves it as it is.
+/// Changes an object, passed as JSON, before it is stored; `None` leaves it unchanged.
 ///
-/// The names of the object, its uid and its version are those it had before; its labels are those it has after.
+/// The object keeps the name, namespace, uid and version from before the change; its labels are those after it.
 pub type TransformFn = Box<dyn FnMut(&[u8]) -> Option<Transformed> + Send>;
 
-/// An object as a transform left it.
+/// The result of a transform.
 pub struct Transformed {
     /// Its JSON.
     pub json: Vec<u8>,
-    /// What that JSON was made from, where the transform had it decoded.
+    /// The value that this JSON was encoded from, if the transform had decoded it.
     pub value: Option<Arc<dyn Value>>,
 }
 
-/// The form in which bodies are kept. May learn from what it sees.
+/// The form in which bodies are stored. May learn from the objects it sees.
 pub trait Represent: Send {
-    /// The body of the object that `json` is; `value` is the same object decoded, where a transform had it so.
+    /// Returns the body for `json`; `value` is the decoded object, if a transform had decoded it.
     fn keep(&mut self, json: &[u8], value: Option<Arc<dyn Value>>) -> Body;
 
-    /// Whether something was learned since this was asked last that makes it worth keeping [`Body::Json`]s of before
-    /// once more. `complete` says that initial state is: nothing more of it comes to learn from.
+    /// Returns true if, since the last call, the form has learned enough to convert earlier [`Body::Json`]s. `complete`
+    /// is true once initial state is complete, when no more of it comes to learn from.
     fn learned(&mut self, complete: bool) -> bool;
 }
 
-/// Tells the values by which an object is found, any number of them. Called once for each version of an object, with
-/// its body as [`Body::Json`], whatever form it is kept in.
+/// Reports the index values of an object, any number of them. Called once per version of an object, with its body as
+/// [`Body::Json`], whatever form is stored.
 pub type IndexFn = Box<dyn FnMut(&Arc<Entry>, &mut dyn FnMut(&str)) + Send>;
 
-/// Bodies as JSON, as they come.
+/// Stores bodies as JSON, as received.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 

@@ -1,7 +1,7 @@
-//! Objects that were deleted and stay readable for a while.
+//! Deleted objects that stay readable for a while.
 //!
-//! INVARIANT: each is found by its key, by its uid and by each of its values in an index, and is in the queue once; the
-//! queue is in order of their ends.
+//! INVARIANT: each is found by its key, its uid and each of its index values, and is in the queue once; the queue is
+//! ordered by expiry.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -12,21 +12,21 @@ use crate::{limits::LINGERING_OBJECTS_MAX, time::Time};
 
 /// The deleted objects of one state. Cloning costs one reference count.
 ///
-/// Memory: of each object its last version, its key and uid twice, and its values of indexes twice.
+/// Memory: for each object its last version, its key and uid twice, and its index values twice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lingering {
-    // By key and by uid, in the order in which they were deleted.
+    // By key and by uid, in order of deletion.
     by_name: OrdMap<(Arc<str>, u64), Arc<Entry>>,
-    // By index and value, in that order too: several of one key may have one value.
+    // By index and value, in order of deletion as well: several objects with one key may share a value.
     by_value: OrdMap<(u16, Arc<str>, u64), Arc<Entry>>,
 }
 
-/// Until when each of them stays.
+/// Expiry of the deleted objects.
 #[derive(Debug)]
 pub(super) struct Ends {
     linger: Duration,
     queue: VecDeque<End>,
-    // How many objects were deleted. Tells those of one name apart.
+    // Number of deletions so far. Distinguishes objects with the same name.
     count: u64,
 }
 
@@ -37,18 +37,18 @@ struct End {
     entry: Arc<Entry>,
 }
 
-/// What an object may stay longer than asked for.
+/// Upper bound of the time that an object may stay beyond its expiry.
 const SLACK_MAX: Duration = Duration::from_millis(500);
 
 impl Lingering {
-    /// The objects of this key or uid, the last deleted first. Cost: O(log n + result).
+    /// Returns the objects with this key or uid, the last deleted first. Cost: O(log n + result).
     pub(super) fn of<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let name: Arc<str> = key_or_uid.into();
         let range = (Arc::clone(&name), 0)..=(name, u64::MAX);
         self.by_name.range(range).rev().map(|(_, entry)| entry)
     }
 
-    /// The objects that this index found by `value`, the last deleted first. Cost: O(log n + result).
+    /// Returns the objects with `value` in this index, the last deleted first. Cost: O(log n + result).
     pub(super) fn by<'a>(&'a self, index: usize, value: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let found = u16::try_from(index).ok().map(|index| {
             let value: Arc<str> = value.into();
@@ -85,7 +85,7 @@ impl Ends {
         Self { linger, queue: VecDeque::new(), count: 0 }
     }
 
-    /// `entry` was deleted at `now`. Where there are too many, the one deleted first goes.
+    /// Adds `entry`, deleted at `now`. At the limit, the object deleted first is released.
     pub(super) fn add(&mut self, now: Time, entry: &Arc<Entry>, lingering: &mut Lingering) {
         if self.queue.len() >= LINGERING_OBJECTS_MAX {
             self.remove_first(lingering);
@@ -95,7 +95,7 @@ impl Ends {
         self.queue.push_back(End { at: now + self.linger, number: self.count, entry: Arc::clone(entry) });
     }
 
-    /// Lets go of those whose time is over. Returns whether there were any.
+    /// Releases the objects whose time is over. Returns true if there were any.
     pub(super) fn expire(&mut self, now: Time, lingering: &mut Lingering) -> bool {
         let before = self.queue.len();
         while self.queue.front().is_some_and(|end| end.at <= now) {
@@ -104,8 +104,8 @@ impl Ends {
         self.queue.len() < before
     }
 
-    /// When there is one to let go of, or several: a little later than its time is over, so that a thousand objects
-    /// deleted one after the other do not wake readers a thousand times.
+    /// Returns when to expire objects next. Slightly after the first expiry, so that a thousand objects deleted in
+    /// sequence do not wake readers a thousand times.
     pub(super) fn next(&self) -> Option<Time> {
         let slack = (self.linger / 8).min(SLACK_MAX);
         self.queue.front().map(|end| end.at + slack)

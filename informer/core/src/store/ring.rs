@@ -1,7 +1,7 @@
-//! Recent changes of a store in order, for readers that want each of them: one ring, and any number of cursors into it.
+//! Recent changes of a store in order, for readers that need each of them: one ring and any number of cursors into it.
 //!
-//! INVARIANT: the records are numbered without a gap, and the last has the number of the store's last change.
-//! INVARIANT: nothing is kept while nobody listens.
+//! INVARIANT: the records are numbered without a gap, and the last one has the number of the store's last change.
+//! INVARIANT: no record is kept without a listener.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,21 +11,21 @@ use std::{
 use super::{Change, Entry, Snapshot};
 use crate::{limits::RING_CHANGES_MAX, objects::Objects, resource_version::ResourceVersion};
 
-/// What is told to readers that want everything.
+/// One record of the ring.
 #[derive(Clone, Debug)]
 pub enum Record {
     /// One object changed.
     Change(Change),
-    /// Initial state was read again, and everything it changed stands before this. Boxed, because
-    /// changes are many and have to be small.
+    /// Initial state was read again; the changes it made precede this record. Boxed, because changes are many and must
+    /// be small.
     Synced(Box<ResourceVersion>),
 }
 
-/// The ring of one store. Clones are the same ring.
+/// The ring of one store. Clones share it.
 ///
-/// Memory: for each of the records kept, 24 to 48 bytes and the one version of an object that it replaced; as many
-/// records as the listener with the largest capacity asked for. Nobody listens: nothing.
-/// Cost: a change takes a lock nobody holds for longer than [`Listener::read`] copies pointers.
+/// Memory: for each record 24 to 48 bytes and the object version that it replaced; as many records as the largest
+/// capacity of a listener, none without listeners.
+/// Cost: a change takes a lock, which [`Listener::read`] holds only while it copies pointers.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     inner: Arc<Mutex<Inner>>,
@@ -34,11 +34,11 @@ pub struct Ring {
 #[derive(Debug, Default)]
 struct Inner {
     records: VecDeque<Record>,
-    /// The number of the last change, whether it was kept or not.
+    /// The number of the last change, recorded or not.
     newest: u64,
-    /// Where changes begin to mean something: the first state that was complete.
+    /// The first complete state; earlier changes are not recorded.
     began: Option<Began>,
-    /// How many listeners asked for which capacity.
+    /// Number of listeners by capacity.
     capacities: BTreeMap<usize, usize>,
 }
 
@@ -48,26 +48,26 @@ struct Began {
     position: Option<ResourceVersion>,
 }
 
-/// The changes asked for are no longer, or were never, in the ring.
+/// The requested changes are no longer in the ring, or never were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
-/// The state a listener starts from: every change after it is in the ring.
+/// The state from which a listener starts: the ring holds every change after it.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The objects of that state.
+    /// The objects of this state.
     pub objects: Objects<Entry>,
-    /// Every change up to this position is in that state.
+    /// The state contains every change up to this position.
     pub position: Option<ResourceVersion>,
-    /// [`Snapshot::relists`] of that state.
+    /// [`Snapshot::relists`] of this state.
     pub relists: u64,
-    /// [`Snapshot::sequence`] of that state.
+    /// [`Snapshot::sequence`] of this state.
     pub sequence: u64,
 }
 
 impl Ring {
-    /// Keeps changes from now on, at least `capacity` of them, at most [`RING_CHANGES_MAX`], until the listener is
-    /// dropped. `published` is the state that readers see now; the store may be ahead of it.
+    /// Adds a listener: keeps at least `capacity` of the changes from now on, and at most [`RING_CHANGES_MAX`], until
+    /// it is dropped. `published` is the state that readers see now; the store may be ahead of it.
     #[must_use]
     pub fn listen(&self, capacity: usize, published: &Snapshot) -> Listener {
         let capacity = capacity.clamp(1, RING_CHANGES_MAX);
@@ -77,12 +77,12 @@ impl Ring {
         Listener { ring: self.clone(), capacity, since: inner.newest, position }
     }
 
-    /// Whether somebody wants to know every change.
+    /// Returns true if there are listeners.
     pub(super) fn is_wanted(&self) -> bool {
         self.lock().capacity() > 0
     }
 
-    /// Takes one record and returns its number.
+    /// Adds one record and returns its number.
     pub(super) fn record(&self, record: Record) -> u64 {
         let mut inner = self.lock();
         inner.newest += 1;
@@ -92,12 +92,12 @@ impl Ring {
         let evicted = inner.trim();
         let newest = inner.newest;
         drop(inner);
-        // The last reference to an object may go here: not under the lock.
+        // This may drop the last reference to an object, so not under the lock.
         drop(evicted);
         newest
     }
 
-    /// The state changed in a way that is not told record by record. Returns the number of the new state.
+    /// Notes a change of the state that is not recorded. Returns the number of the new state.
     pub(super) fn skip(&self) -> u64 {
         let mut inner = self.lock();
         inner.newest += 1;
@@ -108,7 +108,7 @@ impl Ring {
         newest
     }
 
-    /// The first complete state stands: changes are told from here on. Returns the number of that state.
+    /// Starts recording after the first complete state. Returns the number of that state.
     pub(super) fn begin(&self, position: Option<ResourceVersion>) -> u64 {
         let sequence = self.skip();
         self.lock().began = Some(Began { sequence, position });
@@ -116,24 +116,24 @@ impl Ring {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it is held, and a ring is never half changed.
+        // No code panics while holding it, and every update leaves the ring consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// What the most demanding listener asked for; zero when nobody listens.
+    /// Returns the largest capacity of a listener; zero without listeners.
     fn capacity(&self) -> usize {
         self.capacities.last_key_value().map_or(0, |(capacity, _)| *capacity)
     }
 
-    /// Cuts the ring to its capacity. What falls out is handed back, to be dropped without the lock.
+    /// Cuts the ring to its capacity. Returns the evicted records, to be dropped without the lock.
     fn trim(&mut self) -> Vec<Record> {
         let surplus = self.records.len().saturating_sub(self.capacity());
         self.records.drain(..surplus).collect()
     }
 
-    /// The records of the numbers `after + 1 ..= to`, at most `max` of them.
+    /// Returns the records with numbers `after + 1 ..= to`, at most `max` of them.
     fn read(&self, after: u64, to: u64, max: usize) -> Result<Vec<Record>, Overrun> {
         let before_first = self.newest - self.records.len() as u64;
         let skip = after.checked_sub(before_first).ok_or(Overrun)?;
@@ -143,7 +143,7 @@ impl Inner {
     }
 }
 
-/// Somebody who wants every change. Keeps the ring as long as it asked for.
+/// A reader that needs every change. The ring keeps its capacity until it is dropped.
 #[derive(Debug)]
 pub struct Listener {
     ring: Ring,
@@ -153,13 +153,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The state to start from, reached by going back from `now`, so that nothing was kept alive for it meanwhile.
-    /// `None` while there is no such state: `now` is older than the listener, or nothing was complete yet.
+    /// Returns the state to start from. Reconstructs it backwards from `now`, so that no snapshot is kept alive
+    /// meanwhile. `None` if there is no such state: `now` is older than the listener, or no state was complete yet.
     ///
-    /// Cost: one step for each change since the listener came, or since the first state was complete.
+    /// Cost: one step for each change since the listener was added, or since the first complete state.
     ///
     /// # Errors
-    /// [`Overrun`] when more has changed than the ring holds.
+    /// [`Overrun`] if more changes happened than the ring holds.
     #[must_use]
     pub fn start(&self, now: &Snapshot) -> Option<Result<Start, Overrun>> {
         let inner = self.ring.lock();
@@ -175,10 +175,10 @@ impl Listener {
         Some(records.map(|records| rewind(now, records, sequence, position)))
     }
 
-    /// The changes after the state of number `after` and up to that of number `to`, in order, at most `max` of them.
+    /// Returns the changes after state `after` up to state `to`, in order, at most `max` of them.
     ///
     /// # Errors
-    /// [`Overrun`] when the ring no longer holds the first of them.
+    /// [`Overrun`] if the ring no longer holds the first of them.
     pub fn read(&self, after: u64, to: u64, max: usize) -> Result<Vec<Record>, Overrun> {
         self.ring.lock().read(after, to, max)
     }
@@ -202,7 +202,7 @@ impl Drop for Listener {
     }
 }
 
-/// `now` as it was before `records`.
+/// Undoes `records` on the state `now`.
 fn rewind(now: &Snapshot, records: Vec<Record>, sequence: u64, position: Option<ResourceVersion>) -> Start {
     let mut start = Start { objects: now.objects.clone(), position, relists: now.relists, sequence };
     for record in records.into_iter().rev() {

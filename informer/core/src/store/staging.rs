@@ -1,50 +1,50 @@
-//! Initial state while it is gathered. Only what differs is kept twice, and nothing shows before the end.
+//! The stage of initial state. Only objects that differ are stored twice, and no reader sees it before the end.
 
 use std::sync::Arc;
 
 use super::{Body, Entry, Represent};
 use crate::objects::Objects;
 
-/// What a relist has found out so far.
+/// Result of a relist in progress.
 ///
-/// INVARIANT: a key of the current state is in exactly one of three places: confirmed (in neither map), in `staged`
-/// (it differs), or in `unseen` (not mentioned, or deleted since).
+/// INVARIANT: a key of the current state is in exactly one of three places: confirmed (in neither map), in `staged` (it
+/// differs), or in `unseen` (not received yet, or deleted since).
 #[derive(Debug)]
 pub(super) struct Stage {
     /// New and changed objects.
     staged: Objects<Entry>,
-    /// Objects of the current state that have not been mentioned. Starts as all of them, sharing the current state's
-    /// tree; what is left at the end has vanished. Shrinks from one side when objects come in key order, as servers
-    /// send them, so only the leaf in work is ever a copy.
+    /// Objects of the current state that the relist has not sent. Starts with all of them, sharing the current state's
+    /// tree; those left at the end have vanished. Servers send objects in key order, so this shrinks from one side and
+    /// only one leaf at a time is copied.
     unseen: Objects<Entry>,
-    /// Whether equal versions prove that an object is unchanged.
+    /// True if equal versions prove that an object is unchanged.
     pub(super) trusts_versions: bool,
 }
 
 impl Stage {
-    /// Begins from `current`. Cost: one reference count.
+    /// Opens a stage over `current`. Cost: one reference count.
     pub(super) fn open(current: &Objects<Entry>, trusts_versions: bool) -> Self {
         Self { staged: Objects::new(), unseen: current.clone(), trusts_versions }
     }
 
-    /// The object of `key` is as it is in the current state.
+    /// Notes that the object of `key` is unchanged.
     pub(super) fn confirm(&mut self, key: &str) {
         self.unseen.remove(key);
         self.staged.remove(key);
     }
 
-    /// The object is new, or differs from the current state.
+    /// Stages an object that is new or differs from the current state.
     pub(super) fn put(&mut self, entry: Arc<Entry>) {
         self.unseen.remove(entry.key());
         self.staged.put(entry);
     }
 
-    /// Keeps what is staged as JSON in the form that `represent` has for it now. Nobody has seen it yet.
+    /// Converts staged JSON to the form that `represent` has learned. No reader has seen it yet.
     pub(super) fn keep_again(&mut self, represent: &mut dyn Represent) {
         keep_again(&mut self.staged, represent);
     }
 
-    /// The object of `key` was deleted after it was mentioned; `known` is what the current state has there.
+    /// Notes that the object of `key` was deleted after it was received; `known` is its entry in the current state.
     pub(super) fn remove(&mut self, key: &str, known: Option<&Arc<Entry>>) {
         self.staged.remove(key);
         if let Some(known) = known {
@@ -52,8 +52,8 @@ impl Stage {
         }
     }
 
-    /// Turns `current` into what was gathered, and tells each key that changes. Cost: what differs; the first sync
-    /// moves its map and copies nothing.
+    /// Turns `current` into the staged state, and calls `changes` for each key that differs. Cost: proportional to the
+    /// difference; the first sync moves the staged map without copying.
     pub(super) fn commit(
         self,
         current: &mut Objects<Entry>,
@@ -90,8 +90,8 @@ impl Stage {
     }
 }
 
-/// Keeps what is kept as JSON in the form that `represent` has for it now. Not for objects that somebody has seen: they
-/// would become others.
+/// Converts entries stored as JSON to the form that `represent` has learned. Not for objects that readers have seen,
+/// because it replaces the entries.
 pub(super) fn keep_again(objects: &mut Objects<Entry>, represent: &mut dyn Represent) {
     let again = objects.iter().map(|entry| {
         let again = match entry.body() {

@@ -1,4 +1,4 @@
-//! Scripts of the store: events as data, and what a reader sees afterwards.
+//! Scripted tests of the store: events as data, and the state that readers see afterwards.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn show_diff(old: &Snapshot, new: &Snapshot) -> String {
     shown.join(" ").replace("ns/", "")
 }
 
-/// From `a`, `b`, `c` at 10: what `script` makes of it, and what a subscriber is told.
+/// Runs `script` on `a`, `b`, `c` at 10 and compares the resulting state and the subscriber's changes.
 #[track_caller]
 fn check(script: &[Step], state: &str, told: &str) {
     let mut store = synced(&[("a", "u1", 1), ("b", "u2", 2), ("c", "u3", 3)]);
@@ -154,7 +154,7 @@ fn deletes_while_staging_count_for_the_stage_alone() {
         "a@13 at 13",
         "?a@1 +a@13 ?b@2 ?c@3",
     );
-    // Changed and changed back: what is confirmed last counts.
+    // Changed and changed back: the last version received counts.
     check(&[Init, InitApply(("a", "u1", 12)), InitApply(("a", "u1", 1)), InitDone(13)], "a@1 at 13", "?b@2 ?c@3");
 }
 
@@ -181,7 +181,7 @@ fn a_broken_relist_leaves_no_trace() {
     );
 }
 
-/// Goal: a relist costs what differs. Method: count what is staged, and compare the entries' addresses.
+/// Goal: a relist costs only its differences. Method: count the staged objects and compare the entries' addresses.
 #[test]
 fn a_relist_stages_only_what_differs_and_shares_the_rest() {
     let names: Vec<&'static str> = (0..1_000).map(|n| &*format!("p-{n:04}").leak()).collect();
@@ -245,8 +245,8 @@ fn an_object_that_cannot_be_kept_is_an_error_and_changes_no_other() {
     assert_eq!(show(&store.snapshot()), "a@1 at 11");
 }
 
-/// Goal: the store never shows an old version at a new position. Method: a uid that no entry can hold, live and in a
-/// relist, of an object that was there in a version that fits.
+/// Goal: the store never shows an old version at a new position. Method: a uid too long for an entry, live and in a
+/// relist, of an object whose previous version fits.
 #[test]
 fn an_object_that_cannot_be_kept_takes_its_old_version_with_it() {
     let mut store = synced(&[("a", "u1", 1), ("b", "u2", 2)]);
@@ -265,7 +265,8 @@ fn an_object_that_cannot_be_kept_takes_its_old_version_with_it() {
     assert_eq!(show(&store.snapshot()), "b@2 at 12");
 }
 
-/// Goal: relists do not report objects as changed that are not. Method: an object without a version, the same and not.
+/// Goal: a relist does not report unchanged objects as changed. Method: an object without a version, equal and
+/// different.
 #[test]
 fn an_object_without_a_version_is_compared_by_what_it_shows() {
     let unversioned = |node: &str| {

@@ -1,4 +1,4 @@
-//! Scripts about pauses: what is healthy, what makes delays grow, what silence costs.
+//! Scripts about delays: healthy sessions, growing delays, silence.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn only_a_healthy_session_resets_delays() {
     for (delay, (least, most)) in delays.iter().zip(bounds) {
         assert!(least <= *delay && *delay < most, "{delay} not in [{least}, {most}): {delays:?}");
     }
-    // Ended at its own timeoutSeconds, before `healthy_after`.
+    // The server ended it at timeoutSeconds, before `healthy_after`.
     let config = Config { watch_timeout_seconds: 5..=5, ..Config::default() };
     let mut script = vec![START, OK, end_of_state("7"), CLOSED, Timer, same, OK, CLOSED, Timer, same];
     script.extend(own_end);
@@ -56,7 +56,7 @@ fn retry_after_is_a_lower_bound_even_after_a_healthy_session() {
     }
 }
 
-/// A watch that is accepted and then silent until the reflector asks again; what it asked for.
+/// Accepts a watch and stays silent until the reflector sends the next request. Returns that request.
 fn stay_silent(quiet: &mut Run) -> String {
     quiet.step(OK);
     quiet.step(Timer);
@@ -92,7 +92,8 @@ fn silence_closes_and_resumes_without_failure_and_grows_patient() {
     assert_eq!(quiet.reflector.stats().relists(Start), 1);
 }
 
-/// Answers Kars and Calico: a balancer drops idle flows, and a stuck watch has to be found without hurting the server.
+/// Regression: a load balancer drops idle flows. A stuck watch (reported for Kars and Calico) must be found at low cost
+/// for the server.
 #[test]
 fn an_hour_of_silence_costs_at_most_twenty_requests_and_stays_ready() {
     for seed in 0..200 {
@@ -141,7 +142,7 @@ fn initial_state_that_expires_soon_again_and_again_is_asked_for_with_growing_pau
     for (delay, (least, most)) in expiring.delays.iter().map(Duration::as_secs_f64).zip(bounds) {
         assert!(least <= delay && delay < most, "{:?}", expiring.delays);
     }
-    // A list that lasts forgives the others, whether its session ends in silence or not.
+    // A list that lasts clears the early expiries, whether its session ends in silence or not.
     for end in [CLOSED, fails(Class::Connection)] {
         let mut forgiven = run(Config::default(), &script);
         for step in [after(40_000, Input::Ignored), end, Timer, CLOSED] {
@@ -152,7 +153,7 @@ fn initial_state_that_expires_soon_again_and_again_is_asked_for_with_growing_pau
     }
 }
 
-/// One, two, three seconds, and then nothing more to say.
+/// Delays of one, two and three seconds, then `None`.
 struct Counting {
     next: u64,
     resets: std::sync::Arc<std::sync::atomic::AtomicU32>,

@@ -1,4 +1,4 @@
-//! Scripts about positions that have to be proved: saved ones, other endpoints, silence, servers that went back.
+//! Scripts about positions that need a proof: saved ones, other endpoints, silence, restored servers.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn saved() -> Config {
     Config { resume: Some(7.into()), ..Config::default() }
 }
 
-/// Live at 7, after a list or stream from the same server.
+/// Live at 7, after a stream from the same server.
 const LIVE: [Step; 3] = [START, OK, end_of_state("7")];
 const LIVE_SHOWN: &str = "[Start] · stream any · init · init-done 7";
 
@@ -48,7 +48,7 @@ fn a_saved_position_that_is_too_old_is_listed_not_older_than_it() {
     );
 }
 
-/// Goal: what each answer leads to. Method: the same saved position, one answer each.
+/// Goal: each result of a proof has its consequence. Method: the same saved position, one result each.
 #[test]
 fn a_saved_position_is_never_used_without_proof() {
     for (answers, expected) in [
@@ -130,7 +130,7 @@ fn a_server_behind_a_saved_position_is_waited_for_three_times() {
     );
     let reset = run(saved(), &script).reflector;
     assert_eq!((reset.stats().history_resets, reset.position()), (1, Some(&5.into())));
-    // It caught up meanwhile: no reset.
+    // The server caught up meanwhile: no reset.
     let script: Vec<Step> = [START].into_iter().chain([behind; 3].concat()).chain([OK, end_of_state("9")]).collect();
     assert_eq!(run(saved(), &script).reflector.stats().history_resets, 0);
 }
@@ -149,7 +149,7 @@ fn another_endpoint_is_watched_from_the_same_position_after_a_proof() {
         &[fails(Class::Connection), MOVED, proof(Proof::Same), OK],
         "wait Connection · prove 7 by 0 · proved · watch 7 · -",
     );
-    // Whatever was to follow, also a list: what can be resumed is resumed.
+    // A position that can be resumed is resumed, whatever was pending, even a list.
     check_live(
         &[fails(Class::Expired), MOVED, proof(Proof::Same), OK],
         "wait Expired · prove 7 by 0 · proved · watch 7 · -",
@@ -160,7 +160,7 @@ fn another_endpoint_is_watched_from_the_same_position_after_a_proof() {
     );
 }
 
-/// Answers the complaint that two API servers behind one name mix two clusters.
+/// Regression: two API servers behind one name must not mix two clusters.
 #[test]
 fn an_endpoint_that_is_foreign_or_behind_is_refused_and_the_position_kept() {
     for (told, expected) in [
@@ -185,8 +185,8 @@ fn an_endpoint_that_is_foreign_or_behind_is_refused_and_the_position_kept() {
     );
 }
 
-/// Both endpoints of a control plane are down while its store is restored, and the first is there again before the other
-/// has proved anything. Whichever way leads back, it is asked what it has become.
+/// Both endpoints of a control plane are down while its store is restored, and the first returns before the second has
+/// proved anything. By either way back, the first must prove the position again.
 #[test]
 fn the_endpoint_that_had_the_position_is_asked_for_a_proof_when_it_is_come_back_to() {
     let left = [after(20_000, Input::Ended(End::Failed(Failure::new(Class::Connection)))), MOVED];
@@ -212,7 +212,7 @@ fn the_endpoint_that_had_the_position_is_asked_for_a_proof_when_it_is_come_back_
     }
 }
 
-/// A server that starts may forbid everything. Whether it is the watch alone is asked by a list of one object.
+/// A starting server may forbid everything. A list of one object shows whether only the watch is forbidden.
 #[test]
 fn a_watch_that_is_forbidden_is_given_up_for_polling_only_where_lists_are_allowed() {
     let closed = after(20_000, Input::Ended(End::Closed));
@@ -242,8 +242,7 @@ fn a_watch_that_is_forbidden_is_given_up_for_polling_only_where_lists_are_allowe
     assert_eq!(run(Config::default(), &[&LIVE[..], &gone].concat()).shown.last().unwrap(), "watch 7");
 }
 
-/// Without an object there is nothing to mix, so the other endpoint is listed; one that is behind is refused all the
-/// same.
+/// An empty copy cannot mix histories, so the other endpoint is listed; an endpoint that is behind is still refused.
 #[test]
 fn an_empty_copy_is_listed_at_the_other_endpoint() {
     let listed = [MOVED, proof(Proof::Nothing), Timer];
@@ -280,7 +279,7 @@ fn before_the_first_state_another_endpoint_is_simply_asked() {
     );
     let config = Config { spread: Duration::from_secs(60), ..Config::default() };
     check_with(config, &[START, MOVED, Timer], "spread · - · [Start] · stream any");
-    // What nothing has proved is proved at the other endpoint as at the first, and there is no way back.
+    // A position never proved is proved at the other endpoint as at the first, and there is no endpoint to return to.
     check_with(
         saved(),
         &[START, fails(Class::Connection), MOVED, proof(Proof::Foreign), Timer],
@@ -304,19 +303,19 @@ fn two_silent_sessions_from_one_position_need_a_proof() {
     ] {
         check(&[&quiet[..], &[told]].concat(), &format!("{shown} · {expected}"));
     }
-    // No right to read objects is no reason to fetch everything again.
+    // Missing permission to read objects does not justify a relist.
     check(
         &[&quiet[..], &[fails(Class::Forbidden), fails(Class::Forbidden), OK]].concat(),
         &format!("{shown} · prove 7 by 0 listed · watch 7 · -"),
     );
-    // From two positions it is two times one.
+    // One silent session from each of two positions is not two from one position.
     check(
         &[&LIVE[..], &[Timer, Timer, OK, modified("a", "8"), Timer, Timer, OK, Timer, Timer]].concat(),
         &format!("{LIVE_SHOWN} · healthy · watch 7 · - · apply · healthy · watch 8 · - · healthy · prove 8 by 0"),
     );
 }
 
-/// A server that was restored to an older state accepts a watch from a position it has yet to reach, and is silent.
+/// A server restored to an older state accepts a watch from a position it has not reached yet, and stays silent.
 #[test]
 fn a_server_restored_to_an_older_state_is_noticed_by_its_silence() {
     let silent = [OK, Timer, Timer];
@@ -344,7 +343,7 @@ fn a_server_restored_to_an_older_state_is_noticed_by_its_silence() {
     assert_eq!(shown.reflector.stats().history_resets, 1);
 }
 
-/// A server that was restored may also tell where it is, and sessions that do are healthy by their age.
+/// A restored server may also send its position, and its sessions may be long enough to be healthy.
 #[test]
 fn a_server_that_tells_positions_behind_ours_twice_has_to_prove_them() {
     let back = [OK, after(60_000, Input::Ignored), bookmark("5"), Timer];
@@ -355,8 +354,8 @@ fn a_server_that_tells_positions_behind_ours_twice_has_to_prove_them() {
     assert!(shown.contains(expected) && shown.ends_with("history-reset · init-done 6"), "{shown}");
 }
 
-/// A balancer that cuts each watch before it is silent for long must not hide a server that was restored. On a quiet type
-/// it costs one small read every five minutes; on a busy one nothing, and after an outage one.
+/// A load balancer that cuts each watch before it is silent for long must not hide a restored server. The cost is one
+/// small read every five minutes for a quiet type, none for a busy one, and one after an outage.
 #[test]
 fn a_position_that_nothing_has_told_for_five_minutes_is_proved_before_it_is_resumed_from() {
     let cut = [OK, after(60_000, Input::Ended(End::Closed)), Timer];
@@ -374,8 +373,8 @@ fn a_position_that_nothing_has_told_for_five_minutes_is_proved_before_it_is_resu
     assert_eq!(run(Config::default(), &outage).shown.last().unwrap(), "prove 7 by 0");
 }
 
-/// Servers are exchanged and restored while nobody can reach them. A connection that breaks again and again, as behind a
-/// balancer that cuts with a reset, is not asked about each time.
+/// Servers are replaced and restored during outages. A connection that breaks repeatedly, as behind a load balancer
+/// that resets it, does not cost a proof each time.
 #[test]
 fn what_comes_back_after_an_outage_is_proved_before_it_is_resumed_from() {
     let broken = after(20_000, Input::Ended(End::Failed(Failure::new(Class::Connection))));
@@ -445,8 +444,8 @@ fn a_page_that_fails_is_asked_for_again_three_times() {
     );
 }
 
-/// Goal: where watches are forbidden, moves between endpoints must not put the next poll off for ever. Method: a move
-/// every two minutes, each of which leads to a watch that is forbidden again.
+/// Goal: while watches are forbidden, moves between endpoints must not postpone the next poll forever. Method: a move
+/// every two minutes, each of which leads to a forbidden watch.
 #[test]
 fn moves_do_not_put_a_poll_off() {
     let again = [fails(Class::Forbidden), Timer, fails(Class::Forbidden), Timer, fails(Class::Forbidden)];

@@ -1,8 +1,8 @@
-//! Scripts about events behind the position, and objects without one.
+//! Scripts about events behind the position, and objects without a version.
 
 use super::*;
 
-/// An event that the copy has already, or a later version.
+/// An event whose version, or a later one, the copy already has.
 const fn known(change: Change, key: &'static str, resource_version: &'static str) -> Step {
     now(Input::Object(Observed { change, key, uid: "u", resource_version, is_news: false }))
 }
@@ -16,7 +16,7 @@ fn check_live(script: &[Step], expected: &str) {
     check(&[&LIVE, script].concat(), &format!("{LIVE_SHOWN} · {expected}"));
 }
 
-/// A late event with something new, and the initial state that has it.
+/// A late event with a change the copy lacks, and an initial state that confirms it.
 const LATE: [Step; 5] = [modified("b", "5"), Timer, OK, added("b", "5"), end_of_state("7")];
 
 #[test]
@@ -26,13 +26,13 @@ fn a_late_event_with_something_new_leads_to_a_counted_relist() {
     }
     let late = run(Config::default(), &[&LIVE[..], &LATE].concat()).reflector;
     assert_eq!((late.stats().relists(WentBack), late.stats().went_back), (1, 1));
-    // What the copy has is not missing.
+    // A late event that the copy already has does not show that events are missing.
     for late in [known(Change::Modified, "a", "3"), known(Change::Deleted, "b", "5")] {
         check_live(&[late, Timer], "close · wait WentBack · watch 7");
     }
 }
 
-/// A server that counts versions for each object must not be listed for each event.
+/// A server that counts versions per object must not cause a relist for each event.
 #[test]
 fn a_type_whose_late_events_two_relists_confirm_is_taken_as_it_comes() {
     let confirmed = [&LIVE[..], &LATE, &LATE].concat();
@@ -42,11 +42,11 @@ fn a_type_whose_late_events_two_relists_confirm_is_taken_as_it_comes() {
     let mut taken = run(Config::default(), &[&confirmed[..], &then].concat());
     assert_eq!(taken.shown[taken.shown.len() - 4..], ["apply", "delete", "-", "apply"]);
     assert_eq!(taken.reflector.position(), Some(&9.into()), "no event moves it back");
-    // Bookmarks are positions by themselves.
+    // A bookmark moves the position even backwards.
     taken.step(bookmark("8"));
     assert_eq!(taken.shown.last().unwrap(), "bookmark 8");
     assert_eq!(taken.reflector.stats().relists(WentBack), 2);
-    // Nor does an object's version say anything about the history.
+    // An object's version proves nothing about the history either.
     for step in [fails(Class::Connection), Timer] {
         taken.step(step);
     }
@@ -56,7 +56,7 @@ fn a_type_whose_late_events_two_relists_confirm_is_taken_as_it_comes() {
     assert_eq!(taken.shown.last().unwrap(), "watch 8");
 }
 
-/// A deletion is confirmed by a state without the object.
+/// A late deletion is confirmed by a state without the object.
 #[test]
 fn late_deletions_are_confirmed_by_absence() {
     let gone = [deleted("a", "3"), Timer, OK, end_of_state("7")];
@@ -65,7 +65,7 @@ fn late_deletions_are_confirmed_by_absence() {
     assert!(shown.contains(&"unordered".to_owned()), "{shown:?}");
 }
 
-/// A server that repeats what was deleted since is asked twice, then it is known.
+/// A server that repeats deleted objects causes two relists; later repeats are recognized.
 #[test]
 fn a_server_that_repeats_itself_is_not_listed_for_ever() {
     let refuted = [modified("b", "5"), Timer, OK, added("a", "3"), end_of_state("7")];
@@ -73,7 +73,7 @@ fn a_server_that_repeats_itself_is_not_listed_for_ever() {
     let shown = run(Config::default(), &script).shown.join(" · ");
     assert!(shown.ends_with("init-done 7 · close · wait WentBack · watch 7"), "{shown}");
     assert_eq!(shown.matches("[WentBack]").count(), 2, "{shown}");
-    // For as long as a verdict lasts.
+    // The verdict lasts for `verdict_lasts`.
     let hour = after(80 * 60_000, Input::Accepted);
     let script = [&script[..], &[hour, modified("b", "5")]].concat();
     let later = run(Config::default(), &script);
@@ -81,7 +81,7 @@ fn a_server_that_repeats_itself_is_not_listed_for_ever() {
     assert!(later.reflector.stats().relists(WentBack) == 2);
 }
 
-/// client-go and kube keep such objects.
+/// client-go and kube keep such objects too.
 #[test]
 fn an_object_without_a_version_is_kept_and_moves_nothing() {
     for version in ["", "0", "a b"] {

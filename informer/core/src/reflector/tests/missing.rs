@@ -1,4 +1,4 @@
-//! Scripts about what a proof leaves open: objects that are gone, positions that the server does not take, rights.
+//! Scripts about inconclusive proofs: missing objects, refused positions, missing permissions.
 
 use super::*;
 use crate::semantics::InitialList;
@@ -15,7 +15,7 @@ fn saved() -> Config {
     Config { resume: Some(7.into()), ..Config::default() }
 }
 
-/// Proved by an older object, while the newest one is gone.
+/// Proved by an older object, while the newest one is missing.
 const RESUMED: [Step; 4] = [START, testimony(Proof::Missing, "a"), testimony(Proof::Same, "b"), OK];
 const RESUMED_SHOWN: &str = "prove 7 by 0 · prove 7 by 1 · proved · watch 7 · restored";
 const RESET: &str = "close · history-reset · wait Unproven · [HistoryReset] · stream latest · init-distrusting";
@@ -25,19 +25,19 @@ fn check_resumed(script: &[Step], expected: &str) {
     check_with(saved(), &[&RESUMED, script].concat(), &format!("{RESUMED_SHOWN} · {expected}"));
 }
 
-/// A server that was restored has lost the newest objects, and says nothing of them when it has passed the position.
+/// A restored server has lost the newest objects, and sends no deletions for them when it passes the position.
 #[test]
 fn an_object_found_missing_is_deleted_before_the_first_bookmark_or_the_history_is_another() {
     check_resumed(&[bookmark("9"), Timer, OK], RESET);
     check_resumed(&[modified("b", "8"), bookmark("9"), Timer, OK], &format!("apply · {RESET}"));
     check_resumed(&[modified("b", "8"), bookmark("8"), Timer, OK], &format!("apply · {RESET}"));
     check_resumed(&[deleted("a", "8"), bookmark("9")], "delete · bookmark 9");
-    // Not where nothing moved: a server that is behind tells where it is.
+    // A bookmark at the position itself proves nothing: the server may be behind.
     check_resumed(&[bookmark("7"), deleted("a", "8"), bookmark("9")], "bookmark 7 · delete · bookmark 9");
-    // The name is taken by another object, which one history would have begun with a deletion.
+    // Another object has the name; in one history a deletion would have come first.
     check_resumed(&[added_again("a", "other", "8"), Timer, OK], RESET);
     check_resumed(&[deleted("a", "8"), added_again("a", "other", "9"), bookmark("9")], "delete · apply · bookmark 9");
-    // It is there after all: the server that missed it was behind.
+    // The object exists after all: the server that lacked it was behind.
     check_resumed(&[modified("a", "8"), bookmark("9")], "apply · bookmark 9");
     let reset = run(saved(), &[&RESUMED[..], &[bookmark("9")]].concat()).reflector;
     assert_eq!((reset.stats().history_resets, reset.position(), reset.is_sound()), (1, None, false));
@@ -62,8 +62,8 @@ fn a_deletion_that_is_due_stays_due_over_sessions_and_ends_with_a_relist() {
     assert!(told.is_sound());
 }
 
-/// Goal: servers without bookmarks are judged all the same, and dead connections are not. Method: a sign of life after a
-/// minute, or none.
+/// Goal: a missing deletion is noticed on servers without bookmarks, but not on dead connections. Method: a sign of
+/// life after a minute, or none.
 #[test]
 fn without_bookmarks_a_deletion_is_overdue_when_the_watch_lived_for_two_and_a_half_minutes() {
     let sign = after(60_000, Input::Ignored);
@@ -71,7 +71,7 @@ fn without_bookmarks_a_deletion_is_overdue_when_the_watch_lived_for_two_and_a_ha
     let overdue = run(saved(), &[&RESUMED[..], &[Timer, sign, Timer]].concat());
     assert_eq!(overdue.time, Time(saved().idle_timeout));
     check_resumed(&[Timer, Timer, OK, Timer, Timer, OK], &format!("healthy · watch 7 · - · healthy · {RESET}"));
-    // A session that never was healthy may have broken before the deletion was sent.
+    // A session that was never healthy may have broken before the deletion was sent.
     let cut = [after(9_000, Input::Ended(End::Closed)), Timer, testimony(Proof::Same, "b"), OK];
     let shown = run(saved(), &[&RESUMED[..], &cut.repeat(20)].concat()).shown;
     assert!(!shown.contains(&"history-reset".to_owned()), "{shown:?}");
@@ -91,7 +91,7 @@ fn what_another_endpoint_misses_is_not_held_against_the_one_before() {
     );
 }
 
-/// Answers the complaint that an agent without the right to GET makes a denied request at each outage.
+/// Regression: an agent without permission to GET must not send a denied request at each outage.
 #[test]
 fn a_get_that_is_denied_once_is_not_tried_again() {
     let outage = [after(20_000, Input::Ended(End::Failed(Failure::new(Class::Connection)))), Timer];
@@ -99,14 +99,14 @@ fn a_get_that_is_denied_once_is_not_tried_again() {
     let shown = run(saved(), &script).shown.join(" · ");
     assert_eq!(shown.matches("prove 7 by 0 listed").count(), 2, "{shown}");
     assert_eq!(shown.matches("prove 7 by 0").count(), 3, "{shown}");
-    // A server that starts may forbid everything.
+    // A starting server may forbid everything, so this refusal is not remembered.
     let starting = [fails(Class::Forbidden), fails(Class::Forbidden), Timer, OK, end_of_state("8")];
     let shown = run(saved(), &[&[START][..], &starting, &outage].concat()).shown;
     assert_eq!(shown.last().unwrap(), "prove 8 by 0");
 }
 
-/// Goal: no position is asked for again and again in vain, however state is fetched. Method: a watch that expired, then
-/// a server that answers 400 to whatever names the position.
+/// Goal: a refused position is not requested forever, with any strategy. Method: an expired watch, then a server that
+/// answers 400 to every request with the position.
 #[test]
 fn a_position_that_the_server_refuses_is_dropped_and_the_most_recent_state_follows() {
     let refused = fails(Class::Refused);
@@ -138,7 +138,7 @@ fn a_position_that_the_server_refuses_is_dropped_and_the_most_recent_state_follo
     }
 }
 
-/// A checkpoint written when the position was not yet known to be refused.
+/// The checkpoint was written before the server refused its position.
 #[test]
 fn a_saved_position_that_the_server_refuses_is_dropped_too() {
     let refused = fails(Class::Refused);

@@ -1,4 +1,4 @@
-//! Scripts of streams whose initial state goes on where it broke: see `docs/resuming.md`.
+//! Scripts about streams whose initial state resumes where it broke: see `docs/resuming.md`.
 
 use super::*;
 
@@ -9,7 +9,7 @@ const fn mark(token: &'static str) -> Step {
     now(Input::Mark { token })
 }
 
-/// What a first answer brings before it breaks: a@1, a mark, b@2.
+/// A first response up to its break: a@1, a mark, b@2.
 const BROKEN: [Step; 6] = [START, MARKS, added("a", "1"), mark("t1"), added("b", "2"), fails(Class::Connection)];
 const SHOWN: &str = "[Start] · stream any · init · init-apply · - · init-apply · wait Connection · stream any after t1";
 
@@ -63,18 +63,19 @@ fn the_last_mark_counts_over_any_number_of_breaks() {
     );
 }
 
-/// Goal: half a state is never taken for a whole one. Method: what only a server, or a proxy, does that loses headers.
+/// Goal: an incomplete state never passes for a complete one. Method: responses of a server or proxy that loses
+/// headers.
 #[test]
 fn the_rest_of_a_state_that_was_not_announced_is_not_taken() {
     let asked_again = "wait Unusable · [Interrupted] · stream any";
-    // The header that says so was lost on its way.
+    // The header that announces it was lost.
     check_behind_a_mark(
         &[OK, mark("t1"), Timer],
         &format!("· abandon · [Interrupted] · init · close · abandon · {asked_again}"),
     );
-    // Behind another mark than was asked with.
+    // It resumes behind another mark than requested.
     check_behind_a_mark(&[RESUMED, mark("t0"), Timer], &format!("· - · close · abandon · {asked_again}"));
-    // Nobody asked.
+    // The client did not ask to resume.
     check(&[START, RESUMED, Timer], &format!("[Start] · stream any · close · {asked_again}"));
     check(
         &[START, MARKS, mark("t1"), Timer],
@@ -132,8 +133,8 @@ fn three_answers_without_a_new_mark_drop_the_stage() {
     assert_eq!(shown[shown.len() - 4..].join(" · "), "abandon · wait Closed · [Interrupted] · stream any");
 }
 
-/// Goal: marks that nothing goes on behind do not keep a client from its state for ever. Method: each answer begins anew,
-/// as behind a balancer, or where the window is too short; each brings a mark and breaks.
+/// Goal: marks that no server honours do not keep a client without state forever. Method: each response starts over, as
+/// behind a load balancer or with too short a window; each sends a mark and breaks.
 #[test]
 fn streams_that_begin_anew_again_and_again_are_left_for_pages() {
     let tokens = ["t2", "t3", "t4"];
@@ -150,8 +151,8 @@ fn streams_that_begin_anew_again_and_again_are_left_for_pages() {
     assert_eq!(run(only_streams(), &all).shown.last().unwrap(), "stream any after t4");
 }
 
-/// Goal: the same for endpoints that are left in turn. Method: each breaks behind a mark, and is left before it is asked
-/// again.
+/// Goal: alternating endpoints lead to pages too. Method: each breaks behind a mark, and is left before it gets another
+/// request.
 #[test]
 fn endpoints_that_break_in_turn_are_asked_for_pages() {
     let turn = [now(Input::Moved { home: false }), MARKS, added("a", "1"), mark("t2"), fails(Class::Connection)];
@@ -166,7 +167,7 @@ fn endpoints_that_break_in_turn_are_asked_for_pages() {
     );
 }
 
-/// Goal: the same where some answers do go on. Method: each second one begins anew.
+/// Goal: partly resumed streams lead to pages too. Method: every second response starts over.
 #[test]
 fn going_on_in_between_does_not_hide_that_the_state_is_never_complete() {
     let mut run = run(Config::default(), &BROKEN);
@@ -190,8 +191,8 @@ fn going_on_in_between_does_not_hide_that_the_state_is_never_complete() {
     assert_eq!(answers, 6);
 }
 
-/// Goal: a server whose connections are cut every five seconds gives its state in the end, and its clients are not
-/// turned to pages for it. Method: thirty cuts, each behind a new mark.
+/// Goal: a server whose connections are cut every five seconds delivers its state eventually, without a fallback to
+/// pages. Method: thirty cuts, each behind a new mark.
 #[test]
 fn a_state_that_comes_in_pieces_is_complete_in_the_end() {
     let tokens: Vec<&'static str> = (0..30).map(|number| &*format!("t{number}").leak()).collect();

@@ -1,4 +1,4 @@
-//! The ring by itself: what it keeps alive, where listeners start, and when they are too late.
+//! Tests of the ring alone: memory it keeps alive, start states of listeners, overruns.
 
 use std::sync::{Arc, Weak};
 
@@ -48,7 +48,7 @@ fn show(record: &Record) -> String {
     }
 }
 
-/// What a listener at `after` reads now.
+/// Records that a listener at `after` reads now.
 fn read(listener: &Listener, after: u64, store: &Store) -> Result<String, Overrun> {
     let records = listener.read(after, store.snapshot().sequence, usize::MAX)?;
     Ok(records.iter().map(show).collect::<Vec<_>>().join(" "))
@@ -76,7 +76,7 @@ fn changes_are_kept_in_order_and_vanished_objects_are_missed() {
     assert_eq!(started(&listener, &store).unwrap(), "a@1 b@2 c@3 at 10 in 1", "and it can go back to its start");
 }
 
-/// A version that is already there, and a delete of what is not, change nothing and have no number.
+/// A version already stored, and a deletion of an unknown object, change nothing and get no number.
 #[test]
 fn what_changes_nothing_is_no_change() {
     let mut store = synced(&[("a", 1)]);
@@ -113,7 +113,7 @@ fn a_listener_starts_with_the_first_complete_state_or_where_it_came() {
     assert_eq!(started(&early, &store).unwrap(), "a@1 b@2 at 10 in 1");
     let published = store.snapshot();
     apply(&mut store, "a", 11);
-    // The store is ahead of what readers see: what came before the listener is not its business.
+    // The store is ahead of what readers see: the listener starts after the changes recorded before it was added.
     let ahead = store.ring().listen(5, &published);
     assert!(ahead.start(&published).is_none());
     apply(&mut store, "a", 12);
@@ -121,7 +121,7 @@ fn a_listener_starts_with_the_first_complete_state_or_where_it_came() {
     assert_eq!(started(&early, &store).unwrap(), "a@1 b@2 at 10 in 1");
 }
 
-/// Goal: a reader that never reads costs what was stated. Method: count which of all entries ever made are still there.
+/// Goal: a reader that never reads costs the documented memory. Method: count the live entries of all ever made.
 #[test]
 fn what_a_listener_keeps_alive_is_bounded_by_the_ring_and_goes_with_it() {
     const CAPACITY: usize = 50;

@@ -1,4 +1,4 @@
-//! The forms of bodies, transforms, indexes, lingering objects and restored states, one behaviour each.
+//! Tests of body forms, transforms, indexes, lingering objects and restored states, one behaviour each.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -7,7 +7,7 @@ use std::{
 
 use super::*;
 
-/// Bodies turned around, once somebody has said so; counts what is turned back.
+/// Stores bodies reversed once switched on; counts how often they are unpacked.
 struct Turned {
     is_on: bool,
     is_news: bool,
@@ -52,7 +52,7 @@ impl Represent for Turned {
     }
 }
 
-/// Bodies decoded.
+/// Stores bodies decoded.
 struct Decoded;
 
 impl Represent for Decoded {
@@ -73,7 +73,7 @@ fn turned(unpacked: &Arc<AtomicUsize>) -> Turned {
     Turned { is_on: true, is_news: false, on_completion: false, unpacked: Arc::clone(unpacked) }
 }
 
-/// A store in each form.
+/// Settings for each form of bodies.
 pub(super) fn in_each_form() -> [(&'static str, Keeping); 3] {
     let packed = turned(&Arc::default());
     [
@@ -121,7 +121,7 @@ fn every_form_answers_alike() {
     }
 }
 
-/// Goal: a read by names and labels never needs the body. Method: count what is unpacked.
+/// Goal: reading names and labels never unpacks the body. Method: count calls of `unpack`.
 #[test]
 fn names_and_labels_unpack_nothing() {
     let unpacked = Arc::new(AtomicUsize::new(0));
@@ -146,8 +146,8 @@ fn labels_that_are_no_text_stay_in_their_json() {
     assert_eq!(entry.label("app"), None);
 }
 
-/// Goal: what was kept as JSON before the form had learned is kept again while nobody has seen it, and never
-/// afterwards. Method: a form that learns after two objects, or at the end of initial state.
+/// Goal: bodies stored as JSON before the form has learned are converted while no reader has seen them, and never
+/// later. Method: a form that learns after two objects, or at the end of initial state.
 #[test]
 fn staged_bodies_are_kept_again_once_the_form_has_learned() {
     for on_completion in [false, true] {
@@ -193,8 +193,8 @@ fn staged_bodies_are_kept_again_once_the_form_has_learned() {
     assert!(Arc::ptr_eq(before.get("ns/live").unwrap(), &get(&store, "ns/live")), "it was seen as it is");
 }
 
-/// Goal: identity is what the server said, everything else what the transform left. Method: one that cuts the metadata
-/// down to other labels, then one that leaves objects alone.
+/// Goal: an object's identity comes from the server, everything else from the transform. Method: a transform that
+/// reduces the metadata to other labels, then one that leaves objects unchanged.
 #[test]
 fn transforms_change_what_is_kept_and_not_who_it_is() {
     for (form, keeping) in in_each_form() {
@@ -296,8 +296,8 @@ fn lingering(store: &Store, name: &str) -> String {
     store.snapshot().lingering(name).map(|entry| format!("{entry:?}")).collect::<Vec<_>>().join(" ").replace("ns/", "")
 }
 
-/// Goal: who was deleted can still be asked for, by key and by uid, whatever has taken the key since. Method: three
-/// objects of one key, deleted by an event, by a replacement, and by a relist.
+/// Goal: deleted objects are found by key and by uid, even if a new object has the key. Method: three objects with one
+/// key, deleted by an event, by a replacement, and by a relist.
 #[test]
 fn deleted_objects_linger_by_key_and_uid() {
     let mut store = Store::new(Keeping { linger: Some(MINUTE), ..Keeping::default() });
@@ -331,8 +331,8 @@ fn deleted_objects_linger_by_key_and_uid() {
     assert_eq!(held.lingering("u1").count(), 1, "a snapshot stays");
 }
 
-/// Goal: objects that go one after the other do not wake readers one by one. Method: a hundred deleted within a second;
-/// count the times that somebody has to be woken.
+/// Goal: objects deleted in sequence do not wake readers one by one. Method: count the wake-ups for a hundred objects
+/// deleted within a second.
 #[test]
 fn objects_deleted_together_go_together() {
     let mut store = Store::new(Keeping { linger: Some(MINUTE), ..Keeping::default() });
@@ -373,8 +373,8 @@ fn nothing_lingers_unless_asked() {
     assert_eq!((lingering(&store, "ns/a"), store.poll_timeout()), (String::new(), None));
 }
 
-/// Goal: a restored state is there to be read, and complete only when it was proved. Method: restored, proved, deleted
-/// from; and restored, then read again.
+/// Goal: a restored state is readable at once, and complete only after its proof. Method: a state restored, proved, and
+/// changed by a deletion; a state restored, then relisted.
 #[test]
 fn a_restored_state_is_complete_once_it_is_proved() {
     for (form, keeping) in in_each_form() {
@@ -411,8 +411,8 @@ fn a_restored_state_is_complete_once_it_is_proved() {
     }
 }
 
-/// Goal: after a history reset equal versions prove nothing, and yet what is equal is shared. Method: one object with
-/// the same uid, version and JSON, one that differs in its JSON alone.
+/// Goal: after a history reset equal versions prove nothing, but equal objects are still shared. Method: one object
+/// with the same uid, version and JSON, and one that differs only in its JSON.
 #[test]
 fn versions_that_are_not_trusted_are_compared_by_their_json() {
     for (form, keeping) in in_each_form() {
@@ -433,8 +433,8 @@ fn versions_that_are_not_trusted_are_compared_by_their_json() {
     }
 }
 
-/// Goal: what readers see of a decoded object beside its JSON counts too. Method: a type that knows nothing of what
-/// differs, neither labels nor the field of an index.
+/// Goal: visible contents of a decoded object outside its JSON count too. Method: a type without the fields that
+/// differ: the labels and an indexed field.
 #[test]
 fn versions_that_are_not_trusted_are_compared_by_labels_and_index_values_too() {
     struct Blind;
@@ -463,8 +463,8 @@ fn versions_that_are_not_trusted_are_compared_by_labels_and_index_values_too() {
     assert_eq!(keys(store.snapshot().by(0, "n-9")), ["ns/c"]);
 }
 
-/// Goal: an object of another cluster was never deleted here. Method: a restored state whose history the server does
-/// not have, and the same one whose history it has.
+/// Goal: an object of another cluster does not count as deleted. Method: a restored state whose history the server does
+/// not have, and one whose history it has.
 #[test]
 fn nothing_lingers_of_a_restored_state_of_another_history() {
     for (trusts_versions, expected) in [(false, ""), (true, "a@1")] {
@@ -477,8 +477,8 @@ fn nothing_lingers_of_a_restored_state_of_another_history() {
     }
 }
 
-/// Goal: a relist with 1 % changed costs at most a tenth more than the state, in every form and with indexes. Method:
-/// bytes of the entries that are not shared with the state before, at the worst moment: just before the swap.
+/// Goal: a relist with 1 % changed objects costs at most a tenth more memory than the state, in every form and with
+/// indexes. Method: bytes of the entries not shared with the previous state at the peak, just before the swap.
 #[test]
 fn the_peak_of_a_relist_is_what_differs_in_every_form() {
     let names: Vec<&'static str> = (0..1_000).map(|n| &*format!("p-{n:04}").leak()).collect();

@@ -1,4 +1,4 @@
-//! The store beside a naive one: whatever happens, both show the same, in every form and by every index.
+//! Model test of the store: it and a naive implementation show equal states, in every form and by every index.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use super::{
     *,
 };
 
-/// What happens, with few names so that they meet.
+/// One random step, with few names so that they collide.
 #[derive(Clone, Debug)]
 enum Happens {
     Init {
@@ -26,7 +26,7 @@ enum Happens {
     Hold,
 }
 
-/// An object, all of it small numbers.
+/// A model object, made of small numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Thing {
     name: u8,
@@ -40,7 +40,7 @@ struct Thing {
 struct Naive {
     now: BTreeMap<String, Thing>,
     stage: Option<(bool, BTreeMap<String, Thing>)>,
-    /// With the second at which each goes.
+    /// With the second of its expiry.
     lingering: Vec<(u64, Thing)>,
     second: u64,
 }
@@ -49,7 +49,7 @@ const LINGER: u64 = 10;
 
 impl Thing {
     fn key(&self) -> String {
-        // A namespace that is the beginning of another, and a name that sorts before the slash.
+        // A namespace that is a prefix of another, and a name that sorts before the slash.
         let (namespace, name) =
             [("n", "a"), ("n", "b"), ("n-1", "a"), ("n.b", "-"), ("n", "a-")][usize::from(self.name)];
         format!("{namespace}/{name}")
@@ -130,7 +130,7 @@ impl Naive {
     }
 }
 
-/// Everything a reader can see.
+/// All state visible to a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
     objects: Vec<Option<Vec<u8>>>,
@@ -162,7 +162,7 @@ fn shown(snapshot: &Snapshot) -> Shown {
     }
 }
 
-/// The JSON as it was handed in, also when its form has sorted it; none when labels and JSON disagree.
+/// Returns the JSON as passed in, even if its form has sorted it; `None` if labels and JSON disagree.
 fn json_of(entry: &Entry) -> Option<Vec<u8>> {
     let value: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap();
     let number = |text: &serde_json::Value| text.as_str().unwrap().parse().unwrap();
