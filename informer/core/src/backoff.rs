@@ -1,24 +1,25 @@
-//! How long to wait before the next request. Delays grow with every unhealthy end and only a healthy session resets them.
+//! Delays between requests. They grow with every unhealthy end, and only a healthy session resets them.
 //!
-//! INVARIANT: a delay is never below the server's `Retry-After` and never above `2 * max` unless `Retry-After` asks for it.
-//! Somebody else's delays may be longer, and are never shorter than [`DELAY_MIN`].
+//! INVARIANT: a delay is never below the server's `Retry-After`, and above `2 * max` only if `Retry-After` requires it.
+//! Delays of a user-supplied policy may be longer, and are never below [`DELAY_MIN`].
 
 use std::{fmt, time::Duration};
 
-/// What the delays are made of.
+/// Parameters of the delays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// After a healthy end the next request follows within this time. Default 100 ms: spreads the clients of a server
-    /// that restarts, and nobody notices.
+    /// Upper bound of the delay after a healthy end. Default 100 ms, which spreads the clients of a restarting server
+    /// without a noticeable delay.
     pub healthy_max: Duration,
-    /// After the first unhealthy end: anything from zero to this. Default 1 s.
+    /// Upper bound of the delay after the first unhealthy end, which is drawn from zero to this. Default 1 s.
     pub first_max: Duration,
-    /// After the second: `base` with jitter, a delay in `[base, 2 * base)`. Doubles from there. Default 800 ms, which is
-    /// client-go's.
+    /// Base of the delay after the second unhealthy end: jittered in `[base, 2 * base)`. Doubles from there. Default
+    /// 800 ms, as in client-go.
     pub base: Duration,
-    /// Where doubling ends, before jitter. Default 30 s, which is client-go's: delays settle in `[30, 60)` seconds.
+    /// Upper bound of the doubled delay, before jitter. Default 30 s, as in client-go: delays settle in `[30, 60)`
+    /// seconds.
     pub max: Duration,
-    /// Most of a `Retry-After` that is believed, before jitter. Default 5 minutes: a wrong header must not silence a
+    /// Upper bound of an accepted `Retry-After`, before jitter. Default 5 minutes: a wrong header must not silence a
     /// client for a day.
     pub retry_after_max: Duration,
 }
@@ -35,20 +36,21 @@ impl Default for Config {
     }
 }
 
-/// The shortest delay that somebody else may name: whatever the policy, a server that fails at once is asked no more than
-/// a hundred times a second.
+/// Lower bound of a user-supplied delay, so that a server that fails at once gets at most a hundred requests per
+/// second.
 pub const DELAY_MIN: Duration = Duration::from_millis(10);
 
-/// Delays of somebody else's making, in place of [`Config`]'s after unhealthy ends. `Retry-After` stays a lower bound, and
-/// so does [`DELAY_MIN`].
+/// A user-supplied delay policy that replaces [`Config`] after unhealthy sessions. `Retry-After` and [`DELAY_MIN`]
+/// remain lower bounds.
 pub trait Delays: Send {
-    /// The delay after one more unhealthy end, jitter included. `None`: the last one again; 30 s if there was none.
+    /// Returns the delay after one more unhealthy end, jitter included. `None` repeats the last delay, or
+    /// [`Config::max`] if there was none.
     fn next(&mut self) -> Option<Duration>;
-    /// A session proved healthy: start small again.
+    /// Restarts the delays after a session proved healthy.
     fn reset(&mut self);
 }
 
-/// Somebody else's delays, and the last of them.
+/// A user-supplied policy and the delay it returned last.
 struct Custom {
     delays: Box<dyn Delays>,
     last: Duration,
@@ -67,32 +69,32 @@ impl Clone for Custom {
     }
 }
 
-/// Delays of one client, and how many unhealthy ends in a row they answer.
+/// Delays of one client, with the number of consecutive unhealthy ends.
 ///
-/// Jitter is spread evenly and not drawn afresh: each delay takes the next point of a golden-ratio sequence with a
-/// random start. Clients are as scattered as with independent draws, but one client never draws a streak of short
-/// delays, so the number of requests in a time of refusal is bounded for every seed and not only on average.
+/// Jitter is a low-discrepancy sequence instead of independent draws: each delay takes the next point of a golden-ratio
+/// sequence with a random start. Clients are as scattered as with independent draws, but no client draws a streak of
+/// short delays, so the number of requests during an outage is bounded for every seed and not only on average.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub struct Backoff {
     config: Config,
     custom: Option<Custom>,
     unhealthy: u32,
-    /// In `[0, 1)`.
+    /// Next point of the sequence, in `[0, 1)`.
     jitter: f64,
 }
 
-/// The step that leaves the points of a sequence modulo one as evenly spread as any does.
+/// Step of the jitter sequence. Modulo one, its multiples are spread as evenly as possible.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
 impl Backoff {
-    /// Delays that start small. Two seeds give two independent starts.
+    /// Creates delays that start small. Two seeds give two independent starts.
     #[must_use]
     pub fn new(config: Config, seed: u64) -> Self {
         Self { config, custom: None, unhealthy: 0, jitter: fastrand::Rng::with_seed(seed).f64() }
     }
 
-    /// Delays after unhealthy ends as `delays` says; the rest by `config`.
+    /// Creates delays that come from `delays` after unhealthy ends, and from `config` otherwise.
     #[must_use]
     pub fn with_delays(config: Config, seed: u64, delays: Box<dyn Delays>) -> Self {
         let last = config.max;
@@ -105,7 +107,7 @@ impl Backoff {
         self.unhealthy
     }
 
-    /// A session proved healthy: delays start small again.
+    /// Resets the delays after a session proved healthy.
     pub fn reset(&mut self) {
         self.unhealthy = 0;
         if let Some(custom) = &mut self.custom {
@@ -113,18 +115,18 @@ impl Backoff {
         }
     }
 
-    /// The pause after a healthy session.
+    /// Returns the delay after a healthy session.
     pub fn after_healthy(&mut self, retry_after: Option<Duration>) -> Duration {
         self.asked(retry_after) + self.config.healthy_max.mul_f64(self.draw())
     }
 
-    /// A pause that is not the server's fault and does not grow: anything up to `first_max`.
+    /// Returns a short delay that does not grow, up to `first_max`: for ends that are not the server's fault.
     pub fn brief(&mut self) -> Duration {
         self.config.first_max.mul_f64(self.draw())
     }
 
-    /// The pause after an unhealthy end. Each call grows the next. `Retry-After` is a lower bound, with jitter added so
-    /// that clients told the same number do not come back together.
+    /// Returns the delay after an unhealthy end; each call increases the next one. `Retry-After` is a lower bound, with
+    /// jitter added so that clients with equal values do not return together.
     pub fn after_unhealthy(&mut self, retry_after: Option<Duration>) -> Duration {
         let jitter = self.draw();
         if let Some(custom) = &mut self.custom {
@@ -146,7 +148,7 @@ impl Backoff {
         least.max(self.asked(retry_after)) + spread.mul_f64(jitter)
     }
 
-    /// `[delay, delay * 1.2)`: for things done regularly, so that clients do not do them together.
+    /// Returns a delay in `[delay, delay * 1.2)`: jitter for periodic work, so that clients do not synchronize.
     pub fn around(&mut self, delay: Duration) -> Duration {
         delay + delay.mul_f64(self.draw() / 5.0)
     }

@@ -1,21 +1,22 @@
-//! Which endpoint requests go to: a list in order of preference whose members share resourceVersions. Does no I/O.
+//! Chooses the endpoint for requests from a list in order of preference. Its members share resourceVersions. Does no
+//! I/O.
 //!
-//! INVARIANT: leaving and returning are spread at random, so that the clients of one endpoint do not move together; and
-//! each of them is rarer the more often it led nowhere.
+//! INVARIANT: leaving and returning happen at random times, so that the clients of one endpoint do not move together;
+//! each unsuccessful move doubles the delay before the next one, up to a bound.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::{reflector::Class, time::Time};
 
-/// Settings of the choice. `Default` is what production should use.
+/// Settings of the choice. The default suits production.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// An endpoint that fails for this long is left, drawn from this range. Default 5 to 30 s: readers keep what they
-    /// have meanwhile, and an endpoint that only restarts is not abandoned by all at once. Up to four times as long
-    /// while endpoint after endpoint fails.
+    /// Time for which an endpoint must fail before the client leaves it, drawn from this range. Default 5 to 30 s:
+    /// readers keep their state meanwhile, and clients do not all leave an endpoint that only restarts. Doubles up to
+    /// four times this while one endpoint after another fails.
     pub leave_after: RangeInclusive<Duration>,
-    /// The preferred endpoint is tried again after a random part of this. Default 10 minutes. Up to eight times as
-    /// long while it fails or is refused.
+    /// Upper bound of the random time before the preferred endpoint is tried again; the lower bound is the end of
+    /// `leave_after`. Default 10 minutes. Doubles up to eight times this while the endpoint fails or is refused.
     pub return_within: Duration,
 }
 
@@ -25,28 +26,28 @@ impl Default for Config {
     }
 }
 
-/// How often a delay doubles: for leaving, and for returning.
+/// Bounds on doublings of a delay: for leaving, and for returning.
 const LEAVE_DOUBLINGS_MAX: u32 = 2;
 const RETURN_DOUBLINGS_MAX: u32 = 3;
 
 /// The choice of one client. The preferred endpoint has index 0.
 ///
-/// Tell it what requests came to, call [`Self::handle_timeout`] when [`Self::poll_timeout`] says so, and let requests
-/// go to the index it answers with; the reflector hears of each such move as `Input::Moved`.
+/// Report the results of requests, call [`Self::handle_timeout`] when [`Self::poll_timeout`] is due, and send requests
+/// to the index it returns; report each such move to the reflector as `Input::Moved`.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     config: Config,
     rng: fastrand::Rng,
     current: usize,
-    /// The endpoint whose history the copy has: where a refused move leads back to.
+    /// The endpoint whose history the copy has: a refused move returns there.
     home: usize,
-    /// For each endpoint, before when it is not tried again.
+    /// For each endpoint, the time before which it is not tried again.
     not_before: Vec<Time>,
-    /// When the current endpoint is left, if it does not work before.
+    /// When to leave the current endpoint, unless a request succeeds before.
     leave_at: Option<Time>,
-    /// When the preferred endpoint is tried again.
+    /// When to try the preferred endpoint again.
     return_at: Option<Time>,
-    /// Whether the last move left an endpoint that worked, for a better one.
+    /// True if the last move left a working endpoint for the preferred one.
     by_choice: bool,
     /// Endpoints left in a row.
     leaves: u32,
@@ -55,10 +56,10 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// A choice among `count` endpoints that begins with the preferred one.
+    /// Creates a choice among `count` endpoints, starting with the preferred one.
     ///
     /// # Panics
-    /// When there is none.
+    /// If `count` is zero.
     #[must_use]
     pub fn new(count: usize, config: Config, seed: u64) -> Self {
         assert!(count > 0, "no endpoint");
@@ -76,21 +77,22 @@ impl Endpoints {
         }
     }
 
-    /// Where requests go.
+    /// Index of the endpoint for requests.
     #[must_use]
     pub const fn current(&self) -> usize {
         self.current
     }
 
-    /// A request failed. Positions that are too old or too new are no failure of the endpoint. Nor is 429: a server that
-    /// has too much to do, or fills its cache, works, and its clients would take the load along to the next one.
+    /// Notes a failed request. Positions that are too old or too new are no failure of the endpoint. Neither is 429: an
+    /// overloaded server, or one that fills its cache, works, and its clients would only carry the load to the next
+    /// one.
     pub fn failed(&mut self, now: Time, class: Class) {
         match class {
             Class::Expired | Class::TooLarge => {}
             Class::TooMany => self.leave_at = None,
             Class::Refused | Class::Forbidden | Class::Connection | Class::Server | Class::Malformed => {
                 if self.leave_at.is_none() && self.not_before.len() > 1 {
-                    // What was left by choice still works.
+                    // The endpoint left by choice still works, so return there at once.
                     let patience = if self.by_choice { Duration::ZERO } else { self.draw_patience() };
                     self.leave_at = Some(now + patience);
                 }
@@ -98,7 +100,7 @@ impl Endpoints {
         }
     }
 
-    /// A list or watch was accepted. Not for proofs: an endpoint of another history answers them, and is of no use.
+    /// Notes that a list or watch was accepted. Not for proofs, which an endpoint of another history answers as well.
     pub fn worked(&mut self, now: Time) {
         self.leave_at = None;
         self.leaves = 0;
@@ -111,24 +113,25 @@ impl Endpoints {
         }
     }
 
-    /// Whether requests go to the endpoint whose history the copy has, as [`settle`](Self::settle) was told last.
+    /// Returns true if requests go to the endpoint whose history the copy has, by the last call of
+    /// [`settle`](Self::settle).
     #[must_use]
     pub const fn is_home(&self) -> bool {
         self.current == self.home
     }
 
-    /// The position belongs to the history of the current endpoint, as `Reflector::is_settled` says.
+    /// Notes that the position belongs to the current endpoint's history, as returned by `Reflector::is_settled`.
     pub const fn settle(&mut self) {
         self.home = self.current;
     }
 
-    /// When to call [`Self::handle_timeout`]. `None` while nothing is to be decided.
+    /// Returns when to call [`Self::handle_timeout`]. `None` if no decision is pending.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         [self.leave_at, self.return_at].into_iter().flatten().min()
     }
 
-    /// Moves if it is time to. Where requests go from now on; `None` when nothing changes.
+    /// Moves if it is time to. Returns the new endpoint; `None` if it stays the same.
     pub fn handle_timeout(&mut self, now: Time) -> Option<usize> {
         if self.leave_at.is_some_and(|at| now >= at) {
             return self.leave(now);
@@ -139,7 +142,7 @@ impl Endpoints {
         None
     }
 
-    /// The reflector refused the endpoint it was moved to. Where requests go from now on: back.
+    /// Handles the reflector's refusal of the endpoint it was moved to. Returns the endpoint to go back to.
     pub fn refuse(&mut self, now: Time) -> usize {
         if self.is_home() {
             return self.current;
@@ -152,7 +155,8 @@ impl Endpoints {
         self.current
     }
 
-    /// The position is too old for a fallback. `Some`: the preferred endpoint may still have it; requests go there.
+    /// Notes that the position expired at a fallback endpoint. Returns the preferred endpoint if it may be tried, since
+    /// it may still have the position.
     pub fn expired(&mut self, now: Time) -> Option<usize> {
         let may_try = self.current != 0 && now >= self.not_before[0];
         may_try.then(|| self.return_to_preferred())
@@ -185,7 +189,7 @@ impl Endpoints {
         0
     }
 
-    /// Leaves `endpoint` alone for a time, longer each time; for how long.
+    /// Excludes `endpoint` for a time that grows with each call. Returns that time.
     fn shun(&mut self, now: Time, endpoint: usize) -> Duration {
         self.returns = self.returns.saturating_add(1);
         let delay = self.draw_return();
@@ -199,7 +203,7 @@ impl Endpoints {
         drawn.saturating_mul(1 << self.leaves.min(LEAVE_DOUBLINGS_MAX))
     }
 
-    /// Never at once: who has just left would find the same.
+    /// Never zero: a client that has just left would find the endpoint in the same condition.
     fn draw_return(&mut self) -> Duration {
         let least = (*self.config.leave_after.end()).min(self.config.return_within);
         let drawn = least + (self.config.return_within - least).mul_f64(self.rng.f64());

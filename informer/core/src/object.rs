@@ -1,7 +1,7 @@
-//! Reads what everybody needs of an object from its raw JSON: identity, position, labels, single fields.
+//! Reads the commonly needed parts of an object from its raw JSON: identity, position, labels, single fields.
 //!
-//! INVARIANT: nothing else is decoded, nothing is copied unless escaped, and no bytes make it panic. Where an object
-//! has a member twice, the first counts.
+//! INVARIANT: decodes no other part, copies only escaped texts, and never panics. Of a repeated member the first
+//! counts.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -12,30 +12,30 @@ use crate::wire::{
 
 /// Metadata of one object read from its raw JSON bytes without decoding the rest.
 ///
-/// Shape: ranges index the slice given to [`Meta::read`]; members that are absent or `null` are empty or `None`.
+/// Shape: ranges index the slice passed to [`Meta::read`]; members that are absent or `null` are empty or `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta<'a> {
     /// `kind`.
     pub kind: Option<Cow<'a, str>>,
     /// `apiVersion`.
     pub api_version: Option<Cow<'a, str>>,
-    /// `metadata.namespace`; empty when none.
+    /// `metadata.namespace`; empty if absent.
     pub namespace: Cow<'a, str>,
-    /// `metadata.name`; empty when none, as in a bookmark.
+    /// `metadata.name`; empty if absent, as in a bookmark.
     pub name: Cow<'a, str>,
-    /// `metadata.uid`; empty when none.
+    /// `metadata.uid`; empty if absent.
     pub uid: Cow<'a, str>,
-    /// `metadata.resourceVersion`; empty when none.
+    /// `metadata.resourceVersion`; empty if absent.
     pub resource_version: Cow<'a, str>,
-    /// Where the text of `metadata.resourceVersion` is, inside its quotes.
+    /// Range of the text of `metadata.resourceVersion`, inside its quotes.
     pub resource_version_at: Option<Range<usize>>,
-    /// Where `metadata.labels` is, the whole `{...}`.
+    /// Range of `metadata.labels`, the whole `{...}`.
     pub labels_at: Option<Range<usize>>,
-    /// Where `metadata.annotations` is, the whole `{...}`.
+    /// Range of `metadata.annotations`, the whole `{...}`.
     pub annotations_at: Option<Range<usize>>,
-    /// Whether the annotation `k8s.io/initial-events-end` is `"true"`: the bookmark that ends the initial state.
+    /// True if the annotation `k8s.io/initial-events-end` is `"true"`: the bookmark that ends the initial state.
     pub initial_events_end: bool,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deletion_timestamp: bool,
 }
 
@@ -45,34 +45,34 @@ pub enum MetaError {
     /// The bytes are not a JSON object.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// A member has another type than Kubernetes gives it.
+    /// A member does not have its Kubernetes type.
     #[error("{member} is not {expected}")]
     WrongType {
         /// Dotted path of the member.
         member: &'static str,
-        /// What it should be, with its article.
+        /// The expected type, with its article.
         expected: &'static str,
     },
 }
 
 impl<'a> Meta<'a> {
-    /// Reads the metadata of the object that `object` is.
+    /// Reads the metadata of an object from its JSON.
     ///
-    /// Cost: stops as soon as kind, apiVersion and metadata are found, which is at the front of what API servers send;
-    /// about half a nanosecond for each byte up to there.
+    /// Cost: stops once kind, apiVersion and metadata are found, which API servers send first; about half a nanosecond
+    /// per byte up to there.
     ///
     /// # Errors
-    /// [`MetaError::Json`] when the bytes up to there are no JSON object, [`MetaError::WrongType`] when a member is not
-    /// what Kubernetes says.
+    /// [`MetaError::Json`] if the bytes up to there are not a JSON object, [`MetaError::WrongType`] if a member does
+    /// not have its Kubernetes type.
     pub fn read(object: &'a [u8]) -> Result<Self, MetaError> {
         Self::read_as(object, false)
     }
 
-    /// As [`read`](Self::read), but a `metadata.resourceVersion` of another type counts as none: for readers that keep
-    /// an object whatever its version is.
+    /// Like [`read`](Self::read), but a `metadata.resourceVersion` of the wrong type counts as absent: for readers that
+    /// keep objects with any version.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// See [`read`](Self::read).
     pub fn read_lenient(object: &'a [u8]) -> Result<Self, MetaError> {
         Self::read_as(object, true)
     }
@@ -95,7 +95,7 @@ impl<'a> Meta<'a> {
         Ok(meta)
     }
 
-    /// `namespace/name`, or `name` for an object without namespace.
+    /// Returns `namespace/name`, or `name` for an object without namespace.
     #[must_use]
     pub fn key(&self) -> String {
         let mut key = String::new();
@@ -103,7 +103,7 @@ impl<'a> Meta<'a> {
         key
     }
 
-    /// [`key`](Self::key) in place of what `out` held, for whoever asks often.
+    /// Like [`key`](Self::key), but replaces the contents of `out`, to reuse its allocation.
     pub fn write_key(&self, out: &mut String) {
         out.clear();
         if !self.namespace.is_empty() {
@@ -114,7 +114,7 @@ impl<'a> Meta<'a> {
         out.push_str(&self.name);
     }
 
-    /// Reads the members of `metadata`. `false` when it is `null`.
+    /// Reads the members of `metadata`. Returns false if it is `null`.
     fn read_metadata(&mut self, object: &'a [u8], walk: &mut Walk<'a>, any_version: bool) -> Result<bool, MetaError> {
         if !walk.enter()? {
             return if is_null(object, &walk.value()?) { Ok(false) } else { Err(wrong("metadata", "an object")) };
@@ -153,18 +153,18 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// Members of a flat string map such as labels, in order. Other values than strings are left out.
+/// Returns the members of a flat string map such as labels, in order. Values that are not strings are skipped.
 ///
-/// Never panics on bad JSON: ends where it stops being a map. `null` is an empty map.
+/// Never panics on invalid JSON: ends where it stops being a map. `null` counts as an empty map.
 pub fn string_map<'a>(json: &'a [u8]) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
     json::members(json)
         .map_while(Result::ok)
         .filter_map(|member| Some((member.key.text()?, json::string(member.value)?)))
 }
 
-/// The value of `key` in a flat string map.
+/// Returns the value of `key` in a flat string map.
 ///
-/// Cost: reads up to the member found; decodes nothing else.
+/// Cost: scans up to the member found, and decodes nothing else.
 #[must_use]
 pub fn label<'a>(map_json: &'a [u8], key: &str) -> Option<Cow<'a, str>> {
     let mut walk = Walk::new(map_json).ok()?;
@@ -176,21 +176,22 @@ pub fn label<'a>(map_json: &'a [u8], key: &str) -> Option<Cow<'a, str>> {
     None
 }
 
-/// The scalar at a dotted path such as `spec.nodeName`: a string's contents, or the text of a number or boolean.
+/// Returns the scalar at a dotted path such as `spec.nodeName`: a string's contents, or the text of a number or
+/// boolean.
 ///
-/// Shape: objects only, no arrays; `null` is none. A key may contain dots: `metadata.labels.app.kubernetes.io/name`.
-/// Cost: reads up to the member found; about half a nanosecond for each byte up to there.
+/// Shape: objects only, no arrays; `null` counts as absent. A key may contain dots:
+/// `metadata.labels.app.kubernetes.io/name`. Cost: scans up to the member found, about half a nanosecond per byte.
 #[must_use]
 pub fn field<'a>(object: &'a [u8], path: &str) -> Option<Cow<'a, str>> {
     json::unescape(&object[field_at(object, path)?])
 }
 
-/// The object with its `kind`, `apiVersion` and `metadata` alone, in the order it has them.
+/// Returns the object reduced to `kind`, `apiVersion` and `metadata`, in its own order.
 ///
-/// Cost: one scan and one copy of what is kept.
+/// Cost: one scan, and one copy of the result.
 ///
 /// # Errors
-/// Bytes that are no JSON object.
+/// If the bytes are not a JSON object.
 pub fn metadata_only(object: &[u8]) -> Result<Vec<u8>, JsonError> {
     let mut kept = Vec::with_capacity(object.len().min(1024));
     for member in json::members(object) {
@@ -207,11 +208,11 @@ pub fn metadata_only(object: &[u8]) -> Result<Vec<u8>, JsonError> {
     Ok(kept)
 }
 
-/// Where the text that [`field`] returns stands in `object`, before escapes are decoded.
+/// Returns the range of the text that [`field`] returns in `object`, before escapes are decoded.
 #[must_use]
 pub fn field_at(object: &[u8], path: &str) -> Option<Range<usize>> {
     let mut walk = Walk::new(object).ok()?;
-    // What is left of the path inside each object entered.
+    // The remaining path inside each object entered.
     let mut rests = vec![path.as_bytes()];
     while walk.level() > 0 {
         let rest = *rests.last()?;
@@ -233,7 +234,7 @@ pub fn field_at(object: &[u8], path: &str) -> Option<Range<usize>> {
     None
 }
 
-/// The text of a scalar value that is not `null`.
+/// Returns the range of the text of a scalar that is not `null`.
 fn scalar(object: &[u8], at: Range<usize>) -> Option<Range<usize>> {
     match object.get(at.start)? {
         b'{' | b'[' | b'n' => None,
@@ -242,7 +243,7 @@ fn scalar(object: &[u8], at: Range<usize>) -> Option<Range<usize>> {
     }
 }
 
-/// The string at `at`; `None` for `null`.
+/// Returns the string at `at`; `None` for `null`.
 fn text<'a>(object: &'a [u8], at: Range<usize>, member: &'static str) -> Result<Option<Cow<'a, str>>, MetaError> {
     if is_null(object, &at) {
         return Ok(None);
@@ -250,7 +251,7 @@ fn text<'a>(object: &'a [u8], at: Range<usize>, member: &'static str) -> Result<
     json::string(&object[at]).map(Some).ok_or_else(|| wrong(member, "a string"))
 }
 
-/// The object at `at`; `None` for `null`.
+/// Returns the range of the object at `at`; `None` for `null`.
 fn map(object: &[u8], at: Range<usize>, member: &'static str) -> Result<Option<Range<usize>>, MetaError> {
     match object.get(at.start) {
         Some(b'{') => Ok(Some(at)),
@@ -263,7 +264,7 @@ fn is_null(object: &[u8], at: &Range<usize>) -> bool {
     &object[at.clone()] == b"null"
 }
 
-/// Puts `found` into an empty `member`.
+/// Sets an empty `member` to `found`.
 fn set<'a>(member: &mut Cow<'a, str>, found: Option<Cow<'a, str>>) {
     if let (true, Some(found)) = (member.is_empty(), found) {
         *member = found;

@@ -1,83 +1,83 @@
-//! The ordered map of the objects of one resource type, used by both ends.
+//! The ordered map of the objects of one resource type, used by the client and the server.
 //!
-//! Order is byte order of `namespace/name`, which is the order of Kubernetes' storage keys. Never by tuple: `-` and `.`
-//! sort before `/`.
+//! The order is the byte order of `namespace/name`, like Kubernetes' storage keys. A tuple of the two would sort
+//! differently: `-` and `.` sort before `/`.
 
 use std::{borrow::Borrow, cmp::Ordering, ops::Bound, sync::Arc};
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-/// Something with a key: `namespace/name`, or `name` for cluster-scoped types.
+/// A value with a key: `namespace/name`, or `name` for cluster-scoped types.
 pub trait Keyed {
-    /// The key. Constant for the life of the value.
+    /// The key. Constant for the lifetime of the value.
     fn key(&self) -> &str;
 }
 
-/// Objects by key, with snapshots in O(1).
+/// Objects by key, with O(1) snapshots.
 ///
-/// Shape: ordered by key, one entry a key, entries shared and never copied. Cost: `clone` is one reference count;
-/// `insert` and `remove` O(log n), copying the touched path when a snapshot holds it; `diff` what changed.
+/// Shape: ordered by key, one entry per key; entries are shared and never copied. Cost: `clone` is one reference count;
+/// `insert` and `remove` are O(log n) and copy the path if a snapshot holds it; `diff` is proportional to the changes.
 pub struct Objects<E: Keyed> {
-    // The stamp is the value because the difference of two sets cannot see a replaced entry of equal key.
+    // The stamp is the map's value because the diff of two sets cannot see a replaced entry with an equal key.
     map: OrdMap<Slot<E>, Stamp>,
 }
 
-/// What became of one key between two states.
+/// The change of one key between two states.
 #[derive(Debug)]
 pub enum Difference<'a, E> {
-    /// Not there before.
+    /// Absent before.
     Added(&'a Arc<E>),
-    /// There before and now, as another entry.
+    /// Present before and now, as another entry.
     Updated {
-        /// The entry before.
+        /// The old entry.
         old: &'a Arc<E>,
-        /// The entry now.
+        /// The new entry.
         new: &'a Arc<E>,
     },
-    /// There before, gone now.
+    /// Present before, absent now.
     Removed(&'a Arc<E>),
 }
 
 impl<E: Keyed> Objects<E> {
-    /// An empty map.
+    /// Creates an empty map.
     #[must_use]
     pub fn new() -> Self {
         Self { map: OrdMap::new() }
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
-    /// The entry of `key`.
+    /// Returns the entry of `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Arc<E>> {
         self.map.get_key_value(key).map(|(slot, _)| &slot.0)
     }
 
-    /// Puts `entry` in the place of its key and returns what was there.
+    /// Inserts `entry` under its key and returns the previous entry.
     pub fn insert(&mut self, entry: Arc<E>) -> Option<Arc<E>> {
         let previous = self.get(entry.key()).cloned();
         self.put(entry);
         previous
     }
 
-    /// Puts `entry` in the place of its key. One search less than [`insert`](Self::insert), for whoever has what was
-    /// there or does not care.
+    /// Inserts `entry` under its key. One search less than [`insert`](Self::insert), for callers that do not need the
+    /// previous entry.
     pub fn put(&mut self, entry: Arc<E>) {
         let stamp = Stamp::of(&entry);
         self.map.insert(Slot(entry), stamp);
     }
 
-    /// Takes `key` out and returns what was there.
+    /// Removes `key` and returns its entry.
     pub fn remove(&mut self, key: &str) -> Option<Arc<E>> {
         self.map.remove_with_key(key).map(|(slot, _)| slot.0)
     }
@@ -87,18 +87,18 @@ impl<E: Keyed> Objects<E> {
         self.map.iter().map(|(slot, _)| &slot.0)
     }
 
-    /// Entries with a key after `key`, in order; all of them for `None`. Cost: O(log n) to find the first.
+    /// Returns the entries with a key after `key`, in order; all of them for `None`. Cost: O(log n) to find the first.
     pub fn after<'a>(&'a self, key: Option<&str>) -> impl Iterator<Item = &'a Arc<E>> {
         let low = key.map_or(Bound::Unbounded, Bound::Excluded);
         self.map.range::<_, str>((low, Bound::Unbounded)).map(|(slot, _)| &slot.0)
     }
 
-    /// Entries with a key at or after `key`, in order. Cost: O(log n) to find the first.
+    /// Returns the entries with a key at or after `key`, in order. Cost: O(log n) to find the first.
     pub fn from<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Arc<E>> {
         self.map.range::<_, str>((Bound::Included(key), Bound::Unbounded)).map(|(slot, _)| &slot.0)
     }
 
-    /// Entries of one namespace in order. Cost: O(log n + result).
+    /// Returns the entries of one namespace in order. Cost: O(log n + result).
     pub fn namespace<'a>(&'a self, namespace: &str) -> impl Iterator<Item = &'a Arc<E>> {
         let prefix = format!("{namespace}/");
         let low: Bound<&str> = Bound::Included(&prefix);
@@ -108,7 +108,7 @@ impl<E: Keyed> Objects<E> {
             .take_while(move |entry| entry.key().starts_with(&prefix))
     }
 
-    /// What changed from `self` to `newer`, in key order. Cost: the parts the two states do not share.
+    /// Returns the changes from `self` to `newer`, in key order. Cost: proportional to the parts the two do not share.
     pub fn diff<'a>(&'a self, newer: &'a Self) -> impl Iterator<Item = Difference<'a, E>> {
         self.map.diff(&newer.map).map(|item| match item {
             DiffItem::Add(slot, _) => Difference::Added(&slot.0),
@@ -117,7 +117,7 @@ impl<E: Keyed> Objects<E> {
         })
     }
 
-    /// Whether both are the same state, told without looking at entries. `false` may still be equal.
+    /// Returns true if both share one tree, without comparing entries. They may be equal even if this is false.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         self.map.ptr_eq(&other.map)
@@ -152,10 +152,10 @@ impl<E: Keyed> FromIterator<Arc<E>> for Objects<E> {
     }
 }
 
-/// An entry in its place: compared by key alone.
+/// An entry in the map, compared only by key.
 struct Slot<E>(Arc<E>);
 
-/// Which entry it is: its address, unique while any state holds it.
+/// Identity of an entry: its address, unique while any state holds it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(usize);
 
@@ -217,7 +217,7 @@ mod tests {
         entries.map(|entry| entry.0).collect()
     }
 
-    /// Goal: storage key order. Method: the names that a tuple of (namespace, name) sorts differently.
+    /// Goal: storage key order. Method: names that a tuple of (namespace, name) would sort differently.
     #[test]
     fn order_is_that_of_storage_keys() {
         let state = objects(&["foo/a", "foo-bar/a", "foobar/a", "foo.x/a", "foo/b"]);

@@ -1,42 +1,42 @@
-//! A position in one history. Opaque beyond equality, except for the form KEP-5504 gives an order.
+//! A position in one history. Opaque except for equality and the order that KEP-5504 defines.
 
 use std::{cmp::Ordering, fmt, io::Write as _, str::FromStr};
 
 /// The resourceVersion of an object, a list or a bookmark.
 ///
-/// Never `""` and never `"0"`: those are request modes, see [`ListSemantic`](crate::ListSemantic).
-/// Cost: 24 bytes, and an allocation only above 22 digits, which no etcd revision has; comparing reads the text, nothing
-/// is parsed.
+/// Never `""` and never `"0"`: those are request modes, see [`ListSemantic`](crate::ListSemantic). Cost: 24 bytes, and
+/// an allocation only above 22 digits, which no etcd revision has; comparing reads the text without parsing it.
 ///
 /// # Source
 /// Kubernetes API concepts, "Resource versions"; KEP-5504 (comparable resource versions).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ResourceVersion(Text);
 
-/// INVARIANT: printable ASCII. A short text is never long, and zeros follow it, so equal texts are equal values.
+/// INVARIANT: printable ASCII. Texts of at most `SHORT_BYTES` are always `Short`, padded with zeros, so equal texts are
+/// equal values.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Text {
     Short { len: u8, bytes: [u8; SHORT_BYTES] },
     Long(Box<str>),
 }
 
-/// What fits beside the length in the size of a boxed string.
+/// Bytes that fit beside the length in the size of a boxed string.
 const SHORT_BYTES: usize = 22;
 
-/// Characters of an invalid text that its error repeats.
+/// Characters of an invalid text that its error contains.
 const SHOWN_CHARS_MAX: usize = 128;
 
-/// The text is not a position: it is empty or `"0"`, which are modes of a request, or it cannot be sent in a query.
+/// The text is not a position: it is empty or `"0"`, which are request modes, or it cannot be sent in a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a resourceVersion")]
 pub struct InvalidResourceVersion(pub String);
 
 impl ResourceVersion {
-    /// Longest accepted text, in bytes. An etcd revision has 19 digits at most; multi-cluster proxies send the encoded
-    /// map of a version for each cluster. It has to fit a request's URL, of which servers take 8 KiB or more.
+    /// Longest accepted text, in bytes. An etcd revision has at most 19 digits; multi-cluster proxies send an encoded
+    /// map with a version for each cluster. It must fit a request's URL, for which servers accept 8 KiB or more.
     pub const BYTES_MAX: usize = 8 << 10;
 
-    /// Reads a position.
+    /// Parses a position.
     ///
     /// # Errors
     /// [`InvalidResourceVersion`] for `""`, `"0"`, control characters, and texts above [`Self::BYTES_MAX`].
@@ -48,7 +48,7 @@ impl ResourceVersion {
         Ok(Self(Text::new(text)))
     }
 
-    /// The text as the server sent it.
+    /// The text, as sent by the server.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match &self.0 {
@@ -59,14 +59,14 @@ impl ResourceVersion {
         }
     }
 
-    /// Which of two positions of one resource type is later; `None` when either is not in KEP-5504's form
-    /// (decimal digits without a leading zero), where only equality means anything.
+    /// Compares two positions of one resource type; `None` if either is not in KEP-5504's form (decimal digits without
+    /// a leading zero), where only equality has a meaning.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         compare(self.as_str(), other.as_str())
     }
 
-    /// The position as a number, for histories known to count in `u64` (etcd, this project's server).
+    /// Returns the position as a number, for histories known to count in `u64` (etcd, this project's server).
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         let text = self.as_str();
@@ -87,12 +87,13 @@ impl Text {
     }
 }
 
-/// [`ResourceVersion::compare`] on borrowed texts. Equal texts are equal whatever their form.
+/// Like [`ResourceVersion::compare`], on borrowed texts. Equal texts are equal in any form.
 #[must_use]
 pub fn compare(left: &str, right: &str) -> Option<Ordering> {
     if left == right {
         return Some(Ordering::Equal);
     }
+    // Without leading zeros, the longer number is the larger one.
     (is_comparable(left) && is_comparable(right)).then(|| left.len().cmp(&right.len()).then_with(|| left.cmp(right)))
 }
 
@@ -102,7 +103,7 @@ fn is_comparable(text: &str) -> bool {
 
 impl From<u64> for ResourceVersion {
     /// # Panics
-    /// On zero, which is a request mode and no position.
+    /// On zero, which is a request mode and not a position.
     fn from(position: u64) -> Self {
         assert!(position != 0, "position zero does not exist");
         let mut bytes = [0; SHORT_BYTES];
@@ -113,7 +114,7 @@ impl From<u64> for ResourceVersion {
     }
 }
 
-/// As [`ResourceVersion::parse`].
+/// See [`ResourceVersion::parse`].
 impl FromStr for ResourceVersion {
     type Err = InvalidResourceVersion;
 

@@ -1,48 +1,48 @@
-//! What a read asks for, and the request that asks for exactly that.
+//! Semantics of a read, and the HTTP request that expresses exactly them.
 //!
-//! Every non-zero resourceVersion on a LIST carries a match; follow-up pages carry `limit` and `continue` only. What each
-//! request costs which kube-apiserver is in `docs/requests.md`.
+//! Every non-zero resourceVersion on a LIST carries a match; follow-up pages carry only `limit` and `continue`. The
+//! cost of each request on each version of kube-apiserver is in `docs/requests.md`.
 
 use std::fmt;
 
 use crate::{resource_version::ResourceVersion, wire::marks};
 
-/// How fresh a read has to be.
+/// Required freshness of a read.
 ///
 /// # Source
 /// Kubernetes API concepts, "Semantics for get and list" and "Semantics for watch".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListSemantic {
-    /// The state when the request arrives. Older servers read all of etcd's prefix for it.
+    /// The state when the request arrives. Older servers read the whole etcd prefix for it.
     MostRecent,
-    /// Whatever the server has in memory, possibly old: the cheapest read. Sends `resourceVersion=0`. Stock servers then
-    /// ignore a page's limit.
+    /// Any state in the server's memory, possibly old: the cheapest read. Sends `resourceVersion=0`, for which stock
+    /// servers ignore the limit of a page.
     #[default]
     Any,
-    /// At least as new as the position; never older than what was seen. Served from the server's cache: lists for it are not
-    /// paged.
+    /// At least as new as the position, so never older than the state seen. Served from the server's cache; lists for
+    /// it are not paged.
     NotOlderThan(ResourceVersion),
-    /// Exactly the position: for the first read only. It may have expired, which is final.
+    /// Exactly the position. For the first read only. It may have expired, which is final.
     Exact(ResourceVersion),
 }
 
-/// How the initial state is fetched.
+/// Strategy for fetching the initial state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InitialList {
-    /// Streams first, pages when the server refuses or stalls; the verdict is kept per endpoint and resource type. A server
-    /// that has too much to do (429, 5xx), cannot be reached or is slow with its headers is asked for streams again.
+    /// Streams first, pages if the server refuses or stalls; the verdict is kept per endpoint and resource type. An
+    /// overloaded server (429, 5xx), an unreachable one and one with slow headers get another stream request.
     #[default]
     Auto,
-    /// Watch-list: initial state as watch events. Constant memory at the server.
+    /// Watch-list: initial state as watch events. Constant memory on the server.
     Stream,
-    /// LIST in pages. Reads "not older than seen", which relists are, are not paged, since kube-apiserver before 1.34 reads
-    /// their pages from etcd, unless the server has paged "any" state.
+    /// LIST in pages. Reads "not older than seen", such as relists, are not paged, because kube-apiserver before 1.34
+    /// reads their pages from etcd, unless the server has paged "any" state.
     Paged,
     /// One LIST.
     Unpaged,
 }
 
-/// What is read: a resource type, perhaps in one namespace, perhaps filtered.
+/// The objects to read: a resource type, optionally in one namespace, optionally filtered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     /// Path of the collection without the namespace: `/api/v1` or `/apis/apps/v1`.
@@ -51,14 +51,14 @@ pub struct Resource {
     pub plural: String,
     /// `None` reads all namespaces, or a cluster-scoped type.
     pub namespace: Option<String>,
-    /// Canonical text of the label selector, empty for all.
+    /// Canonical text of the label selector, empty for all objects.
     pub labels: String,
-    /// Canonical text of the field selector, empty for all.
+    /// Canonical text of the field selector, empty for all objects.
     pub fields: String,
 }
 
 impl Resource {
-    /// Path of the collection: `/api/v1/namespaces/prod/pods`.
+    /// Returns the path of the collection: `/api/v1/namespaces/prod/pods`.
     #[must_use]
     pub fn path(&self) -> String {
         match &self.namespace {
@@ -67,7 +67,7 @@ impl Resource {
         }
     }
 
-    /// Path of the collection in one namespace; without it for cluster-scoped types.
+    /// Returns the path of the collection in one namespace; an empty one means a cluster-scoped type.
     fn path_in(&self, namespace: &str) -> String {
         let mut path = self.group_version_path.clone();
         if !namespace.is_empty() {
@@ -80,68 +80,68 @@ impl Resource {
     }
 }
 
-/// What a stream asks of servers that mark the progress of its initial state. Others ignore it.
+/// Marks (resume tokens) that a stream requests from servers that support them. Others ignore it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
-    /// Nothing.
+    /// No marks.
     #[default]
     Unwanted,
-    /// Marks.
+    /// The state from its beginning, with marks.
     New,
-    /// The rest of the state behind this mark.
+    /// The rest of the state, behind this mark.
     After(String),
 }
 
-/// One read, as the reflector orders it.
+/// One read, as ordered by the reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// Initial state as watch events, then live: `sendInitialEvents=true`. Never with [`ListSemantic::Exact`].
     Stream {
-        /// How fresh the state has to be.
+        /// Required freshness of the state.
         semantic: ListSemantic,
-        /// The server ends the answer after this many seconds.
+        /// Time after which the server ends the response, in seconds.
         timeout_seconds: u32,
-        /// Where in the state to begin, for servers that can go on where a stream broke.
+        /// Where in the state to begin, on servers that can resume a broken stream.
         marks: Marks,
     },
     /// A LIST, or the first page of one.
     List {
-        /// How fresh the state has to be.
+        /// Required freshness of the state.
         semantic: ListSemantic,
-        /// Objects a page; `None` asks for all at once.
+        /// Objects per page; `None` for all at once.
         limit: Option<u32>,
     },
     /// A page after the first.
     Page {
-        /// Objects a page.
+        /// Objects per page.
         limit: u32,
-        /// The token of the page before.
+        /// Token of the previous page.
         token: String,
     },
     /// Changes after a position.
     Watch {
         /// The last position seen.
         after: ResourceVersion,
-        /// The server ends the answer after this many seconds.
+        /// Time after which the server ends the response, in seconds.
         timeout_seconds: u32,
     },
 }
 
 impl Read {
-    /// Whether the answer is a watch stream, not a LIST body.
+    /// Returns true if the response is a watch stream and not a LIST body.
     #[must_use]
     pub const fn is_watch(&self) -> bool {
         matches!(self, Self::Stream { .. } | Self::Watch { .. })
     }
 
-    /// Whether the read asks for initial state: what the relist budget counts.
+    /// Returns true if the read requests initial state; the relist budget counts these.
     #[must_use]
     pub const fn is_initial(&self) -> bool {
         !matches!(self, Self::Watch { .. })
     }
 }
 
-/// One GET: path and query. `Display` is what goes on the wire.
+/// One GET: path and query. `Display` shows it as sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     path: String,
@@ -150,7 +150,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The request that asks for `read` of `resource`, and nothing else.
+    /// Builds the request for `read` of `resource`.
     #[must_use]
     pub fn new(resource: &Resource, read: &Read) -> Self {
         let mut query = Query::default();
@@ -196,17 +196,17 @@ impl Request {
         Self { path: resource.path(), query: query.0, marks }
     }
 
-    /// The same request without `allowWatchBookmarks`. Streams keep it: a bookmark ends their initial state.
+    /// Removes `allowWatchBookmarks` from a watch. Streams keep it, because a bookmark ends their initial state.
     #[must_use]
     pub fn without_bookmarks(mut self, read: &Read) -> Self {
         if matches!(read, Read::Watch { .. }) {
-            // Values are escaped, so no selector can hold this.
+            // Values are escaped, so no selector can contain this text.
             self.query = self.query.replace("&allowWatchBookmarks=true", "");
         }
         self
     }
 
-    /// GET of one object of `resource`, not older than `at`.
+    /// Builds a GET of one object of `resource`, not older than `at`.
     #[must_use]
     pub fn object(resource: &Resource, namespace: &str, name: &str, at: &ResourceVersion) -> Self {
         let mut path = resource.path_in(namespace);
@@ -217,11 +217,12 @@ impl Request {
         Self { path, query: query.0, marks: Marks::Unwanted }
     }
 
-    /// LIST of the one object of `resource` with this name, not older than `at`: for those who may list and not get.
+    /// Builds a LIST of the one object of `resource` with this name, not older than `at`: for clients that may list but
+    /// not get.
     #[must_use]
     pub fn named(resource: &Resource, namespace: &str, name: &str, at: &ResourceVersion) -> Self {
         let mut query = Query::default();
-        // Without a limit: kube-apiserver before 1.31 reads what has one from etcd.
+        // No limit: kube-apiserver before 1.31 reads limited lists from etcd.
         query.at(at, "NotOlderThan");
         query.add("fieldSelector", &format!("metadata.name={name}"));
         Self { path: resource.path_in(namespace), query: query.0, marks: Marks::Unwanted }
@@ -243,13 +244,13 @@ impl Request {
         &self.path
     }
 
-    /// The query without the question mark; empty when nothing is asked.
+    /// The query without the question mark; may be empty.
     #[must_use]
     pub fn query(&self) -> &str {
         &self.query
     }
 
-    /// Path and query as one URI reference.
+    /// Returns path and query as one URI reference.
     #[must_use]
     pub fn uri(&self) -> String {
         if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query) }
@@ -289,7 +290,7 @@ impl Query {
     }
 }
 
-/// RFC 3986: everything but unreserved characters is escaped, so that a value cannot leave its place.
+/// Escapes as in RFC 3986, everything but unreserved characters, so that a value cannot add parameters.
 fn escape(value: &str, out: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in value.bytes() {
@@ -317,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Goal: the table of what goes on the wire, row by row. Method: golden texts.
+    /// Goal: every read is sent as documented. Method: golden texts, row by row.
     #[test]
     fn what_is_configured_is_what_goes_on_the_wire() {
         let at = || ResourceVersion::from(7);

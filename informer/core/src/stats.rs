@@ -1,58 +1,59 @@
-//! What a reflector counts: plain numbers that only grow. The shell reads them when it is asked, so they cannot drift.
+//! Counters of a reflector: plain numbers that only grow. The driver reads them on demand, so they cannot drift.
 
 use std::ops::AddAssign;
 
 use crate::reflector::{Class, FallBack, RelistCause};
 
-/// Counts of one reflector since it was made. Those of several add up with `+=`.
+/// Counters of one reflector since its creation. Add those of several with `+=`.
 ///
 /// # Source
 /// Exposed by the SDK as `informer_*_total{resource, ...}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Requests ordered, of any kind.
+    /// Requests sent, of any kind.
     pub requests: u64,
     /// Requests for changes after a position: the cheap ones.
     pub resumes: u64,
     /// Pages after the first.
     pub pages: u64,
-    /// Those of them that were asked for again.
+    /// Pages after the first that were retried.
     pub page_retries: u64,
-    /// Lists given up because they did not end.
+    /// Lists abandoned because they did not end.
     pub endless_lists: u64,
-    /// Times initial state was complete.
+    /// Completed initial states.
     pub syncs: u64,
     /// Items and initial events received for a stage.
     pub initial_objects: u64,
-    /// Streams of initial state that went on where an earlier one broke.
+    /// Streams of initial state that resumed where an earlier one broke.
     pub initial_resumes: u64,
     /// Live changes received.
     pub live_objects: u64,
-    /// Deletions among them.
+    /// Deletions among the live changes.
     pub live_deletions: u64,
     /// Live bookmarks received.
     pub bookmarks: u64,
-    /// Frames that carried nothing usable: objects without a name, unknown types, bookmarks whose position is none.
+    /// Frames that were ignored: objects without a name, unknown types, unexpected events, bookmarks without a usable
+    /// position.
     pub ignored: u64,
-    /// Objects without a usable resourceVersion: they are kept, and the position stays where it is.
+    /// Objects without a usable resourceVersion: they are kept, and the position does not move.
     pub unversioned: u64,
     /// Sessions that proved healthy.
     pub healthy_sessions: u64,
     /// Sessions that ended before they were healthy.
     pub unhealthy_ends: u64,
-    /// Sessions closed because nothing came for too long; resumed without failure.
+    /// Sessions closed because they were silent for too long, and resumed without failure.
     pub silences: u64,
-    /// Sessions closed because a position went back, of a bookmark or of an event.
+    /// Sessions closed because the position of a bookmark or an event went backwards.
     pub went_back: u64,
-    /// Reads of one stored object that ask whether a position belongs to the server's history.
+    /// Reads of one stored object that prove whether a position belongs to the server's history.
     pub proofs: u64,
-    /// Times the server's history was found to have gone back: restored to an older state.
+    /// Times the server's history had gone back: restored to an older state.
     pub history_resets: u64,
-    /// Those of them found by a deletion that never came: the server had passed the position.
+    /// History resets detected by a deletion that never came although the server had passed the position.
     pub missed_deletions: u64,
-    /// Times the server was found to have another history.
+    /// Times the server had another history.
     pub foreign: u64,
-    /// Endpoints moved to and refused, because they are behind or have another history.
+    /// Moves to an endpoint that was refused because it is behind or has another history.
     pub refused_moves: u64,
     relists: [u64; RelistCause::ALL.len()],
     fallbacks: [u64; FallBack::ALL.len()],
@@ -60,19 +61,19 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Times initial state was asked for because of `cause`. The sum over [`RelistCause::ALL`] is every such request.
+    /// Requests for initial state because of `cause`. The sum over [`RelistCause::ALL`] counts every such request.
     #[must_use]
     pub const fn relists(&self, cause: RelistCause) -> u64 {
         self.relists[cause as usize]
     }
 
-    /// Times streams were given up for pages because of `cause`.
+    /// Fallbacks from streams to pages because of `cause`.
     #[must_use]
     pub const fn fallbacks(&self, cause: FallBack) -> u64 {
         self.fallbacks[cause as usize]
     }
 
-    /// Answers that failed as `class`.
+    /// Responses that failed with `class`.
     #[must_use]
     pub const fn failures(&self, class: Class) -> u64 {
         self.failures[class as usize]
@@ -93,7 +94,7 @@ impl Stats {
 
 impl AddAssign<&Self> for Stats {
     fn add_assign(&mut self, other: &Self) {
-        // Named one by one, so that a new count is not forgotten here.
+        // Listed one by one, so that the compiler reports a new counter missing here.
         let Self {
             requests,
             resumes,

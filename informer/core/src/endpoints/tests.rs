@@ -1,4 +1,4 @@
-//! Scripts of the choice: what requests came to, and where they go.
+//! Scripted tests of the choice: results of requests, and the endpoint chosen.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn endpoints(count: usize, seed: u64) -> Endpoints {
     Endpoints::new(count, Config::default(), seed)
 }
 
-/// Fires the next timer; when it was, and where it led.
+/// Fires the next timer. Returns its time and the endpoint moved to.
 fn fire(endpoints: &mut Endpoints) -> (Time, Option<usize>) {
     let due = endpoints.poll_timeout().expect("a timer");
     (due, endpoints.handle_timeout(due))
@@ -25,7 +25,7 @@ fn one_endpoint_is_never_left() {
     assert_eq!((one.poll_timeout(), one.current()), (None, 0));
 }
 
-/// Goal: a cache that is overloaded, or not filled yet, does not send its clients to the server behind it.
+/// Goal: an overloaded cache, or one still filling, does not send its clients to the server behind it.
 #[test]
 fn an_endpoint_that_answers_429_is_not_left() {
     let mut two = endpoints(2, 0);
@@ -128,7 +128,7 @@ fn a_refused_endpoint_leads_back_and_is_left_alone() {
     assert_eq!((home.refuse(at(1)), home.poll_timeout()), (0, None), "home cannot be refused");
 }
 
-/// Working is not belonging: a list may be accepted by a server that turns out to be behind.
+/// A working endpoint may not have the position: a server that is behind may accept a list.
 #[test]
 fn a_refused_move_leads_back_to_where_the_position_belongs() {
     let mut two = endpoints(2, 1);
@@ -148,7 +148,7 @@ fn an_expired_position_is_tried_once_more_at_the_preferred_endpoint() {
     two.worked(moved);
     two.settle();
     assert_eq!(two.expired(moved), Some(0));
-    // It is still down, or refused: not again for the next one.
+    // It is still down, or refused: do not try it again for the next expired position.
     two.failed(moved, Class::Connection);
     let (again, to) = fire(&mut two);
     assert_eq!(to, Some(1));

@@ -1,11 +1,11 @@
 //! Field selectors: grammar, error texts, canonical text and matching of apimachinery's `fields` package.
 //!
-//! INVARIANT: terms are sorted by their canonical text, so equal selectors print equal texts. Which fields a resource
-//! has is not known here; whoever serves it refuses the others.
+//! INVARIANT: terms are sorted by their canonical text, so equal selectors print equal texts. The fields of a resource
+//! are not known here; the server must refuse unsupported ones.
 
 use std::{borrow::Cow, fmt};
 
-/// How a term compares.
+/// Comparison of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// The field has the value: `=` or `==`.
@@ -14,18 +14,18 @@ pub enum Op {
     NotEq,
 }
 
-/// One comparison.
+/// One comparison of a field with a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
     /// Dotted name, as written: `spec.nodeName`.
     pub field: String,
-    /// How it compares.
+    /// The comparison.
     pub op: Op,
     /// The value, unescaped.
     pub value: String,
 }
 
-/// A parsed field selector: all its terms must hold. The default one matches everything.
+/// A parsed field selector: all its terms must hold. The default matches everything.
 ///
 /// # Source
 /// Kubernetes, "Field selectors"; apimachinery `pkg/fields/selector.go`.
@@ -34,13 +34,13 @@ pub struct Selector {
     terms: Vec<Term>,
 }
 
-/// Why a selector is refused; the text is kube-apiserver's, sent as it is in a 400.
+/// Why a selector is refused; the text is kube-apiserver's, sent unchanged in a 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub String);
 
 impl Selector {
-    /// Reads a selector such as `spec.nodeName=node-1,status.phase!=Failed`. Empty text and empty terms match
+    /// Parses a selector such as `spec.nodeName=node-1,status.phase!=Failed`. An empty text and empty terms match
     /// everything; in values `\` escapes `\`, `,` and `=`.
     ///
     /// Cost: linear in the text, which the caller bounds.
@@ -49,7 +49,7 @@ impl Selector {
     /// [`ParseError`] with kube-apiserver's text.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut parts = split_terms(text);
-        // Of several errors kube-apiserver reports the first one in this order.
+        // kube-apiserver sorts before parsing, which decides which of several errors it reports.
         parts.sort_unstable();
         let mut terms = parts
             .into_iter()
@@ -60,7 +60,7 @@ impl Selector {
         Ok(Self { terms })
     }
 
-    /// `field=value`, whatever the value.
+    /// Creates the selector `field=value`, for any value.
     #[must_use]
     pub fn one(field: &str, value: &str) -> Self {
         Self { terms: vec![Term { field: field.to_owned(), op: Op::Eq, value: value.to_owned() }] }
@@ -72,7 +72,8 @@ impl Selector {
         &self.terms
     }
 
-    /// Whether fields, read through `field` (`None` counts as empty), satisfy every term. One read a term.
+    /// Returns true if the fields, read through `field` (`None` counts as empty), satisfy every term. Reads once per
+    /// term.
     pub fn matches<'a>(&self, mut field: impl FnMut(&str) -> Option<Cow<'a, str>>) -> bool {
         self.terms.iter().all(|term| {
             let found = field(&term.field).unwrap_or_default();
@@ -83,7 +84,8 @@ impl Selector {
         })
     }
 
-    /// A value that `field` must have in everything that matches: what a read by `metadata.name` looks up directly.
+    /// Returns a value that `field` must have in every match, so that a read by `metadata.name` can look it up
+    /// directly.
     ///
     /// Other terms still apply: `metadata.name=a,metadata.name=b` gives `a`, and matches nothing.
     #[must_use]
@@ -91,7 +93,7 @@ impl Selector {
         self.terms.iter().find(|term| term.op == Op::Eq && term.field == field).map(|term| term.value.as_str())
     }
 
-    /// Whether there is no term.
+    /// Returns true without terms.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.terms.is_empty()
@@ -100,7 +102,7 @@ impl Selector {
 
 impl Term {
     fn parse(part: &str, selector: &str) -> Result<Self, ParseError> {
-        // The leftmost operator wins; at one place the longest.
+        // The leftmost operator wins; at one position the longest.
         let Some(at) = part.find('=').map(|at| if part[..at].ends_with('!') { at - 1 } else { at }) else {
             return Err(ParseError(format!("invalid selector: '{selector}'; can't understand '{part}'")));
         };
@@ -114,7 +116,7 @@ impl Term {
     }
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -153,7 +155,7 @@ fn unescape(value: &str) -> Result<String, ParseError> {
     Ok(out)
 }
 
-/// The canonical text: what Kubernetes prints, and parses to the same.
+/// Writes the canonical text, as Kubernetes prints it; parsing it gives an equal selector.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, term) in self.terms.iter().enumerate() {
@@ -229,7 +231,7 @@ mod tests {
             ("metadata.name=p,metadata.name=q", false),
             (r"spec.nodeName=n\,1", true),
             ("metadata.name=p,spec.nodeName!=x", true),
-            // A missing field is an empty one.
+            // A missing field counts as empty.
             ("absent=", true),
             ("absent!=", false),
             ("absent!=x", true),
@@ -263,7 +265,7 @@ mod tests {
             (r"a=\x", r"invalid field selector: invalid escape sequence: \x"),
             (r"a=b\", r"invalid field selector: invalid escape sequence: \"),
             ("a=b=c", "invalid field selector: unescaped character in value: ="),
-            // The escaped comma belongs to the value, and then the second `=` is not escaped.
+            // The escaped comma belongs to the value, so the second `=` is an unescaped character.
             (r"a=x\,b=c", "invalid field selector: unescaped character in value: ="),
             ("a===b", "invalid field selector: unescaped character in value: ="),
             ("a!==b", "invalid field selector: unescaped character in value: ="),

@@ -9,7 +9,7 @@ use std::{borrow::Cow, cmp::Ordering, collections::HashSet, fmt};
 
 use memchr::{memchr, memrchr};
 
-/// How a requirement looks at its label.
+/// Comparison of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// `key in (a,b)`: present, and one of the values.
@@ -18,13 +18,13 @@ pub enum Operator {
     NotIn,
     /// `key=value`: present with the value.
     Equals,
-    /// `key==value`: the same, printed as written.
+    /// `key==value`: like `Equals`, but printed as written.
     DoubleEquals,
     /// `key!=value`: absent, or with another value.
     NotEquals,
-    /// `key>5`: present, a number, and above.
+    /// `key>5`: present, a number, and greater.
     GreaterThan,
-    /// `key<5`: present, a number, and below.
+    /// `key<5`: present, a number, and smaller.
     LessThan,
     /// `key`: present.
     Exists,
@@ -32,39 +32,39 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// One condition on one label, in the text of its selector.
+/// One condition on one label, borrowed from the text of its selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requirement<'a> {
     key: &'a str,
     operator: Operator,
-    /// Sorted and distinct, with commas between; empty for existence, and for the one empty value.
+    /// Sorted and distinct, separated by commas; empty for existence, and for the one empty value.
     values: &'a str,
 }
 
-/// A parsed label selector: all its requirements must hold. The default one matches everything.
+/// A parsed label selector: all its requirements must hold. The default matches everything.
 ///
-/// Memory: its canonical text, and eight bytes for each requirement, however many values that has.
+/// Memory: its canonical text, and eight bytes per requirement, whatever its number of values.
 ///
 /// # Source
 /// Kubernetes, "Labels and selectors"; apimachinery `pkg/labels/selector.go`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
-    /// `None` when there are none: most watches have no selector.
+    /// `None` without requirements, as in most watches.
     requirements: Option<Box<Requirements>>,
 }
 
 /// The requirements of a selector, at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Requirements {
-    /// Canonical. Neither keys nor values hold commas, spaces or parentheses.
+    /// Canonical text. Neither keys nor values contain commas, spaces or parentheses.
     text: Box<str>,
-    /// Where requirements begin in the text, sorted by key.
+    /// Start of each requirement in the text, sorted by key.
     places: Box<[Place]>,
     /// Requirements that an absent label does not satisfy.
     positive: u32,
 }
 
-/// One requirement in the text of a selector: its key, its operator, its values, and the comma before the next one.
+/// One requirement in the text of a selector: key, operator, values, and the comma before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Place {
     start: u32,
@@ -72,13 +72,13 @@ struct Place {
     operator: Operator,
 }
 
-/// Why a selector is refused; the text is kube-apiserver's, sent as it is in a 400.
+/// Why a selector is refused; the text is kube-apiserver's, sent unchanged in a 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub String);
 
 impl Selector {
-    /// Reads a selector such as `app in (web,api),tier!=cache,!old`. Empty text matches everything.
+    /// Parses a selector such as `app in (web,api),tier!=cache,!old`. An empty text matches everything.
     ///
     /// Cost: linear in the text, which the caller bounds.
     ///
@@ -105,13 +105,13 @@ impl Selector {
         Ok(Self { requirements: (!parsed.is_empty()).then(|| Box::new(requirements)) })
     }
 
-    /// Whether labels, read through `label`, satisfy every requirement. One read a requirement.
+    /// Returns true if the labels, read through `label`, satisfy every requirement. Reads once per requirement.
     pub fn matches<'a>(&self, mut label: impl FnMut(&str) -> Option<Cow<'a, str>>) -> bool {
         self.requirements().all(|requirement| requirement.matches(label(requirement.key).as_deref()))
     }
 
-    /// Whether `labels` satisfy every requirement; the first of two labels of one key counts. For selectors of many
-    /// requirements. Cost: a binary search for each label, and one comparison for each requirement on its key.
+    /// Returns true if `labels` satisfy every requirement; of two labels with one key the first counts. For selectors
+    /// with many requirements. Cost: a binary search per label, and one comparison per requirement on its key.
     pub fn matches_labels<'a>(&self, labels: impl IntoIterator<Item = (Cow<'a, str>, Cow<'a, str>)>) -> bool {
         self.requirements.as_ref().is_none_or(|requirements| requirements.match_labels(labels))
     }
@@ -122,13 +122,13 @@ impl Selector {
         known.flat_map(|known| (0..known.places.len()).map(move |at| known.requirement(at)))
     }
 
-    /// How many conditions there are.
+    /// Number of conditions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requirements.as_ref().map_or(0, |known| known.places.len())
     }
 
-    /// Whether there is no requirement.
+    /// Returns true without requirements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.requirements.is_none()
@@ -166,7 +166,7 @@ impl Requirements {
         let place = &self.places[at];
         let (open, close) = place.operator.around();
         let key = self.key_of(place);
-        // Behind it stands a comma, or nothing.
+        // A comma follows it, or the end of the text.
         let end = self.places.get(at + 1).map_or(self.text.len(), |next| next.start as usize - 1);
         let values = match place.operator {
             Operator::Exists | Operator::DoesNotExist => "",
@@ -191,7 +191,7 @@ impl Operator {
         }
     }
 
-    /// What stands between the key and its values, and behind them.
+    /// Returns the text between the key and its values, and the text behind them.
     const fn around(self) -> (&'static str, &'static str) {
         match self {
             Self::In => (" in (", ")"),
@@ -207,19 +207,19 @@ impl Operator {
 }
 
 impl<'a> Requirement<'a> {
-    /// The label it looks at.
+    /// The label's key.
     #[must_use]
     pub const fn key(&self) -> &'a str {
         self.key
     }
 
-    /// How it looks.
+    /// The comparison.
     #[must_use]
     pub const fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// What it compares with, sorted; none for existence.
+    /// Returns the values to compare with, sorted; empty for existence.
     pub fn values(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let has_values = !matches!(self.operator, Operator::Exists | Operator::DoesNotExist);
         self.values.split(',').filter(move |_| has_values)
@@ -242,7 +242,7 @@ impl<'a> Requirement<'a> {
     }
 }
 
-/// Whether `wanted` is one of `values`, which are sorted and have commas between them. Cost: a binary search.
+/// Returns true if `wanted` is one of the sorted, comma-separated `values`. Cost: a binary search.
 fn is_listed(values: &str, wanted: &str) -> bool {
     let values = values.as_bytes();
     let (mut low, mut high) = (0, values.len());
@@ -259,7 +259,7 @@ fn is_listed(values: &str, wanted: &str) -> bool {
     }
 }
 
-/// The canonical text: what Kubernetes prints, and parses to the same.
+/// Writes the canonical text, as Kubernetes prints it; parsing it gives an equal selector.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.requirements.as_ref().map_or("", |known| &*known.text))

@@ -1,4 +1,4 @@
-//! The token that continues a paged LIST: a position in history and the key to go on from.
+//! The token that continues a paged LIST: a position in history and the next key.
 //!
 //! INVARIANT: `start` is a clean relative path, so a token cannot reach outside the list it is used on.
 
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::wire::go;
 
-/// The only encoding of tokens there is.
+/// The only encoding of tokens in use.
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// Go ignores the bits that are left over in the last letter.
+/// Like Go, ignores leftover bits in the last letter.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -22,12 +22,12 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
 
-/// Where the next page reads.
+/// The state that the next page reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
     /// The list's own resourceVersion; never zero.
     At(u64),
-    /// The latest state: what the token of an expired list offers.
+    /// The latest state: in the token that an expired list offers.
     Latest,
 }
 
@@ -37,41 +37,42 @@ pub enum Position {
 /// apiserver `pkg/storage/continue.go`. Opaque to clients, bound to no selector, not authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContinueToken {
-    /// Where the next page reads.
+    /// The state that the next page reads.
     pub resource_version: Position,
-    /// First key wanted, relative to the list's prefix, without leading slash: the last key returned and a NUL byte.
+    /// First key to return, relative to the list's prefix, without leading slash: the last key returned and a NUL byte.
     pub start: String,
 }
 
-/// Why a token is refused; the text is kube-apiserver's, to be sent after `invalid continue token: `.
+/// Why a token is refused; the text is kube-apiserver's, sent after `invalid continue token: `.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("continue key is not valid: {0}")]
 pub struct ContinueError(pub String);
 
 impl ContinueToken {
-    /// The token that continues after `last_key` (relative, as listed) at `resource_version`.
+    /// Creates the token that continues after `last_key` (relative, as listed) at `resource_version`.
     #[must_use]
     pub fn after(last_key: &str, resource_version: Position) -> Self {
         Self { resource_version, start: format!("{last_key}\0") }
     }
 
-    /// The token as text: base64 in the URL alphabet, unpadded.
+    /// Encodes the token: base64 in the URL alphabet, unpadded.
     ///
-    /// Keys start with a slash as those of kube-apiserver's cache do, except at [`Position::Latest`], where its own
-    /// do not either.
+    /// Keys start with a slash, as in tokens of kube-apiserver's cache, except at [`Position::Latest`], where
+    /// kube-apiserver sends none either.
     #[must_use]
     pub fn encode(&self) -> String {
         self.encode_with("")
     }
 
-    /// The token with a count of the objects that follow, so that who gets it back need not count them again. Servers that
-    /// do not know the member pass over it.
+    /// Encodes the token with a count of the objects that follow, so that the next page need not count them again.
+    /// Other servers ignore the extra member.
     #[must_use]
     pub fn encode_counted(&self, following: u64) -> String {
         self.encode_with(&format!(r#","following":{following}"#))
     }
 
-    /// Reads the count of [`Self::encode_counted`]; `None` if the token has none. A client may have written any number.
+    /// Reads the count written by [`Self::encode_counted`]; `None` if the token has none. A client may have sent any
+    /// number.
     #[must_use]
     pub fn following(text: &str) -> Option<u64> {
         let document: Value = serde_json::from_slice(&decode_base64(text).ok()?).ok()?;
@@ -87,7 +88,7 @@ impl ContinueToken {
         URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"{VERSION}","rv":{position},"start":{start}{members}}}"#))
     }
 
-    /// Reads a token.
+    /// Decodes a token.
     ///
     /// # Errors
     /// [`ContinueError`] with kube-apiserver's text.
@@ -116,7 +117,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, ContinueError> {
     Err(ContinueError(why.into()))
 }
 
-/// What `path.Clean` leaves alone.
+/// Returns true if Go's `path.Clean` would not change the path.
 fn is_clean(relative: &str) -> bool {
     relative.is_empty() || relative.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
 }
@@ -124,7 +125,7 @@ fn is_clean(relative: &str) -> bool {
 fn decode_base64(text: &str) -> Result<Vec<u8>, ContinueError> {
     let corrupt = |at: usize| ContinueError(format!("illegal base64 data at input byte {at}"));
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    // Go skips line ends anywhere in the text.
+    // Go ignores line ends anywhere in the text.
     let is_line_end = |byte: u8| matches!(byte, b'\r' | b'\n');
     if let Some(at) = text.bytes().position(|byte| !is_letter(byte) && !is_line_end(byte)) {
         return Err(corrupt(at));
@@ -148,7 +149,7 @@ impl Fields {
         if let Some(error) = go::json_error(bytes) {
             return refuse(error);
         }
-        // Like Go, bytes that are no UTF-8 become replacement letters.
+        // Like Go, replace invalid UTF-8 by replacement letters.
         let document: Value =
             serde_json::from_str(&String::from_utf8_lossy(bytes)).or_else(|e| refuse(e.to_string()))?;
         let mut fields = Self::default();

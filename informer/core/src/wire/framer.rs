@@ -1,9 +1,9 @@
 //! Cuts the body of a watch or a LIST into objects while it arrives, in chunks of any size.
 //!
-//! INVARIANT: holds one object and one envelope at most, whatever is sent. INVARIANT: frames do not depend on how the
-//! body is cut into chunks. INVARIANT: a frame is handed out only when it is complete: an event at the end of its
-//! document, an item at its closing brace. INVARIANT: one object that is too large, too deep or no object at all does not
-//! end the body: it is skipped, and named.
+//! INVARIANT: buffers at most one object and one envelope, whatever is sent. INVARIANT: frames do not depend on the
+//! boundaries of chunks. INVARIANT: a frame is returned only when it is complete: an event at the end of its document,
+//! an item at its closing brace. INVARIANT: an object that is too large, too deep or no object at all does not end the
+//! body: it is skipped and reported with its names.
 
 use crate::{
     limits::{DEPTH_MAX, ENVELOPE_BYTES_MAX, OBJECT_BYTES_MAX},
@@ -29,13 +29,13 @@ pub use error::{Begins, FrameError};
 use held::{Head, Held};
 pub use skip::{SkipReason, Skipped};
 
-/// The path most callers cut: who changed which field when, often half of an object.
+/// The path that most callers cut: a record of field ownership, often half of an object.
 pub const MANAGED_FIELDS: &str = "metadata.managedFields";
 
-/// What a body consists of.
+/// Structure of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// Documents `{"type":T,"object":{...}}`, one after the other, without end.
+    /// A sequence of documents `{"type":T,"object":{...}}` without end.
     Watch,
     /// One document `{...,"items":[{...},...]}`.
     List,
@@ -50,48 +50,49 @@ pub struct TypeMeta {
     pub kind: String,
 }
 
-/// How a body is cut into frames.
+/// Settings of a framer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FramerConfig {
-    /// What the body consists of.
+    /// Structure of the body.
     pub shape: Shape,
-    /// Dotted paths that are left out of every object, such as [`MANAGED_FIELDS`]. A key may contain dots. They lead
-    /// through objects only, not through arrays. Bookmarks and errors, which say it before their object as every known
-    /// server does, are kept whole: what ends the initial state is an annotation. Default none.
+    /// Dotted paths to remove from every object, such as [`MANAGED_FIELDS`]. A key may contain dots. They lead through
+    /// objects only, not through arrays. Bookmarks and errors are kept whole, because an annotation ends the initial
+    /// state, if `type` precedes `object`, as on every known server. Default: none.
     pub cut: Vec<String>,
-    /// Largest object handed out, in bytes as sent; larger ones are skipped. Default [`OBJECT_BYTES_MAX`]. Memory: one
-    /// buffer of this size at worst.
+    /// Largest object returned, in bytes as sent; larger ones are skipped. Default [`OBJECT_BYTES_MAX`]. Memory: at
+    /// most one buffer of this size.
     pub object_bytes_max: usize,
-    /// Written into list items that lack kind or apiVersion, when the list has not said its own before them. Default
-    /// none: such items stay as they are.
+    /// Type to insert into list items that lack kind or apiVersion, unless the list has sent its own type before them.
+    /// Default: none, and such items stay unchanged.
     pub type_meta: Option<TypeMeta>,
 }
 
 impl FramerConfig {
-    /// The defaults for a body of this shape.
+    /// Default settings for a body of this shape.
     #[must_use]
     pub const fn new(shape: Shape) -> Self {
         Self { shape, cut: Vec::new(), object_bytes_max: OBJECT_BYTES_MAX, type_meta: None }
     }
 }
 
-/// One complete part of a body. Valid until the framer is used again.
+/// One complete part of a body. Valid until the next use of the framer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// One event of a watch. The object of an ERROR event is a Status.
     Event {
-        /// What the event says.
+        /// The event's type.
         kind: EventKind,
-        /// Its object as sent, without what was cut.
+        /// Its object as sent, without the cut paths.
         object: &'a [u8],
     },
-    /// One item of a list as sent, without what was cut; `{"kind":K,"apiVersion":V,` is put in front where they lack.
+    /// One item of a list as sent, without the cut paths; missing members of `{"kind":K,"apiVersion":V,` are put in
+    /// front.
     Item(&'a [u8]),
-    /// An event or an item whose object is left out. Comes in its place.
+    /// Replaces an event or item whose object was skipped.
     Skipped(Skipped),
-    /// The list is complete. Nothing follows.
+    /// The list is complete. No frame follows.
     ListEnd(ListEnd),
-    /// A Status where an event or a list was due, as sent. After it a watch goes on, a list is over.
+    /// A Status in place of an event or a list, as sent. A watch continues after it, a list is over.
     Status(&'a [u8]),
 }
 
@@ -104,29 +105,29 @@ pub struct Framer {
     type_meta: Option<TypeMeta>,
     place: Place,
     structure: Structure,
-    // The document without the objects in it: `{}` or `[]` stands for them.
+    // The document without its objects: `{}` or `[]` stands for them.
     envelope: Vec<u8>,
     held: Held,
-    // What items of this list lack; known when its first item begins.
+    // Members that items of this list may lack; known when the first item begins.
     head: Option<Head>,
-    // Whether this document's `object` or `items` has come.
+    // True once the document's `object` or `items` has begun.
     payload: bool,
-    // Whether the last call returned a frame, whose buffers may now be used again.
+    // True if the last call returned a frame, whose buffers may now be reused.
     handed_out: bool,
     // Bytes of the body before the current document.
     before: u64,
 }
 
-/// Where in the body the next byte is.
+/// Position of the next byte in the body.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// Before a document.
     Between,
     /// In a document, outside its objects.
     Envelope,
-    /// After the key of the member that carries the objects.
+    /// After the key of the member that holds the objects.
     Payload,
-    /// In the array of items, outside of them.
+    /// In the array of items, between items.
     Items,
     /// In an object.
     Object,
@@ -136,7 +137,7 @@ enum Place {
     Failed(FrameError),
 }
 
-/// A frame whose bytes are still ours, so that it may be decided in a loop.
+/// A frame without its borrowed bytes, so that it can be decided in a loop.
 enum Ready {
     Event(EventKind),
     Item,
@@ -146,7 +147,7 @@ enum Ready {
 }
 
 impl Framer {
-    /// A framer at the start of a body.
+    /// Creates a framer at the start of a body.
     #[must_use]
     pub fn new(config: FramerConfig) -> Self {
         let FramerConfig { shape, cut, object_bytes_max, type_meta } = config;
@@ -164,13 +165,12 @@ impl Framer {
         }
     }
 
-    /// Takes bytes off `chunk` until one frame is complete, or until the chunk is used up (`None`).
+    /// Consumes bytes of `chunk` until one frame is complete, or until the chunk is used up (`None`).
     ///
-    /// Call again with what is left of the chunk. The frame is valid until then.
+    /// Call again with the rest of the chunk. The frame is valid until then.
     ///
     /// # Errors
-    /// When the body is not what its shape says, or a limit is passed. There is no way on: every further call repeats
-    /// the error.
+    /// If the body does not have its shape, or exceeds a limit. Every further call repeats the error.
     pub fn next<'s>(&'s mut self, chunk: &mut &[u8]) -> Result<Option<Frame<'s>>, FrameError> {
         if std::mem::take(&mut self.handed_out) {
             self.release();
@@ -194,10 +194,10 @@ impl Framer {
         }
     }
 
-    /// The body has ended.
+    /// Ends the body.
     ///
     /// # Errors
-    /// [`FrameError::Truncated`] when it ended inside a document or before the end of a list; an earlier error again.
+    /// [`FrameError::Truncated`] if it ended inside a document or before the end of a list, or the earlier error.
     pub fn finish(&mut self) -> Result<(), FrameError> {
         match self.place {
             Place::Done => Ok(()),
@@ -211,7 +211,7 @@ impl Framer {
         }
     }
 
-    /// Memory held for the parts of a body that are not complete, in bytes.
+    /// Memory held for incomplete parts of the body, in bytes.
     #[must_use]
     pub fn bytes_held(&self) -> usize {
         self.envelope.capacity() + self.held.capacity()
@@ -240,7 +240,7 @@ impl Framer {
         }
     }
 
-    /// Looks for the start of a document.
+    /// Finds the start of a document.
     fn begin(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
         self.skip_space(chunk);
         match chunk.first() {
@@ -251,7 +251,7 @@ impl Framer {
         Ok(None)
     }
 
-    /// Keeps what is outside of objects, up to the key they stand behind or the end of the document.
+    /// Buffers the envelope up to the key of the objects or the end of the document.
     fn in_envelope(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
         match self.keep(chunk, Stops { keys: 1, ends: 0, ..Stops::NONE })? {
             Some(Stop::Key) if self.key_carries_objects() => self.place = Place::Payload,
@@ -261,7 +261,7 @@ impl Framer {
         Ok(None)
     }
 
-    /// Looks at the first byte of the member that carries the objects.
+    /// Inspects the first byte of the member that holds the objects.
     fn at_payload(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
         if self.keep(chunk, Stops { values: 1, ..Stops::NONE })?.is_none() {
             return Ok(None);
@@ -283,7 +283,7 @@ impl Framer {
                 self.skip(chunk, 1)?;
                 Place::Items
             }
-            // Checked when the document ends.
+            // `null`, if at all: checked when the document ends.
             (Shape::List, Some(b'n')) => Place::Envelope,
             (Shape::List, _) => return Err(self.unexpected()),
         };
@@ -291,7 +291,7 @@ impl Framer {
         Ok(None)
     }
 
-    /// Drops what is between items, up to the next one or the end of the array.
+    /// Drops the bytes between items, up to the next item or the end of the array.
     fn in_items(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
         let (taken, stop) = self.run(chunk, Stops { values: 2, ends: 1, ..Stops::NONE })?;
         *chunk = &chunk[taken..];
@@ -334,7 +334,7 @@ impl Framer {
         }
     }
 
-    /// The document has ended: decides what it was.
+    /// Classifies the document that has ended.
     fn end(&mut self) -> Result<Ready, FrameError> {
         let ready = match (self.shape, self.payload) {
             (Shape::Watch, true) => envelope::event_kind(&self.envelope).map(|kind| match self.held.take_skipped() {
@@ -370,7 +370,7 @@ impl Framer {
         Ok(stop)
     }
 
-    /// Takes `count` bytes off `chunk` and keeps none of them.
+    /// Drops `count` bytes of `chunk`.
     fn skip(&mut self, chunk: &mut &[u8], count: usize) -> Result<(), FrameError> {
         let (taken, _) = self.run(&chunk[..count], Stops::NONE)?;
         *chunk = &chunk[taken..];
@@ -381,7 +381,7 @@ impl Framer {
         self.structure.run(bytes, stops).map_err(|error| FrameError::from(error).shifted(self.before))
     }
 
-    /// Takes white space outside of documents.
+    /// Drops white space outside of documents.
     fn skip_space(&mut self, chunk: &mut &[u8]) {
         let rest = chunk.trim_ascii_start();
         self.before += (chunk.len() - rest.len()) as u64;
@@ -397,7 +397,7 @@ impl Framer {
         Key(&self.envelope[start + 1..self.envelope.len() - 1]).is(name)
     }
 
-    /// Bytes of the body taken so far.
+    /// Bytes of the body consumed so far.
     const fn taken(&self) -> u64 {
         self.before + self.structure.seen()
     }
@@ -406,7 +406,7 @@ impl Framer {
         FrameError::Unexpected { at: self.taken() }
     }
 
-    /// Forgets the frame handed out, and the memory a large one needed.
+    /// Clears the frame returned last, and frees the memory of a large one.
     fn release(&mut self) {
         self.held.release();
         if matches!(self.place, Place::Between | Place::Done) {

@@ -1,15 +1,15 @@
-//! Texts as Go's standard library writes them, because kube-apiserver's error messages contain them.
+//! Reproduces texts of Go's standard library, which kube-apiserver's error messages contain.
 //!
-//! INVARIANT: nothing here decides; it only names what somebody else refused, in words clients already match on.
+//! INVARIANT: the formatting functions decide nothing: they describe a refusal in the words that clients already match.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Arrays and objects inside each other before Go gives up. Memory: one byte a level.
+/// Nesting depth at which Go's decoder fails. Memory: one byte per level.
 const DEPTH_MAX: usize = 10_000;
 
-/// A text in double quotes, as `%q` prints it.
+/// Quotes a text as `%q` does.
 #[must_use]
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -48,24 +48,25 @@ fn quote_char(letter: char, quotation: char, out: &mut String) {
     }
 }
 
-/// Go's table of printable letters is close to Rust's: what Rust's `Debug` would write as `\u{…}` is not printable,
-/// except for marks that combine with the letter before, which Go prints.
+/// Approximates Go's table of printable letters: letters that Rust's `Debug` writes as `\u{…}` are not printable,
+/// except combining marks, which Go prints.
 fn is_printable(letter: char) -> bool {
     letter.is_alphanumeric() || !letter.is_control() && !letter.escape_debug().to_string().starts_with("\\u{")
 }
 
-/// `strconv.ParseUint` in base ten.
+/// Go's `strconv.ParseUint` in base ten.
 ///
 /// # Errors
 /// Go's text: `strconv.ParseUint: parsing "abc": invalid syntax`, or `… value out of range`.
 pub fn parse_uint(text: &str) -> Result<u64, String> {
+    // Checked first, because Rust accepts a leading `+` and Go does not.
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let why = if digits { "value out of range" } else { "invalid syntax" };
     let parsed = if digits { text.parse().ok() } else { None };
     parsed.ok_or_else(|| format!("strconv.ParseUint: parsing {}: {why}", quote(text)))
 }
 
-/// `strconv.ParseInt` in base ten.
+/// Go's `strconv.ParseInt` in base ten.
 ///
 /// # Errors
 /// Go's text: `strconv.ParseInt: parsing "x": invalid syntax`, or `… value out of range`.
@@ -77,7 +78,7 @@ pub fn parse_int(text: &str) -> Result<i64, String> {
     parsed.ok_or_else(|| format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
 }
 
-/// `time.ParseDuration`, such as `1h15m30.5s`, in nanoseconds.
+/// Go's `time.ParseDuration`, such as `1h15m30.5s`, in nanoseconds.
 ///
 /// # Errors
 /// Go's text: `time: invalid duration "abc"`, `time: missing unit in duration "10"`,
@@ -111,7 +112,7 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
         sum += number * nanoseconds;
         rest = behind;
     }
-    // Some 292 years.
+    // The largest `i64`, about 292 years.
     if sum > 9.223_372_036_854_775_e18 {
         return Err(invalid());
     }
@@ -123,9 +124,9 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     Ok(if text.starts_with('-') { -nanoseconds } else { nanoseconds })
 }
 
-/// What `encoding/json` says about bytes that are no JSON document; `None` when they are one.
+/// Returns the error of Go's `encoding/json` for bytes that are not a JSON document; `None` for a valid one.
 ///
-/// Cost: one pass. Only the first offending byte is ever shown.
+/// Cost: one pass. The error contains only the first offending byte.
 #[must_use]
 pub fn json_error(bytes: &[u8]) -> Option<String> {
     Scanner { bytes, at: 0, open: Vec::new() }.document().err()
@@ -134,7 +135,7 @@ pub fn json_error(bytes: &[u8]) -> Option<String> {
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// `{` and `[` not yet closed.
+    /// `{` and `[` that are still open.
     open: Vec<u8>,
 }
 
@@ -150,7 +151,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// One scalar, or the opening of an array or object; true when a value must follow inside it.
+    /// Reads one scalar, or the opening of an array or object. Returns true if a value must follow inside it.
     fn value(&mut self) -> Result<bool, String> {
         const WHERE: &str = "looking for beginning of value";
         match self.next_visible()? {
@@ -175,7 +176,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Closes what ends here; false when another value follows, true when the document is complete.
+    /// Closes containers that end here. Returns false if another value follows, true if the document is complete.
     fn after_value(&mut self) -> Result<bool, String> {
         while let Some(&open) = self.open.last() {
             let (close, context) =
@@ -298,7 +299,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Go takes the byte as a letter: bytes above 0x7f show as Latin-1.
+/// Formats the error for one byte. Like Go, it treats the byte as a letter: bytes above 0x7f become Latin-1.
 fn unexpected(byte: u8, context: &str) -> String {
     let mut letter = String::new();
     match byte {
@@ -309,7 +310,7 @@ fn unexpected(byte: u8, context: &str) -> String {
     format!("invalid character '{letter}' {context}")
 }
 
-/// What Go's decoder calls a value.
+/// Go's name for the type of a value.
 #[must_use]
 pub const fn json_type(value: &Value) -> &'static str {
     match value {

@@ -1,6 +1,6 @@
-//! Reads complete JSON documents without decoding them: members in order, values as byte ranges, strings on demand.
+//! Scans complete JSON documents without decoding them: members in order, values as byte ranges, strings on demand.
 //!
-//! INVARIANT: never panics and never goes deeper than [`DEPTH_MAX`], whatever the bytes are.
+//! INVARIANT: never panics, and never goes deeper than [`DEPTH_MAX`], whatever the input.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -14,13 +14,13 @@ use structure::{Stop, Stops, Structure};
 /// Why bytes are not a JSON document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// A byte stands where the grammar does not allow it.
+    /// A byte that the grammar does not allow.
     #[error("malformed JSON at byte {at}")]
     Malformed {
         /// Position of that byte in the document.
         at: u64,
     },
-    /// Deeper than [`DEPTH_MAX`].
+    /// Nested deeper than [`DEPTH_MAX`].
     #[error("JSON is nested deeper than {limit} levels")]
     TooDeep {
         /// The limit, in levels.
@@ -31,20 +31,20 @@ pub enum JsonError {
     Ended,
 }
 
-/// A walk over an object: keys in order, each followed by taking its value, entering it, or neither.
+/// A walk over an object: for each key in order, the caller takes its value, enters it, or skips it.
 ///
-/// Shape: `key` returns the keys of the innermost object entered, then `None` once, and is back in the outer one.
-/// Cost: every byte is seen once. Keys and values are checked as far as the walk goes, and no further.
+/// Shape: `key` returns the keys of the innermost object entered, then `None` once, and then is back in the outer one.
+/// Cost: scans every byte once. Keys and values are checked only as far as the walk goes.
 #[derive(Clone, Debug)]
 pub struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
-    // Objects entered and not left; 0 when the outermost has ended.
+    // Objects entered and not left; 0 once the outermost has ended.
     level: usize,
     structure: Structure,
 }
 
-/// A key as it stands in the document, without its quotes.
+/// A key as written in the document, without its quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'a>(pub(crate) &'a [u8]);
 
@@ -55,15 +55,15 @@ pub struct Member<'a> {
     pub key: Key<'a>,
     /// Its value without surrounding white space, undecoded.
     pub value: &'a [u8],
-    /// Where `value` is in the slice given to [`members`].
+    /// Range of `value` in the slice passed to [`members`].
     pub at: Range<usize>,
 }
 
 impl<'a> Walk<'a> {
-    /// Begins with the members of the object that `bytes` is.
+    /// Starts at the members of the object in `bytes`.
     ///
     /// # Errors
-    /// When `bytes` does not begin with an object.
+    /// If `bytes` does not begin with an object.
     pub fn new(bytes: &'a [u8]) -> Result<Self, JsonError> {
         let stops = Stops { values: 0, ..Stops::NONE };
         let mut structure = Structure::new();
@@ -75,11 +75,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next key of the innermost object, or `None` when that object has ended and is left. Skips what was not
-    /// taken.
+    /// Returns the next key of the innermost object, or `None` when that object has ended and is left. Skips values
+    /// that were not taken.
     ///
     /// # Errors
-    /// When the bytes up to there are not JSON.
+    /// If the bytes up to there are not JSON.
     pub fn key(&mut self) -> Result<Option<Key<'a>>, JsonError> {
         if self.level == 0 {
             return Ok(None);
@@ -97,10 +97,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes the value of the key just returned: where it is, without surrounding white space.
+    /// Takes the value of the last key. Returns its range, without surrounding white space.
     ///
     /// # Errors
-    /// When the bytes up to its end are not JSON.
+    /// If the bytes up to its end are not JSON.
     pub fn value(&mut self) -> Result<Range<usize>, JsonError> {
         self.run(Stops { values: self.level, ..Stops::NONE })?;
         let start = self.at;
@@ -108,10 +108,10 @@ impl<'a> Walk<'a> {
         Ok(start..self.at)
     }
 
-    /// Enters the value of the key just returned. `false` when it is no object; it can still be taken.
+    /// Enters the value of the last key. Returns false if it is not an object; it can still be taken.
     ///
     /// # Errors
-    /// When the bytes up to its start are not JSON.
+    /// If the bytes up to its start are not JSON.
     pub fn enter(&mut self) -> Result<bool, JsonError> {
         self.run(Stops { values: self.level, ..Stops::NONE })?;
         let object = self.bytes.get(self.at) == Some(&b'{');
@@ -119,13 +119,13 @@ impl<'a> Walk<'a> {
         Ok(object)
     }
 
-    /// How many bytes the walk has seen: all of the object when the outermost has ended.
+    /// Bytes scanned so far: the whole object once the outermost has ended.
     #[must_use]
     pub const fn taken(&self) -> usize {
         self.at
     }
 
-    /// How many objects are entered; 0 when the outermost has ended.
+    /// Number of objects entered; 0 once the outermost has ended.
     #[must_use]
     pub const fn level(&self) -> usize {
         self.level
@@ -143,13 +143,13 @@ impl<'a> Walk<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Whether the key says `text`, escaped or not.
+    /// Returns true if the key equals `text`, escaped or not.
     #[must_use]
     pub fn is(self, text: &str) -> bool {
         *self.bytes() == *text.as_bytes()
     }
 
-    /// The key's bytes with escapes decoded; as sent when an escape is broken. Cost: no copy when there is no escape.
+    /// Returns the key's bytes with escapes decoded; as sent if an escape is invalid. Cost: no copy without escapes.
     #[must_use]
     pub fn bytes(self) -> Cow<'a, [u8]> {
         if memchr(b'\\', self.0).is_none() {
@@ -158,14 +158,14 @@ impl<'a> Key<'a> {
         self.text().map_or(Cow::Borrowed(self.0), |text| Cow::Owned(text.into_owned().into_bytes()))
     }
 
-    /// The key decoded; `None` when it is not UTF-8 or an escape is broken.
+    /// Returns the decoded key; `None` if it is not UTF-8 or an escape is invalid.
     #[must_use]
     pub fn text(self) -> Option<Cow<'a, str>> {
         unescape(self.0)
     }
 }
 
-/// The members of one object in order. Ends after the first error. What follows the object is not looked at.
+/// Returns the members of one object in order. Ends after the first error. Ignores bytes behind the object.
 pub fn members<'a>(object: &'a [u8]) -> impl Iterator<Item = Result<Member<'a>, JsonError>> {
     let mut walk = Walk::new(object).map(Some);
     std::iter::from_fn(move || {
@@ -187,10 +187,10 @@ fn member<'a>(walk: &mut Walk<'a>) -> Result<Option<Member<'a>>, JsonError> {
     Ok(Some(Member { key, value: &walk.bytes[at.clone()], at }))
 }
 
-/// Length of the value that `bytes` begins with, leading white space included.
+/// Returns the length of the value at the start of `bytes`, including leading white space.
 ///
 /// # Errors
-/// When it is not JSON, or not all of it is there.
+/// If it is not JSON, or incomplete.
 pub fn skip_value(bytes: &[u8]) -> Result<usize, JsonError> {
     let mut structure = Structure::new();
     let (taken, stop) = structure.run(bytes, Stops { ends: 0, ..Stops::NONE })?;
@@ -202,21 +202,21 @@ pub fn skip_value(bytes: &[u8]) -> Result<usize, JsonError> {
     }
 }
 
-/// The contents of a string value, quotes and escapes removed; `None` when `value` is no such string.
+/// Returns the contents of a string value, without quotes and escapes; `None` if `value` is not a valid string.
 #[must_use]
 pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
     unescape(value.strip_prefix(b"\"")?.strip_suffix(b"\"")?)
 }
 
-/// `text` as a JSON string, quotes included.
+/// Returns `text` as a JSON string, with quotes.
 #[must_use]
 pub fn quote(text: &str) -> String {
     serde_json::to_string(text).expect("text is always a JSON string")
 }
 
-/// What stands between the quotes of a string, with escapes decoded. A lone surrogate becomes U+FFFD, as in Go.
+/// Decodes the contents of a string between its quotes. A lone surrogate becomes U+FFFD, as in Go.
 ///
-/// `None` when it is not UTF-8 or an escape is broken. Cost: no copy when there is no escape.
+/// Returns `None` if it is not UTF-8 or an escape is invalid. Cost: no copy without escapes.
 #[must_use]
 pub fn unescape(raw: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(raw).ok()?;
@@ -233,7 +233,7 @@ pub fn unescape(raw: &[u8]) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Decodes one escape whose backslash is already gone and returns what follows it.
+/// Decodes one escape, without its backslash. Returns the rest of the text.
 fn escape<'a>(text: &'a str, decoded: &mut String) -> Option<&'a str> {
     let plain = match *text.as_bytes().first()? {
         byte @ (b'"' | b'\\' | b'/') => char::from(byte),

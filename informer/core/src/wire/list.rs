@@ -1,17 +1,17 @@
-//! The envelope of a LIST body: what comes before the items and after them.
+//! The envelope of a LIST body: its parts before and after the items.
 //!
-//! INVARIANT: a body is head, items joined by commas, tail: one line of JSON. Built-in types have their metadata before the items,
-//! custom resources (which kube-apiserver keeps as unstructured maps with sorted keys) after them.
+//! INVARIANT: a body is head, items joined by commas, tail: one line of JSON. Built-in types have their metadata before
+//! the items; custom resources, which kube-apiserver keeps as unstructured maps with sorted keys, after them.
 
-/// After the items of a built-in list.
+/// Tail of a built-in list.
 pub const TAIL: &[u8] = b"]}\n";
 
-/// Between two items.
+/// Separator of two items.
 pub const SEPARATOR: &[u8] = b",";
 
-/// A built-in list up to `"items":[`. `kind` is the list's own (`PodList`).
+/// Returns a built-in list up to `"items":[`. `kind` is the list's own (`PodList`).
 ///
-/// `remaining` counts objects and is sent only when given; kube-apiserver gives it with a token and without selectors.
+/// `remaining` counts objects and is optional; kube-apiserver sends it with a token and without selectors.
 #[must_use]
 pub fn head(
     kind: &str,
@@ -25,7 +25,7 @@ pub fn head(
     out
 }
 
-/// Any list that has its metadata in front, up to the end of the metadata.
+/// Returns the start of a list that has its metadata in front, up to the end of the metadata.
 #[must_use]
 pub fn opening(
     kind: &str,
@@ -49,13 +49,14 @@ pub fn opening(
     out.into_bytes()
 }
 
-/// A custom resource list up to `"items":[`; the rest comes after the items, in [`custom_tail`].
+/// Returns a custom resource list up to `"items":[`; [`custom_tail`] returns the rest.
 #[must_use]
 pub fn custom_head(api_version: &str) -> Vec<u8> {
     format!(r#"{{"apiVersion":{},"items":["#, text(api_version)).into_bytes()
 }
 
-/// A custom resource list from the end of its items. Its `continue` is sent even when empty, as kube-apiserver does.
+/// Returns the rest of a custom resource list after its items. It contains `continue` even if empty, as in
+/// kube-apiserver.
 #[must_use]
 pub fn custom_tail(kind: &str, resource_version: u64, continue_token: Option<&str>, remaining: Option<u64>) -> Vec<u8> {
     let remaining = remaining.map(|count| format!(r#""remainingItemCount":{count},"#)).unwrap_or_default();

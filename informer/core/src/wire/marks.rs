@@ -1,7 +1,8 @@
-//! Marks in the middle of an initial state, from which a stream that broke goes on: an extension of watch-list that
-//! clients ask for by a header. The protocol is `docs/resuming.md`.
+//! Marks (resume tokens) in the middle of an initial state, from which a broken stream resumes: an extension of
+//! watch-list that clients request by a header. The protocol is in `docs/resuming.md`.
 //!
-//! INVARIANT: a mark has no resourceVersion and never ends the initial state, so that nobody can take it for a position.
+//! INVARIANT: a mark has no resourceVersion and never ends the initial state, so that no client can take it for a
+//! position.
 
 use std::borrow::Cow;
 
@@ -13,28 +14,28 @@ use crate::{
     wire::watch_event::TAIL,
 };
 
-/// The header of requests and answers, in the lower case of HTTP/2.
+/// Header of requests and responses, in the lower case of HTTP/2.
 pub const HEADER: &str = "resume-initial-events";
 
 /// The annotation of a mark; its value is the token.
 pub const ANNOTATION: &str = "resume-initial-events";
 
-/// What a request says that has no token: send marks.
+/// Header value of a request without a token: send marks.
 pub const NEW: &str = "new";
 
-/// What the header of an answer says about what follows.
+/// Header value of a response: the part of the state that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// The state from its beginning, with marks.
     Accepted,
-    /// The rest of the state, behind the mark asked for.
+    /// The rest of the state, behind the requested mark.
     Resumed,
-    /// The state from its beginning, since the token is worth nothing here.
+    /// The state from its beginning, because the token is not valid here.
     Restarted,
 }
 
 impl Answered {
-    /// Reads the header's value; `None` for one of no meaning.
+    /// Parses the header's value; `None` for an unknown one.
     #[must_use]
     pub const fn parse(text: &[u8]) -> Option<Self> {
         match text {
@@ -56,14 +57,14 @@ impl Answered {
     }
 }
 
-/// Whether `text` can be a token: it has to fit into a header, alone.
+/// Returns true if `text` can be a token: it must be a valid header value of its own.
 #[must_use]
 pub fn is_token(text: &str) -> bool {
     let fits = (1..=TOKEN_BYTES_MAX).contains(&text.len());
     fits && text != NEW && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
 }
 
-/// The whole BOOKMARK line of a mark.
+/// Returns the whole BOOKMARK line of a mark.
 #[must_use]
 pub fn mark(kind: &str, api_version: &str, token: &str) -> Vec<u8> {
     let (kind, api_version, token) = (Value::from(kind), Value::from(api_version), Value::from(token));
@@ -72,7 +73,7 @@ pub fn mark(kind: &str, api_version: &str, token: &str) -> Vec<u8> {
     [br#"{"type":"BOOKMARK","object":"#, object.as_bytes(), TAIL].concat()
 }
 
-/// The token of a bookmark that is a mark. `meta` is what [`Meta::read`] found in `object`.
+/// Returns the token of a bookmark that is a mark. `meta` is the result of [`Meta::read`] on `object`.
 #[must_use]
 pub fn token<'a>(object: &'a [u8], meta: &Meta<'_>) -> Option<Cow<'a, str>> {
     if meta.initial_events_end || !meta.resource_version.is_empty() {

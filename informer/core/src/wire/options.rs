@@ -1,7 +1,7 @@
-//! What a list or watch asks for: decoded, defaulted and refused as kube-apiserver does, in its words.
+//! Options of a list or watch: decoded, defaulted and validated like kube-apiserver, with its error texts.
 //!
-//! INVARIANT: checks run in kube-apiserver's order: decode (400), default (watch only), validate (422). Which fields a
-//! type can be selected by is not known here. Unknown parameters are ignored.
+//! INVARIANT: checks run in kube-apiserver's order: decode (400), default (watch only), validate (422). The selectable
+//! fields of a type are not checked here. Unknown parameters are ignored.
 //!
 //! Source: apiserver `endpoints/handlers/get.go`, apimachinery `apis/meta/internalversion/{defaults,validation}`.
 
@@ -14,36 +14,36 @@ use crate::{
     },
 };
 
-/// What a list or watch asks for, validated.
+/// Validated options of a list or watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// As sent; `""` and `"0"` have meanings of their own.
+    /// As sent; `""` and `"0"` have special meanings.
     pub resource_version: String,
     /// `Exact`, `NotOlderThan` or empty.
     pub resource_version_match: String,
-    /// Zero or less is no limit.
+    /// Zero or less means no limit.
     pub limit: i64,
-    /// The token of the page before.
+    /// Token of the previous page.
     pub continue_token: String,
-    /// Which labels.
+    /// Label selector.
     pub labels: label::Selector,
-    /// Which fields.
+    /// Field selector.
     pub fields: field::Selector,
-    /// When the watch ends.
+    /// Requested lifetime of the watch, in seconds.
     pub timeout_seconds: Option<i64>,
-    /// Whether it is a watch.
+    /// True for a watch.
     pub watch: bool,
-    /// Whether the client understands bookmarks.
+    /// True if the client accepts bookmarks.
     pub allow_bookmarks: bool,
-    /// Whether the watch starts with the state; given or defaulted.
+    /// True if the watch starts with the state; sent or defaulted.
     pub send_initial_events: Option<bool>,
 }
 
 impl ListOptions {
-    /// Decodes, defaults and validates.
+    /// Decodes, defaults and validates the options.
     ///
     /// # Errors
-    /// 400 for what cannot be read, 422 for what does not go together.
+    /// 400 for unreadable options, 422 for invalid combinations.
     pub fn read(query: &Query) -> Result<Self, Status> {
         let mut options = Self::decode(query)?;
         options.set_defaults();
@@ -73,7 +73,8 @@ impl ListOptions {
         })
     }
 
-    /// A watch from nothing, or from `0`, has always started with the state: it becomes a watch-list by itself.
+    /// Turns a watch without resourceVersion, or from `0`, into a watch-list, since it has always started with the
+    /// state.
     fn set_defaults(&mut self) {
         if self.watch
             && self.send_initial_events.is_none()
@@ -132,10 +133,10 @@ impl ListOptions {
         causes
     }
 
-    /// Whether the read is of one object: `metadata.name=x` alone, and the namespace is known where there are any.
-    /// Such a read has no pages.
+    /// Returns true if the read is of one object: `metadata.name=x` alone, with a known namespace if the type is
+    /// namespaced. Such a read has no pages.
     ///
-    /// `namespaced` tells whether objects of the type live in namespaces, `namespace` is that of the request's path.
+    /// `namespaced` is true if objects of the type live in namespaces; `namespace` is the one in the request's path.
     #[must_use]
     pub fn names_one(&self, namespaced: bool, namespace: Option<&str>) -> bool {
         let names: Vec<_> = self.fields.terms().iter().filter(|term| term.field == NAME).collect();
@@ -145,19 +146,19 @@ impl ListOptions {
     }
 }
 
-/// The word of `resourceVersionMatch` for the state at a position.
+/// Value of `resourceVersionMatch` for the state at a position.
 pub const EXACT: &str = "Exact";
-/// The word of `resourceVersionMatch` for a state at least as new as a position.
+/// Value of `resourceVersionMatch` for a state at least as new as a position.
 pub const NOT_OLDER_THAN: &str = "NotOlderThan";
 
 const MATCH: &str = "resourceVersionMatch";
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// Reads a resourceVersion.
+/// Parses a resourceVersion.
 ///
 /// # Errors
-/// The text that a get or a watch sends as it is (500), and a list behind `invalid resource version: ` (400).
+/// The error text: a get or a watch sends it unchanged (500), a list after `invalid resource version: ` (400).
 pub fn resource_version(text: &str) -> Result<u64, String> {
     go::parse_uint(text).map_err(|error| format!("resourceVersion: Invalid value: {}: {error}", go::quote(text)))
 }

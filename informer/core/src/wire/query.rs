@@ -1,13 +1,13 @@
-//! A query string as Go reads it: pairs in order, escapes decoded.
+//! A query string parsed like Go does: pairs in order, escapes decoded.
 //!
-//! INVARIANT: a pair that cannot be decoded is left out; of a repeated name the first value counts.
+//! INVARIANT: pairs that cannot be decoded are dropped; of a repeated name the first value counts.
 
-/// Decoded names and values in the order they came.
+/// Decoded names and values in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query string; like Go's, it leaves out pairs that cannot be decoded. Cost: linear, each text copied.
+    /// Parses a query string; like Go, drops pairs that cannot be decoded. Cost: linear, copies each text.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Self {
         let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
@@ -27,20 +27,20 @@ impl Query {
         &self.0
     }
 
-    /// The first value of `name`.
+    /// Returns the first value of `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// `0` and `false` are false; anything else that is given is true, even nothing.
+    /// Returns a boolean option: `0` and `false` are false; any other value is true, even an empty one.
     #[must_use]
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 }
 
-/// Percent-decoding; `None` for a broken escape. `plus` reads `+` as a space.
+/// Decodes percent escapes; `None` for an invalid one. If `plus`, `+` becomes a space.
 #[must_use]
 pub fn unescape(text: &str, plus: bool) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());

@@ -1,8 +1,8 @@
-//! Which state a LIST reads, and where a WATCH starts: the tables of resourceVersion, match, limit, continue and
-//! sendInitialEvents.
+//! Semantics of LIST and WATCH requests: the state that a LIST reads and the start of a WATCH, by the tables of
+//! resourceVersion, match, limit, continue and sendInitialEvents.
 //!
-//! INVARIANT: options decide and nothing else does. Whoever serves a decision waits for the position, or has it, or
-//! answers that it is too old or too large; what it costs to serve is not known here.
+//! INVARIANT: decisions depend on the options alone. The caller waits for the position, or answers that it is too old
+//! or too large; the cost of serving it is not known here.
 //!
 //! Source: apiserver `storage/cacher/delegator/interface.go`, `storage/cacher/cacher.go`; KEP-2340, KEP-3157, KEP-4988.
 
@@ -12,40 +12,40 @@ use crate::wire::{
     status::Status,
 };
 
-/// One LIST, decided.
+/// Decision about one LIST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListRead {
-    /// Which state.
+    /// The state to read.
     pub which: Which,
-    /// First key wanted, relative to the path's namespace.
+    /// First key to return, relative to the path's namespace.
     pub start: Option<String>,
-    /// Objects a page; `None` is all.
+    /// Objects per page; `None` for all.
     pub limit: Option<i64>,
 }
 
-/// Which state a LIST reads.
+/// The state that a LIST reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The state when the request arrived, or newer.
     MostRecent,
-    /// What is there.
+    /// The cached state, of any age.
     Any,
-    /// What is there once it is at least this new.
+    /// The cached state, once it is at least this new.
     NotOlderThan(u64),
-    /// The state at this position.
+    /// The state at exactly this position.
     Exact {
         /// The position.
         at: u64,
-        /// Whether a token asked for it: the expiry then offers another one.
+        /// True if a token requested it: its expiry then offers another token.
         by_token: bool,
     },
 }
 
 impl ListRead {
-    /// The table of resourceVersion, match, limit and continue. `one` reads a single object, which has no pages.
+    /// Decides by resourceVersion, match, limit and continue. `one` reads a single object, which has no pages.
     ///
     /// # Errors
-    /// 400 for a position or token that cannot be read, or that do not go together.
+    /// 400 for an unreadable position or token, or for both together.
     pub fn of(options: &ListOptions, one: bool) -> Result<Self, Status> {
         let paged = if one || options.limit <= 0 { None } else { Some(options.limit) };
         if !options.continue_token.is_empty() {
@@ -68,7 +68,7 @@ impl ListRead {
         let (which, limit) = match resource_version(given).map_err(refuse)? {
             0 => (Which::Any, None),
             at if options.resource_version_match == EXACT => (Which::Exact { at, by_token: false }, paged),
-            // A limit without a match has always meant the exact version.
+            // As in kube-apiserver, a limit without a match means the exact version.
             at if options.resource_version_match.is_empty() && paged.is_some() => {
                 (Which::Exact { at, by_token: false }, paged)
             }
@@ -77,7 +77,8 @@ impl ListRead {
         Ok(Self { which, start: None, limit })
     }
 
-    /// The position is gone; a token is answered with one that goes on from the same key at the latest state.
+    /// Returns the error for an expired position; for a token it offers one that continues from the same key at the
+    /// latest state.
     #[must_use]
     pub fn expired(&self) -> Status {
         match &self.start {
@@ -90,22 +91,22 @@ impl ListRead {
     }
 }
 
-/// Where a watch starts.
+/// Start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With the state: the most recent (`None`) or one at least this new; zero takes what is there.
+    /// With the state: the most recent (`None`) or one at least this new; zero accepts any cached state.
     State(Option<u64>),
-    /// Without the state, now: as the storage says (`true`), or as the cache says.
+    /// Without the state, from now: at the storage's current position (`true`), or at the cache's.
     Now(bool),
     /// After a position.
     After(u64),
 }
 
 impl WatchStart {
-    /// The table of resourceVersion and sendInitialEvents.
+    /// Decides by resourceVersion and sendInitialEvents.
     ///
     /// # Errors
-    /// 500 for a position that cannot be read, as kube-apiserver answers it.
+    /// 500 for an unreadable position, as in kube-apiserver.
     pub fn of(options: &ListOptions) -> Result<Self, Status> {
         let given = match &*options.resource_version {
             "" => None,
@@ -115,7 +116,7 @@ impl WatchStart {
             (Some(true), given) => Self::State(given),
             (Some(false), None) => Self::Now(true),
             (Some(false), Some(0)) => Self::Now(false),
-            // Defaulting leaves only other spellings of zero here, which have always meant the state.
+            // Defaulting leaves only other spellings of zero here, which mean the state, as in kube-apiserver.
             (None, None | Some(0)) => Self::State(given),
             (Some(false) | None, Some(after)) => Self::After(after),
         })

@@ -1,9 +1,9 @@
-//! Kubernetes' error body, in and out: field order, omissions and texts as kube-apiserver sends them.
+//! Kubernetes' error body, parsed and written: field order, omissions and texts as in kube-apiserver.
 //!
-//! Go's encoder also escapes `<`, `>` and `&` in strings as `\u003c` and so on; ours does not, and no client can tell
-//! once the JSON is read.
+//! Go's encoder also escapes `<`, `>` and `&` in strings as `\u003c` and so on; this one does not, which is invisible
+//! after JSON decoding.
 //!
-//! INVARIANT: reading never trusts the sender: a member that is missing, null or of another type counts as not given.
+//! INVARIANT: reading never trusts the sender: a member that is missing, null or of the wrong type counts as absent.
 
 mod cause;
 mod errors;
@@ -17,10 +17,10 @@ pub use cause::{Cause, Causes};
 pub use errors::qualified;
 pub use reason::{CauseReason, Reason};
 
-/// What a Status says, in one place or another, when the asked resourceVersion lies in the future.
+/// Text in a Status for a resourceVersion that is ahead of the server; its place depends on the server's version.
 const TOO_LARGE: &str = "Too large resource version";
 
-/// What the Status is about.
+/// The object or type that the Status is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Details {
@@ -30,16 +30,16 @@ pub struct Details {
     /// API group; empty for core.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Plural of the resource, or the kind, as each error has it.
+    /// Plural of the resource, or the kind, depending on the error.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Uid of the object.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// More reasons.
+    /// Individual reasons.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// Seconds to wait; 0 for none.
+    /// Seconds to wait; 0 if absent.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "is_zero_u32")]
     pub retry_after_seconds: u32,
 }
@@ -56,7 +56,7 @@ pub struct ListMeta {
     pub continue_token: String,
 }
 
-/// An answer that is no object.
+/// A response that is not an object: an error, or the result of a deletion.
 ///
 /// # Source
 /// apimachinery `metav1.Status` and `api/errors`.
@@ -69,19 +69,19 @@ pub struct Status {
     /// Always `v1`.
     #[serde(deserialize_with = "lenient")]
     pub api_version: String,
-    /// Always sent, mostly `{}`.
+    /// Always sent, usually `{}`.
     #[serde(deserialize_with = "lenient")]
     pub metadata: ListMeta,
     /// `Failure` or `Success`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// For people.
+    /// Message for humans.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// One word.
+    /// One machine-readable word.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Reason::is_unknown")]
     pub reason: Reason,
-    /// What it is about.
+    /// The object or type concerned.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
     /// HTTP status; 0 (omitted) on success.
@@ -104,7 +104,7 @@ impl Default for Status {
     }
 }
 
-/// A member of another type than expected counts as not given.
+/// Deserializes a member; the wrong type counts as absent.
 fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(deserializer: D) -> Result<T, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).unwrap_or_default())
@@ -121,14 +121,14 @@ const fn is_zero_u16(number: &u16) -> bool {
 }
 
 impl Status {
-    /// Reads a Status; `None` when the bytes are something else. Cost: decodes `bytes`, which the caller bounds
+    /// Parses a Status; `None` if the bytes are something else. Cost: decodes `bytes`, which the caller bounds
     /// (`limits::ERROR_BODY_BYTES_MAX`).
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok().filter(|status: &Self| status.kind == "Status")
     }
 
-    /// The body: compact JSON and a newline.
+    /// Returns the body: compact JSON and a newline.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         let mut body = serde_json::to_vec(self).expect("a Status is strings and numbers");
@@ -136,19 +136,19 @@ impl Status {
         body
     }
 
-    /// The status code of the HTTP answer that carries it: 200 when none is given.
+    /// Returns the HTTP status code of the response that carries it: 200 if `code` is 0.
     #[must_use]
     pub const fn http_code(&self) -> u16 {
         if self.code == 0 { 200 } else { self.code }
     }
 
-    /// Whether it is a failure.
+    /// Returns true for a failure.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         self.status == "Failure"
     }
 
-    /// Whether the position or token is too old: relist.
+    /// Returns true if the position or token is too old, so the client must relist.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         match &self.reason {
@@ -173,25 +173,25 @@ impl Status {
         }
     }
 
-    /// Whether the asked resourceVersion lies in the server's future (three dialects).
+    /// Returns true if the requested resourceVersion is ahead of the server (three dialects).
     #[must_use]
     pub fn is_too_large_resource_version(&self) -> bool {
         if self.causes().iter().any(|cause| cause.reason == CauseReason::ResourceVersionTooLarge) {
             return true;
         }
-        // 1.17 to 1.18.5 gave the cause no reason; before, only the message of a timeout said it.
+        // 1.17 to 1.18.5 sent the cause without a reason; older ones only the message of a timeout.
         let is_timeout = self.reason == Reason::Timeout || (self.reason.is_unknown() && self.code == 504);
         is_timeout && (self.causes().iter().any(|cause| cause.message == TOO_LARGE) || self.message.contains(TOO_LARGE))
     }
 
-    /// How long the server asks to wait.
+    /// Returns the delay that the server requests.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then(|| Duration::from_secs(seconds.into()))
     }
 
-    /// The causes; empty when there are none.
+    /// The causes; empty if there are none.
     #[must_use]
     pub fn causes(&self) -> &[Cause] {
         self.details.as_ref().map_or(&[], |details| &details.causes)

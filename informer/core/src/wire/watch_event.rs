@@ -1,4 +1,4 @@
-//! Watch events in and out: one compact JSON document and one newline each, `type` before `object`.
+//! Encoding of watch events: one compact JSON document and one newline each, `type` before `object`.
 //!
 //! INVARIANT: a line is head + object + [`TAIL`]; the heads are constants, so an object's bytes are never rewritten.
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::wire::status::Status;
 
-/// What one line of a watch says.
+/// Type of a watch event.
 ///
 /// # Source
 /// Kubernetes API concepts, "Efficient detection of changes"; apimachinery `watch.EventType`.
@@ -14,20 +14,21 @@ use crate::wire::status::Status;
 pub enum EventKind {
     /// The object is new to the watcher: created, part of the initial state, or now matching the selector.
     Added,
-    /// The object changed and matched before as well.
+    /// The object changed, and matched before as well.
     Modified,
-    /// The object is gone, or no longer matches. Content is the last matching one, resourceVersion that of the change.
+    /// The object was deleted, or no longer matches. Contains its last matching state with the resourceVersion of the
+    /// change.
     Deleted,
-    /// Only a position; perhaps the end of the initial state.
+    /// A position without an object; may end the initial state.
     Bookmark,
     /// The object is a Status, and the stream ends after it.
     Error,
-    /// A type this version does not know. Clients skip it.
+    /// A type unknown to this version. Clients skip it.
     Other,
 }
 
 impl EventKind {
-    /// Reads the text of `type`. Never fails: what is unknown is [`Self::Other`].
+    /// Parses the text of `type`. Never fails: unknown types are [`Self::Other`].
     #[must_use]
     pub const fn parse(text: &[u8]) -> Self {
         match text {
@@ -54,29 +55,29 @@ impl EventKind {
     }
 }
 
-/// Before the object of an ADDED line.
+/// Head of an ADDED line, before the object.
 pub const ADDED_HEAD: &[u8] = br#"{"type":"ADDED","object":"#;
-/// Before the object of a MODIFIED line.
+/// Head of a MODIFIED line, before the object.
 pub const MODIFIED_HEAD: &[u8] = br#"{"type":"MODIFIED","object":"#;
-/// Before the object of a DELETED line.
+/// Head of a DELETED line, before the object.
 pub const DELETED_HEAD: &[u8] = br#"{"type":"DELETED","object":"#;
-/// Before the Status of an ERROR line.
+/// Head of an ERROR line, before the Status.
 pub const ERROR_HEAD: &[u8] = br#"{"type":"ERROR","object":"#;
-/// After the object of any line.
+/// Tail of every line, after the object.
 pub const TAIL: &[u8] = b"}\n";
 /// The annotation whose value `"true"` marks the bookmark that ends the initial state.
 pub const INITIAL_EVENTS_ANNOTATION: &str = "k8s.io/initial-events-end";
 
-/// A whole BOOKMARK line: an object of the watched type that carries only the position.
+/// Returns a whole BOOKMARK line: an object of the watched type with only the position.
 ///
-/// kube-apiserver adds the zero values of some types' members (`"spec":{"containers":null}` for pods), which say nothing.
+/// kube-apiserver adds meaningless zero values of some types' members (`"spec":{"containers":null}` for pods).
 #[must_use]
 pub fn bookmark(kind: &str, api_version: &str, resource_version: u64, initial_events_end: bool) -> Vec<u8> {
     let object = bookmark_object(kind, api_version, resource_version, initial_events_end);
     [br#"{"type":"BOOKMARK","object":"#, &*object, TAIL].concat()
 }
 
-/// The object of a bookmark alone.
+/// Returns only the object of a bookmark.
 #[must_use]
 pub fn bookmark_object(kind: &str, api_version: &str, resource_version: u64, initial_events_end: bool) -> Vec<u8> {
     let (kind, api_version) = (Value::from(kind), Value::from(api_version));
@@ -89,7 +90,7 @@ pub fn bookmark_object(kind: &str, api_version: &str, resource_version: u64, ini
     format!(r#"{{"kind":{kind},"apiVersion":{api_version},"metadata":{metadata}}}"#).into_bytes()
 }
 
-/// A whole ERROR line. The stream ends after it.
+/// Returns a whole ERROR line. The stream ends after it.
 #[must_use]
 pub fn error(status: &Status) -> Vec<u8> {
     let object = status.to_json();

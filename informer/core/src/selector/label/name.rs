@@ -1,4 +1,4 @@
-//! What a label's key and value may be, and kube-apiserver's words when they are not.
+//! Validates keys and values of labels, with kube-apiserver's error texts.
 
 /// Longest name part of a key, and longest value, in bytes.
 const NAME_BYTES_MAX: usize = 63;
@@ -15,7 +15,7 @@ const VALUE_RULE: &str = "a valid label must be an empty string or consist of al
     and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// What is wrong with a key (`[prefix/]name`), joined by `; `; `None` when nothing is.
+/// Returns the errors of a key (`[prefix/]name`), joined by `; `; `None` for a valid one.
 pub(super) fn key_error(key: &str) -> Option<String> {
     let mut errors = Vec::new();
     let name = match key.split_once('/') {
@@ -42,7 +42,7 @@ pub(super) fn key_error(key: &str) -> Option<String> {
     joined(&errors)
 }
 
-/// What is wrong with a value, joined by `; `; `None` when nothing is. Empty values are fine.
+/// Returns the errors of a value, joined by `; `; `None` for a valid one. Empty values are valid.
 pub(super) fn value_error(value: &str) -> Option<String> {
     let mut errors = Vec::new();
     if value.len() > NAME_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! From text to requirements: tokens, grammar, and kube-apiserver's words for what does not fit.
+//! Parser of label selectors: tokens, grammar, and kube-apiserver's error texts.
 //!
 //! INVARIANT: the list of tokens ends with exactly one [`Kind::End`], and no rule reads past it.
 
@@ -11,7 +11,7 @@ const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
 enum Kind {
     End,
     Identifier,
-    /// `in` or `notin`: an operator where one is due, else an identifier.
+    /// `in` or `notin`: an operator after a key, otherwise an identifier.
     Word(Operator),
     Compare(Operator),
     Not,
@@ -27,7 +27,7 @@ struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// The kind where a key or a value is due: there `in` and `notin` are names like any other.
+    /// Returns the kind in the place of a key or a value, where `in` and `notin` are ordinary names.
     const fn as_name(self) -> Kind {
         match self.kind {
             Kind::Word(_) => Kind::Identifier,
@@ -42,7 +42,7 @@ impl Token<'_> {
     }
 }
 
-/// Two-letter symbols first: the longest match wins.
+/// Two-letter symbols first, so that the longest match wins.
 const SYMBOLS: [(&str, Kind); 9] = [
     ("!=", Kind::Compare(Operator::NotEquals)),
     ("==", Kind::Compare(Operator::DoubleEquals)),
@@ -92,7 +92,7 @@ fn scan(text: &str) -> Vec<Token<'_>> {
     }
 }
 
-/// One requirement as it was written, but for its values, which are sorted and distinct.
+/// One requirement as written, except that its values are sorted and distinct.
 pub(super) struct Parsed<'a> {
     pub(super) key: &'a str,
     pub(super) operator: Operator,
@@ -106,7 +106,7 @@ impl<'a> Parsed<'a> {
         Self { key, operator, values }
     }
 
-    /// Appends what Kubernetes prints.
+    /// Appends the requirement as Kubernetes prints it.
     pub(super) fn push_to(&self, text: &mut String) {
         if self.operator == Operator::DoesNotExist {
             text.push('!');
@@ -124,7 +124,7 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// The requirements in the order written.
+/// Parses the requirements, in the order written.
 pub(super) fn parse(text: &str) -> Result<Vec<Parsed<'_>>, ParseError> {
     let mut parser = Parser { tokens: scan(text), at: 0 };
     let mut requirements = Vec::new();
@@ -166,7 +166,7 @@ impl<'a> Parser<'a> {
         self.tokens[self.at]
     }
 
-    /// The next token; the end can be taken any number of times.
+    /// Returns the next token; the end can be taken repeatedly.
     fn take(&mut self) -> Token<'a> {
         let token = self.peek();
         self.at = (self.at + 1).min(self.tokens.len() - 1);
@@ -238,7 +238,7 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// Values up to the closing parenthesis, which stays. Empty ones count, once.
+    /// Reads values up to the closing parenthesis, which stays. Empty values count; repeated ones are removed later.
     fn identifiers(&mut self) -> Result<Vec<&'a str>, ParseError> {
         let mut values = Vec::new();
         loop {

@@ -1,4 +1,5 @@
-//! Goal: what kube-apiserver accepts, prints, matches and refuses. Method: tables, and a walk over random selectors.
+//! Goal: selectors are accepted, printed, matched and refused as by kube-apiserver. Method: tables, and random
+//! selectors.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ fn matches(selector: &str, labels: &Labels) -> bool {
     Selector::parse(selector).unwrap().matches(|key| labels.get(key).map(|value| Cow::from(value.as_str())))
 }
 
-/// `a=1,b` becomes a label `a` with `1` and a label `b` with nothing.
+/// Parses `a=1,b` to a label `a` with `1` and a label `b` with an empty value.
 fn labels(text: &str) -> Labels {
     text.split_terminator(',')
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
@@ -53,7 +54,7 @@ fn canonical_text_is_what_kubernetes_prints() {
         assert_eq!(Selector::parse(text).unwrap().to_string(), expected, "{text:?}");
     }
     assert!(Selector::parse("").unwrap().is_empty());
-    // ... but inside an identifier only that.
+    // ... but inside an identifier it ends only that identifier.
     assert!(Selector::parse("a\0b").is_err());
 }
 
@@ -96,7 +97,7 @@ fn requirements_can_be_read() {
     assert_eq!(read, [("a", Operator::Exists, vec![]), ("b", Operator::In, vec!["x", "y"])]);
 }
 
-/// Goal: a selector costs its text and little more. Method: the longest ones that a request may bring.
+/// Goal: a selector's memory is close to the size of its text. Method: the longest ones that fit a request.
 #[test]
 fn a_long_selector_costs_its_text_and_little_more() {
     let many: Vec<String> = (0..9_000).map(|n| format!("a{n:04}")).collect();
@@ -213,7 +214,7 @@ proptest! {
         labels in prop::collection::btree_map("(in|[a-b]\\.io/)?[a-c]", "[1-4x]{0,2}", 0..4),
     ) {
         let text = requirements.join(",");
-        // Three empty values in a row are refused, here and there.
+        // Kubernetes refuses three empty values in a row too.
         prop_assume!(Selector::parse(&text).is_ok());
         let canonical = Selector::parse(&text).unwrap().to_string();
         prop_assert_eq!(Selector::parse(&canonical).unwrap(), Selector::parse(&text).unwrap());
@@ -223,7 +224,7 @@ proptest! {
         prop_assert_eq!(Selector::parse(&text).unwrap().matches_labels(pairs), matches(&text, &labels));
     }
 
-    /// Goal: each value is found, and no other. Method: random values, some of them the starts of others.
+    /// Goal: exactly the listed values are found. Method: random values, some of them prefixes of others.
     #[test]
     fn long_lists_of_values_are_searched(
         values in prop::collection::btree_set("[a-b1-3]{0,3}", 1..40),

@@ -1,25 +1,25 @@
-//! Follows the keys of an object along the paths that are to be cut.
+//! Follows the keys of an object along the paths to cut.
 //!
 //! INVARIANT: the levels are the objects entered that a path leads into; the first is the object itself.
 
-/// The paths, and which of them lead through the objects entered so far.
+/// The paths, and the position of each in the objects entered so far.
 #[derive(Debug)]
 pub(super) struct Cuts {
     paths: Vec<Box<[u8]>>,
-    // Behind each path's part that has been walked, by level: (path, offset of its rest).
+    // By level, the paths that lead through it: (path, offset of its remaining part).
     open: Vec<(usize, usize)>,
-    // Where each level begins in `open`.
+    // Start of each level in `open`.
     levels: Vec<usize>,
 }
 
-/// What to do with the member of a key.
+/// Decision about the member of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Keep it and look no further into it.
+    /// Keep it, and do not inspect its value.
     Keep,
-    /// Keep it; a path leads into it. A level has been entered, to be left when the value ends.
+    /// Keep it; a path leads into its value. This enters a level, to be left when the value ends.
     Enter,
-    /// Leave it out.
+    /// Remove it.
     Cut,
 }
 
@@ -33,7 +33,7 @@ impl Cuts {
         self.paths.is_empty()
     }
 
-    /// A new object begins, one that is cut or one that is kept whole.
+    /// Starts an object; the paths apply only if `is_cut`.
     pub(super) fn begin(&mut self, is_cut: bool) {
         self.open.clear();
         if is_cut {
@@ -43,12 +43,12 @@ impl Cuts {
         self.levels.push(0);
     }
 
-    /// Levels entered and not left; at least 1 inside an object.
+    /// Number of levels entered; at least 1 inside an object.
     pub(super) const fn levels(&self) -> usize {
         self.levels.len()
     }
 
-    /// A key of the innermost level.
+    /// Decides about a key of the innermost level.
     pub(super) fn key(&mut self, key: &[u8]) -> Verdict {
         let (first, last) = (self.levels.last().copied().unwrap_or_default(), self.open.len());
         for at in first..last {
@@ -70,7 +70,7 @@ impl Cuts {
         Verdict::Enter
     }
 
-    /// The value entered last has ended.
+    /// Leaves the innermost level, whose value has ended.
     pub(super) fn leave(&mut self) {
         if let Some(first) = self.levels.pop() {
             self.open.truncate(first);

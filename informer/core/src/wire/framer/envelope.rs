@@ -1,4 +1,4 @@
-//! Reads what stands around the objects of a document: the type of an event, the metadata of a list.
+//! Parses the envelope around the objects of a document: the type of an event, the metadata of a list.
 
 use std::borrow::Cow;
 
@@ -11,36 +11,36 @@ use crate::{
     },
 };
 
-/// What a list says about itself, told at its end because members come in any order.
+/// Metadata of a list, returned at its end because members come in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListEnd {
-    /// `metadata.resourceVersion`; empty when the list has none.
+    /// `metadata.resourceVersion`; empty if the list has none.
     pub resource_version: String,
-    /// `metadata.continue` when more pages follow; `""` is none.
+    /// `metadata.continue` if more pages follow; `None` for `""`.
     pub continue_token: Option<String>,
     /// `metadata.remainingItemCount`.
     pub remaining: Option<u64>,
 }
 
-/// The kind of the event around an object; `None` when its `type` is no string.
+/// Returns the type of a watch event; `None` if `type` is not a string.
 pub(super) fn event_kind(envelope: &[u8]) -> Option<EventKind> {
     let kind = string(envelope, "type")?;
     Some(EventKind::parse(kind.as_bytes()))
 }
 
-/// Whether a document without objects is a Status.
+/// Returns true if a document without objects is a Status.
 pub(super) fn is_status(envelope: &[u8]) -> bool {
     string(envelope, "kind").is_some_and(|kind| kind == "Status")
 }
 
-/// The type of a list's items as far as its envelope, which may still be open, tells it.
+/// Returns the type of a list's items, as far as its envelope, which may be incomplete, contains it.
 pub(super) fn type_meta(envelope: &[u8]) -> Option<TypeMeta> {
     let kind = string(envelope, "kind")?.strip_suffix("List").filter(|kind| !kind.is_empty())?.to_owned();
     let api_version = string(envelope, "apiVersion")?.into_owned();
     Some(TypeMeta { api_version, kind })
 }
 
-/// The end of a list; `None` when `items` or `metadata` is of another type than it should be.
+/// Returns the metadata of a complete list; `None` if `items` or `metadata` has the wrong type.
 pub(super) fn list_end(envelope: &[u8]) -> Option<ListEnd> {
     let items = member(envelope, "items")?;
     if items.value != b"[]" && items.value != b"null" {

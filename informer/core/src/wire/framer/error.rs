@@ -1,14 +1,14 @@
-//! Why a body cannot be cut into frames. INVARIANT: never carries a byte of the body.
+//! Errors of a body that cannot be cut into frames. INVARIANT: they never contain a byte of the body.
 
 use crate::wire::json::JsonError;
 
 /// Why a body cannot be cut into frames. Positions count the bytes of the body from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Something else than JSON objects: a proxy's page, another encoding.
+    /// The body is not JSON objects, but for example a proxy's page, or encoded.
     #[error("expected a JSON object, but the body begins like {begins}")]
     NotJson {
-        /// What it looks like.
+        /// Kind of the content.
         begins: Begins,
     },
     /// The body ended inside a document, or before the end of a list.
@@ -17,31 +17,31 @@ pub enum FrameError {
         /// Bytes received.
         after: u64,
     },
-    /// What stands around objects is larger than allowed.
+    /// The envelope around objects exceeds its limit.
     #[error("larger than {limit} bytes")]
     TooLarge {
-        /// The limit passed, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// Nested deeper than allowed: around objects, or an object deeper than one may be that is skipped.
+    /// Nested too deep: an envelope, or a skipped object beyond the limit for those.
     #[error("nested deeper than {limit} levels")]
     TooDeep {
-        /// The limit passed, in levels.
+        /// The limit, in levels.
         limit: usize,
     },
-    /// Not JSON from here on.
+    /// Malformed JSON.
     #[error("malformed JSON at byte {at}")]
     Malformed {
         /// Position of the first byte that is wrong.
         at: u64,
     },
-    /// JSON, but no watch event and no list of objects.
+    /// Valid JSON, but neither watch events nor a list of objects.
     #[error("JSON of an unexpected shape at byte {at}")]
     Unexpected {
         /// Position of the value, or of its document.
         at: u64,
     },
-    /// Something follows a complete list.
+    /// Bytes follow a complete list.
     #[error("something follows the list at byte {at}")]
     Trailing {
         /// Position of the first such byte.
@@ -49,14 +49,14 @@ pub enum FrameError {
     },
 }
 
-/// What a body that is no JSON object looks like, told by its first byte that is not white space.
+/// Kind of a body that is not a JSON object, guessed from its first byte that is not white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
     /// HTML or XML.
     Markup,
     /// gzip.
     Gzip,
-    /// JSON, but no object.
+    /// JSON, but not an object.
     OtherJson,
     /// Some other text.
     Text,
@@ -89,7 +89,7 @@ impl std::fmt::Display for Begins {
 }
 
 impl FrameError {
-    /// The same error, told in positions of the body instead of a document that begins at `by`.
+    /// Converts positions from a document that begins at `by` to positions in the body.
     pub(super) const fn shifted(self, by: u64) -> Self {
         match self {
             Self::Malformed { at } => Self::Malformed { at: at + by },
@@ -108,7 +108,7 @@ impl From<JsonError> for FrameError {
         match error {
             JsonError::Malformed { at } => Self::Malformed { at },
             JsonError::TooDeep { limit } => Self::TooDeep { limit },
-            // Running out of input is no error while framing; the position is only known to the framer.
+            // The framer asks for more input instead of failing with this error, and knows the position itself.
             JsonError::Ended => Self::Truncated { after: 0 },
         }
     }

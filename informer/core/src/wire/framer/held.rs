@@ -1,8 +1,8 @@
-//! The one object that is being framed: kept as it arrives, without the members that are cut.
+//! The one object that is being framed, buffered without its cut members.
 //!
-//! INVARIANT: what is kept is always the beginning of a valid object; a cut member's separating comma goes with it.
-//! INVARIANT: never more than the limit is kept, and the limit counts bytes as sent, so that cuts do not hide them. An
-//! object that passes it, or is too deep, is skipped from there on.
+//! INVARIANT: the buffer is always the beginning of a valid object; a cut member's separating comma is removed with it.
+//! INVARIANT: the buffer never exceeds the limit, and the limit counts bytes as sent, so that cuts do not hide them. An
+//! object that exceeds the limit, or is too deep, is skipped from there on.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// What is put in front of an item that lacks its type, as JSON text.
+/// Type to put in front of an item that lacks it, as JSON text.
 #[derive(Debug)]
 pub(super) struct Head {
     kind: String,
@@ -29,37 +29,37 @@ pub(super) struct Head {
 /// The object being framed.
 #[derive(Debug)]
 pub(super) struct Held {
-    // Room for a head, then the object from its opening brace on.
+    // Room for a head, then the object from its opening brace.
     bytes: Vec<u8>,
-    // What is handed out of `bytes`: from the head, if one was put in front.
+    // Start of the result in `bytes`: at the head, if one was inserted.
     from: usize,
-    // Where the object's own opening brace stands.
+    // Position of the object's own opening brace.
     brace: usize,
     cuts: Cuts,
     cutting: Cutting,
-    // Depth of the container the object stands in.
+    // Depth of the container of the object.
     depth: usize,
-    // Whether the keys of the object itself are looked at, and which have come.
+    // True if the keys of the object itself are inspected; then those found.
     wants_type: bool,
     has_kind: bool,
     has_api_version: bool,
     // Bytes of the object as sent.
     sent: usize,
     sent_max: usize,
-    // Where the object begins in the body.
+    // Position of the object in the body.
     at: u64,
-    // The object is left out.
+    // Set if the object is skipped.
     skip: Option<Skip>,
 }
 
-/// Where the bytes that come next belong.
+/// Destination of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cutting {
-    /// To the object.
+    /// The object.
     No,
-    /// To a member that is cut. `first` when it stands right behind an opening brace.
+    /// A member that is cut. `first` if it directly follows an opening brace.
     Value { first: bool },
-    /// Behind a first member that was cut: a comma that comes next goes with it.
+    /// After a first member that was cut: the comma that follows is cut with it.
     Comma,
 }
 
@@ -68,7 +68,7 @@ impl Head {
         Self { kind: json::quote(&meta.kind), api_version: json::quote(&meta.api_version) }
     }
 
-    /// The text in front of the members of an object that lacks `kind` or `apiVersion`, without its last comma.
+    /// Returns the text in front of the members of an object that lacks `kind` or `apiVersion`, without its last comma.
     fn text(&self, kind: bool, api_version: bool) -> String {
         match (kind, api_version) {
             (true, true) => format!("{{\"kind\":{},\"apiVersion\":{}", self.kind, self.api_version),
@@ -103,8 +103,8 @@ impl Held {
         }
     }
 
-    /// A new object begins, at this position of the body, in a container at `depth`. `head` may be put in front of it when
-    /// it is complete; the paths are left out of it if `is_cut`.
+    /// Starts an object at this position of the body, in a container at `depth`. `head` may be inserted once it is
+    /// complete; the paths are cut if `is_cut`.
     pub(super) fn begin(&mut self, at: u64, depth: usize, head: Option<&Head>, is_cut: bool) {
         self.bytes.clear();
         self.brace = head.map_or(0, Head::len);
@@ -121,18 +121,18 @@ impl Held {
         self.skip = None;
     }
 
-    /// A value that is no object begins, at this position of the body, in a container at `depth`.
+    /// Starts a value that is no object, at this position of the body, in a container at `depth`.
     pub(super) fn begin_other(&mut self, at: u64, depth: usize) {
         self.depth = depth;
         self.skip = Some(Skip::new(SkipReason::NotAnObject, at));
     }
 
-    /// The object that is left out, once it is complete.
+    /// Takes the skipped object, once it is complete.
     pub(super) fn take_skipped(&mut self) -> Option<Skip> {
         self.skip.take()
     }
 
-    /// Takes bytes off `chunk` until the object is complete (`true`) or the chunk is used up.
+    /// Consumes bytes of `chunk` until the object is complete (`true`) or the chunk is used up.
     pub(super) fn feed(&mut self, structure: &mut Structure, chunk: &mut &[u8]) -> Result<bool, FrameError> {
         if let Some(skip) = &mut self.skip {
             structure.skips(true);
@@ -167,7 +167,7 @@ impl Held {
         Ok(false)
     }
 
-    /// Leaves the object out, of which what was taken so far is the beginning. Its memory is free from here on.
+    /// Skips the object, whose beginning is buffered. Frees that memory.
     fn skip(&mut self, reason: SkipReason, structure: &mut Structure, chunk: &mut &[u8]) -> Result<bool, FrameError> {
         let mut skip = Skip::new(reason, self.at);
         skip.begin(&self.bytes[self.brace..]);
@@ -177,7 +177,7 @@ impl Held {
         self.feed(structure, chunk)
     }
 
-    /// Puts in front of the complete object what it lacks of `head`.
+    /// Inserts the members of `head` that the complete object lacks.
     pub(super) fn insert(&mut self, head: Option<&Head>) {
         let Some(head) = head else { return };
         let text = head.text(!self.has_kind, !self.has_api_version);
@@ -186,6 +186,7 @@ impl Held {
         }
         self.from = self.brace - text.len();
         self.bytes[self.from..self.brace].copy_from_slice(text.as_bytes());
+        // The object's own brace becomes the comma behind the head; an empty object needs no comma.
         if self.bytes[self.brace + 1..].trim_ascii_start() == b"}" {
             self.bytes.remove(self.brace);
         } else {
@@ -202,14 +203,14 @@ impl Held {
         self.bytes.capacity() + self.skip.as_ref().map_or(0, Skip::capacity)
     }
 
-    /// The complete object is no longer needed, nor is the memory if it was a large one.
+    /// Drops the complete object, and frees the memory of a large one.
     pub(super) fn release(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(FRAMER_KEEP_BYTES);
         self.from = 0;
     }
 
-    /// Where the grammar is to stop: at keys a path may follow, and at the end of the innermost object entered.
+    /// Returns where to stop: at keys that a path may follow, and at the end of the innermost object entered.
     fn stops(&self) -> Stops {
         let inner = self.depth + self.cuts.levels();
         match self.cutting {
@@ -221,7 +222,7 @@ impl Held {
         }
     }
 
-    /// A key of the innermost object entered has just been kept; `len` bytes with its quotes.
+    /// Handles a key of the innermost object entered, just buffered; `len` includes its quotes.
     fn key(&mut self, len: usize) {
         let span = self.bytes.len() - len..self.bytes.len();
         let key = Key(&self.bytes[span.start + 1..span.end - 1]).bytes();
@@ -234,7 +235,7 @@ impl Held {
         }
     }
 
-    /// Takes back a key whose member is cut, and the comma before it.
+    /// Removes the buffered key of a cut member, and the comma before it.
     fn drop_key(&mut self, span: Range<usize>) {
         let before = self.bytes[..span.start].trim_ascii_end();
         let first = before.last() != Some(&b',');
@@ -243,7 +244,7 @@ impl Held {
         self.cutting = Cutting::Value { first };
     }
 
-    /// A value has ended: the one being cut, an object entered, or (`true`) the whole object.
+    /// Handles the end of a value: of a cut member, of an object entered, or (`true`) of the whole object.
     fn end(&mut self) -> bool {
         match self.cutting {
             Cutting::Value { first } => {
@@ -257,7 +258,7 @@ impl Held {
         }
     }
 
-    /// White space behind a first member that was cut, and the comma if it is there.
+    /// Returns the white space behind a first member that was cut, with the comma if there is one.
     fn comma<'a>(&mut self, window: &'a [u8]) -> &'a [u8] {
         let space = window.len() - window.trim_ascii_start().len();
         let Some(&byte) = window.get(space) else { return window };
@@ -265,7 +266,7 @@ impl Held {
         &window[..space + usize::from(byte == b',')]
     }
 
-    /// Appends to the object, growing by doubling but never beyond the limit.
+    /// Appends to the object, doubling the buffer but never beyond the limit.
     fn keep(&mut self, bytes: &[u8]) {
         let needed = self.bytes.len() + bytes.len();
         if self.bytes.capacity() < needed {

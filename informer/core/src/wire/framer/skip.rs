@@ -1,4 +1,4 @@
-//! An object that is left out: read to its end, and of all of it only what names it is kept.
+//! A skipped object: read to its end, keeping only its names.
 //!
 //! INVARIANT: memory does not depend on the object: at most six names of `SKIPPED_NAME_BYTES_MAX` each.
 
@@ -17,20 +17,20 @@ use crate::{
     },
 };
 
-/// An object that was left out of the frames, and what of it could be read. Names that come twice count once, as in
-/// [`Meta`]; those that are no strings, or longer than [`SKIPPED_NAME_BYTES_MAX`], are empty.
+/// An object that was skipped, with its names as far as they are readable. Of repeated names the first counts, as in
+/// [`Meta`]; names that are not strings, or longer than [`SKIPPED_NAME_BYTES_MAX`], are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// What the event around it says; `None` for an item of a list.
+    /// Type of its watch event; `None` for an item of a list.
     pub kind: Option<EventKind>,
-    /// Why it was left out.
+    /// Why it was skipped.
     pub reason: SkipReason,
     /// Position of its first byte in the body.
     pub at: u64,
     names: [Option<String>; NAMES],
 }
 
-/// Why an object is left out.
+/// Why an object is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SkipReason {
     /// It is larger than [`FramerConfig::object_bytes_max`](super::FramerConfig::object_bytes_max).
@@ -45,13 +45,13 @@ pub enum SkipReason {
         /// The limit, in levels of the document.
         limit: usize,
     },
-    /// It is `null` or another value that is no JSON object.
+    /// It is `null` or another value that is not a JSON object.
     #[error("no JSON object")]
     NotAnObject,
 }
 
 impl Skipped {
-    /// What could be read of its metadata.
+    /// Returns the readable part of its metadata.
     #[must_use]
     pub fn meta(&self) -> Meta<'_> {
         let name = |name: Member| self.names[name as usize].as_deref().map(Cow::Borrowed);
@@ -66,7 +66,7 @@ impl Skipped {
         }
     }
 
-    /// The object as JSON with nothing but its names.
+    /// Returns the object as JSON, reduced to its names.
     #[must_use]
     pub fn json(&self) -> String {
         let members = |names: &[(Member, &str)]| -> Vec<String> {
@@ -80,7 +80,7 @@ impl Skipped {
     }
 }
 
-/// A member that names an object.
+/// A member that contains a name of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
     Kind,
@@ -107,14 +107,14 @@ pub(super) struct Skip {
     at: u64,
     names: [Option<String>; NAMES],
     place: Place,
-    // The last bytes taken: a key that has just ended stands there.
+    // The last bytes read, which include a key that has just ended.
     tail: Vec<u8>,
-    // The value of a name as sent, as far as it has come.
+    // The value of a name as sent, so far.
     text: Vec<u8>,
     in_metadata: bool,
 }
 
-/// What comes next in the object or in its metadata.
+/// Next element in the object or in its metadata.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// A key.
@@ -123,28 +123,27 @@ enum Place {
     Metadata,
     /// The first byte of a name.
     Value(Member),
-    /// More of a name.
+    /// The rest of a name.
     Text(Member),
 }
 
-/// The longest key of interest with each letter escaped, and its quotes.
+/// Length of the longest relevant key with every letter escaped, and its quotes.
 const TAIL_BYTES: usize = "\"resourceVersion\"".len() * 6;
 
 impl Skip {
-    /// Begins with an object that stands at this position of the body.
+    /// Starts with an object at this position of the body.
     pub(super) fn new(reason: SkipReason, at: u64) -> Self {
         let (names, tail, text) = (Default::default(), Vec::new(), Vec::new());
         Self { reason, at, names, place: Place::Key, tail, text, in_metadata: false }
     }
 
-    /// Takes the beginning of the object, which was kept before it was known that it will be left out. Members that are
-    /// cut are missing in it.
+    /// Takes the beginning of the object, which was buffered before it was skipped. It lacks the cut members.
     pub(super) fn begin(&mut self, mut kept: &[u8]) {
-        // It was read before: it is JSON as far as it goes.
+        // These bytes passed the grammar before, so this cannot fail.
         let _ = self.feed(&mut Structure::new(), 0, &mut kept);
     }
 
-    /// Takes bytes off `chunk` until the object, in a container at `depth`, is over (`true`) or the chunk is used up.
+    /// Consumes bytes of `chunk` until the object, in a container at `depth`, ends (`true`) or the chunk is used up.
     pub(super) fn feed(
         &mut self,
         structure: &mut Structure,
@@ -179,7 +178,7 @@ impl Skip {
         Ok(false)
     }
 
-    /// What is known of the object, in an event of this kind.
+    /// Returns the result, for an event of this kind.
     pub(super) fn finish(self, kind: Option<EventKind>) -> Skipped {
         Skipped { kind, reason: self.reason, at: self.at, names: self.names }
     }
@@ -198,7 +197,7 @@ impl Skip {
                 self.tail.drain(..too_many);
                 self.tail.extend_from_slice(last);
             }
-            // What is too long has no closing quote here, and is no name then.
+            // A text that is too long has no closing quote here, so it is not read as a name.
             Place::Text(_) => {
                 let room = (SKIPPED_NAME_BYTES_MAX + 2).saturating_sub(self.text.len());
                 self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -207,7 +206,7 @@ impl Skip {
         }
     }
 
-    /// What follows a key of `len` bytes, quotes included, that has just ended.
+    /// Returns the element that follows a key of `len` bytes, quotes included, that has just ended.
     fn behind_key(&self, len: usize) -> Place {
         let Some(start) = self.tail.len().checked_sub(len) else { return Place::Key };
         let key = Key(&self.tail[start + 1..self.tail.len() - 1]);

@@ -1,4 +1,4 @@
-//! Any document in any chunks: the same frames, equal to what a full decoder says, within the limits.
+//! Tests of the framer: any document in any chunks gives the same frames, equal to a full decoder's, within the limits.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::Value;
@@ -20,7 +20,7 @@ enum Got {
 
 type Outcome = (Vec<Got>, Result<(), FrameError>);
 
-/// All frames of a body that comes in `chunks`, and how it ended.
+/// Returns all frames of a body sent in `chunks`, and its end.
 fn frames<'a>(config: &FramerConfig, chunks: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     let mut framer = Framer::new(config.clone());
     let mut got = Vec::new();
@@ -47,7 +47,7 @@ fn frames<'a>(config: &FramerConfig, chunks: impl IntoIterator<Item = &'a [u8]>)
     (got, end)
 }
 
-/// The frames of `body`, after making sure that neither bytewise nor any two chunks change them.
+/// Returns the frames of `body`, after checking that single bytes and any two chunks give the same frames.
 fn check(config: &FramerConfig, body: &str) -> Outcome {
     let body = body.as_bytes();
     let whole = frames(config, [body]);
@@ -165,7 +165,7 @@ fn items_get_the_type_they_lack_and_keep_the_one_they_have() {
         let expected = (vec![item(framed), list_end("")], Ok(()));
         assert_eq!(check(&list(&["cut"]), &body(sent)), expected, "{sent}");
     }
-    // A list that does not name its items' type leaves it to the caller, or leaves them alone.
+    // A list without its items' type uses the configured type, or leaves items unchanged.
     let nameless = r#"{"kind":"List","apiVersion":"v1","items":[{}]}"#;
     let given = vec![item(r#"{"kind":"Deployment","apiVersion":"apps/v1"}"#), list_end("")];
     assert_eq!(check(&with_type(list(&[])), nameless), (given, Ok(())));
@@ -212,8 +212,8 @@ fn cuts_leave_valid_json_wherever_they_are() {
     }
 }
 
-/// Goal: a path of objects must not take away what the protocol says. Method: the annotation that ends the initial
-/// state, and the members of a Status, which some types have as well.
+/// Goal: cut paths never remove members that the protocol needs. Method: cut the annotation that ends the initial
+/// state, and members of a Status that some types have too.
 #[test]
 fn bookmarks_and_errors_are_never_cut() {
     let (annotated, status) =
@@ -323,7 +323,7 @@ fn an_object_may_be_as_large_as_the_limit_and_no_larger() {
         (watch(&[]), r#"{"a":"12345678"}"#, true),
         (watch(&[]), r#"{"a":"123456789"}"#, false),
         (watch(&["a"]), r#"{"a":"12345678"}"#, true),
-        // What is cut counts as well.
+        // Cut bytes count as well.
         (watch(&["a"]), r#"{"a":"123456789"}"#, false),
         (watch(&["a"]), r#"{"a":  1,      "b":2}"#, false),
     ] {
@@ -356,7 +356,7 @@ fn what_stands_around_objects_has_a_limit_of_its_own() {
         assert_eq!(frames(&config, [body.as_bytes()]), (vec![], error));
         assert_eq!(frames(&config, body.as_bytes().chunks(1000)), (vec![], error));
     }
-    // White space between items is not held, so a list may be as long and as prettily printed as it likes.
+    // White space between items is not buffered, so a list may contain any amount of it.
     let items = format!("{{}}{},", " ".repeat(999)).repeat(200);
     let (got, end) = frames(&list(&[]), [format!("{{\"items\":[{items}{{}}]}}").as_bytes()]);
     assert_eq!((got.len(), end), (202, Ok(())));
@@ -407,7 +407,7 @@ impl Json {
         }
     }
 
-    /// Spells the value with white space and escapes drawn from `rng`; compactly and plainly without one.
+    /// Writes the value with white space and escapes drawn from `rng`; compact and unescaped without one.
     fn write(&self, rng: &mut Option<fastrand::Rng>, out: &mut String) {
         match self {
             Self::Scalar(text) => out.push_str(text),
@@ -468,7 +468,7 @@ fn write_text(text: &str, rng: &mut Option<fastrand::Rng>, out: &mut String) {
     out.push('"');
 }
 
-/// What a full decoder keeps of `value` when the paths are cut; written without a thought to how framing does it.
+/// Removes the paths from a decoded `value`, independently of the framer's algorithm.
 fn without(value: &mut Value, paths: &[&str]) {
     let Value::Object(members) = value else { return };
     members.retain(|key, _| !paths.contains(&key.as_str()));
@@ -608,7 +608,7 @@ proptest! {
         lengths in vec(1_usize..9, 1..5),
     ) {
         let body = [head.as_bytes(), &bytes].concat();
-        // Frames are compared as text, so keep to bodies that are text.
+        // The harness compares frames as text, so make the body valid UTF-8.
         let body = String::from_utf8_lossy(&body).into_owned();
         for config in [watch(&["a.b", "b"]), with_type(list(&["a.b", "b"]))] {
             let whole = frames(&config, [body.as_bytes()]);
@@ -617,7 +617,7 @@ proptest! {
     }
 }
 
-/// Whether no white space stands outside of strings.
+/// Returns true if the JSON has no white space outside of strings.
 fn object_is_compact(json: &str) -> bool {
     let mut strings = json.replace("\\\\", "").replace("\\\"", "");
     while let Some(start) = strings.find('"') {

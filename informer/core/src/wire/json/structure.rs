@@ -1,14 +1,14 @@
-//! The one JSON grammar of this crate: checks structure, may stop and go on at any byte.
+//! The JSON grammar of this crate: checks structure, and can stop and resume at any byte.
 //!
-//! INVARIANT: brackets balance, strings close, commas and colons stand where they must; only the spelling of numbers,
-//! literals and escapes is left to whoever decodes. INVARIANT: what it tells does not depend on how bytes are cut.
+//! INVARIANT: brackets balance, strings close, commas and colons are in place; the spelling of numbers, literals and
+//! escapes is left to the decoder. INVARIANT: results do not depend on the boundaries of chunks.
 
 use memchr::memchr2;
 
 use super::JsonError;
 use crate::limits::{DEPTH_MAX, SKIPPED_DEPTH_MAX};
 
-/// Where [`Structure::run`] is to stop, each by the depth of the containing object or array (the outermost is 1).
+/// Where [`Structure::run`] stops, each by the depth of the containing object or array (the outermost is 1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stops {
     /// After the closing quote of a key in the object at this depth.
@@ -29,13 +29,13 @@ impl Stops {
 /// Why [`Structure::run`] stopped before the end of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// A key has just been closed; [`Structure::key_len`] tells how long it is.
+    /// A key has just ended; [`Structure::key_len`] returns its length.
     Key,
     /// The next byte begins a value.
     Value,
     /// A value has just ended.
     End,
-    /// The next byte would open one level more than allowed; see [`Structure::skips`].
+    /// The next byte would exceed the depth limit; see [`Structure::skips`].
     Depth,
 }
 
@@ -44,12 +44,12 @@ pub(crate) enum Stop {
 pub(crate) struct Structure {
     state: State,
     levels: Levels,
-    // The bits of the levels around those that `levels` has at hand, 64 each. Few documents are so deep: most never
-    // allocate it.
+    // Bits of the levels around those in `levels`, 64 each. Allocated only for documents deeper than 64 levels, which
+    // are rare.
     around: Vec<u64>,
     // Bytes of the document so far.
     seen: u64,
-    // Where the opening quote of the latest key stands, counted as `seen` is.
+    // Position of the opening quote of the latest key, in the units of `seen`.
     key_at: u64,
 }
 
@@ -59,7 +59,7 @@ struct Levels {
     depth: usize,
     // A multiple of 64.
     depth_max: usize,
-    // Of the innermost 1 to 64 of them one bit each, the innermost lowest: set for an object, clear for an array.
+    // One bit for each of the innermost 1 to 64 levels, the innermost lowest: set for an object, clear for an array.
     bits: u64,
 }
 
@@ -89,24 +89,24 @@ enum State {
     After,
 }
 
-/// How far a string goes in the bytes at hand.
+/// End of a string within the bytes at hand.
 #[derive(Clone, Copy)]
 enum Text {
-    /// To its closing quote.
+    /// At its closing quote.
     Closed,
-    /// Beyond them.
+    /// Beyond the bytes.
     Open,
-    /// Beyond them, and a backslash was the last.
+    /// Beyond the bytes, the last of which is a backslash.
     Escape,
 }
 
-/// Blocks of a string that are looked at before memchr, which is faster on long runs, is called.
+/// Blocks of a string that are searched inline before calling memchr, which is faster on long runs.
 const BLOCKS_INLINE: usize = 4;
 
 const _: () = assert!(DEPTH_MAX.is_multiple_of(64) && DEPTH_MAX > 0, "levels fill whole words");
 const _: () = assert!(SKIPPED_DEPTH_MAX.is_multiple_of(64) && SKIPPED_DEPTH_MAX > DEPTH_MAX, "and so do those skipped");
 
-/// What may stand inside a number, `true`, `false` or `null`.
+/// Bytes that may occur inside a number, `true`, `false` or `null`.
 const SCALAR: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;
@@ -118,35 +118,35 @@ const SCALAR: [bool; 256] = {
 };
 
 impl Structure {
-    /// The start of a document.
+    /// Starts a document.
     pub(crate) const fn new() -> Self {
         let levels = Levels { depth: 0, depth_max: DEPTH_MAX, bits: 0 };
         Self { state: State::Value, levels, around: Vec::new(), seen: 0, key_at: 0 }
     }
 
-    /// Allows [`SKIPPED_DEPTH_MAX`] levels from here on, in a value that nobody will decode, or [`DEPTH_MAX`] again.
+    /// Allows [`SKIPPED_DEPTH_MAX`] levels from here on, inside a skipped value, or [`DEPTH_MAX`] again.
     pub(crate) const fn skips(&mut self, skips: bool) {
         self.levels.depth_max = if skips { SKIPPED_DEPTH_MAX } else { DEPTH_MAX };
     }
 
-    /// Bytes of the document taken so far.
+    /// Bytes of the document consumed so far.
     pub(crate) const fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Length of the key that was closed last, quotes included. Meaningful right after [`Stop::Key`].
+    /// Length of the last key, including quotes. Valid right after [`Stop::Key`].
     pub(crate) fn key_len(&self) -> usize {
         usize::try_from(self.seen - self.key_at).unwrap_or(usize::MAX)
     }
 
-    /// Whether the document is a bare number or literal that is complete if nothing follows.
+    /// Returns true inside a bare number or literal, which is complete if no byte follows.
     pub(crate) const fn in_bare_scalar(&self) -> bool {
         matches!(self.state, State::Scalar) && self.levels.depth == 0
     }
 
-    /// Takes bytes until one of `stops` or the end of `bytes` (`None`). Returns how many were taken.
+    /// Consumes bytes until one of `stops` or the end of `bytes` (`None`). Returns their number.
     ///
-    /// Cost: 0.4 ns a byte on typical objects, less on long strings. After an error the value must not be used again.
+    /// Cost: 0.4 ns per byte on typical objects, less on long strings. After an error the value must not be used again.
     #[expect(clippy::too_many_lines, reason = "the loop that sees every byte is best read, and compiled, whole")]
     pub(crate) fn run(&mut self, bytes: &[u8], stops: Stops) -> Result<(usize, Option<Stop>), JsonError> {
         let start = self.seen;
@@ -154,12 +154,12 @@ impl Structure {
         if bytes.is_empty() {
             return Ok((0, None));
         }
-        // What every byte depends on stays in registers: nothing below takes its address, which would make each step wait
-        // for the store of the one before.
+        // The variables used for every byte stay in registers: taking their address below would make each step wait for
+        // the previous step's store.
         let (mut at, mut state) = self.resume();
         let mut levels = self.levels;
-        // One turn takes one member or element. The states stand in the order in which they follow each other, so that
-        // the usual way through is straight; on other ways they are skipped until theirs.
+        // Each iteration handles one member or element. The states are in the order in which they usually follow each
+        // other, so that the common path is straight; other paths skip the ones before theirs.
         let stop = 'run: loop {
             if matches!(state, State::Key | State::FirstKey) {
                 let byte;
@@ -301,7 +301,8 @@ impl Structure {
         Ok((at, stop))
     }
 
-    /// Where to go on, and in which state: behind the byte that a backslash at the end of the bytes before was for.
+    /// Returns where to continue and in which state. A backslash at the end of the previous bytes escapes the first
+    /// byte.
     #[inline(always)]
     const fn resume(&self) -> (usize, State) {
         if matches!(self.state, State::KeyEscape) {
@@ -315,7 +316,7 @@ impl Structure {
 }
 
 impl Levels {
-    /// Goes one level down; `false` where that is too deep.
+    /// Enters one level; returns false beyond the depth limit.
     #[inline(always)]
     fn open(&mut self, object: bool, around: &mut Vec<u64>) -> bool {
         if self.depth.is_multiple_of(64) {
@@ -338,7 +339,7 @@ impl Levels {
         around.push(self.bits);
     }
 
-    /// Goes one level up.
+    /// Leaves one level.
     #[inline(always)]
     fn close(&mut self, around: &[u64]) {
         self.depth -= 1;
@@ -349,7 +350,7 @@ impl Levels {
     }
 }
 
-/// The next byte that is not white space, and where it is.
+/// Returns the next byte that is not white space, and its position.
 #[inline(always)]
 fn significant(bytes: &[u8], at: usize) -> (Option<u8>, usize) {
     match bytes.get(at) {
@@ -371,10 +372,11 @@ fn behind_space(bytes: &[u8], mut at: usize) -> (Option<u8>, usize) {
     (None, at)
 }
 
-/// How far the string goes that `at` is in, and what is behind its closing quote, or the end of `bytes`.
+/// Finds the end of the string that contains `at`. Returns the position behind its closing quote, or the end of
+/// `bytes`.
 #[inline(always)]
 fn text(bytes: &[u8], mut at: usize) -> (Text, usize) {
-    // Most strings are short, so the first blocks are looked at without a call.
+    // Most strings are short, so search the first blocks without a call.
     for _ in 0..BLOCKS_INLINE {
         let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else { break };
         let Some(found) = quote_or_backslash(block) else {
@@ -393,7 +395,7 @@ fn text(bytes: &[u8], mut at: usize) -> (Text, usize) {
     long_text(bytes, at)
 }
 
-/// The same for strings that are long, full of escapes, or near the end of `bytes`.
+/// Like [`text`], for strings that are long, full of escapes, or near the end of `bytes`.
 #[inline(never)]
 fn long_text(bytes: &[u8], mut at: usize) -> (Text, usize) {
     loop {
@@ -409,7 +411,7 @@ fn long_text(bytes: &[u8], mut at: usize) -> (Text, usize) {
     }
 }
 
-/// Where the first quote or backslash is.
+/// Returns the position of the first quote or backslash.
 #[inline(always)]
 fn quote_or_backslash(block: &[u8; 16]) -> Option<usize> {
     let hits = u128::from_le_bytes(block.map(|byte| if byte == b'"' || byte == b'\\' { 1 } else { 0 }));

@@ -1,4 +1,4 @@
-//! Options against kube-apiserver's answers, row by row.
+//! Tables of options and kube-apiserver's answers.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn what_cannot_be_read_is_refused_in_gos_words() {
         ("labelSelector=a%20in%20b", "unable to parse requirement: found 'b' expected: '('"),
         ("labelSelector=!", "unable to parse requirement: found '', expected: identifier"),
         ("fieldSelector=foo", "invalid selector: 'foo'; can't understand 'foo'"),
-        // What cannot be read comes before what does not go together.
+        // Unreadable options are reported before invalid combinations.
         ("resourceVersionMatch=Bad&limit=x", r#"strconv.ParseInt: parsing "x": invalid syntax"#),
     ] {
         let status = read(query).expect_err(query);
@@ -36,7 +36,7 @@ const W1: &str = "Forbidden: sendInitialEvents requires setting resourceVersionM
 const W3: &str = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
 const W4: &str = r#"Unsupported value: "Exact": supported values: "NotOlderThan""#;
 
-/// Goal: the validation matrices of list and watch. Method: queries, and the texts of the causes in order.
+/// Goal: the validation rules of list and watch. Method: queries, and the texts of the causes in order.
 #[test]
 fn options_that_do_not_go_together_are_all_named() {
     for (query, expected) in [

@@ -1,9 +1,9 @@
-//! Queries, and what each decides.
+//! Tables of queries and decisions.
 
 use super::*;
 use crate::wire::query::Query;
 
-/// Goal: the table of what each combination reads. Method: queries, and the decision in short.
+/// Goal: each combination of options reads the right state. Method: queries, and the decision in short.
 #[test]
 fn a_query_decides_what_is_read() {
     let token = |position| ContinueToken { resource_version: position, start: "k\0".into() }.encode();
@@ -60,7 +60,7 @@ fn a_query_decides_what_is_read() {
     }
 }
 
-/// Goal: the table of where a watch starts. Method: queries, and the decision.
+/// Goal: each combination of options starts a watch at the right place. Method: queries, and the decision.
 #[test]
 fn a_query_decides_where_a_watch_starts() {
     let sie = |value: &str| format!("sendInitialEvents={value}&resourceVersionMatch=NotOlderThan");

@@ -1,18 +1,18 @@
-//! One of several reasons in a Status, mostly about one field, in the words of field validation.
+//! Individual causes in a Status, usually about one field, with the texts of field validation.
 
 use serde::{Deserialize, Serialize};
 
 use super::{lenient, reason::CauseReason};
 use crate::{limits::CAUSES_MAX, wire::go::quote};
 
-/// One of several reasons, usually about one field.
+/// One cause of a Status, usually about one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cause {
     /// Machine-readable part.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "CauseReason::is_unknown")]
     pub reason: CauseReason,
-    /// For people.
+    /// Message for humans.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Dotted path of the field: `metadata.name`.
@@ -21,7 +21,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// `text` about `field`: the message of the Status gets `field: text`.
+    /// Creates a cause with `text` about `field`; the Status's message shows it as `field: text`.
     #[must_use]
     pub fn new(reason: CauseReason, field: &str, text: &str) -> Self {
         Self { reason, message: text.into(), field: field.into() }
@@ -33,19 +33,19 @@ impl Cause {
         Self::new(CauseReason::FieldValueForbidden, field, &format!("Forbidden: {why}"))
     }
 
-    /// `Required value: why`, or `Required value` alone.
+    /// `Required value: why`, or only `Required value`.
     #[must_use]
     pub fn required(field: &str, why: &str) -> Self {
         Self::new(CauseReason::FieldValueRequired, field, &with_detail("Required value", why))
     }
 
-    /// `Invalid value: value: why`. `value` is printed as given: quote texts with [`quote`].
+    /// `Invalid value: value: why`. `value` is printed unchanged: quote texts with [`quote`].
     #[must_use]
     pub fn invalid(field: &str, value: &str, why: &str) -> Self {
         Self::new(CauseReason::FieldValueInvalid, field, &with_detail(&format!("Invalid value: {value}"), why))
     }
 
-    /// `Duplicate value: value`. `value` is printed as given.
+    /// `Duplicate value: value`. `value` is printed unchanged.
     #[must_use]
     pub fn duplicate(field: &str, value: &str) -> Self {
         Self::new(CauseReason::FieldValueDuplicate, field, &format!("Duplicate value: {value}"))
@@ -68,7 +68,7 @@ impl Cause {
     }
 }
 
-/// Causes while they are gathered: the first [`CAUSES_MAX`], and a count of the others.
+/// Collects causes: the first [`CAUSES_MAX`], and a count of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
     first: Vec<Cause>,
@@ -81,8 +81,8 @@ impl Causes {
         self.push_with(|| cause);
     }
 
-    /// Adds the cause that `make` returns, or counts it without a call. For loops over a client's values: a cause that
-    /// nobody reads costs no text.
+    /// Adds the cause returned by `make`, or counts it without calling `make`. For loops over a client's values: causes
+    /// beyond the limit cost no text.
     pub fn push_with(&mut self, make: impl FnOnce() -> Cause) {
         if self.first.len() < CAUSES_MAX {
             self.first.push(make());
@@ -91,13 +91,13 @@ impl Causes {
         }
     }
 
-    /// Returns true if nothing is wrong.
+    /// Returns true if there is no cause.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.first.is_empty()
     }
 
-    /// Returns the causes that were kept, and how many were only counted.
+    /// Returns the causes collected, and the number of those only counted.
     #[must_use]
     pub fn into_parts(self) -> (Vec<Cause>, usize) {
         (self.first, self.more)

@@ -1,6 +1,6 @@
-//! The errors of an API server by name: code, reason, message and details of each.
+//! Constructors of kube-apiserver's errors: code, reason, message and details of each.
 //!
-//! Names and texts are those of apimachinery's `api/errors`. A resource is given as its group (empty for core) and its
+//! Names and texts are those of apimachinery's `api/errors`. A resource is passed as its group (empty for core) and its
 //! plural, a kind as its group and its name.
 
 use std::collections::HashSet;
@@ -55,15 +55,15 @@ impl Status {
         Self::failure(409, Reason::Conflict, message).about(group, plural, name)
     }
 
-    /// 409 for a stale resourceVersion, with the text every client knows.
+    /// 409 for a stale resourceVersion, with the text that clients match.
     #[must_use]
     pub fn modified(group: &str, plural: &str, name: &str) -> Self {
         let text = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(group, plural, name, text)
     }
 
-    /// 422: `Pod "x" is invalid: field: text`, or `[first, second]` of several causes, each distinct one once. Of more
-    /// than [`CAUSES_MAX`](crate::limits::CAUSES_MAX) it says how many others there are.
+    /// 422: `Pod "x" is invalid: field: text`, or `[first, second]` for several causes, each distinct one once. Beyond
+    /// [`CAUSES_MAX`](crate::limits::CAUSES_MAX) causes it appends the number of the others.
     #[must_use]
     pub fn invalid(group: &str, kind: &str, name: &str, causes: impl Into<Causes>) -> Self {
         let (causes, more) = causes.into().into_parts();
@@ -90,7 +90,7 @@ impl Status {
         Self::invalid("meta.k8s.io", kind, "", causes)
     }
 
-    /// 422 without a field: the server rejected the request as such (a failed JSON patch).
+    /// 422 without a field: the request as a whole is invalid (a failed JSON patch).
     #[must_use]
     pub fn generic_invalid() -> Self {
         let message = "the server rejected our request due to an error in our request";
@@ -124,7 +124,7 @@ impl Status {
         Self::failure(405, Reason::MethodNotAllowed, message).about(group, plural, "")
     }
 
-    /// 405 for a method no handler takes.
+    /// 405 for a method without a handler.
     #[must_use]
     pub fn generic_method_not_allowed() -> Self {
         Self::failure(405, Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
@@ -137,14 +137,14 @@ impl Status {
         Self::failure(404, Reason::NotFound, "the server could not find the requested resource").about("", "", "")
     }
 
-    /// 406: the media types this server has, joined by `, `.
+    /// 406: the media types of this server, joined by `, `.
     #[must_use]
     pub fn not_acceptable(accepted: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::failure(406, Reason::NotAcceptable, message)
     }
 
-    /// 415: the media types a body may have.
+    /// 415: the media types accepted for a body.
     #[must_use]
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
@@ -154,7 +154,7 @@ impl Status {
         Self::failure(415, Reason::UnsupportedMediaType, message)
     }
 
-    /// 415 for a type that no handler of the path takes.
+    /// 415 for a media type that no handler of the path accepts.
     #[must_use]
     pub fn generic_unsupported_media_type() -> Self {
         Self::failure(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type").about("", "", "")
@@ -178,13 +178,13 @@ impl Status {
         Self::expired(format!("too old resource version: {asked} ({oldest})"))
     }
 
-    /// 410 for a watch from a resourceVersion that the server's history has not reached: it is of another history.
+    /// 410 for a watch from a resourceVersion ahead of the server's history, which must belong to another history.
     #[must_use]
     pub fn unknown_position(asked: u64, current: u64) -> Self {
         Self::expired(format!("unknown resource version: {asked}, current: {current}"))
     }
 
-    /// 410 for a list at an exact resourceVersion that is no longer kept.
+    /// 410 for a list at an exact resourceVersion that is no longer available.
     #[must_use]
     pub fn expired_list() -> Self {
         Self::expired("The resourceVersion for the provided list is too old.")
@@ -212,7 +212,7 @@ impl Status {
             .after_seconds(retry_after_seconds)
     }
 
-    /// 504 for a resourceVersion that did not come within the time a request may wait.
+    /// 504 for a resourceVersion that the server did not reach in time.
     #[must_use]
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
         Self::timeout(&format!("{TOO_LARGE}: {asked}, current: {current}"), 1).with_causes(vec![Cause::new(
@@ -235,7 +235,7 @@ impl Status {
         Self::failure(500, Reason::InternalError, format!("Internal error occurred: {text}")).with_causes(vec![cause])
     }
 
-    /// 500, try again: `The list operation against pods could not be completed at this time, please try again.`
+    /// 500 that asks to retry: `The list operation against pods could not be completed at this time, please try again.`
     #[must_use]
     pub fn server_timeout(group: &str, plural: &str, verb: &str) -> Self {
         let what = qualified(group, plural);
@@ -244,7 +244,7 @@ impl Status {
         Self::failure(500, Reason::ServerTimeout, message).about(group, plural, "")
     }
 
-    /// 500 with `text` and neither reason nor details: errors kube-apiserver does not map.
+    /// 500 with `text` and neither reason nor details: errors that kube-apiserver does not map.
     #[must_use]
     pub fn unmapped(text: impl Into<String>) -> Self {
         Self::failure(500, Reason::Unknown, text)
@@ -271,7 +271,7 @@ impl Status {
     }
 }
 
-/// `pods` or `deployments.apps`, as messages name a resource or a kind.
+/// Returns `pods` or `deployments.apps`: a resource or a kind as in messages.
 #[must_use]
 pub fn qualified(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }

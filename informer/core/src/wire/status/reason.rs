@@ -1,4 +1,4 @@
-//! The words a Status gives as reason: known ones by name, others as they came.
+//! The reason words in a Status: known ones as variants, others as sent.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Reason {
-    /// None given.
+    /// Absent.
     #[default]
     Unknown,
     /// 401.
@@ -24,7 +24,7 @@ pub enum Reason {
     AlreadyExists,
     /// 409 on a stale write.
     Conflict,
-    /// 410, for good.
+    /// 410, permanently.
     Gone,
     /// 422.
     Invalid,
@@ -50,7 +50,7 @@ pub enum Reason {
     Expired,
     /// 503.
     ServiceUnavailable,
-    /// One this version does not know.
+    /// A word unknown to this version.
     Other(String),
 }
 
@@ -58,7 +58,7 @@ pub enum Reason {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum CauseReason {
-    /// None given.
+    /// Absent.
     #[default]
     Unknown,
     /// A required field is empty.
@@ -71,7 +71,7 @@ pub enum CauseReason {
     FieldValueNotSupported,
     /// A value that is well formed but not allowed here.
     FieldValueForbidden,
-    /// A value that names something that does not exist.
+    /// A reference to something that does not exist.
     FieldValueNotFound,
     /// A value that is too long.
     FieldValueTooLong,
@@ -79,22 +79,22 @@ pub enum CauseReason {
     FieldValueTooMany,
     /// A value of another JSON type.
     FieldValueTypeInvalid,
-    /// The asked resourceVersion lies in the future.
+    /// The requested resourceVersion is ahead of the server.
     ResourceVersionTooLarge,
     /// Server-side apply: another manager owns the field.
     FieldManagerConflict,
     /// The namespace is being deleted.
     NamespaceTerminating,
-    /// The answer was not what was expected.
+    /// The response was not as expected.
     UnexpectedServerResponse,
-    /// One this version does not know.
+    /// A word unknown to this version.
     Other(String),
 }
 
 macro_rules! words {
     ($name:ident: $($variant:ident),+ $(,)?) => {
         impl $name {
-            /// The word on the wire; empty when there is none.
+            /// The word on the wire; empty if absent.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -104,7 +104,7 @@ macro_rules! words {
                 }
             }
 
-            /// Whether no word was given; then nothing is sent.
+            /// Returns true if the word is absent; then it is not sent.
             #[must_use]
             pub const fn is_unknown(&self) -> bool {
                 matches!(self, Self::Unknown)

@@ -1,4 +1,4 @@
-//! Goal: what is sent is what kube-apiserver sends, byte for byte. Method: its recorded bodies.
+//! Goal: errors equal kube-apiserver's, byte for byte. Method: its recorded bodies.
 
 use super::*;
 use crate::wire::go::quote;
@@ -139,8 +139,8 @@ fn errors_about_a_position_look_like_those_of_the_api_server() {
     );
 }
 
-/// Goal: a refusal costs what its request cost, and its answer is short. Method: more causes than anybody reads, half of
-/// which need no text.
+/// Goal: an error costs no more than its request, and its body is short. Method: far more causes than the limit; those
+/// beyond it need no text.
 #[test]
 fn invalid_lists_a_hundred_causes_and_counts_the_others() {
     let mut causes = Causes::default();

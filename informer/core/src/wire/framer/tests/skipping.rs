@@ -1,9 +1,9 @@
-//! Objects that are left out: the body goes on, memory stays bounded, and what names them is read.
+//! Tests of skipped objects: the body continues, memory stays bounded, and their names are read.
 
 use super::*;
 use crate::object::Meta;
 
-/// What a skipped object says of itself, in one line.
+/// Formats the names of a skipped object in one line.
 fn named(got: &Got) -> String {
     let Got::Skipped(skipped) = got else { return "frame".into() };
     let meta = skipped.meta();
@@ -11,8 +11,8 @@ fn named(got: &Got) -> String {
     format!("{kind} {} {} {} {} at {}", skipped.reason, meta.key(), meta.uid, meta.resource_version, skipped.at)
 }
 
-/// Goal: one object does not keep the others from anybody, and its owner can find it. Method: a watch and a list with one
-/// that is too large, too deep, or none, between two others, with its names in front, behind, escaped and nested.
+/// Goal: one bad object does not hide the others, and its owner can find it. Method: a watch and a list with an object
+/// that is too large, too deep, or no object, between two others, with its names in front, behind, escaped and nested.
 #[test]
 fn an_object_that_cannot_be_framed_is_skipped_and_named() {
     let names = r#""name":"a","namespace":"d","uid":"u","resourceVersion":"7""#;
@@ -42,7 +42,7 @@ fn an_object_that_cannot_be_framed_is_skipped_and_named() {
         (format!("[{decoy}]"), "no JSON object", "  "),
         (deep.clone(), "no JSON object", "  "),
     ] {
-        // Room for what is too deep.
+        // Let objects reach the depth limit first.
         let object_bytes_max = if reason == too_deep { 1 << 20 } else { 200 };
         let found = if found.len() == 300 { format!("{found}  ") } else { found.to_owned() };
         let body = format!(
@@ -73,8 +73,8 @@ fn a_skipped_object_can_be_written_with_its_names_alone() {
     assert_eq!(Meta::read(skipped.json().as_bytes()).unwrap().key(), skipped.meta().key());
 }
 
-/// Goal: memory does not depend on the size of what is skipped. Method: objects of 40 times the limit, the length in one
-/// string, in a path that is cut, in a key, in names, and in many members.
+/// Goal: memory does not depend on the size of a skipped object. Method: objects of 40 times the limit, with the length
+/// in one string, in a cut path, in a key, in names, and in many members.
 #[test]
 fn an_object_of_any_size_is_skipped_with_bounded_memory() {
     let limit = 256 << 10;
@@ -105,7 +105,7 @@ fn an_object_of_any_size_is_skipped_with_bounded_memory() {
     }
 }
 
-/// Goal: whatever kube-apiserver can store is passed over. Method: Go's limit of 10,000 levels, and more than that.
+/// Goal: any object that kube-apiserver can store is skipped. Method: Go's limit of 10,000 levels, and more.
 #[test]
 fn nesting_has_a_limit() {
     let deep = |levels: usize| {
@@ -124,7 +124,7 @@ fn nesting_has_a_limit() {
         assert_eq!(skipped(10_048), (vec![true, false], Ok(())));
         assert_eq!(skipped(10_049), (vec![], Err(FrameError::TooDeep { limit: 10_048 })));
     }
-    // One that was skipped allows nothing more to those behind it.
+    // The higher limit for a skipped object does not apply to the objects after it.
     let (whole, too_deep) = ("{}", "[".repeat(600) + &"]".repeat(600));
     let items = [&too_deep, whole, &format!(r#"{{"a":{too_deep}}}"#), whole].join(",");
     let (got, end) = frames(&list(&[]), [format!("{{\"items\":[{items}]}}").as_bytes()]);
