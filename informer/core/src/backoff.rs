@@ -134,11 +134,13 @@ impl Backoff {
             custom.last = custom.delays.next().unwrap_or(custom.last).max(DELAY_MIN);
             let last = custom.last;
             let asked = self.asked(retry_after);
+            // The policy's delay includes jitter, `Retry-After` does not.
             return if last >= asked { last } else { asked + self.config.first_max.mul_f64(jitter) };
         }
         let (least, spread) = match self.unhealthy {
             0 => (Duration::ZERO, self.config.first_max),
             ends => {
+                // Bounds the shift; `max` bounds the delay.
                 let doublings = (ends - 1).min(30);
                 let delay = self.config.base.saturating_mul(1 << doublings).min(self.config.max);
                 (delay, delay)

@@ -91,6 +91,7 @@ impl Endpoints {
             Class::Expired | Class::TooLarge => {}
             Class::TooMany => self.leave_at = None,
             Class::Refused | Class::Forbidden | Class::Connection | Class::Server | Class::Malformed => {
+                // A single endpoint is never left.
                 if self.leave_at.is_none() && self.not_before.len() > 1 {
                     // The endpoint left by choice still works, so return there at once.
                     let patience = if self.by_choice { Duration::ZERO } else { self.draw_patience() };
@@ -164,12 +165,14 @@ impl Endpoints {
 
     fn leave(&mut self, now: Time) -> Option<usize> {
         let from = self.current;
+        // The attempt to return failed, so the next one waits longer.
         if self.by_choice {
             self.shun(now, from);
         }
         let count = self.not_before.len();
         let others = (1..count).map(|step| (from + step) % count);
         let Some(to) = others.clone().find(|to| now >= self.not_before[*to]) else {
+            // Every other endpoint is excluded: wait for the first to be allowed again.
             self.leave_at = others.map(|to| self.not_before[to]).min();
             return None;
         };
@@ -205,6 +208,7 @@ impl Endpoints {
 
     /// Never zero: a client that has just left would find the endpoint in the same condition.
     fn draw_return(&mut self) -> Duration {
+        // `return_within` may be configured shorter.
         let least = (*self.config.leave_after.end()).min(self.config.return_within);
         let drawn = least + (self.config.return_within - least).mul_f64(self.rng.f64());
         drawn.saturating_mul(1 << self.returns.min(RETURN_DOUBLINGS_MAX))

@@ -39,7 +39,7 @@ pub struct Meta<'a> {
     pub deletion_timestamp: bool,
 }
 
-/// Why [`Meta::read`] could not read an object.
+/// Error of [`Meta::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     /// The bytes are not a JSON object.

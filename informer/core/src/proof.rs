@@ -32,6 +32,7 @@ pub fn witness(snapshot: &Snapshot, asked: usize) -> Option<Arc<Entry>> {
     let wanted = rank.saturating_add(1 + SPARE);
     let mut newest: Vec<&Arc<Entry>> = Vec::with_capacity(wanted.min(snapshot.objects.len()) + 1);
     for entry in snapshot.objects.iter() {
+        // Keeps the `wanted` newest objects, newest first.
         let at = newest.partition_point(|known| !is_newer(entry, known));
         if at < wanted {
             newest.insert(at, entry);

@@ -143,6 +143,7 @@ impl Reflector {
     /// Creates a reflector that has sent no request yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        // The seed's first number starts the jitter; `Memory` draws the others.
         let jitter = fastrand::Rng::with_seed(config.seed).u64(..);
         let backoff = Backoff::new(config.backoff.clone(), jitter);
         Self { state: State::Idle, memory: Memory::new(config, backoff) }
@@ -159,9 +160,11 @@ impl Reflector {
     /// Handles one input. Afterwards drain [`Self::poll_action`], then arm a timer for [`Self::poll_timeout`].
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         let memory = &mut self.memory;
+        // Counted in every state, so late failures of closed responses count too.
         if let Input::Ended(End::Failed(failure)) = &input {
             memory.stats.count_failure(failure.class);
         }
+        // `Over` only fills the place while the state, taken by value, handles the input.
         self.state = match mem::replace(&mut self.state, State::Over) {
             State::Idle if input == Input::Start => start(now, memory),
             State::Idle => State::Idle,
@@ -293,6 +296,7 @@ fn start(now: Time, memory: &mut Memory) -> State {
 
 fn begin(now: Time, memory: &mut Memory) -> State {
     if memory.position.is_some() {
+        // Proving and resuming a saved position costs less than a list.
         return Proving::begin(now, Why::Resume, memory);
     }
     relist(now, RelistCause::Start, memory)
@@ -305,6 +309,7 @@ fn moved(now: Time, home: bool, memory: &mut Memory) -> State {
     if memory.position.is_none() {
         return relist(now, RelistCause::Interrupted, memory);
     }
+    // A position that is unproved, or returns to its own endpoint, has no endpoint to be sent back to.
     let why = match (memory.is_proved, home) {
         (false, _) => Why::Resume,
         (true, false) => Why::Moved,

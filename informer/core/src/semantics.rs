@@ -101,7 +101,7 @@ pub enum Read {
         semantic: ListSemantic,
         /// Time after which the server ends the response, in seconds.
         timeout_seconds: u32,
-        /// Where in the state to begin, on servers that can resume a broken stream.
+        /// Start position in the state, on servers that can resume a broken stream.
         marks: Marks,
     },
     /// A LIST, or the first page of one.

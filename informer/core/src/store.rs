@@ -234,6 +234,7 @@ impl Store {
 
     /// Passes the object's key to `take`, formatted in a buffer that all objects share.
     fn by_key<T>(&mut self, meta: &Meta<'_>, take: impl FnOnce(&mut Self, &str) -> T) -> T {
+        // Taken out of the store, which `take` borrows.
         let mut key = std::mem::take(&mut self.key);
         meta.write_key(&mut key);
         let taken = take(self, &key);
@@ -327,6 +328,7 @@ impl Store {
             self.changed(now, old, made.as_ref().ok().cloned());
             made.map(drop)
         };
+        // Also for repeated and unstorable objects: the position is valid.
         self.moved(&meta.resource_version);
         kept
     }
@@ -353,6 +355,7 @@ impl Store {
             }
         }
         match &changed {
+            // The transform may have changed or moved the labels.
             Some(json) => self.keep(&Parts { key, meta, json, labels_at: labels_in(json), labels: None }, value),
             None => {
                 let labels_at = meta.labels_at.clone().unwrap_or_default();

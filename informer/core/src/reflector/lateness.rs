@@ -1,8 +1,9 @@
 //! Decides about events whose resourceVersion is lower than the position. They come from servers that repeat events,
 //! that send events out of order, or that count versions per object.
 //!
-//! The next initial state shows which case it is: it confirms the event, or refutes it. INVARIANT: each verdict costs
-//! at most [`RELISTS_MAX`] relists, so that no server can cause relists forever.
+//! The next initial state shows which case it is: it confirms the event, or refutes it. INVARIANT: [`RELISTS_MAX`]
+//! confirmations or refutations reach a verdict, and renewing an ended verdict costs one relist, so that late events
+//! cannot cause unbounded relists.
 
 use std::time::Duration;
 
@@ -88,6 +89,7 @@ impl Lateness {
     /// Notes that initial state is complete. Returns true if it has just shown that versions have no order.
     pub(super) fn settle(&mut self, now: Time, verdict_lasts: Duration) -> bool {
         let Some(late) = self.asked.take() else { return false };
+        // Confirmed: a changed object exists, or a deleted one does not.
         if late.is_there != late.is_deletion {
             self.confirmed += 1;
             return self.confirmed == RELISTS_MAX;

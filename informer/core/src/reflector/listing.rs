@@ -29,7 +29,7 @@ pub(super) struct Listing {
     semantic: ListSemantic,
     /// Objects per page; `None` for an unpaged list.
     limit: Option<u32>,
-    /// Why pages are tried instead of a stream.
+    /// Cause of trying pages instead of a stream.
     trial: Option<FallBack>,
     /// True if a stage is open.
     opened: bool,
@@ -74,6 +74,7 @@ impl Landmark {
         }
         self.pages += 1;
         if self.pages > self.renew_at {
+            // Keeping each token for twice as many pages as the one before finds cycles of any length.
             self.renew_at = self.pages.saturating_mul(2);
             self.token = token.into();
         }
@@ -195,6 +196,7 @@ impl Listing {
             return self.unusable(now, memory);
         };
         let is_first = self.first.is_none();
+        // Later pages may report newer positions, but the list shows the first page's state.
         let position = self.first.take().unwrap_or(position);
         let Some(token) = token else {
             return self.complete(now, position, memory);
@@ -202,6 +204,7 @@ impl Listing {
         if is_first {
             memory.was_paged(&self.semantic);
         }
+        // The timer may be late: do not request another page after the deadline.
         if now >= self.ends_at() {
             return self.endless(now, memory);
         }
@@ -209,6 +212,7 @@ impl Listing {
         if self.landmark.is_met_by(token) || self.empty_pages > EMPTY_PAGES_MAX {
             return self.unusable(now, memory);
         }
+        // The server may page a list without a limit.
         let limit = self.limit.unwrap_or(memory.config.page_size);
         memory.send(Read::Page { limit, token: token.to_owned() });
         State::Listing(Self {
@@ -222,6 +226,7 @@ impl Listing {
     }
 
     fn complete(self, now: Time, position: ResourceVersion, memory: &mut Memory) -> State {
+        // A state older than requested counts as a failed read, not as initial state.
         if let ListSemantic::NotOlderThan(asked) = &self.semantic
             && position.compare(asked) == Some(Ordering::Less)
             && memory.lateness.is_ordered()
@@ -244,6 +249,7 @@ impl Listing {
             Class::Expired if self.token.is_some() && self.limit.is_some() && memory.may_start_over() => {
                 return self.start_over_unpaged(now, memory);
             }
+            // Not the first page that expired since the last complete state: relist after a delay.
             Class::Expired if self.token.is_some() => {}
             Class::Expired if matches!(self.semantic, ListSemantic::Exact(_)) => {
                 self.abandon(memory);

@@ -70,7 +70,7 @@ impl Marks {
         }
     }
 
-    /// Prepares a request. Returns what it asks for.
+    /// Prepares a request. Returns the marks to request.
     pub(super) fn ask(&mut self) -> semantics::Marks {
         self.asked = self.last.is_some();
         (self.answer, self.has_objects, self.progressed) = (Answer::Awaited, false, false);
@@ -81,7 +81,7 @@ impl Marks {
         }
     }
 
-    /// Returns true if the open request asked to resume.
+    /// Returns true if the open request contained a mark.
     pub(super) const fn is_asked(&self) -> bool {
         self.asked
     }
@@ -102,7 +102,7 @@ impl Marks {
         self.answer = if with_marks && self.wanted { Answer::Begins } else { Answer::Plain };
     }
 
-    /// Notes a response that announces that it resumes. Returns true if the request asked for that.
+    /// Notes a response that announces that it resumes. Returns true if the request contained a mark.
     pub(super) const fn go_on(&mut self) -> bool {
         self.answer = Answer::GoesOn;
         self.asked

@@ -213,6 +213,7 @@ impl Memory {
     pub(super) fn draw_watch_timeout(&mut self) -> u32 {
         let range = &self.config.watch_timeout_seconds;
         let (least, most) = (*range.start(), *range.end());
+        // A reversed range would panic, so only its start counts.
         if least < most { self.rng.u32(least..=most) } else { least }
     }
 
@@ -244,11 +245,13 @@ impl Memory {
         let semantic = self.semantic();
         let is_paged = self.may_page(&semantic) && !mem::take(&mut self.unpaged_next);
         let pages = Way::List { limit: is_paged.then_some(self.config.page_size), trial };
+        // Called for every strategy, because it also starts and ends the verdict's time.
         let streams = self.streams_are_worth_asking(now);
         let exact = matches!(semantic, ListSemantic::Exact(_));
         match self.config.initial {
             InitialList::Unpaged => Way::List { limit: None, trial: None },
             InitialList::Paged => pages,
+            // A stream cannot request an exact state.
             InitialList::Stream | InitialList::Auto if exact => pages,
             InitialList::Stream => Way::Stream,
             InitialList::Auto if trial.is_none() && streams => Way::Stream,
@@ -302,6 +305,7 @@ impl Memory {
                 true
             }
             (Verdict::Pages(_), Some(_)) => false,
+            // The verdict was passed in, so its time starts now.
             (Verdict::Pages(_), None) => {
                 self.verdict_until = Some(now + self.backoff.around(self.config.verdict_lasts));
                 false
@@ -350,6 +354,7 @@ impl Memory {
 
     /// Notes that a stream broke before its initial state was complete, for a reason other than overload.
     pub(super) fn stream_broke(&mut self, progressed: bool) {
+        // Before the count below, which `is_last_stream` anticipates.
         let is_last = self.is_last_stream(progressed);
         self.stream_failures = if progressed { 0 } else { self.stream_failures + 1 };
         if is_last {
@@ -463,6 +468,7 @@ impl Memory {
     /// Returns to the previous endpoint, where the position is proved. If there was an outage, it is proved there again
     /// first.
     pub(super) fn refuse(&mut self, now: Time) -> State {
+        // Objects missing at the refused endpoint prove nothing about the previous one.
         self.missing.begin();
         self.on_probation = false;
         self.unsatisfied = 0;
@@ -475,6 +481,7 @@ impl Memory {
 
     /// Notes that initial state is complete at `position`.
     pub(super) fn synced(&mut self, now: Time, position: ResourceVersion) {
+        // Compared before `settle`, which may find that versions have no order.
         if self.is_behind(&position) {
             self.found_other_history(Report::HistoryReset);
         }
@@ -548,6 +555,7 @@ impl Memory {
             // The server allows watches now, so streams may work again.
             self.set_verdict(Verdict::Streams);
         }
+        // A restored state becomes current with the first accepted watch.
         if !self.synced {
             self.synced = true;
             self.push(Action::Restored);
@@ -560,6 +568,7 @@ impl Memory {
         let pause = *REFUSED_WATCH_PAUSES.get(self.refused_watches)?;
         self.refused_watches += 1;
         self.stats.unhealthy_ends += 1;
+        // `Retry-After` may be longer than the pause.
         Some(now + self.backoff.around(pause).max(self.backoff.after_healthy(retry_after)))
     }
 
@@ -575,6 +584,7 @@ impl Memory {
             }
         };
         self.poll_at = Some(due);
+        // The poll may have become due while requests went to another endpoint.
         due.max(now)
     }
 
@@ -599,6 +609,7 @@ impl Memory {
         self.healthy_since_sync = true;
         self.stats.healthy_sessions += 1;
         self.settle(now);
+        // After repeated early expiries a healthy session is not enough; see `settle`.
         if self.early_expiries <= EARLY_EXPIRIES_FREE {
             self.backoff.reset();
         }

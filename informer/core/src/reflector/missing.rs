@@ -44,6 +44,7 @@ impl Missing {
     /// Notes that a watch from `position` is requested.
     pub(super) fn resume(&mut self, position: &ResourceVersion) {
         if self.due.is_empty() && !self.found.is_empty() {
+            // Deletions that are already outstanding keep their earlier position.
             self.at = Some(position.clone());
         }
         for witness in self.found.drain(..) {
@@ -64,6 +65,7 @@ impl Missing {
     /// Notes that the server accepted the watch.
     pub(super) fn accepted(&mut self, now: Time) {
         if !self.due.is_empty() {
+            // Only the first acceptance counts, across sessions.
             self.since.get_or_insert(now);
         }
     }
@@ -72,6 +74,7 @@ impl Missing {
     /// deletion of the missing one never arrived.
     pub(super) fn take(&mut self, event: &Observed<'_>) -> bool {
         let Some(at) = self.due.iter().position(|witness| *witness.key == *event.key) else { return true };
+        // Without both uids, equal keys count as one object.
         let is_it = self.due[at].uid.is_empty() || event.uid.is_empty() || *self.due[at].uid == *event.uid;
         match event.change {
             // Its deletion, or the object itself: then the server that lacked it was behind.

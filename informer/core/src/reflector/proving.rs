@@ -18,7 +18,7 @@ use crate::{
 /// than an API server needs to start.
 const BROKEN_MAX: u32 = 8;
 
-/// Why a proof is needed; decides what follows a failed one.
+/// Reason for a proof; decides the consequence of a failed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// The position comes from a checkpoint, or was never proved.
@@ -70,6 +70,7 @@ impl Proving {
     }
 
     pub(super) fn ask(now: Time, mut attempt: Attempt, memory: &mut Memory) -> State {
+        // A new proof drops the objects that an earlier one found missing.
         if attempt.asked == 0 {
             memory.missing.begin();
         }
@@ -119,6 +120,7 @@ impl Proving {
 
     fn judge(mut self, now: Time, testimony: Testimony<'_>, memory: &mut Memory) -> State {
         let Testimony { proof, key, uid } = testimony;
+        // Without an object no request was sent.
         if proof != Proof::Nothing {
             memory.count_proof();
             memory.get_is_refused |= self.attempt.get_refused;
@@ -181,6 +183,7 @@ impl Proving {
         memory.proved(now);
         match self.attempt.by {
             ProofBy::Get => Watching::resume(now, memory),
+            // The server answered a list, so a refusal of this watch concerns only watches.
             ProofBy::List => Watching::after_list(now, memory),
         }
     }
@@ -258,6 +261,7 @@ impl Proving {
                 let until = memory.unhealthy(now, Ending::Failed(failure.class), failure.retry_after);
                 Waiting::until(until, Next::Watch)
             }
+            // The client may not read objects: resume, and reset the doubts so that the proof is not repeated at once.
             (ProofBy::List, Why::Doubt) => {
                 memory.believe(now);
                 Watching::resume(now, memory)

@@ -1,4 +1,4 @@
-//! Detects stalled initial state: tells its objects from live changes in a stream whose end bookmark may never come.
+//! Detects stalled initial state, by telling its objects from live changes: the end bookmark may never come.
 //!
 //! Servers send initial state at once, as fast as they can, with versions in no order. A live ADDED is newer than
 //! everything sent before it. So an ADDED below the newest version seen is certainly initial state, and one above it
@@ -72,6 +72,7 @@ impl Stall {
         }
         let is_certain = is_older || self.uncertain >= UNCERTAIN_OBJECTS_MAX;
         self.phase = match self.phase {
+            // No initial state follows a bookmark.
             Phase::Live => return,
             Phase::Flowing | Phase::Paused if is_certain => Phase::Flowing,
             Phase::Flowing if has_paused => Phase::Paused,

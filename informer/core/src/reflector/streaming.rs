@@ -82,7 +82,7 @@ impl Streaming {
             Input::Accepted => self.accepted(now, false, memory),
             Input::AcceptedWithMarks => self.accepted(now, true, memory),
             Input::Resumed if self.marks.is_answered() => memory.stats.ignored += 1,
-            // The server continues a state of which the stage holds nothing.
+            // The server continues a state without its beginning in the stage.
             Input::Resumed if !self.marks.go_on() => return self.unusable(now, memory),
             Input::Resumed => {
                 self.stall.progressed(now);
@@ -95,6 +95,7 @@ impl Streaming {
             },
             Input::Object(object) => self.event(now, &object, memory),
             Input::Bookmark { resource_version, initial_events_end: true } => {
+                // Opens the stage of an empty state whose headers were not reported.
                 self.accepted(now, false, memory);
                 return self.complete(now, resource_version, memory);
             }
@@ -173,6 +174,7 @@ impl Streaming {
         let Ok(position) = ResourceVersion::parse(resource_version) else {
             return self.unusable(now, memory);
         };
+        // A state older than requested counts as a failed read, not as initial state.
         if let ListSemantic::NotOlderThan(asked) = &self.semantic
             && position.compare(asked) == Some(Ordering::Less)
             && memory.lateness.is_ordered()
@@ -198,10 +200,12 @@ impl Streaming {
                 let ending = Ending::Failed(failure.class);
                 return self.not_satisfied(now, ending, failure.retry_after, memory);
             }
+            // Without a fallback, the position may be the reason for the refusal.
             Class::Refused if is_about_streams && matches!(self.semantic, ListSemantic::NotOlderThan(_)) => {
                 self.abandon(memory);
                 return memory.position_refused(now, failure.retry_after);
             }
+            // Retry from the beginning.
             Class::Refused | Class::Forbidden => self.marks.forget(),
             Class::TooMany | Class::Connection | Class::Server | Class::Malformed => {}
         }
@@ -274,6 +278,7 @@ impl Streaming {
     /// Ends the response. A response that sent a mark is no failure of streams, however it ended: the next one resumes
     /// behind the mark. If resuming fails repeatedly, pages follow.
     fn fail(mut self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
+        // Read before `end`, which may drop the marks.
         let progressed = self.marks.has_progressed();
         let concerns_streams = self.concerns_streams(ending);
         self.marks.end();

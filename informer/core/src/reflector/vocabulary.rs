@@ -274,7 +274,7 @@ pub enum Report {
     Expired,
 }
 
-/// Why initial state is requested.
+/// Cause of a request for initial state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RelistCause {
     /// The first request.
@@ -324,7 +324,7 @@ impl RelistCause {
     ];
 }
 
-/// Why pages replaced streams.
+/// Cause of a fallback from streams to pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FallBack {
     /// The server does not support streams.
@@ -342,7 +342,7 @@ impl FallBack {
     pub const ALL: [Self; 4] = [Self::Refused, Self::Forbidden, Self::Stalled, Self::Failures];
 }
 
-/// How a session ended.
+/// End of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Closed by the server.

@@ -51,6 +51,7 @@ impl Waiting {
                 Next::Prove(attempt) => Proving::ask(now, attempt, memory),
             },
             Input::Moved { home } => match self.next {
+                // The spread of starts still applies.
                 Next::Begin => State::Waiting(self),
                 Next::Page(listing) => listing.moved(now, home, memory),
                 Next::Stream(streaming) => streaming.moved(now, home, memory),

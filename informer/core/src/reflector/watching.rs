@@ -73,6 +73,7 @@ impl Watching {
     }
 
     pub(super) fn handle(mut self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
+        // Before the input, which may end the session: health depends on its age alone.
         self.prove(now, memory);
         match input {
             Input::TimedOut if now >= self.silent_at(memory) => return self.silent(now, memory),
@@ -96,6 +97,7 @@ impl Watching {
         let silent = self.silent_at(memory);
         let silent = self.overdue_at(memory).map_or(silent, |overdue| silent.min(overdue));
         match self.live_since {
+            // Wake up when the session becomes healthy.
             Some(since) if !self.healthy => silent.min(since + memory.config.healthy_after),
             Some(_) | None => silent,
         }
@@ -106,6 +108,7 @@ impl Watching {
     /// few requests.
     fn silent_at(&self, memory: &Memory) -> Time {
         let idle = memory.config.idle_timeout;
+        // At most 16, to bound the shift.
         let doublings = memory.silences.saturating_sub(1).min(16);
         let patient = idle.saturating_mul(1 << doublings).min(self.lifetime.max(idle));
         self.last_sign + if self.live_since.is_some() { patient } else { idle }
@@ -183,6 +186,7 @@ impl Watching {
             return Self::other_history(now, memory);
         }
         self.moved = true;
+        // This server sends bookmarks, so the plain bound on silence applies again.
         memory.silences = 0;
         memory.stats.bookmarks += 1;
         memory.push(Action::Bookmark(position));
@@ -193,6 +197,7 @@ impl Watching {
     fn silent(self, now: Time, memory: &mut Memory) -> State {
         if self.live_since.is_none() {
             memory.push(Action::Close);
+            // Missing headers mean an outage, unlike silence of an accepted watch.
             memory.suspect(now);
             return self.pause(now, Ending::Unanswered, None, Next::Watch, memory);
         }
@@ -208,6 +213,7 @@ impl Watching {
 
     fn went_back(self, now: Time, memory: &mut Memory) -> State {
         memory.stats.went_back += 1;
+        // Equal versions may now belong to different histories.
         memory.distrust = true;
         memory.doubts += 1;
         memory.push(Action::Close);
@@ -236,6 +242,7 @@ impl Watching {
     }
 
     fn closed(mut self, now: Time, memory: &mut Memory) -> State {
+        // A watch that used its whole lifetime is healthy, even if that is shorter than `healthy_after`.
         if self.live_since.is_some() && now.since(self.sent) >= self.lifetime && !self.healthy {
             self.healthy = true;
             memory.prove_healthy(now);
@@ -313,6 +320,7 @@ impl Watching {
     /// Schedules the next poll of a server that answers lists and refuses watches.
     fn poll_later(now: Time, class: Class, memory: &mut Memory) -> State {
         if memory.may_fall_back() {
+            // A stream is a watch, so the server would refuse it too.
             memory.judge(now, FallBack::Forbidden);
         }
         let until = memory.next_poll(now, class);

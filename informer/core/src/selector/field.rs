@@ -34,7 +34,7 @@ pub struct Selector {
     terms: Vec<Term>,
 }
 
-/// Why a selector is refused; the text is kube-apiserver's, sent unchanged in a 400.
+/// Error of an invalid selector; the text is kube-apiserver's, sent unchanged in a 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub String);

@@ -72,7 +72,7 @@ struct Place {
     operator: Operator,
 }
 
-/// Why a selector is refused; the text is kube-apiserver's, sent unchanged in a 400.
+/// Error of an invalid selector; the text is kube-apiserver's, sent unchanged in a 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub String);
@@ -248,6 +248,7 @@ fn is_listed(values: &str, wanted: &str) -> bool {
     let (mut low, mut high) = (0, values.len());
     loop {
         let middle = usize::midpoint(low, high);
+        // Extend from the middle to the commas around a value.
         let start = memrchr(b',', &values[low..middle]).map_or(low, |at| low + at + 1);
         let end = memchr(b',', &values[middle..high]).map_or(high, |at| middle + at);
         match values[start..end].cmp(wanted.as_bytes()) {

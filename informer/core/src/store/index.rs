@@ -39,6 +39,7 @@ impl Indexes {
     /// Replaces `old` by `new`; either may be absent. Cost: O(log n) for each of their values.
     pub(super) fn replace(&mut self, old: Option<&Arc<Entry>>, new: Option<&Arc<Entry>>) {
         let tags = |entry: Option<&Arc<Entry>>| entry.is_some_and(|entry| !entry.tags().is_empty());
+        // Without this, `make_mut` would copy the list of indexes for nothing whenever a snapshot shares it.
         if !tags(old) && !tags(new) {
             return;
         }

@@ -110,6 +110,7 @@ impl Ring {
 
     /// Starts recording after the first complete state. Returns the number of that state.
     pub(super) fn begin(&self, position: Option<ResourceVersion>) -> u64 {
+        // Only the store adds records, so none can come between the two locks.
         let sequence = self.skip();
         self.lock().began = Some(Began { sequence, position });
         sequence
@@ -169,6 +170,7 @@ impl Listener {
             return None;
         }
         let records = inner.read(sequence, now.sequence, usize::MAX);
+        // Rewind without the lock.
         drop(inner);
         let is_from_began = began.sequence >= self.since;
         let position = if is_from_began { began.position } else { self.position.clone().or(began.position) };
@@ -197,6 +199,7 @@ impl Drop for Listener {
         if inner.capacity() == 0 {
             inner.records.shrink_to_fit();
         }
+        // As in `record`: drop objects only after the lock is released.
         drop(inner);
         drop(surplus);
     }

@@ -48,6 +48,7 @@ impl Stage {
     pub(super) fn remove(&mut self, key: &str, known: Option<&Arc<Entry>>) {
         self.staged.remove(key);
         if let Some(known) = known {
+            // `commit` must remove it from the current state.
             self.unseen.put(Arc::clone(known));
         }
     }

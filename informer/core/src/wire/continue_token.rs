@@ -43,7 +43,7 @@ pub struct ContinueToken {
     pub start: String,
 }
 
-/// Why a token is refused; the text is kube-apiserver's, sent after `invalid continue token: `.
+/// Error of an invalid token; the text is kube-apiserver's, sent after `invalid continue token: `.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("continue key is not valid: {0}")]
 pub struct ContinueError(pub String);
@@ -164,6 +164,7 @@ impl Fields {
             }
         };
         for (key, value) in members {
+            // Go matches keys without regard to case.
             match key.to_ascii_lowercase().as_str() {
                 "v" => text(&mut fields.version, "v", value)?,
                 "start" => text(&mut fields.start, "start", value)?,

@@ -172,6 +172,7 @@ impl Framer {
     /// # Errors
     /// If the body does not have its shape, or exceeds a limit. Every further call repeats the error.
     pub fn next<'s>(&'s mut self, chunk: &mut &[u8]) -> Result<Option<Frame<'s>>, FrameError> {
+        // Not earlier: the caller borrowed the frame's buffers until this call.
         if std::mem::take(&mut self.handed_out) {
             self.release();
         }
@@ -267,6 +268,7 @@ impl Framer {
             return Ok(None);
         }
         self.place = match (self.shape, chunk.first()) {
+            // A repeated member.
             _ if self.payload => return Err(self.unexpected()),
             (Shape::Watch, Some(b'{')) => {
                 let kind = envelope::event_kind(&self.envelope);
@@ -279,6 +281,7 @@ impl Framer {
                 Place::Object
             }
             (Shape::List, Some(b'[')) => {
+                // The list's own type takes precedence over the configured one.
                 self.head = envelope::type_meta(&self.envelope).as_ref().or(self.type_meta.as_ref()).map(Head::new);
                 self.skip(chunk, 1)?;
                 Place::Items
@@ -415,6 +418,7 @@ impl Framer {
     }
 
     fn fail(&mut self, error: FrameError) {
+        // Free the buffers, since no further frame can follow.
         self.held = Held::new(Vec::new(), 0);
         self.envelope = Vec::new();
         self.place = Place::Failed(error);

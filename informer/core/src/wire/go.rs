@@ -86,6 +86,7 @@ pub fn parse_int(text: &str) -> Result<i64, String> {
 pub fn parse_duration(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {}", quote(text));
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    // The only duration without a unit.
     if rest == "0" {
         return Ok(0);
     }
@@ -247,6 +248,7 @@ impl Scanner<'_> {
 
     fn number(&mut self, first: u8) -> Result<(), String> {
         let first = if first == b'-' { self.digit("in numeric literal")? } else { first };
+        // Digits after a leading zero are an error, reported as bytes after the value.
         if first != b'0' {
             self.digits();
         }

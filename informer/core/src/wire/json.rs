@@ -11,7 +11,7 @@ pub(crate) mod structure;
 use crate::limits::DEPTH_MAX;
 use structure::{Stop, Stops, Structure};
 
-/// Why bytes are not a JSON document.
+/// Error in bytes that are not a JSON document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// A byte that the grammar does not allow.
@@ -197,6 +197,7 @@ pub fn skip_value(bytes: &[u8]) -> Result<usize, JsonError> {
     match stop {
         Some(Stop::Depth) => Err(JsonError::TooDeep { limit: DEPTH_MAX }),
         Some(Stop::Key | Stop::Value | Stop::End) => Ok(taken),
+        // A bare number ends with the input.
         None if structure.in_bare_scalar() => Ok(taken),
         None => Err(JsonError::Ended),
     }
@@ -253,6 +254,7 @@ fn escape<'a>(text: &'a str, decoded: &mut String) -> Option<&'a str> {
 fn unicode<'a>(text: &'a str, decoded: &mut String) -> Option<&'a str> {
     let (unit, rest) = hex(text)?;
     let low = || rest.strip_prefix("\\u").and_then(hex).filter(|(low, _)| (0xDC00..0xE000).contains(low));
+    // A high surrogate counts only together with a low one.
     if (0xD800..0xDC00).contains(&unit)
         && let Some((low, after)) = low()
     {

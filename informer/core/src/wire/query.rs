@@ -10,6 +10,7 @@ impl Query {
     /// Parses a query string; like Go, drops pairs that cannot be decoded. Cost: linear, copies each text.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Self {
+        // Go drops pairs with a semicolon.
         let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
         Self(
             pairs

@@ -66,6 +66,7 @@ impl ListRead {
         }
         let refuse = |error| Status::bad_request(format!("invalid resource version: {error}"));
         let (which, limit) = match resource_version(given).map_err(refuse)? {
+            // kube-apiserver ignores the limit of such a list.
             0 => (Which::Any, None),
             at if options.resource_version_match == EXACT => (Which::Exact { at, by_token: false }, paged),
             // As in kube-apiserver, a limit without a match means the exact version.

@@ -56,6 +56,7 @@ impl Cuts {
             let rest = &self.paths[path][offset..];
             match rest.strip_prefix(key) {
                 Some([]) => {
+                    // Drop the paths that this key has opened: its member is cut.
                     self.open.truncate(last);
                     return Verdict::Cut;
                 }

@@ -2,7 +2,7 @@
 
 use crate::wire::json::JsonError;
 
-/// Why a body cannot be cut into frames. Positions count the bytes of the body from 0.
+/// Error in a body that cannot be cut into frames. Positions count the bytes of the body from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The body is not JSON objects, but for example a proxy's page, or encoded.

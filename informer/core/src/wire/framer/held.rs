@@ -108,6 +108,7 @@ impl Held {
     pub(super) fn begin(&mut self, at: u64, depth: usize, head: Option<&Head>, is_cut: bool) {
         self.bytes.clear();
         self.brace = head.map_or(0, Head::len);
+        // Room for the longest head.
         self.bytes.resize(self.brace, b' ');
         self.from = self.brace;
         self.cuts.begin(is_cut);
@@ -135,6 +136,7 @@ impl Held {
     /// Consumes bytes of `chunk` until the object is complete (`true`) or the chunk is used up.
     pub(super) fn feed(&mut self, structure: &mut Structure, chunk: &mut &[u8]) -> Result<bool, FrameError> {
         if let Some(skip) = &mut self.skip {
+            // The higher depth limit applies until the object ends.
             structure.skips(true);
             let is_complete = skip.feed(structure, self.depth, chunk)?;
             structure.skips(!is_complete);
@@ -145,6 +147,7 @@ impl Held {
             if room == 0 {
                 return self.skip(SkipReason::TooLarge { limit: self.sent_max }, structure, chunk);
             }
+            // Bytes beyond the limit are left to the skip.
             let window = &chunk[..chunk.len().min(room)];
             let (taken, stop) = match self.cutting {
                 Cutting::No => {

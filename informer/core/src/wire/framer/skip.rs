@@ -23,14 +23,14 @@ use crate::{
 pub struct Skipped {
     /// Type of its watch event; `None` for an item of a list.
     pub kind: Option<EventKind>,
-    /// Why it was skipped.
+    /// The reason for skipping it.
     pub reason: SkipReason,
     /// Position of its first byte in the body.
     pub at: u64,
     names: [Option<String>; NAMES],
 }
 
-/// Why an object is skipped.
+/// Reason for skipping an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SkipReason {
     /// It is larger than [`FramerConfig::object_bytes_max`](super::FramerConfig::object_bytes_max).
@@ -217,6 +217,7 @@ impl Skip {
             false if key.is("metadata") => return Place::Metadata,
             false => None,
         };
+        // Of repeated names the first counts.
         name.filter(|name| self.names[*name as usize].is_none()).map_or(Place::Key, Place::Value)
     }
 

@@ -8,7 +8,7 @@ use memchr::memchr2;
 use super::JsonError;
 use crate::limits::{DEPTH_MAX, SKIPPED_DEPTH_MAX};
 
-/// Where [`Structure::run`] stops, each by the depth of the containing object or array (the outermost is 1).
+/// Stop conditions of [`Structure::run`], each by the depth of the containing object or array (the outermost is 1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stops {
     /// After the closing quote of a key in the object at this depth.
@@ -26,7 +26,7 @@ impl Stops {
     pub(crate) const NONE: Self = Self { keys: Self::NEVER, values: Self::NEVER, ends: Self::NEVER };
 }
 
-/// Why [`Structure::run`] stopped before the end of its input.
+/// Reason for a stop of [`Structure::run`] before the end of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// A key has just ended; [`Structure::key_len`] returns its length.
@@ -209,6 +209,7 @@ impl Structure {
                 let byte;
                 (byte, at) = significant(bytes, at);
                 let Some(byte) = byte else { break None };
+                // `]` ends an empty array.
                 if levels.depth == stops.values && byte != b']' {
                     break Some(Stop::Value);
                 }
@@ -216,6 +217,7 @@ impl Structure {
                     at += 1;
                     state = State::Text;
                 } else if byte == b'{' {
+                    // Not consumed, so that the caller can raise the limit and resume here.
                     if !levels.open(true, &mut self.around) {
                         break Some(Stop::Depth);
                     }
@@ -264,6 +266,7 @@ impl Structure {
                 {
                     at += 1;
                 }
+                // The scalar may continue in the next chunk.
                 if at == bytes.len() {
                     break None;
                 }
@@ -277,6 +280,7 @@ impl Structure {
                 (byte, at) = significant(bytes, at);
                 let Some(byte) = byte else { break 'run None };
                 if levels.depth == 0 {
+                    // Only white space may follow the document.
                     return malformed(at);
                 }
                 let in_object = levels.bits & 1 == 1;
@@ -323,6 +327,7 @@ impl Levels {
             if self.depth >= self.depth_max {
                 return false;
             }
+            // The word of bits is full.
             if self.depth > 0 {
                 self.set_around(around);
             }

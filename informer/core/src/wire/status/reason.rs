@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a request failed, in one word.
+/// Reason of a failed request, in one word.
 ///
 /// # Source
 /// apimachinery `metav1.StatusReason`.
