@@ -202,7 +202,7 @@ mod tests {
         assert!(delay < Duration::from_mins(6), "{delay:?}");
     }
 
-    /// Goal: the promise that holds for every client, not for the mean. Method: all starts of the jitter.
+    /// Goal: the bound on requests holds for every client, not only on average. Method: 10,000 seeds of the jitter.
     #[test]
     fn ten_minutes_of_refusal_are_at_most_twenty_requests_for_every_seed() {
         let requests = (0..10_000).map(|seed| {

@@ -98,7 +98,7 @@ pub enum Frame<'a> {
 
 /// Cuts one body into frames: feed it chunks with [`Framer::next`], then call [`Framer::finish`].
 ///
-/// Cost: about half a nanosecond a byte; one copy of each object, no allocation once its buffer has grown.
+/// Cost: about half a nanosecond per byte; one copy of each object, no allocation once its buffer has grown.
 #[derive(Debug)]
 pub struct Framer {
     shape: Shape,
