@@ -6,7 +6,8 @@ use std::time::Duration;
 /// session. Larger objects are skipped. kube-apiserver accepts bodies of 3 MiB, so 16 MiB leaves room for growth.
 pub const OBJECT_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of a LIST body outside its items (kind, apiVersion, metadata), and of the envelope around a watch event's object.
+/// Bytes of a LIST body outside its items (kind, apiVersion, metadata), and of the envelope around a watch event's
+/// object.
 pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
 
 /// Nesting depth of a JSON document that is read. Memory: one bit per level. Deeper objects are skipped. kube-apiserver
