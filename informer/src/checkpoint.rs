@@ -1,15 +1,16 @@
-//! Saved state on disk, so that a restart resumes.
+//! State saved on disk, so that a restart resumes.
 //!
-//! INVARIANT: whatever is on disk, and wherever writing it was broken off, opening gives one state that was committed,
-//! or none and the reason.
+//! INVARIANT: whatever is on disk, and wherever a write was interrupted, opening returns one committed state, or none
+//! and the reason.
 //!
-//! An informer has one log in the directory, named after its type and its identity, so several may share a directory.
-//! Each save appends what changed and a commit; only what has its commit counts. A log that has become more than twice
-//! as large as its objects is written anew beside and renamed. See `docs/adr/0011-a-checkpoint-is-a-log.md`.
+//! Each informer has one log in the directory, named after its type and its identity, so several informers may share a
+//! directory. Each save appends the changes and a commit; records without a commit are ignored. A log larger than twice
+//! its objects (plus [`SLACK_BYTES`](writer::SLACK_BYTES)) is compacted: rewritten to a new file and renamed. See
+//! `docs/adr/0011-a-checkpoint-is-a-log.md`.
 //!
-//! Cost: bytes written are those of the objects that changed, once for each save in which they did, and as much again
-//! for writing anew. On disk: at most twice the objects, [`SLACK_BYTES`](writer::SLACK_BYTES), and what one save appends; the objects once
-//! more while they are written anew.
+//! Cost: each save writes the objects that changed since the save before, and compaction adds at most as much again.
+//! Disk usage: at most twice the objects, [`SLACK_BYTES`](writer::SLACK_BYTES) and the bytes of one save; plus the
+//! objects once more during compaction.
 
 mod identity;
 mod place;
@@ -27,59 +28,60 @@ pub(crate) use self::{
 };
 use self::{place::Place, replay::Replay};
 
-/// What was found in a directory.
+/// Result of opening a checkpoint.
 pub(crate) struct Opened {
-    /// The last state saved; `None` when there is none that can be used.
+    /// The last saved state; `None` if none is usable.
     pub(crate) saved: Option<Saved>,
-    /// Why what is there is not used.
+    /// Why the existing checkpoint is not used.
     pub(crate) ignored: Option<Ignored>,
-    /// What saves from now on; `None` when nothing may be written here, which `ignored` explains.
+    /// Writer for further saves; `None` if the directory must not be written, for the reason in `ignored`.
     pub(crate) writer: Option<Writer>,
 }
 
 /// A state on disk.
 pub(crate) struct Saved {
-    /// Its position.
+    /// Position of the state.
     pub(crate) position: ResourceVersion,
-    /// When the server last confirmed it. By the clock of then: may lie in the future of a clock that was set back.
+    /// Time at which the server last confirmed the state, by the clock of then: in the future if the clock was set back
+    /// since.
     pub(crate) confirmed_at: SystemTime,
-    /// Bytes behind the last commit, which do not count: a save that was broken off, or damage.
+    /// Bytes after the last commit, which are ignored: an interrupted save, or damage.
     pub(crate) cut_bytes: u64,
     file: File,
     replay: Replay,
 }
 
-/// Why a checkpoint is not used. The informer reads its initial state, as without one.
+/// Why a checkpoint is not used. The informer then reads its initial state from the server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ignored {
-    /// Another informer, perhaps of another process, uses the same file. Nothing is written by this one until that ends.
+    /// Another informer, possibly of another process, holds the lock. This one does not write until that informer ends.
     #[error("another informer uses it")]
     Locked,
-    /// The file system does not let it be used.
+    /// The file system refuses access.
     #[error("cannot {doing}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// What came of it.
+        /// Its error.
         #[source]
         source: io::Error,
     },
-    /// The file is no checkpoint. It is replaced at the first save.
+    /// The file is not a checkpoint. The first save replaces it.
     #[error("the file is no checkpoint")]
     NotACheckpoint,
-    /// It was written by another version of this library. It is replaced at the first save.
+    /// Another version of this library wrote it. The first save replaces it.
     #[error("format {found} is not known")]
     Version {
         /// The format's number.
         found: u32,
     },
-    /// It is the state of something else: the file was renamed or copied. It is replaced at the first save.
+    /// It belongs to another informer: the file was renamed or copied. The first save replaces it.
     #[error("it is the state of another informer: {found:?}")]
     Foreign {
         /// The identity found.
         found: String,
     },
-    /// It has no state that is whole. It is replaced at the first save.
+    /// It has no complete state. The first save replaces it.
     #[error("it is damaged")]
     Damaged,
 }
@@ -90,10 +92,10 @@ impl Ignored {
     }
 }
 
-/// Looks for the checkpoint of `identity` in `dir`, which is created when it is missing, for this user alone. One that
-/// is there stays as it is.
+/// Opens the checkpoint of `identity` in `dir`. Creates a missing directory with mode 0700; leaves the mode of an
+/// existing one unchanged.
 ///
-/// Blocks; cost: reads the file once. Memory: a key and a number an object.
+/// Blocks. Cost: reads the file once. Memory: one key and one number per object.
 pub(crate) fn open(dir: &Path, identity: &Identity) -> Opened {
     let place = match Place::take(dir, &identity.file_stem()) {
         Ok(place) => place,
@@ -112,7 +114,7 @@ pub(crate) fn open(dir: &Path, identity: &Identity) -> Opened {
     }
 }
 
-/// The state that is there, and the file once more, for the one that writes.
+/// Reads the existing state. Also returns a second handle of the file, for the writer.
 fn find(place: &Place, identity: &str) -> Result<Option<(Saved, File)>, Ignored> {
     let Some(file) = place.open().map_err(Ignored::because("open the file"))? else { return Ok(None) };
     let replay = Replay::read(&file, identity)?;
@@ -123,14 +125,13 @@ fn find(place: &Place, identity: &str) -> Result<Option<(Saved, File)>, Ignored>
 }
 
 impl Saved {
-    /// Puts it into a store that has no state yet. One object is in memory at a time. Then tell the writer:
-    /// [`Writer::restored`].
+    /// Loads the state into an empty store. Holds one object in memory at a time. Call [`Writer::restored`] afterwards.
     ///
-    /// Blocks; cost: reads the file a second time, and what the store does to keep an object.
+    /// Blocks. Cost: reads the file a second time, and stores each object.
     ///
     /// # Errors
-    /// [`Ignored`] when the file cannot be read again. The store has some of the objects then, and no position: that is
-    /// still good for telling a relist what was there before.
+    /// [`Ignored`] if the file cannot be read again. The store then has some of the objects and no position; a relist
+    /// can still report differences to those objects.
     pub(crate) fn restore(self, store: &mut Store) -> Result<(), Ignored> {
         self.replay.each(&self.file, |object| {
             let labels = Some(object.labels.as_bytes()).filter(|labels| !labels.is_empty());

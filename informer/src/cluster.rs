@@ -1,4 +1,4 @@
-//! What informers of one cluster share: its endpoints, the relist budget, and what is known about its streams.
+//! State shared by the informers of one cluster: endpoints, relist budget, verdicts on streams, running informers.
 
 mod builder;
 mod running;
@@ -21,15 +21,16 @@ use crate::{
     raw,
 };
 
-/// Informers of one cluster that read their initial state at the same time, by default.
+/// Default number of informers of one cluster that read their initial state at the same time.
 pub const RELISTS_AT_ONCE: usize = 2;
 
-/// How long one informer keeps its place in the relist budget at most. Longer reads go on without it, as those of 100,000
-/// large objects may: a server that sends an item now and then must not keep the other informers from starting.
-/// kube-apiserver ends an ordinary LIST after as long.
+/// Longest time one informer holds a permit of the relist budget. A longer read, such as 100,000 large objects,
+/// continues without its permit, so that a server that trickles items cannot keep the other informers from starting.
+/// kube-apiserver ends an ordinary LIST after the same time.
 pub(crate) const TURN_MAX: Duration = Duration::from_secs(60);
 
-/// What informers are started from. Cheap to clone; clones share the relist budget and the verdicts.
+/// A Kubernetes cluster, from which informers are started. Cheap to clone; clones share the relist budget and the
+/// verdicts on streams.
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<Shared>,
@@ -45,39 +46,39 @@ struct Shared {
     running: Arc<Registry>,
 }
 
-/// Which cluster it is, as far as that is known here.
+/// Identity of the cluster, as far as the client configuration shows it.
 pub(crate) struct Identity {
-    /// The preferred endpoint's URL, or the name the user gave; perhaps empty.
+    /// URL of the preferred endpoint, or the name the user gave; may be empty.
     pub(crate) server: String,
-    /// A digest of its certificate authority; empty when it is not known.
+    /// Digest of the certificate authority; empty if unknown.
     pub(crate) authority: String,
 }
 
 impl Cluster {
-    /// Informers that read through `client`, with its authentication, TLS and proxy.
+    /// Creates a cluster whose informers read through `client`, with its authentication, TLS and proxy.
     ///
-    /// kube's client retries some failures by itself; informers' requests are made such that it does not.
+    /// kube's client retries some failures by itself; the requests of informers are built so that it does not.
     #[must_use]
     pub fn new(client: kube::Client) -> Self {
         Self::builder(client).build()
     }
 
-    /// The cluster that `KUBECONFIG` or `~/.kube/config` names, else the one this program runs in. Needs a tokio runtime.
+    /// Creates a cluster from `KUBECONFIG` or `~/.kube/config`, else from the in-cluster configuration. Needs a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// Why there is no such configuration, or what kube says about it.
+    /// No such configuration exists, or kube rejects it.
     pub async fn try_default() -> Result<Self, Error> {
         let config = kube::Config::infer().await;
         config.map_err(|error| Error::new(Kind::Client(kube::Error::InferConfig(error)), None))?.try_into()
     }
 
-    /// As [`new`](Self::new), with more settings: endpoints to fall back to, the relist budget, a name.
+    /// Like [`new`](Self::new), with more settings: fallback endpoints, the relist budget, a name.
     pub fn builder(client: kube::Client) -> ClusterBuilder {
         ClusterBuilder::new(client)
     }
 
-    /// Declares an informer of a type known at compile time. Nothing is sent before
-    /// [`start`](InformerBuilder::start).
+    /// Declares an informer of a type known at compile time. Sends no request before [`start`](InformerBuilder::start).
     pub fn informer<K>(&self) -> InformerBuilder<K>
     where
         K: Resource<DynamicType = ()>,
@@ -105,7 +106,7 @@ impl Cluster {
         &self.shared.identity
     }
 
-    /// When informers leave an endpoint, and when they return to it.
+    /// Settings of when informers leave an endpoint and when they return to it.
     pub(crate) fn endpoints(&self) -> &endpoints::Config {
         &self.shared.endpoints
     }
@@ -114,13 +115,13 @@ impl Cluster {
         &self.shared.relists
     }
 
-    /// The informers that run now. Raw streams are not among them.
+    /// Registry of the running informers. Does not contain raw streams.
     #[cfg(feature = "metrics")]
     pub(crate) fn running(&self) -> &Arc<Registry> {
         &self.shared.running
     }
 
-    /// Counts an informer among those that run, until what is returned is dropped.
+    /// Registers a running informer until the returned guard is dropped.
     pub(crate) fn started(&self, informer: Live) -> Running {
         self.shared.running.add(informer)
     }
@@ -133,16 +134,16 @@ impl Cluster {
 impl TryFrom<kube::Config> for Cluster {
     type Error = Error;
 
-    /// A cluster with a client of its own. Needs a tokio runtime.
+    /// Creates a cluster with a client of its own. Needs a tokio runtime.
     ///
     /// # Errors
-    /// What kube says about the configuration, and a URL without its scheme, on which kube's client would panic later.
+    /// kube rejects the configuration, or the URL has no scheme (kube's client would panic on it later).
     fn try_from(mut config: kube::Config) -> Result<Self, Error> {
         let mut url = config.cluster_url.clone().into_parts();
         url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
         http::Uri::from_parts(url)
             .map_err(|error| Error::new(Kind::Client(kube::Error::HttpError(error.into())), None))?;
-        // Fifteen retries from 5 ms, without jitter, before anybody sees the first failure.
+        // kube's default policy would retry fifteen times from 5 ms, without jitter, before we see the first failure.
         config.default_retry = false;
         let server = without_credentials(&config.cluster_url);
         let authority = config.root_cert.as_ref().map(|certificates| checkpoint::digest(&certificates.concat()));
@@ -162,7 +163,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// A URL as it may be written down.
+/// Strips user name and password from a URL, so that it can be logged and stored.
 fn without_credentials(url: &http::Uri) -> String {
     let host = url.authority().map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default());
     format!("{}://{host}{}", url.scheme_str().unwrap_or_default(), url.path())

@@ -1,75 +1,77 @@
-//! Objects compressed by a dictionary that was trained on the first of them.
+//! Stores objects compressed with a dictionary trained on the first of them.
 //!
-//! INVARIANT: a pack is made by this process and never changed, so it unpacks to the bytes it was made of. INVARIANT: a
-//! dictionary lives as long as the last pack made with it.
+//! INVARIANT: a pack is made by this process and never changed, so it always unpacks to its original bytes. INVARIANT:
+//! a dictionary lives as long as the last pack made with it.
 //!
-//! Objects of one type are much alike, and each is too short for a compressor to learn that from it. So the first
-//! objects are kept as they come and remembered as a sample, a dictionary is made of the sample, and what has not been
-//! shown to anybody yet is packed by it. When objects become different from the sample and the packs clearly longer,
-//! the next objects are a new sample.
+//! Objects of one type are much alike, but each is too short for a compressor to learn that. So the first objects are
+//! stored as JSON and collected as a sample, a dictionary is trained on the sample, and objects not yet published are
+//! packed with it. When objects differ so much from the sample that packs get clearly longer, the next objects form a
+//! new sample.
 
 use std::{cell::RefCell, sync::Arc};
 
 use informer_core::store::{Body, Packed, Represent, Value};
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict};
 
-/// A sample's objects, at most. A dictionary of a fourth of them packs a tenth worse.
+/// Maximum objects of a sample. A dictionary of a fourth of them packs a tenth worse.
 const SAMPLE_OBJECTS_MAX: usize = 512;
 
-/// A sample's objects before a dictionary is made of changes that trickle in, when initial state had too few.
+/// Objects of a sample that start the training on live changes, if initial state had too few.
 const SAMPLE_OBJECTS_MIN: usize = 32;
 
-/// A sample, in bytes. Memory: as much while it is gathered, and some four times as much for tens of milliseconds.
+/// Maximum bytes of a sample. Memory: this much while it is gathered, and about four times as much for tens of
+/// milliseconds.
 const SAMPLE_BYTES_MAX: usize = 2 << 20;
 
-/// What a sample takes of one object, in bytes: one large object does not make a sample.
+/// Maximum bytes a sample takes of one object, so that one large object does not fill the sample.
 const SAMPLE_OBJECT_BYTES_MAX: usize = 32 << 10;
 
-/// What an object has to have to be part of a sample, in bytes. There is nothing to learn from less, and zstd divides
-/// by zero where three quarters of a sample together are shorter than this.
+/// Minimum bytes of an object in a sample. Less has no structure to learn, and zstd divides by zero if three quarters
+/// of a sample together are shorter than this.
 const SAMPLE_OBJECT_BYTES_MIN: usize = 8;
 
-/// A dictionary, in bytes. Memory: some six times as much while objects are packed by it, twice as much afterwards.
+/// Size of a dictionary, in bytes. Memory: about six times as much while it packs, twice as much afterwards.
 const DICTIONARY_BYTES: usize = 32 << 10;
 
-/// zstd's own default. Lower ones save a fifth of the time and cost a twentieth of the memory, higher ones take thrice
-/// the time for a fortieth.
+/// zstd's default. Lower levels save a fifth of the time for a twentieth more memory; higher ones take three times as
+/// long for a fortieth less.
 const LEVEL: i32 = 3;
 
-/// Objects over which a ratio is taken.
+/// Objects per compression-ratio measurement.
 const WINDOW_OBJECTS: usize = 256;
 
-/// A dictionary no longer pays when packs are longer by this than at its start.
+/// A dictionary is replaced when packs are this many times as long as at its start.
 const WORSE: f64 = 1.25;
 
-/// Objects packed by the first dictionary, at least, before there is a second. Doubled by each: whoever sends noise is
-/// not worth ever more trainings, and the dictionaries in use are as few as the doublings of the objects seen.
+/// Minimum objects packed with the first dictionary before a second is trained. Each retraining doubles it:
+/// incompressible input must not cause endless trainings, and the number of live dictionaries stays logarithmic in the
+/// objects seen.
 const PATIENCE_OBJECTS: usize = 4 * SAMPLE_OBJECTS_MAX;
 
-/// What stays allocated between two objects, in bytes. One large object must not pin its size for ever.
+/// Bytes kept allocated between two objects, so that one large object does not pin its size.
 const SCRATCH_KEEP_BYTES: usize = 64 << 10;
 
-/// Keeps JSON as packs.
+/// Stores JSON as packs.
 pub(crate) struct Packer {
     dictionary: Option<Trained>,
-    // Being gathered, for the first dictionary or for the next.
+    // The sample being gathered, for the first dictionary or the next one.
     sample: Option<Sample>,
-    // Whether initial state was complete: nothing waits unseen to be packed any more.
+    // True once initial state was complete: no unpublished objects wait to be packed.
     complete: bool,
     learned: bool,
     patience: usize,
     scratch: Vec<u8>,
 }
 
-/// A dictionary in use, and how well it does.
+/// A dictionary in use, with its measured ratios.
 struct Trained {
     encoder: CDict<'static>,
     decoder: Arc<Dictionary>,
-    // Objects of its own sample: they say nothing about it, and are the first to be packed.
+    // Objects of its own sample, which are packed first and not measured.
     own: usize,
     packed: usize,
     window: Window,
-    // The ratio of the first window.
+    // Ratio of the first window.
     at_start: Option<f64>,
 }
 
@@ -86,10 +88,10 @@ struct Sample {
     sizes: Vec<usize>,
 }
 
-/// What packs are read with.
+/// The decoding dictionary.
 struct Dictionary(DDict<'static>);
 
-/// One object. Memory: its bytes and 48 more.
+/// One packed object. Memory: its bytes and 48 more.
 struct Pack {
     bytes: Box<[u8]>,
     dictionary: Arc<Dictionary>,
@@ -97,7 +99,7 @@ struct Pack {
 }
 
 thread_local! {
-    // A context of each kind for each thread, not for each informer or object: one takes 100 KB and more.
+    // One context of each kind per thread, not per informer or object: a context takes 100 KB and more.
     static PACKING: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
     static UNPACKING: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
@@ -114,7 +116,7 @@ impl Packer {
         }
     }
 
-    /// Adds to the sample, if there is one, and makes a dictionary when it is large enough.
+    /// Adds an object to the sample, if one is being gathered, and trains a dictionary once the sample is full.
     fn learn(&mut self, json: &[u8]) {
         let Some(sample) = &mut self.sample else { return };
         let wanted = if self.complete && self.dictionary.is_none() { SAMPLE_OBJECTS_MIN } else { SAMPLE_OBJECTS_MAX };
@@ -183,7 +185,7 @@ impl Sample {
     }
 
     fn train(&self) -> Option<Trained> {
-        // Too few or too small objects to train on are a dictionary as they are: what they have in common is in them.
+        // Too few or too small objects cannot be trained on; their raw bytes serve as the dictionary.
         let dictionary = zstd::dict::from_continuous(&self.bytes, &self.sizes, DICTIONARY_BYTES)
             .unwrap_or_else(|_| self.bytes[self.bytes.len().saturating_sub(DICTIONARY_BYTES)..].to_vec());
         Some(Trained {
@@ -214,7 +216,7 @@ impl Trained {
         }
     }
 
-    /// Whether the window just completed has clearly longer packs than the first.
+    /// Returns true if the window just completed has clearly longer packs than the first one.
     fn is_worse(&self) -> bool {
         let is_complete = self.window.objects == WINDOW_OBJECTS;
         is_complete && self.at_start.is_some_and(|at_start| self.window.ratio() > at_start * WORSE)
@@ -229,7 +231,7 @@ impl Window {
 
 impl Packed for Pack {
     fn unpack(&self) -> Vec<u8> {
-        // Room for the JSON and no byte more: nothing that is in the pack makes it write further.
+        // Exactly the size of the JSON: a corrupt pack cannot write beyond it.
         let mut json = Vec::with_capacity(self.json_bytes());
         UNPACKING.with_borrow_mut(|context| {
             let context = context.get_or_insert_with(DCtx::create);

@@ -1,4 +1,4 @@
-//! Every setting of an informer as data, with its unit, its default and who pays for it.
+//! Settings of an informer, each with its unit, default and cost.
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -6,81 +6,84 @@ use informer_core::{InitialList, ListSemantic, limits};
 
 use crate::error::ConfigError;
 
-/// Settings of one informer. `Default` is what production should use; the builder's methods set single fields.
+/// Settings of one informer. `Default` is meant for production; the builder's methods set single fields.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// How fresh the first read has to be. Default [`ListSemantic::Any`], as client-go's first LIST; relists ask for
-    /// "not older than seen". `MostRecent` costs servers before 1.31 a read of all of etcd's prefix.
+    /// Freshness required of the first read. Default [`ListSemantic::Any`], as client-go's first LIST; relists request
+    /// "not older than seen". `MostRecent` makes servers before 1.31 read the whole prefix from etcd.
     pub list_semantic: ListSemantic,
-    /// How initial state is fetched. Default [`InitialList::Auto`]: as a stream, in pages where that is refused or
-    /// stands still. What each request costs which kube-apiserver is in `docs/requests.md`.
+    /// How initial state is read. Default [`InitialList::Auto`]: as a stream, and in pages if the server refuses the
+    /// stream or lets it stall. `docs/requests.md` has the cost of each request at each kube-apiserver.
     pub initial_list: InitialList,
-    /// Objects a page. Default 500, as client-go. Larger pages cost the server memory, smaller ones requests. Relists are not
-    /// paged, since kube-apiserver before 1.34 would read them from etcd, unless the server has paged `resourceVersion=0`.
+    /// Objects per page. Default 500, as client-go. Larger pages cost the server memory, smaller ones requests. Relists
+    /// are not paged, because kube-apiserver before 1.34 would read the pages from etcd, unless the server has paged a
+    /// read at `resourceVersion=0`.
     pub page_size: u32,
-    /// Dotted paths that are cut out of every object while it is received, before anything is decoded. Default
+    /// Dotted paths that are cut out of every object while it is received, before decoding. Default
     /// `metadata.managedFields`, often half of an object.
     pub drop_paths: Vec<String>,
-    /// The largest object accepted, in bytes as sent. A larger one is skipped, counted and logged by its key
-    /// ([`Stats::skipped`](crate::Stats::skipped)), and its older state leaves the store, so that nobody takes it for the
-    /// newest. Objects nested deeper than 512 levels are treated alike. Default 16 MiB. Memory: one such buffer at most
-    /// while an object of that size is received.
+    /// Largest object accepted, in bytes as sent. A larger object is skipped, counted and logged by its key
+    /// ([`Stats::skipped`](crate::Stats::skipped)), and its older state leaves the store, so that readers do not take
+    /// it for current. The same happens to objects nested deeper than 512 levels. Default 16 MiB. Memory: at most one
+    /// buffer of this size, while such an object is received.
     pub object_bytes_max: usize,
-    /// Whether a stream of initial state that breaks goes on where it broke, at servers that can: cache-server does, and
-    /// others ignore the header that asks for it. Default yes. What was gathered is then kept while the next attempt
-    /// waits; state that is shown is whole and of one version, as without. The protocol is `docs/resuming.md`.
+    /// True if a broken stream of initial state resumes where it broke, at servers that support it: cache-server does,
+    /// and others ignore the header that requests it. Default true. The objects received so far stay in memory during
+    /// the backoff. Published state is complete and of one version, as without resuming. Protocol: `docs/resuming.md`.
     pub resume_initial: bool,
-    /// A session that lived this long is healthy, and the next request follows at once. Default 10 s. Shorter lets a
-    /// server that closes watches early be asked more often.
+    /// Time after which a session counts as healthy, so that the next request follows without backoff. Default 10 s. A
+    /// shorter time sends more requests to a server that closes watches early.
     pub healthy_after: Duration,
-    /// How long an answer may stay silent before it is given up and resumed. Default 150 s: the API server aims at one
-    /// bookmark a minute, so two may go missing. Shorter finds dead connections sooner and costs one request each time.
-    /// A healthy server that says nothing at all, not even bookmarks, is asked at most 25 times an hour: from the second
-    /// silent answer on the patience doubles, up to the lifetime of a watch, and after every five minutes one object is
-    /// read, which tells a quiet server from one that was exchanged.
+    /// Longest silence of a response before the client closes it and resumes. Default 150 s: the API server aims at one
+    /// bookmark a minute, so two may get lost. A shorter time finds dead connections sooner and costs one request each
+    /// time. A healthy server that sends neither events nor bookmarks receives at most 25 requests an hour: from the
+    /// second silent response on, the timeout doubles up to the lifetime of a watch, and after two silent responses
+    /// from one position (five minutes at first) the client reads one object, to tell a quiet server from a replaced or
+    /// restored one.
     pub idle_timeout: Duration,
-    /// How long an accepted stream may send nothing of its initial state before that is complete; then it is given up for
-    /// pages. Default 10 s. Objects that are newer than all before them may have been created meanwhile: those prolong
-    /// it only while they come without a pause, and to twice the time at most. Headers that do not come are no stall:
-    /// see [`headers_timeout`](Self::headers_timeout). A list that brings no object for so long goes on, but gives its
-    /// turn of the [relist budget](crate::ClusterBuilder::relists_at_once) back. Shorter turns a slow server's clients to
-    /// pages, which cost it more.
+    /// Longest time an accepted stream may make no progress in its initial state; then the client falls back to pages.
+    /// Default 10 s. Objects newer than all before them may be live events: they extend the time only while they arrive
+    /// without a pause, and at most to twice the time. Missing headers are no stall; see
+    /// [`headers_timeout`](Self::headers_timeout). A LIST without a new object for this long continues, but releases
+    /// its permit of the [relist budget](crate::ClusterBuilder::relists_at_once). A shorter time moves clients of a
+    /// slow server to pages, which cost it more.
     pub initial_events_stall: Duration,
-    /// `timeoutSeconds` of a watch, drawn from this range. Default 300 to 599, as client-go. Shorter costs requests; one
-    /// value for all lets clients that were started together come back together.
+    /// Range from which the `timeoutSeconds` of each watch is drawn. Default 300 to 599, as client-go. Shorter
+    /// lifetimes cost requests; a single value makes clients that started together reconnect together.
     pub watch_timeout_seconds: RangeInclusive<u32>,
-    /// Whether watches ask for bookmarks, as all should. Default yes. Without, a type of which little is watched is
-    /// listed again after every longer break. Streams of initial state ask for them anyway.
+    /// True if watches request bookmarks, as all should. Default true. Without bookmarks, a type with few matching
+    /// changes is relisted after every longer interruption. Streams of initial state always request bookmarks.
     pub bookmarks: bool,
-    /// How long an answer's headers may take. Default 65 s: kube-apiserver ends ordinary requests after 60, and lets them
-    /// queue for 15 when it has too much to do. The same request follows, after a growing delay.
+    /// Longest wait for response headers. Default 65 s: kube-apiserver ends ordinary requests after 60 s, and under
+    /// overload queues them for up to 15 s. The client then repeats the request with backoff.
     pub headers_timeout: Duration,
-    /// The first request waits a random part of this, so that clients started together do not ask together. Default
-    /// zero. Costs readiness, on average half of it.
+    /// Upper bound of a random delay before the first request, so that clients started together do not send together.
+    /// Default zero. Delays readiness by half of it on average.
     pub spread: Duration,
-    /// A directory in which the state is kept over restarts. Default none. The state is saved at most every 2 s, when
-    /// something has changed, and once more at the end, which [`stop`](crate::Informer::stop) waits for. A restart
-    /// reads it, proves with one request that the server's history is still the same, and resumes from there. What went
-    /// while nobody was there is told, as [`Deleted`](crate::Event::Deleted), also when the server no longer remembers
-    /// when.
+    /// Directory in which the state survives restarts. Default none. The informer saves at most every 2 s, if something
+    /// changed, and once more at the end, which [`stop`](crate::Informer::stop) waits for. After a restart it loads the
+    /// state, proves with one request that the server still has the same history, and resumes. Objects deleted while
+    /// the program was down are reported as [`Deleted`](crate::Event::Deleted), even if the server's history window no
+    /// longer contains the deletions.
     ///
-    /// Cost: what changes is written, once for each save; 100 changes of 3 kB a second are 300 kB/s, and as much again
-    /// at most, because the file is written anew whenever it is twice as large as its objects and 1 MiB. On disk that
-    /// much, and the objects once more while it is written anew. Reading takes a key and a number an object beside the
-    /// store. Nothing is synced but files written anew: a process that is killed loses nothing that was saved, a machine
-    /// that goes down comes back with a state of some seconds before.
+    /// Cost: each save writes what changed since the save before. 100 changes of 3 kB a second are 300 kB/s, and
+    /// compaction adds at most as much: it rewrites the file once it is larger than twice its objects plus 1 MiB. Disk
+    /// usage is that size, plus the objects once more during a rewrite. Loading needs memory for one key and one number
+    /// per object beside the store. Only rewritten files are fsynced: a killed process loses no saved state; a machine
+    /// that crashes may come back with a state that is seconds older.
     ///
-    /// The directory is created with mode 0700, its files with 0600. Several informers may share it; each has a file,
-    /// named after its type and what tells it from others: cluster, selectors, dropped paths, the form in which objects
-    /// are kept. One whose settings changed leaves its old file there. Objects that went through transforms or types of
-    /// the program are of use to the same build of it alone. A checkpoint that cannot be used is ignored and logged. One
-    /// that another informer holds, as the old pod of a rolling update does, is taken over once that has ended, and its
-    /// contents are replaced. Failures to open or to write are counted
-    /// ([`Stats::checkpoint_failures`](crate::Stats::checkpoint_failures)) and tried again, at last every 5 min. They
-    /// stop nothing. Objects that [`linger`](crate::InformerBuilder::linger) are not saved.
+    /// The directory is created with mode 0700, its files with 0600. Several informers may share it: each has its own
+    /// file, named after its type and a digest of its cluster, selectors, dropped paths and stored form. An informer
+    /// whose settings changed leaves its old file in the directory. Only the same build of a program can load objects
+    /// that went through its transforms or types. A checkpoint that cannot be used is ignored and logged. A checkpoint
+    /// locked by another informer, such as the old pod of a rolling update, is taken over when that informer ends, and
+    /// its contents are replaced. Failures to open or to write are counted
+    /// ([`Stats::checkpoint_failures`](crate::Stats::checkpoint_failures)) and retried with backoff of at most 5 min;
+    /// they never stop the informer. Objects that [`linger`](crate::InformerBuilder::linger) are not saved.
     pub checkpoint: Option<PathBuf>,
-    /// Whether Secrets may be written to [`checkpoint`](Self::checkpoint), in plain text. Default no: an error.
+    /// True if Secrets may be written to [`checkpoint`](Self::checkpoint), in plain text. Default false: starting such
+    /// an informer is an error.
     pub checkpoint_secrets: bool,
 }
 
@@ -106,15 +109,15 @@ impl Default for Config {
     }
 }
 
-/// What writers did to which field: of use to server-side apply, and to hardly any reader.
+/// Field ownership for server-side apply; hardly any reader needs it.
 pub(crate) const MANAGED_FIELDS: &str = "metadata.managedFields";
 
-/// Members without which an object has no key and no position, and their parents.
+/// Members that give an object its key and position, and their parents.
 const IDENTITY: [&str; 6] =
     ["kind", "apiVersion", "metadata", "metadata.name", "metadata.namespace", "metadata.resourceVersion"];
 
 impl Config {
-    /// Whether the server may leave out what nobody here will see.
+    /// Returns true if the server may leave out managedFields, because they would be cut here.
     pub(crate) fn drops_managed_fields(&self) -> bool {
         self.drop_paths.iter().any(|path| path == MANAGED_FIELDS)
     }
@@ -143,7 +146,7 @@ impl Config {
     }
 }
 
-/// Cutting the uid would hide that an object was replaced by another of its name; it may not be cut either.
+/// Returns true if `path` may be cut. Without the uid, a replaced object of the same name would go unnoticed.
 fn may_drop(path: &str) -> bool {
     path.split('.').all(|member| !member.is_empty()) && !IDENTITY.contains(&path) && path != "metadata.uid"
 }

@@ -1,6 +1,6 @@
-//! What informers and raw streams have in common before they start: a resource type, what of it, and settings.
+//! Declaration of an informer or raw stream: resource type, selectors and settings.
 //!
-//! Texts are parsed once, here; the first mistake is kept and told at the start.
+//! Parses texts once, when they are set; keeps the first mistake and returns it from `start`.
 
 use std::{any::TypeId, fmt};
 
@@ -13,7 +13,7 @@ use kube::core::{ApiResource, ClusterResourceScope};
 
 use crate::{checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError};
 
-/// Everything a driver needs, some of it perhaps wrong.
+/// Everything a driver needs; not validated yet.
 pub(crate) struct Declaration {
     pub(crate) cluster: Cluster,
     pub(crate) of: Type,
@@ -50,8 +50,8 @@ impl Type {
 
 #[cfg(feature = "runtime")]
 impl Type {
-    /// The type whose collection is at `path`, as kube's `Api` has it: `/apis/apps/v1/namespaces/prod/deployments`.
-    /// `kind` may be empty, then lists have to say it.
+    /// Type of the collection at `path`, as kube's `Api` writes it: `/apis/apps/v1/namespaces/prod/deployments`. `kind`
+    /// may be empty; then list bodies must carry it.
     pub(crate) fn at(path: &str, namespace: Option<&str>, kind: String) -> Self {
         let (base, plural) = path.rsplit_once('/').unwrap_or(("", path));
         let inside = namespace.and_then(|namespace| base.strip_suffix(namespace)?.strip_suffix("/namespaces/"));
@@ -62,7 +62,7 @@ impl Type {
 }
 
 impl From<&ApiResource> for Type {
-    /// An `ApiResource` does not say whether its objects live in namespaces.
+    /// An `ApiResource` does not tell its scope, so the type counts as namespaced.
     fn from(resource: &ApiResource) -> Self {
         let root = if resource.group.is_empty() { "/api" } else { "/apis" };
         Self {
@@ -114,15 +114,15 @@ impl Declaration {
         }
     }
 
-    /// Keeps the first mistake: later ones often follow from it.
+    /// Keeps the first mistake only: later ones often follow from it.
     pub(crate) fn mistake(&mut self, mistake: ConfigError) {
         self.mistake.get_or_insert(mistake);
     }
 
-    /// What a driver is started from.
+    /// Validates the declaration and turns it into a driver's setup.
     ///
     /// # Errors
-    /// Which setting is wrong.
+    /// The first wrong setting.
     pub(crate) fn into_setup(self) -> Result<Setup, ConfigError> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
@@ -148,7 +148,7 @@ impl Declaration {
     }
 }
 
-/// What is asked for, and how. Nothing here is a secret.
+/// Shows the declared settings; none of them is secret.
 impl fmt::Debug for Declaration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Declaration")
@@ -162,7 +162,7 @@ impl fmt::Debug for Declaration {
     }
 }
 
-/// RFC 1123 label, which every namespace's name is. Keeps other path segments out of the request.
+/// Returns true for an RFC 1123 label, as every namespace name is. Keeps other path segments out of the request.
 fn is_label(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')

@@ -1,5 +1,5 @@
-//! Typed objects, decoded when asked for and shared while somebody holds them.
-//! INVARIANT: a decoded object lives exactly as long as its users; errors name the place, never the value.
+//! Decodes objects on demand, and shares the typed values while they are in use.
+//! INVARIANT: a decoded object lives exactly as long as its users; errors contain the path, never the value.
 
 use std::{
     any::Any,
@@ -16,10 +16,10 @@ use informer_core::store::{Body, Entry, Represent, Value};
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Decoded objects that somebody holds, by the entry they were decoded from.
+/// Decoded objects in use, by the entry they were decoded from.
 ///
-/// Memory: one slot for each decoded object in use, at most as many again that went out of use. A `Weak` keeps its
-/// allocation, so slots without users are swept whenever they could outnumber those in use.
+/// Memory: one slot for each decoded object in use, and at most as many unused slots. A `Weak` keeps its allocation, so
+/// unused slots are swept whenever they could outnumber the used ones.
 pub(crate) struct Decoded<K> {
     slots: Mutex<Slots<K>>,
     undecodable: Arc<AtomicU64>,
@@ -31,7 +31,7 @@ struct Slots<K> {
 }
 
 struct Slot<K> {
-    // Keeps the entry's address taken, so that the map's key stays unique.
+    // Keeps the entry's address from being reused, so that the map's key stays unique.
     _entry: Weak<Entry>,
     object: Weak<K>,
 }
@@ -43,14 +43,14 @@ impl<K> Default for Decoded<K> {
 }
 
 impl<K> Decoded<K> {
-    /// One that goes on with the count of another.
+    /// Creates a cache that continues another cache's count.
     pub(crate) fn counting(undecodable: Arc<AtomicU64>) -> Self {
         let slots = Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST };
         Self { slots: Mutex::new(slots), undecodable }
     }
 
-    /// The object of `entry`: as it is kept, from whoever holds it, else decoded now. Two threads may decode the same
-    /// one; both then hold the first.
+    /// Returns the typed object of `entry`: stored decoded, shared with another holder, or decoded now. Two threads may
+    /// decode one object at once; both then return the value inserted first.
     pub(crate) fn get(&self, entry: &Arc<Entry>) -> Result<Arc<K>, DecodeError>
     where
         K: DeserializeOwned + Send + Sync + 'static,
@@ -75,12 +75,12 @@ impl<K> Decoded<K> {
         Ok(object)
     }
 
-    /// How many objects did not decode.
+    /// Number of objects that did not decode.
     pub(crate) fn undecodable(&self) -> u64 {
         self.undecodable.load(Ordering::Relaxed)
     }
 
-    /// The same for whoever reads it without knowing `K`.
+    /// The counter itself, for readers that do not know `K`.
     pub(crate) fn undecodable_count(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.undecodable)
     }
@@ -90,7 +90,7 @@ impl<K> Decoded<K> {
     }
 }
 
-/// The object of an entry that is kept decoded.
+/// The value of an entry that is stored decoded.
 fn kept<K: Send + Sync + 'static>(entry: &Entry) -> Option<Arc<K>> {
     match entry.body() {
         Body::Value { value, .. } => typed(Arc::clone(value)),
@@ -103,7 +103,7 @@ fn typed<K: Send + Sync + 'static>(value: Arc<dyn Value>) -> Option<Arc<K>> {
     value.downcast().ok()
 }
 
-/// Objects kept decoded.
+/// Stores objects decoded.
 pub(crate) struct Typed<K> {
     decoded: Arc<Decoded<K>>,
 }
@@ -120,8 +120,9 @@ impl<K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static> Represent 
             Some(value) => Some(Arc::unwrap_or_clone(value)),
             None => serde_json::from_slice(json).ok(),
         };
-        // While JSON is decoded nobody knows how long a list gets: one container is allocated for four, and a fourth of
-        // a pod's memory is never used. A clone has each list as long as it is, for a fourth of the time of decoding.
+        // The decoder does not know a list's length in advance: it allocates a container list for four entries even if
+        // there is one, which wastes a fourth of a pod's memory. A clone allocates exact lengths, and costs a fourth of
+        // the decoding time.
         let value = value.map(|value: K| Arc::new(value.clone()));
         match (value, u32::try_from(json.len())) {
             (Some(value), Ok(json_bytes)) => Body::Value { value, json_bytes },
@@ -158,18 +159,18 @@ impl<K> fmt::Debug for Decoded<K> {
     }
 }
 
-/// Slots below which sweeping is not worth the walk.
+/// Below this number of slots, a sweep is not worth its scan.
 const SWEEP_AT_LEAST: usize = 64;
 
-/// An object's bytes are no `K`. It stays in the store and is delivered like any other.
+/// The bytes of an object are no `K`. The object stays in the store and is delivered like any other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecodeError {
     /// The object's `namespace/name`, or `name`.
     pub key: String,
-    /// Where in the object, as far as it was read: `spec.containers[0].ports`. Empty for the object itself.
+    /// Path to the failing value, as far as it was read: `spec.containers[0].ports`. Empty for the object itself.
     pub path: String,
-    /// What the type wants there, when that can be told without quoting the object: ``missing field `name` ``,
+    /// What the type expects there, if serde's message has it without quoting the object: ``missing field `name` ``,
     /// `expected u16`.
     pub wanted: Option<String>,
 }
@@ -192,10 +193,10 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// The part of serde's message that comes from the type. The rest may quote the object, and objects may be Secrets.
+/// Extracts the part of serde's message that comes from the type. The rest may quote the object, which may be a Secret.
 fn wanted(error: &serde_json::Error) -> Option<String> {
     let text = error.to_string();
-    // serde_json appends its position, which means nothing to the reader.
+    // Drop serde_json's position: line and column mean nothing to the reader.
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     if text.starts_with("missing field `") {
         return Some(text.to_owned());
@@ -215,7 +216,7 @@ fn offset(json: &[u8], error: &serde_json::Error) -> usize {
     (line_start + error.column().saturating_sub(1)).min(json.len())
 }
 
-/// The dotted path of the value in which byte `end` lies. Reads names and punctuation only.
+/// Dotted path of the value that contains byte `end`. Reads names and punctuation only.
 fn path_at(json: &[u8], end: usize) -> String {
     enum Level {
         Object { name: String },
@@ -257,7 +258,8 @@ fn path_at(json: &[u8], end: usize) -> String {
     path
 }
 
-/// The offset after the closing quote of the string that opens at `start`; at least two past it, for slicing.
+/// Offset after the closing quote of the string that opens at `start`; at least `start + 2`, so that the caller can
+/// slice.
 fn string_end(json: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while at < json.len() && json[at] != b'"' {

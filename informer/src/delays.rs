@@ -1,21 +1,21 @@
-//! Delays of your own in place of ours: policies of other crates, adapted, and the trait to write one.
+//! Custom delay policies: adapters for policies of other crates, and the trait to write one.
 //!
-//! A policy says how long to wait after an end that was not healthy. The rest stays: a healthy session resets it, its
-//! last delay holds when it ends, and `Retry-After` is a lower bound to which jitter is added.
+//! A policy returns the delay after an unhealthy end. The other rules remain: a healthy session resets the policy, its
+//! last delay repeats after the policy has ended, and `Retry-After` is a lower bound to which jitter is added.
 
 #[cfg(feature = "runtime")]
 use std::time::Duration;
 
 pub use informer_core::backoff::Delays;
 
-/// A policy of `kube::runtime`, such as its `DefaultBackoff`.
+/// Adapts a policy of `kube::runtime`, such as its `DefaultBackoff`.
 #[cfg(feature = "runtime")]
 pub fn from_kube(policy: impl kube::runtime::utils::Backoff + 'static) -> impl Delays + 'static {
     Kube(policy)
 }
 
-/// A policy of the crate `backoff` 0.4, such as its `ExponentialBackoff`. `max_elapsed_time` ends it, by default after
-/// 15 minutes, and its last delay holds from then on until a session is healthy.
+/// Adapts a policy of the crate `backoff` 0.4, such as its `ExponentialBackoff`. `max_elapsed_time`, by default 15
+/// minutes, ends the policy; its last delay then repeats until a session is healthy.
 #[cfg(feature = "backoff")]
 pub fn from_backoff(policy: impl backoff::backoff::Backoff + Send + 'static) -> impl Delays + 'static {
     Unmaintained(policy)

@@ -1,6 +1,6 @@
-//! The loop behind informers and raw streams: waits, tells the reflector what happened, does what it orders.
+//! The I/O loop behind informers and raw streams: waits, reports events to the reflector, and carries out its orders.
 //!
-//! INVARIANT: decides nothing. A store is written here and nowhere else, and published only between two frames.
+//! INVARIANT: decides nothing. Only the driver writes a store, and publishes it only between two frames.
 
 mod core;
 mod link;
@@ -48,29 +48,29 @@ use crate::{
 
 pub(crate) struct Driver<S> {
     setup: Setup,
-    // One for each endpoint of the cluster, and which of them is used.
+    // One for each endpoint of the cluster.
     transports: Vec<Transport>,
     endpoints: Endpoints,
     core: Core<S>,
     link: Link,
-    // What the core's times count from.
+    // Origin of the core's times.
     zero: Instant,
-    // Held from the grant until initial state is complete, the attempt is over, the read stands still, or for `TURN_MAX`.
+    // Held from the grant until initial state is complete, the attempt ends, the read stalls, or `TURN_MAX` has passed.
     turn: Option<Turn>,
     asked_at: Instant,
-    // Of the request in flight, or the last one.
+    // Span of the request in flight, or of the last one.
     span: Span,
 }
 
-/// One of the places in the cluster's relist budget.
+/// A permit of the cluster's relist budget, with the time at which it expires.
 struct Turn {
     _permit: OwnedSemaphorePermit,
     until: Time,
 }
 
 impl<S: Sink> Driver<S> {
-    /// A driver that knows its first request and has not sent it. `resume` is the position of a state that is there
-    /// already. Needs a tokio runtime.
+    /// Creates a driver that has its first request but has not sent it. `resume` is the position of an already present
+    /// state. Needs a tokio runtime.
     pub(crate) fn new(mut setup: Setup, sink: S, progress: Outlet, resume: Option<ResourceVersion>) -> Self {
         let timeout = setup.config.headers_timeout;
         let wanted =
@@ -96,18 +96,18 @@ impl<S: Sink> Driver<S> {
         driver
     }
 
-    /// Waits for one thing to happen and does what follows from it: what the sink has taken then is all there is until
-    /// the next turn. Reads at most one chunk. Cancel safe.
+    /// Waits for one event and handles it; the sink has received everything when this returns. Reads at most one chunk.
+    /// Cancel safe.
     pub(crate) async fn turn(&mut self) {
         let timer = self.timer();
         tokio::select! { biased;
-            // Before the timer: a reader that polls late must not take what waits for it for silence.
+            // Network before timer: a reader that polls late must not take unread data for silence.
             happened = self.link.next() => self.on_network(happened),
             () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.on_timer(),
         }
     }
 
-    /// What was due while the network always had more. For whoever takes turns without a pause in between.
+    /// Runs an overdue timer. The network comes first in `turn`, so a loop without pauses would starve the timers.
     fn keep_time(&mut self) {
         if self.timer().is_some_and(|due| due <= Instant::now()) {
             self.on_timer();
@@ -118,7 +118,7 @@ impl<S: Sink> Driver<S> {
         self.core.sink()
     }
 
-    /// Whether no turn will bring anything any more.
+    /// True once no further turn can yield anything.
     pub(crate) const fn is_over(&self) -> bool {
         self.core.is_over()
     }
@@ -143,14 +143,14 @@ impl<S: Sink> Driver<S> {
         Time(self.zero.elapsed())
     }
 
-    /// The earliest of all timers. `None` for one that never comes.
+    /// The earliest of all timers; `None` if none is set.
     fn timer(&self) -> Option<Instant> {
         let due =
             [self.reflector_timeout(), self.endpoints.poll_timeout(), self.core.sink_timeout(), self.turn_ends_at()];
         due.into_iter().flatten().min().and_then(|time| self.zero.checked_add(time.0))
     }
 
-    /// Waiting for a turn is neither silence nor a stall: the read has not gone out.
+    /// The reflector's timer. Not while queued: the read has not been sent, so it can neither be silent nor stall.
     fn reflector_timeout(&self) -> Option<Time> {
         if matches!(self.link, Link::Queued { .. }) { None } else { self.core.poll_timeout() }
     }
@@ -236,7 +236,7 @@ impl<S: Sink> Driver<S> {
             None => self.follow(),
         }
         if self.core.take_list_end() && matches!(self.link, Link::Open { .. }) {
-            // The list was complete and nothing follows it now.
+            // The list is complete and no request follows it now.
             self.link = Link::Closed;
             self.give_back();
         }
@@ -271,7 +271,7 @@ impl<S: Sink> Driver<S> {
         self.endpoints.failed(now, failure.class);
         let is_too_old = failure.class == Class::Expired && !self.core.is_initial();
         match is_too_old.then(|| self.endpoints.expired(now)).flatten() {
-            // The one it follows may remember for longer.
+            // An old position may still be in the history window of the preferred endpoint.
             Some(to) => self.move_to(to),
             None => self.tell(Input::Ended(reflector::End::Failed(failure))),
         }
@@ -291,14 +291,14 @@ impl<S: Sink> Driver<S> {
         self.follow();
     }
 
-    /// What is known about the streams of the endpoint in use.
+    /// Verdict on the streams of the endpoint in use.
     fn verdict(&self) -> Verdict {
         self.setup.cluster.verdicts().of(self.endpoints.current(), self.setup.type_path())
     }
 
-    /// Carries out what the reflector ordered last, then lets readers see what changed.
+    /// Carries out the reflector's last order, then publishes changes to readers.
     fn follow(&mut self) {
-        // Before requests go elsewhere: it was found out where they went.
+        // Before `take_refused` switches endpoints: the verdict belongs to the endpoint just used.
         if let Some(verdict) = self.core.take_verdict() {
             self.setup.cluster.verdicts().set(self.endpoints.current(), self.setup.type_path(), verdict);
         }
@@ -330,7 +330,7 @@ impl<S: Sink> Driver<S> {
         let witness = match self.core.sink().evidence(skip, !self.endpoints.is_home()) {
             Evidence::Witness(witness) => witness,
             Evidence::Word => {
-                // For a history. Nobody but the server says whether lists are allowed.
+                // Vouches only for the history; only the server can say whether lists are allowed.
                 let word = if by == ProofBy::Get { Proof::Same } else { Proof::Nothing };
                 return self.on_proof(Testimony::without_object(word));
             }
@@ -352,7 +352,7 @@ impl<S: Sink> Driver<S> {
         self.give_back();
         self.core.queued(self.setup.request(&read), !matches!(read, Read::Page { .. }));
         self.link = match before {
-            // Another read takes its place in the queue.
+            // The new read keeps the queue position of the old one.
             Link::Queued { permit, finished, .. } => Link::Queued { read, permit, finished },
             Link::Closed | Link::Sent(_) | Link::Open { .. } | Link::Proving(_) => {
                 let permit = Box::pin(Arc::clone(self.setup.cluster.relists()).acquire_owned());
@@ -374,19 +374,20 @@ impl<S: Sink> Driver<S> {
         self.link = Link::sent(transport, request, form, finished, &self.span);
     }
 
-    /// A session begins: where its request goes.
+    /// Begins a session: selects the endpoint's transport and opens its span.
     fn asking(&mut self, request: &Request, stage: Stage, strategy: Option<Strategy>) -> Transport {
         let endpoint = self.endpoints.current();
         let resource = &self.setup.resource.plural;
-        // The session before is entered here. As its child, this span would keep it open, and that one all before it.
+        // `parent: None`, because the previous session's span is entered here: as its child, this span would keep it
+        // open, and it in turn all spans before it.
         self.span = tracing::info_span!(parent: None, "session", resource, %request, endpoint);
         self.core.asked(request.clone(), endpoint, stage, strategy);
         self.asked_at = Instant::now();
         self.transports[endpoint].clone()
     }
 
-    /// When the turn goes to the next informer: once the read stands still, so that one sick API does not keep the others
-    /// from starting, and in any case after `TURN_MAX`. The read itself goes on.
+    /// When the permit passes to the next informer: when the read stalls, so that one sick API does not keep the others
+    /// from starting, and at the latest after `TURN_MAX`. The read itself continues.
     fn turn_ends_at(&self) -> Option<Time> {
         let turn = self.turn.as_ref()?;
         Some(self.core.stands_still_at().map_or(turn.until, |at| at.min(turn.until)))

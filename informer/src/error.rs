@@ -1,4 +1,4 @@
-//! What can go wrong, told one level at a time. INVARIANT: no error carries bytes of an object.
+//! Error types, with one level of text per error. INVARIANT: no error carries bytes of an object.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use informer_core::{
     },
 };
 
-/// Why a request, or the answer to it, failed.
+/// Failure of a request or of its response.
 ///
-/// Opaque: ask it with the `is_…` methods. `Display` prints this level only; [`source`](StdError::source) has the rest.
-/// An error of the configuration is one text without a source: kube's errors repeat their sources in their own text.
-/// Cost: cloning is one reference count.
+/// Opaque: query it with the `is_…` methods. `Display` prints this level only; [`source`](StdError::source) has the
+/// rest. An error of the configuration is one text without a source, because kube's errors repeat their sources in
+/// their own text. Cost: cloning is one reference count.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -29,33 +29,33 @@ struct Inner {
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// The kube configuration yields no client.
+    /// No client can be built from the kube configuration.
     Client(kube::Error),
-    /// No answer came: refused, reset, TLS, name resolution, authentication plug-in.
+    /// No response: connection refused or reset, TLS, name resolution, authentication plug-in.
     Connect(kube::Error),
-    /// The request was sent, and no headers came within this time.
+    /// The request was sent, and no headers arrived within this time.
     NoHeaders(Duration),
-    /// The answer's headers refuse the request.
+    /// The response's headers refuse the request.
     Refused { code: u16, status: Option<Box<Status>>, retry_after: Option<Duration> },
-    /// The headers accepted it, then a Status came where objects were due.
+    /// The headers accepted the request, but a Status came in place of objects.
     InAnswer(Box<Status>),
     /// The body broke off.
     Body(kube::Error),
-    /// The body is not what it should be.
+    /// The body violates the protocol.
     Frame(FrameError),
-    /// One object of the body is left out; the answer goes on behind it.
+    /// One object of the body was skipped; the response continues after it.
     Skipped { key: String, at: u64, reason: SkipReason },
-    /// A resourceVersion goes back.
+    /// A resourceVersion goes backwards.
     History,
-    /// Initial state was complete, without a resourceVersion; or its pages lead in circles.
+    /// Initial state was complete but has no resourceVersion, or its continue tokens form a cycle.
     Unusable,
-    /// A list without end.
+    /// The list exceeds `LIST_TIME_MAX` or `LIST_OBJECTS_MAX`.
     Endless,
-    /// Nothing came for as long as the settings allow.
+    /// No data arrived within the configured timeout.
     Silent,
-    /// The answer ended before initial state was complete.
+    /// The response ended before initial state was complete.
     Ended,
-    /// An error was announced, and it cannot be read.
+    /// The response announces an error that cannot be parsed.
     Malformed,
 }
 
@@ -64,19 +64,19 @@ impl Error {
         Self(Arc::new(Inner { kind, request: request.cloned() }))
     }
 
-    /// Whether the position asked for has left the server's history (410).
+    /// Returns true if the requested position has left the server's history window (410).
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.status().is_some_and(Status::is_expired) || self.code() == Some(410)
     }
 
-    /// Whether the server does not let this user read the resource (401, 403).
+    /// Returns true if the server does not let this user read the resource (401, 403).
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         matches!(self.code(), Some(401 | 403))
     }
 
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// Returns true if an identical request may succeed later without any change of configuration or permissions.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self.class() {
@@ -86,7 +86,7 @@ impl Error {
         }
     }
 
-    /// The least time the server asked to wait, from the header or the Status.
+    /// Minimum time the server asks clients to wait, from the header or the Status.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let header = match &self.0.kind {
@@ -108,8 +108,8 @@ impl Error {
         header.or_else(|| self.status().and_then(Status::retry_after))
     }
 
-    /// The key of the one object that this error is about, `namespace/name` or `name`: it is too large, too deep or no
-    /// JSON object, and was left out. Everything else of the answer was taken. Empty where it could not be read.
+    /// Key of the one skipped object this error is about, `namespace/name` or `name`: it is too large, nested too deep
+    /// or not a JSON object. The rest of the response was processed. Empty if the key could not be read.
     #[must_use]
     pub fn skipped(&self) -> Option<&str> {
         match &self.0.kind {
@@ -130,13 +130,13 @@ impl Error {
         }
     }
 
-    /// The request that failed, when one was made.
+    /// The failed request, if one was made.
     #[must_use]
     pub fn request(&self) -> Option<&Request> {
         self.0.request.as_ref()
     }
 
-    /// The HTTP status, or the code of a Status that came in an accepted answer.
+    /// The HTTP status, or the code of a Status in an accepted response.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match &self.0.kind {
@@ -157,7 +157,7 @@ impl Error {
         }
     }
 
-    /// What the reflector makes of it.
+    /// Class of the error for the reflector.
     pub(crate) fn class(&self) -> Class {
         let status = self.status();
         match &self.0.kind {
@@ -250,7 +250,7 @@ impl StdError for Error {
     }
 }
 
-/// All levels and the request in one line: what a `main` that returns the error prints.
+/// Prints all levels and the request in one line, for a `main` that returns the error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.request {
@@ -260,8 +260,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// An error and everything below it in one line, for logs. Each text once: many errors of others end with the text of
-/// their source.
+/// Prints an error and its sources in one line, for logs. Skips a source whose text its parent already ends with, as
+/// many foreign errors do.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
@@ -280,7 +280,7 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// Which setting of an informer is wrong. Nothing was sent.
+/// A wrong setting of an informer. No request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -290,25 +290,25 @@ pub enum ConfigError {
     /// The field selector does not parse.
     #[error("the field selector does not parse")]
     Fields(#[source] selector::field::ParseError),
-    /// The namespace is no name that can stand in a path.
+    /// The namespace is not a valid name for a path segment.
     #[error("namespace {0:?} is not a namespace's name")]
     Namespace(String),
-    /// A namespace was given for a type that lives in none.
+    /// A namespace was given for a cluster-scoped type.
     #[error("{plural} are cluster-scoped, a namespace cannot be given")]
     ClusterScoped {
         /// The type, as in the path.
         plural: String,
     },
-    /// A path to drop that is empty, or takes away what identifies an object.
+    /// The path to drop is empty, or objects are identified by it.
     #[error("path {0:?} cannot be dropped: it is empty, or objects are told apart by it")]
     DropPath(String),
     /// A number or duration that must not be zero.
     #[error("{0} must not be zero")]
     Zero(&'static str),
-    /// `Exact` cannot be streamed: a stream is never older than a position, and never exactly at one.
+    /// `Exact` cannot be streamed: a stream guarantees a minimum version, never an exact one.
     #[error("ListSemantic::Exact cannot be read with InitialList::Stream")]
     ExactStream,
-    /// Secrets would be written to a directory, and nobody has said that they may.
+    /// Secrets would be written to a directory without explicit permission (`checkpoint_secrets`).
     #[error("a checkpoint of secrets needs checkpoint_secrets")]
     CheckpointSecrets,
     /// `start` was called outside a tokio runtime.
@@ -316,27 +316,27 @@ pub enum ConfigError {
     NoRuntime,
 }
 
-/// How an informer is kept in step, now that its initial state is complete.
+/// How a ready informer is kept in step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ready {
     /// Changes arrive as they happen.
     Watching,
-    /// The server answers lists and refuses watches: the list is read again every few minutes, and what lies between
-    /// two lists is not seen. See [`Informer::age`](crate::Informer::age).
+    /// The server allows lists and forbids watches: the informer lists every few minutes and misses changes between two
+    /// lists. See [`Informer::age`](crate::Informer::age).
     Polling,
 }
 
-/// An informer whose initial state is not complete, or that has ended, and why. `Display` has the whole cause; there is no
-/// [`source`](StdError::source) that would repeat it.
+/// Why an informer is not ready: its initial state is not complete, or it has ended. `Display` prints the whole cause,
+/// so there is no [`source`](StdError::source) that would repeat it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NotReady {
-    /// What it is waiting for.
+    /// The reason.
     pub cause: Cause,
     /// Requests for initial state since the start.
     pub attempts: u64,
-    /// How long ago the informer was started.
+    /// Time since the informer was started.
     pub since: Duration,
 }
 
@@ -348,23 +348,23 @@ impl fmt::Display for NotReady {
 
 impl StdError for NotReady {}
 
-/// What an informer without its initial state is waiting for.
+/// What prevents an informer from being ready.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The first request waits for its part of [`Config::spread`](crate::Config::spread).
+    /// The first request is delayed by [`Config::spread`](crate::Config::spread).
     Spread,
     /// Other informers of the cluster are reading their initial state; see
     /// [`ClusterBuilder::relists_at_once`](crate::ClusterBuilder::relists_at_once).
     Queued,
-    /// Initial state is being asked for or received, and nothing has failed since.
+    /// Initial state is being requested or received, without a failure so far.
     Receiving,
-    /// A saved state is there, and whether the server's history is still the same one is being asked.
+    /// A saved state is being loaded, or its history is being proven.
     Proving,
     /// The last attempt failed.
     Failed(Error),
-    /// The informer has ended: it was stopped, its runtime is gone, or a function of the program (an index, a transform,
-    /// [`Delays`](crate::delays::Delays)) panicked in its task, which is logged.
+    /// The informer has ended: it was stopped, its runtime shut down, or a function of the program (an index, a
+    /// transform, [`Delays`](crate::delays::Delays)) panicked in its task, which is logged.
     Stopped,
 }
 
@@ -385,7 +385,7 @@ impl fmt::Display for Cause {
 mod tests {
     use super::*;
 
-    /// What a program prints that walks the sources itself, as `anyhow` and `eyre` do.
+    /// Output of a program that walks the sources itself, as `anyhow` and `eyre` do.
     fn walked(error: &(dyn StdError + 'static)) -> String {
         let (mut texts, mut next) = (Vec::new(), Some(error));
         while let Some(error) = next {

@@ -1,4 +1,4 @@
-//! Reading by other things than the key: values that are told once, when an object arrives.
+//! Index functions: look up objects by values other than their key, computed once when an object arrives.
 //!
 //! The functions here are for [`InformerBuilder::index`](crate::InformerBuilder::index) and
 //! [`index_each`](crate::InformerBuilder::index_each):
@@ -22,11 +22,11 @@ use serde::Deserialize;
 
 use crate::{decode::Decoded, object::Object};
 
-/// By what objects are found in the [`Snapshot`](crate::Snapshot)s of one informer, with
-/// [`Snapshot::by`](crate::Snapshot::by). Snapshots of other informers find nothing by it.
+/// Handle of an index over the [`Snapshot`](crate::Snapshot)s of one informer, for
+/// [`Snapshot::by`](crate::Snapshot::by). In snapshots of other informers it matches no objects.
 pub struct Index<K> {
     position: usize,
-    // Of the informer that it was declared for: the one thing all its snapshots have in common, and no others.
+    // Identifies the informer it was declared for: all snapshots of one informer, and no others, share this `Arc`.
     of: Arc<Decoded<K>>,
 }
 
@@ -35,7 +35,7 @@ impl<K> Index<K> {
         Self { position, of }
     }
 
-    /// Where it is in the store, if that is the store of this informer.
+    /// Position of the index in the store, if the store belongs to this informer.
     pub(crate) fn position_in(&self, informer: &Arc<Decoded<K>>) -> Option<usize> {
         Arc::ptr_eq(&self.of, informer).then_some(self.position)
     }
@@ -53,15 +53,15 @@ impl<K> fmt::Debug for Index<K> {
     }
 }
 
-/// The namespace, for cluster-scoped types none. [`Snapshot::namespace`](crate::Snapshot::namespace) finds the same
-/// without an index.
+/// The namespace; none for cluster-scoped types. [`Snapshot::namespace`](crate::Snapshot::namespace) returns the same
+/// objects without an index.
 #[must_use]
 pub fn namespace<K>(object: &Object<K>) -> Option<Cow<'_, str>> {
     let namespace = object.namespace();
     (!namespace.is_empty()).then_some(Cow::Borrowed(namespace))
 }
 
-/// The node a pod runs on, `spec.nodeName`. Pods that are not scheduled have none.
+/// The node a pod runs on, `spec.nodeName`; none for unscheduled pods.
 #[must_use]
 pub fn node<K>(object: &Object<K>) -> Option<Cow<'_, str>> {
     object.field("spec.nodeName").filter(|node| !node.is_empty())

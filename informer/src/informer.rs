@@ -1,4 +1,4 @@
-//! The handle of a running informer: reads, readiness, and what it is doing.
+//! Handle of a running informer: reads, readiness, subscriptions and statistics.
 
 mod builder;
 mod keeping;
@@ -25,7 +25,7 @@ use crate::{
     subscription::{Source, Subscription, SubscriptionAll},
 };
 
-/// A live copy of the objects of one resource type. Cheap to clone. It ends when the last clone is dropped, or when
+/// A live copy of the objects of one resource type. Cheap to clone. Ends when the last clone is dropped, or when
 /// [`shutdown`](Self::shutdown) or [`stop`](Self::stop) ends it for all clones.
 #[must_use = "an informer stops with its last handle"]
 pub struct Informer<K> {
@@ -36,7 +36,7 @@ pub struct Informer<K> {
     stopper: Arc<Stopper>,
 }
 
-/// The order to stop, which the driver takes when the sender is dropped: by a shutdown, or with the last clone.
+/// Stop signal for the driver, which stops when the sender is dropped: by a shutdown, or with the last clone.
 struct Stopper(Mutex<Option<oneshot::Sender<()>>>);
 
 impl<K> Informer<K> {
@@ -57,25 +57,25 @@ impl<K> Informer<K> {
         Self { store, progress, decoded, source, stopper: Arc::new(Stopper(Mutex::new(Some(stopper)))) }
     }
 
-    /// The request in flight, else the last one, as it goes on the wire: `GET /api/v1/pods?watch=true&…`. Then
-    /// ` at fallback 1` when it goes to the first [`fallback`](crate::ClusterBuilder::fallback). Empty while a
-    /// checkpoint is read.
+    /// The request in flight, else the last one, as on the wire: `GET /api/v1/pods?watch=true&…`, followed by ` at
+    /// fallback 1` if it goes to the first [`fallback`](crate::ClusterBuilder::fallback). Empty while a checkpoint is
+    /// loaded.
     #[must_use]
     pub fn explain(&self) -> String {
         self.progress.borrow().explain()
     }
 
-    /// Waits until initial state is complete. Once it was, this is ready as long as the informer runs;
-    /// [`age`](Self::age) tells how old the state is. A liveness probe may ask it with a deadline of zero.
+    /// Waits until initial state is complete. From then on this returns at once as long as the informer runs;
+    /// [`age`](Self::age) shows how old the state is. A liveness probe may call it with a deadline of zero.
     ///
-    /// Cancel safe. Cost: one wake-up.
+    /// Cancel safe. Cost: one wake-up of the caller.
     ///
     /// # Errors
-    /// [`NotReady`] at the deadline, and earlier when waiting is of no use: the informer has ended
-    /// ([`Cause::Stopped`](crate::Cause::Stopped)), or the version asked for with `Exact` is no longer there.
+    /// [`NotReady`] at the deadline, or earlier if waiting is useless: the informer has ended
+    /// ([`Cause::Stopped`](crate::Cause::Stopped)), or the version requested with `Exact` has expired.
     pub async fn ready(&self, deadline: Duration) -> Result<Ready, NotReady> {
         let mut progress = self.progress.clone();
-        // Late, or the driver is gone: what it wrote last tells which.
+        // On a timeout and after the driver ended alike, the progress it wrote last has the reason.
         let _ = timeout(deadline, progress.wait_for(Progress::is_decided)).await;
         let progress = progress.borrow();
         match (progress.is_synced && !progress.is_stopped, progress.is_polling) {
@@ -85,17 +85,17 @@ impl<K> Informer<K> {
         }
     }
 
-    /// True while the informer keeps its copy in step. False once it was stopped, its runtime is gone, or a function of
-    /// the program panicked in its task; nothing starts it again. What it held last stays readable.
+    /// True while the informer keeps its copy in step. False once it was stopped, its runtime shut down, or a function
+    /// of the program panicked in its task; it is never restarted. Its last state stays readable.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.progress.borrow().is_stopped
     }
 
-    /// Waits until the store has reached `version`, such as that of an object just written: read your writes.
+    /// Waits until the store has reached `version`, such as the version of an object just written: read your writes.
     ///
-    /// Only versions of the same resource type compare. With selectors, a write outside of them is reached when a
-    /// bookmark says so, which may take a minute.
+    /// Only versions of the same resource type compare. With selectors, the store reaches the version of a write that
+    /// does not match them only with the next bookmark, which may take a minute.
     ///
     /// ```no_run
     /// # use std::{error::Error, time::Duration};
@@ -112,7 +112,7 @@ impl<K> Informer<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Behind`] at the deadline, or when the informer was stopped.
+    /// [`Behind`] at the deadline, or if the informer has stopped.
     pub async fn wait_for(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), Behind> {
         let has_reached =
             |reached: &ResourceVersion| matches!(reached.compare(version), Some(Ordering::Equal | Ordering::Greater));
@@ -124,64 +124,64 @@ impl<K> Informer<K> {
         }
     }
 
-    /// The version of the state that reads see. `None` before the first sync.
+    /// Version of the state that readers see. `None` before the first sync.
     #[must_use]
     pub fn resource_version(&self) -> Option<ResourceVersion> {
         self.source.now.borrow().resource_version.clone()
     }
 
-    /// How long ago the server last confirmed what the store holds, by a change, a bookmark or an accepted watch.
-    /// `None` before the first sync. A state restored from a checkpoint is as old as when it was saved,
-    /// until the server says more. On a quiet type it grows to the distance of bookmarks, about a minute.
+    /// Time since the server last confirmed the stored state, by a change, a bookmark or an accepted watch. `None`
+    /// before the first sync. A state restored from a checkpoint keeps the age it was saved with until the server's
+    /// next confirmation. On a quiet type the age grows up to the interval of bookmarks, about a minute.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.progress.borrow().age()
     }
 
-    /// What was counted so far.
+    /// Counts since the start.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats { undecodable: self.decoded.undecodable(), ..self.progress.borrow().stats.clone() }
     }
 
-    /// Stops the informer, whatever clones of this handle exist, and waits until it has ended: its last state is then in
-    /// its [`checkpoint`](crate::Config::checkpoint). Snapshots, stores and clones stay readable; subscriptions end.
+    /// Stops the informer for all clones of this handle and waits until it has ended; its last state is then in its
+    /// [`checkpoint`](crate::Config::checkpoint). Snapshots, stores and clones stay readable; subscriptions end.
     ///
-    /// Returns at once when the informer has ended already. Otherwise it waits for the event in work and, with a
-    /// checkpoint, for one save. Cancel safe: the informer ends whatever happens to the future.
+    /// Returns at once if the informer has already ended. Otherwise waits for the event being processed and, with a
+    /// checkpoint, for one save. Cancel safe: the informer ends even if the future is dropped.
     pub async fn shutdown(&self) {
         drop(self.stopper.0.lock().take());
         let mut progress = self.progress.clone();
-        // An error says that nobody writes any more, which is what is waited for.
+        // An error means the sender is dropped: the driver has ended, which is the goal.
         let _ = progress.wait_for(|progress| progress.is_stopped).await;
     }
 
-    /// Like [`shutdown`](Self::shutdown), for the last use of a handle. Dropping a handle stops the informer only if it
-    /// is the last one, and waits for nothing.
+    /// Like [`shutdown`](Self::shutdown), but consumes the handle. Dropping a handle instead stops the informer only if
+    /// it is the last one, and does not wait.
     pub async fn stop(self) {
         self.shutdown().await;
     }
 
-    /// The read side.
+    /// The read side of the store.
     #[must_use]
     pub const fn store(&self) -> &Store<K> {
         &self.store
     }
 
-    /// A subscriber that is told everything there is, and then what changes. Does not keep the informer running.
+    /// Subscribes to the current state and then to its changes, level-triggered. Does not keep the informer running.
     ///
-    /// One that comes before the informer is ready, of an informer with a checkpoint that proved to be of the server's
-    /// history, is told the saved objects as [`Added`](crate::Event::Added) first, and then what became of them.
+    /// A subscriber that starts before the informer is ready, while a checkpoint proves to be of the server's history,
+    /// first receives the saved objects as [`Added`](crate::Event::Added), then their changes since.
     pub fn subscribe(&self) -> Subscription<K> {
         Subscription::new(self.source.clone(), Arc::clone(&self.decoded))
     }
 
-    /// A subscriber that is told everything there is, as [`subscribe`](Self::subscribe) tells it, and then each change
-    /// in order, unless it falls behind by more than `capacity` changes. Does not keep the informer running.
+    /// Subscribes to the current state, like [`subscribe`](Self::subscribe), and then to each change in order, unless
+    /// the subscriber falls behind by more than `capacity` changes. Does not keep the informer running.
     ///
-    /// Memory: a ring of the last changes, one for all such subscribers of an informer, as long as the largest
-    /// `capacity` any of them asked for and at most [`RING_CHANGES_MAX`](crate::RING_CHANGES_MAX): for each change 48
-    /// bytes and the version of the object that it replaced. None while there is no such subscriber.
+    /// Memory: a ring of the last changes, shared by all such subscribers of an informer. Its length is the largest
+    /// `capacity` requested, at most [`RING_CHANGES_MAX`](crate::RING_CHANGES_MAX). Each change takes 48 bytes and the
+    /// replaced version of the object. Without such subscribers there is no ring.
     pub fn subscribe_all(&self, capacity: usize) -> SubscriptionAll<K> {
         SubscriptionAll::new(self.source.clone(), Arc::clone(&self.decoded), capacity)
     }
@@ -205,13 +205,13 @@ impl<K> fmt::Debug for Informer<K> {
     }
 }
 
-/// A version that was not reached in time.
+/// A version the store did not reach in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("version {asked} was not reached; the store is at {}", reached.as_ref().map_or("nothing", ResourceVersion::as_str))]
 #[non_exhaustive]
 pub struct Behind {
     /// The version waited for.
     pub asked: ResourceVersion,
-    /// The store's own; `None` before the first sync.
+    /// The store's version; `None` before the first sync.
     pub reached: Option<ResourceVersion>,
 }

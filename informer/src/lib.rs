@@ -1,10 +1,11 @@
-//! A live copy of Kubernetes objects in your program, without hurting the cluster.
+//! A live, local copy of Kubernetes objects in your program, at little cost to the API server.
 //!
-//! INVARIANT: the only crate that knows kube-client. Semver promises start here.
+//! INVARIANT: of the libraries here, only this crate depends on kube-client. Semver promises begin at its API.
 //!
-//! An [`Informer`] is a reflector, a store and its subscribers. It asks the API server for the state of one resource
-//! type, as a stream where the server can, follows the changes, and resumes after every break from the last version it
-//! saw. [`Snapshot`]s are that state at one version; a [`Subscription`] leads from what one reader was told to what is.
+//! An [`Informer`] is a reflector, a store and its subscribers. It reads the initial state of one resource type, as a
+//! stream where the server supports that, follows the changes, and after every break resumes from the last version it
+//! saw. A [`Snapshot`] is the state at one version; a [`Subscription`] yields the changes from the state its reader
+//! last received to the current state.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -24,40 +25,44 @@
 //!
 //! # Supported
 //!
-//! - every resource type that is listed and watched as JSON, known at compile time or at run time;
-//! - label and field selectors, one namespace or all, trimming while receiving ([`InformerBuilder::drop_path`]);
-//! - initial state as a stream, in pages or at once, falling back by itself ([`InitialList::Auto`]); every list
+//! - every resource type that can be listed and watched as JSON, known at compile time or at run time;
+//! - label and field selectors, one namespace or all, fields cut while objects are received
+//!   ([`InformerBuilder::drop_path`]);
+//! - initial state as a stream, in pages or in one list, with automatic fallback ([`InitialList::Auto`]); every list
 //!   semantic of Kubernetes ([`ListSemantic`]);
-//! - reads by key, namespace, labels and any other value ([`InformerBuilder::index`]); read your writes
+//! - initial streams that resume where they broke, at servers that support it ([`Config::resume_initial`]);
+//! - reads by key, namespace, labels and any other value ([`InformerBuilder::index`]); read-your-writes
 //!   ([`Informer::wait_for`]); deleted objects that stay readable for a time ([`InformerBuilder::linger`]);
-//! - objects kept as JSON, decoded or compressed ([`Representation`]), changed before they are kept
-//!   ([`InformerBuilder::transform`]), only their metadata, or only the fields of a type of your own
-//!   ([`InformerBuilder::metadata_only`], [`InformerBuilder::project`]);
-//! - subscriptions that cannot lag ([`Informer::subscribe`]), and such that are told every change in order
-//!   ([`Informer::subscribe_all`]), both of them streams;
-//! - a budget of relists for all informers of a [`Cluster`], start-up spread ([`InformerBuilder::spread`]), delays that
-//!   grow, `Retry-After`, typed reasons why nothing is ready ([`Informer::ready`]);
-//! - restarts that resume from a directory ([`InformerBuilder::checkpoint`]), and endpoints to fall back to
-//!   ([`ClusterBuilder::fallback`]): whatever is resumed after an outage, a restart or a move is proven first, by one
-//!   small read, to be of the history it is taken for;
-//! - connections that are lost without a word are found ([`Config::idle_timeout`]);
-//! - changes as bytes, in order, without a store, driven by whoever polls them ([`raw`]);
-//! - a `tracing` root span for each session, a debug event for each request, never a body; metrics for Prometheus (feature
-//!   `metrics`);
-//! - an API server in memory for your own tests (feature `testing`: `testing::FakeApiServer`);
-//! - `watcher`, a drop-in for the one of `kube::runtime` that feeds its reflectors and controllers (feature `runtime`),
-//!   and retry policies of other crates ([`delays`]; feature `backoff` for those of the crate of that name).
+//! - objects stored as JSON, decoded or compressed ([`Representation`]), changed before they are stored
+//!   ([`InformerBuilder::transform`]), reduced to their metadata ([`InformerBuilder::metadata_only`]) or to the fields
+//!   of your own type ([`InformerBuilder::project`]);
+//! - level-triggered subscriptions, which cannot lag ([`Informer::subscribe`]), and subscriptions that deliver every
+//!   change in order ([`Informer::subscribe_all`]); both are streams;
+//! - a relist budget shared by all informers of a [`Cluster`], start-up jitter ([`InformerBuilder::spread`]),
+//!   exponential backoff, `Retry-After`, typed reasons why an informer is not ready ([`Informer::ready`]);
+//! - restarts that resume from a directory ([`InformerBuilder::checkpoint`]), and failover to other endpoints
+//!   ([`ClusterBuilder::fallback`]). Before an informer resumes after an outage, a restart or a failover, it reads one
+//!   object to prove that the server still has the same history;
+//! - detection of silent dead connections ([`Config::idle_timeout`]);
+//! - a raw stream of changes as bytes, in order, without a store and without a task of its own ([`raw`]);
+//! - a `tracing` root span for each session and a debug event for each request, never with a body; metrics for
+//!   Prometheus (feature `metrics`);
+//! - an in-memory API server for your own tests (feature `testing`: `testing::FakeApiServer`);
+//! - `watcher`, a drop-in replacement for `kube::runtime::watcher` that feeds kube's reflectors and controllers
+//!   (feature `runtime`), and retry policies of other crates ([`delays`]; feature `backoff` for the crate of that
+//!   name).
 //!
 //! # Not supported yet
 //!
-//! Compressed lists; servers of one history that share the load.
+//! Compressed responses; load balancing over several servers of one history.
 //!
-//! Not planned: protobuf, subresources, writing (use `kube::Api`).
+//! Not planned: protobuf, subresources, writes (use `kube::Api`).
 //!
-//! # To build it
+//! # Building
 //!
-//! kube needs to know one Kubernetes version: programs enable it, libraries do not. Without
-//! `k8s-openapi = { version = "0.29", features = ["v1_36"] }`, or another version, its build script stops and says so.
+//! kube needs one Kubernetes version, which programs enable and libraries do not. Enable it with
+//! `k8s-openapi = { version = "0.29", features = ["v1_36"] }`, or another version; without one, its build script fails
+//! with a message.
 
 mod cluster;
 mod config;
@@ -117,7 +122,7 @@ pub use crate::{
 #[cfg(feature = "runtime")]
 pub use crate::runtime::{Watcher, watcher};
 
-/// The README's program compiles.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

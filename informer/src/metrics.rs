@@ -1,6 +1,6 @@
-//! Counts of informers, for a Prometheus registry. Read from the informers at scrape, so that nothing can drift.
+//! Prometheus metrics of a cluster's informers. Collected from the informers at each scrape, so that they cannot drift.
 //!
-//! INVARIANT: every label is a resource type or one of a closed list. Nothing here grows with objects.
+//! INVARIANT: every label value is a resource type or one of a closed list, so the series do not grow with objects.
 //!
 //! ```no_run
 //! # fn doc(cluster: &informer::Cluster) {
@@ -9,13 +9,13 @@
 //! # }
 //! ```
 //!
-//! Every metric has the label `resource`: the plural of the type, with its group behind a dot where it has one (`pods`,
-//! `deployments.apps`). All informers of one type in one [`Cluster`] are one series:
+//! Every metric has the label `resource`: the plural of the type, with its group behind a dot if it has one (`pods`,
+//! `deployments.apps`). All informers of one type in one [`Cluster`] form one series:
 //!
-//! - counters are their sum, and keep what informers that ended had counted;
-//! - numbers of things (objects, bytes, informers in a state) are sums over those that run. Two informers that hold the
-//!   same object count it twice, since they keep it twice;
-//! - `informer_age_seconds` is that of the oldest state, which is the one to worry about.
+//! - counters are summed, including informers that have ended;
+//! - amounts (objects, bytes, informers in a state) are summed over running informers. Two informers that hold one
+//!   object count it twice, because they store it twice;
+//! - `informer_age_seconds` is the age of the oldest state, the one to worry about.
 //!
 //! | counter | label | what it counts |
 //! | --- | --- | --- |
@@ -71,9 +71,9 @@ use crate::{
     cluster::{Live, Registry as Informers},
 };
 
-/// Shows the informers of `cluster` in `registry`, those that run and those to come. Keeps none of them running.
+/// Registers the current and future informers of `cluster` in `registry`. Does not keep informers running.
 ///
-/// Cost: nothing but at scrape, where it is some 60 numbers for each resource type.
+/// Cost: only at a scrape, some 60 numbers per resource type.
 pub fn register(registry: &mut Registry, cluster: &Cluster) {
     registry.register_collector(Box::new(Collected { informers: Arc::clone(cluster.running()) }));
 }
@@ -83,10 +83,10 @@ struct Collected {
     informers: Arc<Informers>,
 }
 
-/// All informers of one resource type.
+/// Sums over all informers of one resource type.
 #[derive(Default)]
 struct Type {
-    /// Those that ended included.
+    /// Includes informers that have ended.
     counts: Stats,
     running: u64,
     ready: u64,
@@ -124,7 +124,7 @@ impl Type {
         }
         let age = progress.age().map(|age| age.as_secs_f64());
         drop(progress);
-        // `None` is less than any age.
+        // `None` compares less than any age.
         self.age_seconds = if age > self.age_seconds { age } else { self.age_seconds };
         let now = informer.now.borrow();
         self.objects += now.objects.len() as u64;
@@ -132,7 +132,7 @@ impl Type {
     }
 }
 
-/// One family of series, each of which is a label's value and a number.
+/// A metric family; each series is a label value and a number.
 struct Family<N> {
     name: &'static str,
     help: &'static str,

@@ -1,4 +1,4 @@
-//! One object as readers and subscribers hold it: bytes and metadata now, the typed value when asked for.
+//! One object as readers and subscribers hold it: bytes and metadata, and the typed value on demand.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 
 use crate::decode::{DecodeError, Decoded};
 
-/// One version of one object. Cheap to clone; shares its bytes with the store, and keeps them when the store moves on.
+/// One version of one object. Cheap to clone. Shares its bytes with the store, and keeps them after the store drops
+/// them.
 pub struct Object<K> {
     entry: Arc<Entry>,
     decoded: Arc<Decoded<K>>,
@@ -36,7 +37,7 @@ impl<K> Object<K> {
         self.entry.name()
     }
 
-    /// The uid; empty when the server sent none.
+    /// The uid; empty if the server sent none.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.entry.uid()
@@ -48,7 +49,7 @@ impl<K> Object<K> {
         self.entry.resource_version()
     }
 
-    /// All labels, in the order the server sent them. Cost: reads the labels, borrows them where nothing is escaped.
+    /// All labels, in the order the server sent them. Cost: parses the labels, and copies only text with escapes.
     #[must_use]
     pub fn labels(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
         string_map(self.entry.labels()).collect()
@@ -60,31 +61,33 @@ impl<K> Object<K> {
         self.entry.label(key)
     }
 
-    /// The scalar at a dotted path, such as `spec.nodeName`: a string's contents, or the text of a number or bool.
-    /// `None` when there is none; arrays cannot be entered. Cost: that of [`json`](Self::json), and a scan of the bytes
-    /// in front of it. To find objects by it, declare an [`index`](crate::InformerBuilder::index).
+    /// The scalar at a dotted path, such as `spec.nodeName`: the contents of a string, or the text of a number or bool.
+    /// `None` if the path has no scalar; paths cannot enter arrays. Cost: the cost of [`json`](Self::json), plus a scan
+    /// of the bytes before the value. To find objects by the value, declare an
+    /// [`index`](crate::InformerBuilder::index).
     #[must_use]
     pub fn field(&self, path: &str) -> Option<Cow<'_, str>> {
         self.entry.field(path)
     }
 
-    /// The object as JSON: as it was received, with kind and apiVersion, without the dropped paths, as transforms left
-    /// it. Of an object that is kept as [`Typed`](crate::Representation::Typed) it is what its type knows of it.
+    /// The object as JSON: as received, with kind and apiVersion, without the dropped paths, after transforms. For an
+    /// object stored as [`Typed`](crate::Representation::Typed), only the fields its type knows.
     ///
-    /// Cost: nothing where JSON is kept. Else it is unpacked or written anew each time, which takes microseconds for a
-    /// pod: keep what you read more than once.
+    /// Cost: none where JSON is stored. Otherwise each call unpacks or serializes the object, which takes microseconds
+    /// for a pod: keep the result if you need it again.
     #[must_use]
     pub fn json(&self) -> Cow<'_, [u8]> {
         self.entry.json()
     }
 
-    /// The typed object: as it is kept, or shared with everybody who holds it at this version, else decoded now.
+    /// The typed object. Objects stored decoded return it directly; for others the value is decoded on first use and
+    /// shared with all readers that hold it at this version.
     ///
-    /// Cost: nothing where objects are kept decoded, else tens of microseconds for a pod, the first time; nothing is
-    /// kept when all holders are gone.
+    /// Cost: none for objects stored decoded, else tens of microseconds for a pod on first use. The value is dropped
+    /// with its last holder.
     ///
     /// # Errors
-    /// [`DecodeError`] names the place in the object where it is no `K`.
+    /// [`DecodeError`] names the path at which the object is no `K`.
     pub fn decode(&self) -> Result<Arc<K>, DecodeError>
     where
         K: DeserializeOwned + Send + Sync + 'static,
@@ -99,7 +102,7 @@ impl<K> Clone for Object<K> {
     }
 }
 
-/// The same object at the same version.
+/// Equal if key, uid and resourceVersion are equal.
 impl<K> PartialEq for Object<K> {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.entry, &other.entry)
@@ -111,7 +114,7 @@ impl<K> PartialEq for Object<K> {
 
 impl<K> Eq for Object<K> {}
 
-/// Never the bytes: objects may be Secrets.
+/// Never shows the bytes: objects may be Secrets.
 impl<K> fmt::Debug for Object<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({}@{})", self.key(), self.resource_version())

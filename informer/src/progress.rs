@@ -1,4 +1,4 @@
-//! How far an informer is, as its handles read it.
+//! Progress of an informer, written by its driver and read by its handles.
 
 use std::{
     ops::Deref,
@@ -13,23 +13,23 @@ use crate::{
     stats::Stats,
 };
 
-/// What stands between an informer and its initial state.
+/// Phase of the work towards initial state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Its part of the start-up spread is not over.
+    /// The random start-up delay has not passed.
     Spread,
-    /// The request waits for its turn.
+    /// The request waits for a permit of the relist budget.
     Queued,
-    /// The request is on its way, or its answer.
+    /// The request, or its response, is in flight.
     Reading,
-    /// A saved state is read or proven.
+    /// A saved state is being loaded or proven.
     Proving,
 }
 
-/// A time in the past, by two clocks.
+/// A time in the past, on two clocks.
 ///
 /// The monotonic clock stands still while the machine is suspended (`CLOCK_MONOTONIC` on Linux); the wall clock can be
-/// set. The larger age of the two counts: a state must not look younger than it is.
+/// set. The age is the larger of the two: a state must not look younger than it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmed {
     at: Instant,
@@ -43,7 +43,7 @@ impl Confirmed {
         Self::ago(Duration::ZERO)
     }
 
-    /// Perhaps from before this machine started.
+    /// A time `before` ago, possibly before this machine booted.
     pub(crate) fn ago(before: Duration) -> Self {
         Self { at: Instant::now(), wall: SystemTime::now(), before }
     }
@@ -53,14 +53,14 @@ impl Confirmed {
     }
 
     fn age_at(&self, now: Instant, wall: SystemTime) -> Duration {
-        // An error means that the wall clock was set back: the monotonic clock alone counts then.
+        // An error means the wall clock was set back: then only the monotonic clock counts.
         let by_wall = wall.duration_since(self.wall).unwrap_or_default();
         now.saturating_duration_since(self.at).max(by_wall).saturating_add(self.before)
     }
 }
 
-/// The writing side of a [`Progress`]. However it ends, by the last handle, with its runtime, or by a panic: nobody
-/// waits for it then.
+/// Write side of a [`Progress`]. Its drop marks the informer as stopped, so callers never wait in vain, whether the
+/// driver ended by its last handle, by its runtime or by a panic.
 pub(crate) struct Outlet(watch::Sender<Progress>);
 
 impl From<watch::Sender<Progress>> for Outlet {
@@ -83,31 +83,31 @@ impl Drop for Outlet {
     }
 }
 
-/// Written by the driver, read by handles. Stays readable when the driver has ended.
+/// Progress of an informer: written by the driver, read by handles. Stays readable after the driver has ended.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) started: Instant,
     /// The request in flight, else the last one.
     pub(crate) request: Option<Request>,
-    /// Which of the endpoints it goes to, in order of preference.
+    /// Index of the endpoint in use, in order of preference.
     pub(crate) endpoint: usize,
-    /// What stands between the informer and its initial state.
+    /// Phase of the work towards initial state.
     pub(crate) stage: Stage,
-    /// Requests for initial state, pages after the first not counted.
+    /// Requests for initial state, not counting pages after the first.
     pub(crate) attempts: u64,
-    /// What the last attempt at initial state failed with; none once it is complete.
+    /// Failure of the last attempt at initial state; `None` once it is complete.
     pub(crate) failure: Option<Error>,
     pub(crate) is_synced: bool,
-    /// Nothing is asked any more: what was asked for does not exist.
+    /// True if no further request follows, because the requested state does not exist.
     pub(crate) is_final: bool,
-    /// Whether watches are forbidden and lists are polled.
+    /// True if watches are forbidden and the informer polls lists.
     pub(crate) is_polling: bool,
-    /// True if what is published is the server's state at its position, as far as is known: worth saving.
+    /// True if the published state is, as far as known, the server's state at its position, and so worth saving.
     pub(crate) is_sound: bool,
     pub(crate) is_stopped: bool,
     /// When the server last confirmed what the store holds.
     pub(crate) confirmed: Option<Confirmed>,
-    /// The same of a saved state, as long as nobody sees it.
+    /// Like `confirmed`, for a saved state that is not published yet.
     pub(crate) restored: Option<Confirmed>,
     pub(crate) stats: Stats,
 }
@@ -132,17 +132,17 @@ impl Progress {
         }
     }
 
-    /// Whether waiting for the first sync is over, well or badly.
+    /// True once waiting for the first sync is over, successfully or not.
     pub(crate) const fn is_decided(&self) -> bool {
         self.is_synced || self.is_final || self.is_stopped
     }
 
-    /// How long ago the server last confirmed what the store holds.
+    /// Time since the server last confirmed the stored state.
     pub(crate) fn age(&self) -> Option<Duration> {
         self.confirmed.as_ref().map(Confirmed::age)
     }
 
-    /// The request in flight, else the last one, and where it goes when that is not the preferred endpoint.
+    /// The request in flight, else the last one, and its endpoint if that is not the preferred one.
     pub(crate) fn explain(&self) -> String {
         match (&self.request, self.endpoint) {
             (None, _) => String::new(),
@@ -170,7 +170,7 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// Goal: eight hours of suspend are eight hours of age. Method: both clocks by hand.
+    /// Goal: eight hours of suspend are eight hours of age. Method: set both clocks by hand.
     #[test]
     fn age_counts_suspend_and_a_clock_set_back_is_harmless() {
         let before = Duration::from_secs(5);

@@ -1,7 +1,7 @@
-//! Changes as bytes, in order, without a store: what an informer's store takes, for whoever keeps state otherwise.
+//! Raw stream: changes as bytes, in order, without a store, for programs that keep state in their own way.
 //!
-//! An [`Events`] behaves as an informer does: it resumes, falls back, waits and relists by itself. It is driven by
-//! whoever polls it. One that is not polled reads nothing from its socket, and TCP slows the server down.
+//! An [`Events`] stream resumes, falls back, backs off and relists by itself, like an informer. It has no task: polling
+//! drives it. An unpolled stream does not read from its socket, so TCP backpressure slows the server down.
 //!
 //! ```no_run
 //! use futures::StreamExt;
@@ -50,26 +50,26 @@ use crate::{
     progress::Progress,
 };
 
-/// What becomes of a resource type, in the order in which the server tells it. The vocabulary of kube's
-/// `watcher::Event`, which tells neither bookmarks nor that initial state broke off.
+/// An event of a resource type, in the order the server sent it. Follows the vocabulary of kube's `watcher::Event`,
+/// which has neither bookmarks nor aborted initial states.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Initial state begins.
     Init,
-    /// An object of initial state. One is told twice at most each time its stream broke and went on; both times it is
-    /// the same. See [`Config::resume_initial`].
+    /// An object of initial state. May be delivered once more, unchanged, each time its stream broke and resumed. See
+    /// [`Config::resume_initial`].
     InitApply(Object),
-    /// Initial state is complete at this version: what was not in it does not exist.
+    /// Initial state is complete at this version: objects not in it do not exist.
     InitDone(ResourceVersion),
-    /// Initial state broke off: what came since [`Init`](Self::Init) counts for nothing. Another one follows, or changes
-    /// of the state before it.
+    /// Initial state broke off: discard the objects since [`Init`](Self::Init). Either another `Init` follows, or
+    /// changes of the state before it.
     InitAbandoned,
     /// An object was added or changed.
     Apply(Object),
-    /// An object is gone, in its last state. Between [`Init`](Self::Init) and [`InitDone`](Self::InitDone): from the
-    /// initial state.
+    /// An object was deleted, with its last state. Between [`Init`](Self::Init) and [`InitDone`](Self::InitDone): from
+    /// the initial state.
     Delete(Object),
-    /// Nothing at or below this version will follow: the place to [`resume_from`](Builder::resume_from) later.
+    /// No event at or below this version follows: a position for a later [`resume_from`](Builder::resume_from).
     Bookmark(ResourceVersion),
 }
 
@@ -98,7 +98,7 @@ impl Object {
         &self.key
     }
 
-    /// The uid; empty when the server sent none.
+    /// The uid; empty if the server sent none.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.uid
@@ -117,14 +117,14 @@ impl Object {
     }
 }
 
-/// Never the bytes: objects may be Secrets.
+/// Never shows the bytes: objects may be Secrets.
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({}@{})", self.key, self.resource_version)
     }
 }
 
-/// What a raw stream watches, and how. Nothing is sent before the stream is polled.
+/// Declaration of a raw stream: what it watches, and how. Sends no request before the stream is polled.
 #[must_use = "nothing happens before start"]
 pub struct Builder {
     pub(crate) declared: Declaration,
@@ -137,37 +137,37 @@ impl Builder {
         Self { declared: Declaration::new(cluster, of, config), from: None }
     }
 
-    /// Only the objects of one namespace. Default: all.
+    /// Reads only the objects of one namespace. Default: all namespaces.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.declared.namespace(namespace.into());
         self
     }
 
-    /// Only objects with these labels: `app in (web,api),!legacy`.
+    /// Reads only objects with these labels: `app in (web,api),!legacy`.
     pub fn labels(mut self, selector: impl AsRef<str>) -> Self {
         self.declared.labels(selector.as_ref());
         self
     }
 
-    /// Only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it knows.
+    /// Reads only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it supports.
     pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
         self.declared.fields(selector.as_ref());
         self
     }
 
-    /// How fresh the first read has to be; see [`Config::list_semantic`].
+    /// Sets the freshness of the first read; see [`Config::list_semantic`].
     pub fn list_semantic(mut self, semantic: ListSemantic) -> Self {
         self.declared.config.list_semantic = semantic;
         self
     }
 
-    /// How initial state is fetched; see [`Config::initial_list`].
+    /// Sets how initial state is read; see [`Config::initial_list`].
     pub const fn initial_list(mut self, initial: InitialList) -> Self {
         self.declared.config.initial_list = initial;
         self
     }
 
-    /// Objects a page; see [`Config::page_size`].
+    /// Sets the objects per page; see [`Config::page_size`].
     pub const fn page_size(mut self, objects: u32) -> Self {
         self.declared.config.page_size = objects;
         self
@@ -179,37 +179,37 @@ impl Builder {
         self
     }
 
-    /// Goes on where a stream of initial state broke; see [`Config::resume_initial`].
+    /// Sets whether a broken stream of initial state resumes where it broke; see [`Config::resume_initial`].
     pub const fn resume_initial(mut self, resumes: bool) -> Self {
         self.declared.config.resume_initial = resumes;
         self
     }
 
-    /// Starts with the changes after `version` instead of initial state. The caller vouches that it is a position of
-    /// this server's history, of the same selectors, whose state it still holds. When it is no longer there, initial
-    /// state follows as after any 410.
+    /// Starts with the changes after `version` instead of initial state. The caller vouches that it still holds the
+    /// state at `version`, of this server's history and these selectors. If the version has left the history window,
+    /// initial state follows, as after any 410.
     pub fn resume_from(mut self, version: ResourceVersion) -> Self {
         self.from = Some(version);
         self
     }
 
-    /// Waits after failures as `delays` says; see [`delays`](crate::delays).
+    /// Sets the delays after failures; see [`delays`](crate::delays).
     pub fn delays(mut self, delays: impl Delays + 'static) -> Self {
         self.declared.delays = Some(Box::new(delays));
         self
     }
 
-    /// Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`. Those of the store mean
-    /// nothing here.
+    /// Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`. Settings of the store
+    /// have no effect here.
     pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.declared.config);
         self
     }
 
-    /// The stream. Must be called inside a tokio runtime; sends nothing before it is polled.
+    /// Creates the stream. Must be called inside a tokio runtime; sends no request before the first poll.
     ///
     /// # Errors
-    /// Which setting is wrong. Nothing the server says is an error here.
+    /// The first wrong setting. Failures at the server are not returned here but by the stream.
     pub fn start(self) -> Result<Events, ConfigError> {
         let setup = self.declared.into_setup()?;
         let (sender, progress) = watch::channel(Progress::new());
@@ -235,15 +235,16 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// A stream of [`Event`]s that repairs itself: an `Err` tells what went wrong, and polling on tries again, after a delay
-/// that grows. It ends only when a state asked for with `Exact` is no longer there.
+/// A stream of [`Event`]s that recovers by itself: an `Err` reports a failure, and further polling retries with
+/// backoff. It ends only when a state requested with `Exact` has expired.
 ///
-/// An object that is too large, too deep or no JSON object comes as an `Err` with [`Error::skipped`] in its place, and the
-/// answer goes on behind it. What the reader has of that object is stale then. The deletion of one is told as
-/// [`Event::Delete`], with the object's names alone.
+/// An object that is too large, nested too deep or not a JSON object yields an `Err` with [`Error::skipped`] in its
+/// place, and the response continues after it. The reader's version of that object is then stale. The deletion of a
+/// skipped object is an [`Event::Delete`] with the object's names only.
 ///
-/// Memory: the object being received, and the objects of the last chunk received. While initial state is read, the
-/// stream holds a turn of the cluster's relist budget; one that is not polled then makes others wait.
+/// Memory: the object being received, and the objects of the last chunk. While it reads initial state, the stream holds
+/// a permit of the cluster's relist budget, and releases it only while it is polled: an unpolled stream keeps other
+/// informers waiting.
 #[must_use = "nothing is asked unless the stream is polled"]
 pub struct Events {
     events: BoxStream<'static, Result<Event, Error>>,
@@ -258,7 +259,7 @@ impl Events {
         self.progress.borrow().explain()
     }
 
-    /// Body bytes of accepted answers, as received so far.
+    /// Bytes received in the bodies of accepted responses.
     #[must_use]
     pub fn bytes_received(&self) -> u64 {
         self.progress.borrow().stats.bytes_received
@@ -279,7 +280,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// What the last turn brought. Bounded: a turn reads one chunk.
+/// Events of the last turn. Bounded: a turn reads one chunk.
 #[derive(Default)]
 struct Queue(VecDeque<Result<Event, Error>>);
 
@@ -297,7 +298,7 @@ impl Sink for Queue {
             }
             SinkOrder::Bookmark(position) => Event::Bookmark(position),
             SinkOrder::Abandon => Event::InitAbandoned,
-            // Whoever starts from a version has its state.
+            // A reader that starts from a version already has its state.
             SinkOrder::Restored => return Ok(()),
         }));
         Ok(())
@@ -309,13 +310,13 @@ impl Sink for Queue {
 
     fn flush(&mut self) {}
 
-    /// Nothing is kept to be asked about. Where the position comes from, its history is taken to be the same; at another
-    /// endpoint, initial state is not older than it.
+    /// Keeps no objects to prove a history with. Trusts the caller's position at its own endpoint; at another endpoint,
+    /// a new initial state not older than the position replaces it.
     fn evidence(&self, _skip: usize, moved: bool) -> Evidence {
         if moved { Evidence::Nothing } else { Evidence::Word }
     }
 
-    /// Nothing is kept that could tell.
+    /// Keeps no state to compare with, so every event counts as news.
     fn is_news(&self, _event: &Observed<'_>) -> bool {
         true
     }

@@ -1,7 +1,7 @@
-//! Events in the vocabulary of `kube::runtime`, for programs that stand on its reflectors and controllers.
+//! Events in the vocabulary of `kube::runtime`, for programs built on its reflectors and controllers.
 //!
-//! INVARIANT: what the stream yields can be handed to kube's reflector: every `Init` is followed by all objects there
-//! are, and a delete is never told while the reader gathers them.
+//! INVARIANT: kube's reflector can consume the stream: every `Init` is followed by all existing objects, and no
+//! `Delete` is sent while the reader gathers them.
 
 mod events;
 mod failures;
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays, raw};
 
-/// Watches what `api` reads, as `kube::runtime::watcher` does and with its types, without its costs to the server.
+/// Watches the objects of `api`, like `kube::runtime::watcher` and with its types, at a lower cost to the server.
 ///
 /// One line changes:
 ///
@@ -49,51 +49,51 @@ use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays,
 ///
 /// # What is different
 ///
-/// - Delays are inside. They grow while anything fails, whichever request it is, and a server that closes its watches
-///   at once is asked less and less. `default_backoff()` on top is not needed and does no harm. A policy of your own
-///   goes to [`Watcher::delays`].
-/// - What is configured is what is asked: `any_semantic()` sends `resourceVersion=0` with pages too, and holds for
-///   streams. A relist asks for "not older than what was seen", never for the past.
-/// - `streaming_lists()` falls back to pages on servers that refuse streams or let them stand still.
-/// - `timeout` is the lifetime the server is asked for. When it is not set, lifetimes are drawn from 300 to 599 s, so that
-///   clients do not come back together. Silence of 150 s ends a connection, whatever its lifetime.
-/// - An object that is no `K` is an error once, and not in the way of the others; kube's stops there and asks again for
-///   ever. See below.
+/// - Backoff is built in. It grows with every failure of any request, so a server that closes its watches at once gets
+///   fewer and fewer requests. An additional `default_backoff()` is harmless and unnecessary. Pass a policy of your own
+///   to [`Watcher::delays`].
+/// - Requests follow the configuration: `any_semantic()` sends `resourceVersion=0` for pages and for streams. A relist
+///   requests "not older than seen", never an older state.
+/// - `streaming_lists()` falls back to pages on servers that refuse streams or let them stall.
+/// - `timeout` is the watch lifetime requested from the server. By default lifetimes are drawn from 300 to 599 s, so
+///   that clients do not reconnect together. A connection silent for 150 s is closed, whatever its lifetime.
+/// - An object that does not decode yields one error and does not block the others; kube's watcher stops at it and
+///   retries for ever. See below.
 ///
 /// # Objects that do not decode
 ///
-/// They exist and are not told, so **do not take what a reflector lacks for deleted** where your `K` may be too strict. A
-/// state that did decode stays in the reflector until the next relist leaves it out. A delete is told with the metadata
-/// alone where `K` decodes from that; else it is an error as well. Of several errors in a row, or in one initial state,
-/// the first is told and all are logged (each name once, 1024 names): programs that back off after each error must not
-/// stand still for them. To get all objects, broken ones too, read `Api<DeserializeGuard<K>>`: that never fails, and has
-/// the metadata and the reason of those that are no `K`.
+/// They exist on the server but are not delivered, so **do not treat an object missing from a reflector as deleted** if
+/// your `K` may be too strict. A version that did decode stays in the reflector until the next relist leaves it out. A
+/// deletion is delivered with metadata only if `K` decodes from that, else as an error as well. Of several such errors
+/// in a row, or in one initial state, only the first is delivered and all are logged (each name once, at most 1024
+/// names), so that programs that back off after each error do not stall. To get all objects, broken ones included, read
+/// `Api<DeserializeGuard<K>>`: it always decodes, and has the metadata and the error of objects that are no `K`.
 ///
-/// An object that is too large, nested too deep or no JSON object is skipped and told like one that does not decode: its
-/// error can be downcast to [`Error`](crate::Error), whose [`skipped`](crate::Error::skipped) has the key.
+/// An object that is too large, nested too deep or not a JSON object is skipped and reported in this way too. Its error
+/// can be downcast to [`Error`](crate::Error), whose [`skipped`](crate::Error::skipped) returns the key.
 ///
 /// # Waiting for kube's stores
 ///
-/// `Store::wait_until_ready` of kube-runtime 5.0 wakes one task, the last that waited: the others sleep on. Wait in one
-/// place and share the outcome ([`Shared`](futures::future::Shared)), as the controller of our examples does for its
+/// `Store::wait_until_ready` of kube-runtime 5.0 wakes only the last task that waits; the others sleep on. Wait in one
+/// place and share the outcome ([`Shared`](futures::future::Shared)), as the controller in our examples does for its
 /// reconcilers.
 ///
 /// # What is the same
 ///
-/// Bytes are decoded whole: nothing is cut unless [`Watcher::drop_path`] says so. A relist is `Init`, every object, and
-/// `InitDone`; one that breaks starts again with `Init`, unless the server can go on where it broke
-/// ([`Config::resume_initial`]). `Api<PartialObjectMeta<K>>` asks for metadata alone.
-/// `Api<DynamicObject>` works. With `bookmarks: false` none are asked for.
+/// Objects are decoded whole: no field is cut except by [`Watcher::drop_path`]. A relist is `Init`, every object, and
+/// `InitDone`; a relist that breaks starts again with `Init`, unless the server can resume it
+/// ([`Config::resume_initial`]). `Api<PartialObjectMeta<K>>` requests metadata only. `Api<DynamicObject>` works.
+/// `bookmarks: false` turns bookmarks off.
 ///
-/// Memory: the object being received and those of its chunk. The stream reads only while it is polled. Nothing is sent
-/// before that.
+/// Memory: the object being received and the objects of its chunk. The stream reads only while it is polled, and sends
+/// no request before the first poll.
 ///
 /// # Errors
 ///
-/// The stream goes on after each, and waits by itself before it asks again. `watcher::Error::WatchError` is what the
-/// server said. Everything else is `watcher::Error::WatchFailed(kube::Error::Service(error))`, where `error` can be
-/// downcast to [`Error`](crate::Error) or to [`DecodeError`](crate::DecodeError). A selector that does not parse is told
-/// as [`ConfigError`](crate::ConfigError), then the stream ends.
+/// The stream continues after each error, and backs off by itself before the next request. `watcher::Error::WatchError`
+/// is a Status from the server. Every other error is `watcher::Error::WatchFailed(kube::Error::Service(error))`, where
+/// `error` can be downcast to [`Error`](crate::Error) or [`DecodeError`](crate::DecodeError). A selector that does not
+/// parse yields a [`ConfigError`](crate::ConfigError), then the stream ends.
 pub fn watcher<K>(api: Api<K>, config: watcher::Config) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -102,17 +102,17 @@ where
 }
 
 impl Cluster {
-    /// Declares a [`watcher`](crate::watcher) that reads through this cluster: it takes its turn in the relist budget,
-    /// and knows what others found out about streams. `api` says what is read; its client is not used.
+    /// Declares a [`watcher`](crate::watcher) that reads through this cluster: it shares the relist budget and the
+    /// verdicts on streams. `api` defines the objects to read; its client is not used.
     ///
-    /// A stream holds its turn while it is read from `Init` to `InitDone`. Whoever stops polling one in between lets the
-    /// others of the cluster wait.
+    /// A stream holds a permit of the budget while it reads from `Init` to `InitDone`, and releases it only while it is
+    /// polled: a stream that is not polled in between keeps the others of the cluster waiting.
     pub fn watcher<K: Resource>(&self, api: &Api<K>, config: watcher::Config) -> Watcher<K> {
         Watcher::new(self.clone(), api, config)
     }
 }
 
-/// A stream for `kube::runtime` that is not started: see [`Cluster::watcher`].
+/// An unstarted stream for `kube::runtime`; see [`Cluster::watcher`].
 #[must_use = "nothing happens before stream"]
 pub struct Watcher<K> {
     raw: raw::Builder,
@@ -135,7 +135,7 @@ impl<K: Resource> Watcher<K> {
             watcher::ListSemantic::MostRecent => ListSemantic::MostRecent,
             watcher::ListSemantic::Any => ListSemantic::Any,
         };
-        // To the server, too, a limit of zero is none.
+        // A limit of zero means no limit to the server, too.
         let page_size = asked.page_size.filter(|objects| *objects > 0);
         declared.config.initial_list = match (asked.initial_list_strategy, page_size) {
             (InitialListStrategy::StreamingList, _) => InitialList::Auto,
@@ -145,7 +145,7 @@ impl<K: Resource> Watcher<K> {
         if let Some(objects) = page_size {
             declared.config.page_size = objects;
         }
-        // Zero asks kube-apiserver for a lifetime of its own choice, which is what drawing one is for.
+        // Zero lets kube-apiserver choose the lifetime; drawing one serves that purpose.
         if let Some(seconds) = asked.timeout.filter(|seconds| *seconds > 0) {
             declared.config.watch_timeout_seconds = seconds..=seconds;
         }
@@ -160,20 +160,20 @@ impl<K> Watcher<K> {
         self
     }
 
-    /// Waits after failures as this policy says: [`delays::from_kube`](crate::delays::from_kube) takes those of kube.
+    /// Sets the delays after failures; [`delays::from_kube`](crate::delays::from_kube) adapts kube's policies.
     pub fn delays(mut self, delays: impl Delays + 'static) -> Self {
         self.raw = self.raw.delays(delays);
         self
     }
 
-    /// Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`. Those of the store mean
-    /// nothing here.
+    /// Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`. Settings of the store
+    /// have no effect here.
     pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         self.raw = self.raw.config(change);
         self
     }
 
-    /// The stream. Sends nothing before it is polled, inside a tokio runtime.
+    /// Creates the stream. Sends no request before the first poll, which must be inside a tokio runtime.
     pub fn stream(self) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + use<K>
     where
         K: DeserializeOwned + Send + 'static,
@@ -188,7 +188,7 @@ impl<K> Debug for Watcher<K> {
     }
 }
 
-/// The kind of types known at compile time. Others say it in their objects and lists.
+/// The kind of types known at compile time; empty for others, whose objects and lists carry it.
 fn kind_of<K: Resource>() -> String {
     let known: &dyn Any = &();
     known.downcast_ref::<K::DynamicType>().map_or_else(String::new, |of| K::kind(of).into_owned())

@@ -1,56 +1,56 @@
-//! What one informer has done so far, as plain numbers.
+//! Statistics of one informer, as plain numbers.
 
 use std::{ops::AddAssign, time::Duration};
 
 use informer_core::stats;
 
-/// How initial state is asked for.
+/// How initial state is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// As a stream that goes on with the changes.
+    /// As a stream that continues with the changes.
     Stream,
     /// In pages.
     Paged,
-    /// At once.
+    /// In one list.
     Unpaged,
 }
 
-/// Counts of one informer since its start. Numbers only grow.
+/// Counts of one informer since its start. Counts never decrease.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// What the reflector counts: requests, relists by cause, fallbacks, failures by class, objects, bookmarks.
+    /// Counts of the reflector: requests, relists by cause, fallbacks, failures by class, objects, bookmarks.
     pub reflector: stats::Stats,
-    /// Body bytes of accepted answers, as received.
+    /// Bytes received in the bodies of accepted responses.
     pub bytes_received: u64,
-    /// Objects without readable name. They are not in the store. Those without resourceVersion are, and count in
+    /// Objects without a readable name. They are not in the store. Objects without a resourceVersion are, and count in
     /// [`unversioned`](informer_core::stats::Stats::unversioned).
     pub unreadable: u64,
-    /// Objects left out because they are larger than [`object_bytes_max`](crate::Config::object_bytes_max), nested too
-    /// deep, or no JSON object at all. They are not in the store, nor is an older state of them. Each is logged by its
-    /// key, the first of each key and at most 64 keys.
+    /// Objects skipped because they are larger than [`object_bytes_max`](crate::Config::object_bytes_max), nested too
+    /// deep, or not a JSON object. Neither they nor an older version of them are in the store. Each key is logged once,
+    /// at most 64 keys.
     pub skipped: u64,
-    /// Objects that did not decode: when they came, where they are kept decoded or transformed, and each time that
-    /// somebody asked. They are in the store, and delivered, like all others.
+    /// Failed decodings: on arrival where objects are stored decoded or transformed, else at each call of
+    /// [`decode`](crate::Object::decode). The objects are in the store and are delivered like all others.
     pub undecodable: u64,
-    /// Times that the [`checkpoint`](crate::Config::checkpoint) could not be saved, or not be opened because another
-    /// informer holds it.
+    /// Failed attempts to open the [`checkpoint`](crate::Config::checkpoint), for example because another informer
+    /// holds it, or to save to it.
     pub checkpoint_failures: u64,
-    /// Times requests went to another endpoint than before.
+    /// Times requests moved to another endpoint.
     pub moves: u64,
-    /// How initial state was asked for last; `None` before the first request for it.
+    /// How initial state was last requested; `None` before the first request for it.
     pub strategy: Option<Strategy>,
-    /// From the request to its first object, for the first request that brought one.
+    /// Time from the request to its first object, for the first request that returned one.
     pub first_object_after: Option<Duration>,
-    /// From the start to the first complete initial state.
+    /// Time from the start to the first complete initial state.
     pub synced_after: Option<Duration>,
 }
 
-/// Counts add up. What is no count, such as the strategy, stays.
+/// Adds counts; leaves the other fields, such as the strategy, unchanged.
 impl AddAssign<&Self> for Stats {
     fn add_assign(&mut self, other: &Self) {
-        // Named one by one, so that a new count is not forgotten here.
+        // Destructured, so that the compiler finds a new count that is missing here.
         let Self {
             reflector,
             bytes_received,

@@ -1,4 +1,4 @@
-//! Reading what an informer holds. INVARIANT: a snapshot is one state at one version and never changes.
+//! Read side of an informer's store. INVARIANT: a snapshot is one state at one version and never changes.
 
 use std::{fmt, sync::Arc};
 
@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use crate::{decode::Decoded, index::Index, object::Object};
 
-/// The read side of an informer's store. Cheap to clone. Does not keep the informer running; what it held last stays
-/// readable, and [`is_live`](Self::is_live) tells that it is the last.
+/// The read side of an informer's store. Cheap to clone. Does not keep the informer running: after the informer has
+/// ended, its last state stays readable, and [`is_live`](Self::is_live) returns false.
 pub struct Store<K> {
     now: watch::Receiver<store::Snapshot>,
     decoded: Arc<Decoded<K>>,
@@ -19,13 +19,13 @@ impl<K> Store<K> {
         Self { now, decoded }
     }
 
-    /// The state as it is now. Empty before the first sync. Cost: three reference counts, no lock is held afterwards.
+    /// Returns the current state. Empty before the first sync. Cost: three reference counts; holds no lock afterwards.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<K> {
         Snapshot { state: self.now.borrow().clone(), decoded: Arc::clone(&self.decoded) }
     }
 
-    /// True while an informer writes this store. False once it has ended: nothing changes here any more.
+    /// True while an informer writes this store. False once it has ended: the state no longer changes.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.now.has_changed().is_ok()
@@ -44,70 +44,72 @@ impl<K> fmt::Debug for Store<K> {
     }
 }
 
-/// One state at one version. Cheap to clone; holding it keeps alive what it shows, also what has since been replaced.
+/// One state at one version. Cheap to clone. Holding it keeps its objects in memory, including ones replaced since.
 pub struct Snapshot<K> {
     state: store::Snapshot,
     decoded: Arc<Decoded<K>>,
 }
 
 impl<K> Snapshot<K> {
-    /// The object of `namespace/name`, or of `name` for cluster-scoped types.
+    /// Returns the object `namespace/name`, or `name` for cluster-scoped types.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Object<K>> {
         self.state.objects.get(key).map(|entry| self.object(entry))
     }
 
-    /// All objects, in byte order of their keys.
+    /// Iterates over all objects, in byte order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = Object<K>> {
         self.state.objects.iter().map(|entry| self.object(entry))
     }
 
-    /// The objects of one namespace, in order. Cost: O(log n + result).
+    /// Iterates over the objects of one namespace, in byte order of their keys. Cost: O(log n + result).
     pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = Object<K>> {
         self.state.objects.namespace(namespace).map(|entry| self.object(entry))
     }
 
-    /// The objects whose labels match, in order. Cost: one scan over the labels of all objects.
+    /// Iterates over the objects whose labels match, in byte order of their keys. Cost: a scan over the labels of all
+    /// objects.
     pub fn select(&self, labels: &label::Selector) -> impl Iterator<Item = Object<K>> {
         let matching = self.state.objects.iter().filter(|entry| labels.matches(|key| entry.label(key)));
         matching.map(|entry| self.object(entry))
     }
 
-    /// The objects that `index` finds by `value`, in byte order of their keys. An index of another informer finds
-    /// nothing. Cost: O(log n + result).
+    /// Iterates over the objects that `index` maps to `value`, in byte order of their keys. Empty for an index of
+    /// another informer. Cost: O(log n + result).
     pub fn by<'a>(&'a self, index: &Index<K>, value: &'a str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
         let found = index.position_in(&self.decoded).map(|position| self.state.by(position, value));
         found.into_iter().flatten().map(|entry| self.object(entry))
     }
 
-    /// Deleted objects of this key, or of this uid, as they were last, if [`linger`](crate::InformerBuilder::linger)
-    /// keeps them; the last deleted first. An object that has taken the key since is not among them: [`get`](Self::get)
-    /// finds that one. Cost: O(log n + result).
+    /// Iterates over the last states of deleted objects with this key or uid, most recently deleted first, as long as
+    /// [`linger`](crate::InformerBuilder::linger) keeps them. Does not contain a new object that took the key;
+    /// [`get`](Self::get) returns that one. Cost: O(log n + result).
     pub fn lingering<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
         self.state.lingering(key_or_uid).map(|entry| self.object(entry))
     }
 
-    /// Deleted objects that `index` found by `value` when they were there, as they were last, if
-    /// [`linger`](crate::InformerBuilder::linger) keeps them; the last deleted first: the pod of a container that is gone.
-    /// An index of another informer finds nothing. Cost: O(log n + result).
+    /// Iterates over the last states of deleted objects that `index` mapped to `value`, most recently deleted first, as
+    /// long as [`linger`](crate::InformerBuilder::linger) keeps them: for example the pod of an exited container. Empty
+    /// for an index of another informer. Cost: O(log n + result).
     pub fn lingering_by<'a>(&'a self, index: &Index<K>, value: &str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
         let found = index.position_in(&self.decoded).map(|position| self.state.lingering_by(position, value));
         found.into_iter().flatten().map(|entry| self.object(entry))
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state.objects.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.state.objects.is_empty()
     }
 
-    /// The version of this state: every change at or below it is in, none above it. `None` before the first sync.
+    /// Version of this state: it contains every change up to this version and no later one. `None` before the first
+    /// sync.
     #[must_use]
     pub const fn resource_version(&self) -> Option<&ResourceVersion> {
         self.state.resource_version.as_ref()

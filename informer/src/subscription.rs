@@ -1,6 +1,6 @@
-//! Changes as seen by one subscriber: the difference between what it was told and what is, or each of them in order.
+//! Subscriptions: the changes one subscriber sees, as differences between states or each change in order.
 //!
-//! INVARIANT: the events of a subscriber, applied one after the other to nothing, give a state the store had.
+//! INVARIANT: the events of a subscriber, applied in order to an empty state, yield a state the store had.
 
 mod all;
 mod source;
@@ -25,54 +25,54 @@ use self::{
 };
 use crate::{decode::Decoded, object::Object};
 
-/// What happened to the objects of an informer, as one subscriber sees it. Cheap to clone.
+/// A change of an informer's objects, as one subscriber sees it. Cheap to clone.
 #[non_exhaustive]
 pub enum Event<K> {
     /// The object is new to this subscriber.
     Added(Object<K>),
-    /// The object, still of the same uid, has another version. Versions in between may have been skipped.
+    /// The object has another version and its old uid. Versions in between may have been skipped.
     Updated {
-        /// As the subscriber knew it.
+        /// The last version this subscriber received.
         old: Object<K>,
-        /// As it is.
+        /// The new version.
         new: Object<K>,
     },
-    /// The object is gone. Another object of the same name is [`Event::Added`] afterwards.
+    /// The object was deleted. A new object of that name follows as [`Event::Added`].
     Deleted {
-        /// As the subscriber knew it.
+        /// The last version this subscriber received.
         last_known: Object<K>,
-        /// Whether the object's last versions, and even its deletion, may have been noticed by absence alone: `false`
-        /// promises that the server sent the deletion, or a version of it that was skipped
-        /// ([`Stats::skipped`](crate::Stats::skipped)): then it exists, and nobody here can say how it is. From a [`SubscriptionAll`] that was not reset, `true` says that
-        /// a relist did not hold the object any more; otherwise it says that a relist lies between the two states
-        /// compared.
+        /// True if the object's last versions and its deletion may have been missed: its absence was noticed after a
+        /// relist. False if the server sent the deletion, or a version that was skipped
+        /// ([`Stats::skipped`](crate::Stats::skipped)); a skipped object still exists, but its current state is unknown
+        /// here. From a [`SubscriptionAll`] without a reset, true means that a relist no longer contained the object;
+        /// otherwise it means that a relist lies between the two states compared.
         missed: bool,
     },
-    /// Changes were lost for this subscriber, who was slower than the ring is long: what follows is the difference from
-    /// what it was told to what is, without the changes in between. Only from a [`SubscriptionAll`].
+    /// This subscriber was too slow for the ring and missed changes. The difference between its last state and the
+    /// current one follows, without the changes in between. Only from a [`SubscriptionAll`].
     Reset,
-    /// Initial state was complete, and every event up to this version has been handed out, perhaps later ones too.
-    /// Comes again after each time initial state had to be read again.
+    /// Initial state is complete, and every event up to this version has been delivered, possibly later ones too.
+    /// Repeated after each relist.
     Synced(ResourceVersion),
 }
 
-/// The changes of an informer from nothing to now, and then as they come.
+/// The changes of an informer, from an empty state to the current one, and then as they arrive.
 ///
-/// Level-triggered: each event leads from what this subscriber was told to what is. A slow subscriber skips versions in
-/// between and never deletions; it cannot lag, and nobody waits for it. Events come in byte order of keys within one
-/// look at the state. Also a [`Stream`].
+/// Level-triggered: each event leads from the state this subscriber last received towards the current state. A slow
+/// subscriber skips intermediate versions but never deletions; it cannot lag, and does not delay the informer or other
+/// subscribers. Events of one difference come in byte order of keys. Also a [`Stream`].
 ///
-/// Memory: the state the subscriber was told, which shares with the store whatever has not changed since, and at most
-/// [`EVENTS_AT_ONCE`] differences more.
+/// Memory: the state last delivered, which shares all unchanged objects with the store, and at most [`EVENTS_AT_ONCE`]
+/// queued differences.
 #[must_use = "a subscriber is told nothing unless it asks"]
 pub struct Subscription<K> {
     wait: Wait,
-    // A state that was saved is told first; filled, or emptied, before the informer is ready.
+    // A saved state, delivered first. Filled, or dropped empty, before the informer is ready.
     saved: Option<Arc<Saved>>,
     teller: Teller<K>,
 }
 
-/// Differences taken from one look at the state. Bounds what is queued; a long difference is continued by key.
+/// Maximum differences computed at once. Bounds the queue; a longer difference continues by key.
 pub const EVENTS_AT_ONCE: usize = 64;
 
 impl<K> Subscription<K> {
@@ -80,9 +80,9 @@ impl<K> Subscription<K> {
         Self { saved: source.saved(), wait: Wait::new(source.now), teller: Teller::new(decoded) }
     }
 
-    /// The next change; `None` when the informer was stopped and everything has been told.
+    /// Returns the next change; `None` once the informer has stopped and every event was delivered.
     ///
-    /// Cancel safe: dropping the future loses nothing.
+    /// Cancel safe: dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event<K>> {
         poll_fn(|cx| self.poll_event(cx)).await
     }
@@ -99,7 +99,7 @@ impl<K> Subscription<K> {
         }
     }
 
-    /// Queues what comes next. Returns whether there may be more.
+    /// Queues the next events. Returns true if there may be more.
     fn advance(&mut self, now: &store::Snapshot) -> bool {
         let Some(state) = self.saved.as_ref().and_then(|saved| saved.get()) else {
             return self.teller.look(&Target::from(now));
@@ -119,7 +119,7 @@ impl<K> Stream for Subscription<K> {
     }
 }
 
-// Not derived: `K` need not be cloned.
+// Not derived: a derive would require `K: Clone`.
 impl<K> Clone for Event<K> {
     fn clone(&self) -> Self {
         match self {

@@ -1,5 +1,5 @@
-//! Requests as kube's client sends them, answers as bytes.
-//! INVARIANT: one `send` is one request: nothing below this file retries. No body is held whole.
+//! Sends requests through kube's client and returns responses as bytes.
+//! INVARIANT: one `send` is one request; the layers below do not retry. No body is buffered whole.
 
 use std::{
     convert::Infallible,
@@ -20,30 +20,31 @@ use kube::client::Body;
 
 use crate::error::{Error, Kind};
 
-/// What an informer reads through. Cheap to clone.
+/// Connection to one endpoint. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Transport {
     client: kube::Client,
-    // kube's client retries 429, 503 and 504 by itself, fifteen times from 5 ms, and hides them from us. It can only
-    // do so with a body it can clone, and the body of a response cannot be cloned: this client answers with such.
+    // kube's client retries 429, 503 and 504 by itself, fifteen times from 5 ms, and hides them from us. It can retry
+    // only requests whose body it can clone. The body of a response cannot be cloned, so this client supplies empty
+    // response bodies.
     bodies: kube::Client,
     headers_timeout: Duration,
     wanted: Wanted,
 }
 
-/// How much of its objects the server is asked for. One that knows nothing of it sends everything.
+/// Parts of the objects requested from the server. A server that does not support this sends whole objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Their metadata alone.
+    /// Only the metadata.
     pub(crate) metadata_only: bool,
-    /// Not what writers did to which field: of generated pods almost half. It is cut here in any case.
+    /// Not `metadata.managedFields`, almost half of a generated pod. They are cut here in any case.
     pub(crate) without_managed_fields: bool,
 }
 
-/// What is asked for, and so the form of a whole answer.
+/// Form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Events without end.
+    /// An endless sequence of events.
     Watch,
     /// A LIST body.
     List,
@@ -51,7 +52,7 @@ pub(crate) enum Form {
     Object,
 }
 
-/// An accepted answer, read chunk by chunk.
+/// An accepted response, read chunk by chunk.
 pub(crate) struct Answer {
     request: Request,
     form: Form,
@@ -68,10 +69,10 @@ impl Transport {
         Self { client, bodies: kube::Client::new(empty, ""), headers_timeout, wanted }
     }
 
-    /// Sends one GET and waits for its headers. Dropping the future gives the request up.
+    /// Sends one GET and waits for its headers. Dropping the future cancels the request.
     ///
     /// # Errors
-    /// No connection, no headers in time, or a status other than 200 with what its body says.
+    /// No connection, no headers in time, or a status other than 200, with the Status from its body.
     pub(crate) async fn send(&self, request: Request, form: Form) -> Result<Answer, Error> {
         tracing::debug!(%request, "requesting");
         match tokio::time::timeout(self.headers_timeout, self.exchange(&request, form)).await {
@@ -85,8 +86,8 @@ impl Transport {
         let body = self.empty_body().await?;
         let mut sent = http::Request::get(request.uri())
             .header(header::ACCEPT, self.accept(form))
-            // Said and not left out: a kube client built with gzip would ask for it, hold a window of 32 KiB for every
-            // watch, and see events only when the server's compressor flushes.
+            // Explicit, because a kube client built with gzip would otherwise request it, hold a 32 KiB window for
+            // every watch, and see events only when the server's compressor flushes.
             .header(header::ACCEPT_ENCODING, "identity")
             .body(body)
             .map_err(|error| Kind::Connect(kube::Error::HttpError(error)))?;
@@ -98,7 +99,7 @@ impl Transport {
             let marks = parts.headers.get(MARKS).and_then(|value| Answered::parse(value.as_bytes()));
             return Ok((body, marks));
         }
-        // A body that does not come must not hide the code that has.
+        // Do not lose the status code because the error body is slow.
         let body = tokio::time::timeout(ERROR_BODY_TIME_MAX, read_at_most(body, limits::ERROR_BODY_BYTES_MAX)).await;
         let status = body.ok().and_then(|body| Status::read(&body));
         Err(Kind::Refused {
@@ -108,10 +109,10 @@ impl Transport {
         })
     }
 
-    /// Lists and single objects have names of their own for "only metadata": each asked for as the other is a 406. Plain
-    /// JSON behind it is for servers that know neither. Of parameters that it does not know, kube-apiserver takes no
-    /// notice (apiserver `endpoints/handlers/negotiation`, `acceptMediaTypeOptions`); for servers that do, the same stands
-    /// behind without them.
+    /// The `Accept` header. Metadata-only lists and single objects have different names, and each name is a 406 for the
+    /// other form. Plain JSON follows for servers that know neither. kube-apiserver ignores parameters it does not know
+    /// (apiserver `endpoints/handlers/negotiation`, `acceptMediaTypeOptions`); for servers that refuse them, the type
+    /// is repeated without parameters.
     const fn accept(&self, form: Form) -> &'static str {
         let Wanted { metadata_only, without_managed_fields } = self.wanted;
         match (metadata_only, without_managed_fields, form) {
@@ -143,7 +144,7 @@ impl Transport {
 }
 
 impl Answer {
-    /// The next bytes; `None` when the answer ended by itself. Cancel safe.
+    /// The next bytes; `None` once the response has ended. Cancel safe.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             match self.body.frame().await {
@@ -158,8 +159,8 @@ impl Answer {
         }
     }
 
-    /// Reads the few bytes behind a list's end, so that its connection can be used again. Gives up early: a new
-    /// connection costs less than waiting.
+    /// Reads the last bytes after a list's end, so that its connection can be reused. Gives up after `DRAIN_TIME_MAX`:
+    /// a new connection costs less than a long wait.
     pub(crate) async fn drain(mut self) {
         let to_the_end = async {
             for _ in 0..DRAIN_CHUNKS_MAX {
@@ -168,7 +169,7 @@ impl Answer {
                 }
             }
         };
-        // Late or not, the answer is dropped.
+        // On a timeout the response is dropped as well; its connection is then closed.
         let _ = tokio::time::timeout(DRAIN_TIME_MAX, to_the_end).await;
     }
 
@@ -176,7 +177,7 @@ impl Answer {
         self.form
     }
 
-    /// What it says about marks in its initial state.
+    /// The response's answer to the request for marks in its initial state.
     pub(crate) const fn marks(&self) -> Option<Answered> {
         self.marks
     }
@@ -186,19 +187,19 @@ impl Answer {
     }
 }
 
-/// Asks for marks in an initial state, and says what became of that.
+/// Header that requests marks in an initial state, and that carries the server's answer.
 const MARKS: HeaderName = HeaderName::from_static(marks::HEADER);
 
-/// Chunks behind a list's end: a newline, and the end itself.
+/// Most chunks read after a list's end: a newline, and the end of the body.
 const DRAIN_CHUNKS_MAX: usize = 4;
 
-/// What waiting for them may cost.
+/// Longest wait for those chunks.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// What waiting for an error's body may cost.
+/// Longest wait for an error's body.
 const ERROR_BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The first bytes of an error's body. A body that breaks off has said what it has said.
+/// Reads the first `limit` bytes of an error's body. Returns what arrived if the body breaks off.
 async fn read_at_most(mut body: Body, limit: usize) -> Vec<u8> {
     let mut read = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -212,8 +213,8 @@ async fn read_at_most(mut body: Body, limit: usize) -> Vec<u8> {
     read
 }
 
-/// `Retry-After`, in seconds as Kubernetes sends it or as a date, which proxies and CDNs send. A date that has passed
-/// means no wait.
+/// Parses `Retry-After`, in seconds as Kubernetes sends it, or as a date, as proxies and CDNs do. A past date means no
+/// wait.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let asked = text(header::RETRY_AFTER)?;
@@ -221,7 +222,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         return Some(Duration::from_secs(seconds));
     }
     let until = httpdate::parse_http_date(asked).ok()?;
-    // By the server's clock where it tells its time: the clocks of the two machines may differ.
+    // By the server's clock if it sends one: the two machines' clocks may differ.
     let now = text(header::DATE).and_then(|date| httpdate::parse_http_date(date).ok());
     Some(until.duration_since(now.unwrap_or_else(SystemTime::now)).unwrap_or_default())
 }

@@ -1,35 +1,35 @@
-//! Whose state a checkpoint is. INVARIANT: two informers that may not share a state differ in it.
+//! Identity of a checkpoint. INVARIANT: two informers that must not share a state have different identities.
 
 use std::{fmt, time::UNIX_EPOCH};
 
 use informer_core::Resource;
 
-/// What a saved state belongs to: another one in any part is of no use to this informer.
+/// Identity of a saved state: an informer uses the state only if every part is equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// The server's URL, or the name the user gave the cluster.
     pub(super) server: String,
-    /// A digest of the certificate authority; empty when it is not known.
+    /// Digest of the certificate authority; empty if unknown.
     pub(super) ca: String,
     /// Path, namespace and selectors, as in a request.
     pub(super) resource: String,
-    /// The paths that are cut.
+    /// The paths cut out of objects.
     pub(super) trimming: String,
-    /// What else makes stored objects differ from those sent.
+    /// Other causes for which stored objects differ from sent ones.
     pub(super) kept_as: String,
-    /// The program whose types and functions the objects went through; empty when they went through none. Not part of
-    /// the file's name: a new version of a program takes the place of the old one's state.
+    /// Build of the program whose types and functions processed the objects; empty if none did. Not part of the file's
+    /// name: a new build replaces the old build's state.
     pub(super) program: String,
 }
 
-/// What the program made of objects before they were kept.
+/// How the program changed objects before they were stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeptAs {
-    /// Only their metadata is kept.
+    /// True if only metadata is stored.
     pub(crate) is_metadata: bool,
-    /// How many functions of the program changed them.
+    /// Number of transform functions.
     pub(crate) transforms: usize,
-    /// The name of the type of which they are kept.
+    /// Name of the type they are stored as.
     pub(crate) decoded_to: Option<&'static str>,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for KeptAs {
 }
 
 impl Identity {
-    /// The identity of what reads `resource` and cuts `drop_paths` from each object.
+    /// Identity of an informer that reads `resource` and cuts `drop_paths` from each object.
     pub(crate) fn new(server: &str, ca: &str, resource: &Resource, drop_paths: &[String], kept_as: KeptAs) -> Self {
         let mut cut: Vec<&str> = drop_paths.iter().map(String::as_str).collect();
         cut.sort_unstable();
@@ -64,7 +64,7 @@ impl Identity {
         }
     }
 
-    /// The file's name without its ending: readable, and different for every identity.
+    /// Name of the file without its extension: readable, and different for every identity (apart from the build).
     pub(super) fn file_stem(&self) -> String {
         let path = self.resource.split('?').next().unwrap_or_default();
         let plural = path.rsplit('/').next().unwrap_or_default();
@@ -75,7 +75,7 @@ impl Identity {
     }
 }
 
-/// One line a part: what the file says about itself.
+/// One line per part; stored in the file.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { server, ca, resource, trimming, kept_as, program } = self;
@@ -83,18 +83,18 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Bytes of a file's name that say which type it is.
+/// Longest readable part of a file's name, in bytes.
 const READABLE_BYTES_MAX: usize = 63;
 
-/// FNV-1a: the same in every build and on every machine. Tells files apart; nothing rests on it that must not collide,
-/// because the file holds the whole identity.
+/// FNV-1a: equal in every build and on every machine. Distinguishes files; a collision is harmless, because the file
+/// holds the whole identity.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Tells builds of a program apart, by what the file system says of its file. A type that gained a field, and a function
-/// that does something else, would otherwise be handed what the ones before them made.
+/// Identifies the build of this program, by size and time of its executable. Otherwise a changed type or transform
+/// would receive objects that its previous version made.
 fn this_program() -> String {
     let told =
         std::env::current_exe().and_then(|file| file.metadata()).and_then(|file| Ok((file.len(), file.modified()?)));
@@ -156,8 +156,8 @@ mod tests {
         assert_eq!(identity(&["b", "a", "b"], forms[0]), identity(&["a", "b"], forms[0]), "in any order");
     }
 
-    /// What a program made of objects is of use to the same build alone, which is told by the file and not by its name:
-    /// a new build takes the old one's place.
+    /// Goal: objects processed by a program are used by the same build only. The file's contents tell builds apart, not
+    /// its name: a new build replaces the old build's state.
     #[test]
     fn another_build_has_the_same_name_and_another_identity_where_its_code_counts() {
         let kept = identity(&[], KeptAs { transforms: 1, ..KeptAs::default() });

@@ -1,9 +1,9 @@
-//! Where a checkpoint lies, and that it is nobody else's.
+//! Path and lock of a checkpoint.
 //!
-//! INVARIANT: the lock is a file of its own, because the log is replaced by renaming: a lock on it would stay behind
-//! with the old one. It is held as long as the place is, and files are only written under it.
+//! INVARIANT: the lock is a file of its own, because the log is replaced by renaming, and a lock on the log would stay
+//! with the old file. The lock is held as long as the `Place` exists, and files are written only under it.
 //!
-//! Shape: `<type>-<digest>.checkpoint`, `.lock`, and `.new` while a log is written anew. All of them 0600.
+//! Files: `<type>-<digest>.checkpoint`, `.lock`, and `.new` during compaction. All have mode 0600.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -23,7 +23,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Takes the place for this process, and removes what an interrupted rewrite left there.
+    /// Locks the files for this process, and removes the remains of an interrupted compaction.
     pub(super) fn take(dir: &Path, stem: &str) -> Result<Self, Ignored> {
         create_dir(dir).map_err(Ignored::because("create the directory"))?;
         let file = |ending: &str| dir.join(format!("{stem}.{ending}"));
@@ -38,7 +38,7 @@ impl Place {
         Ok(place)
     }
 
-    /// The log that is there, for reading and writing.
+    /// Opens the existing log for reading and writing.
     pub(super) fn open(&self) -> io::Result<Option<File>> {
         match private().open(&self.log) {
             Ok(file) => Ok(Some(file)),
@@ -47,25 +47,25 @@ impl Place {
         }
     }
 
-    /// An empty file beside the log. Never follows a link that stands there.
+    /// Creates an empty file beside the log. Never follows a symbolic link.
     pub(super) fn create_beside(&self) -> io::Result<File> {
         remove(&self.beside)?;
         private().create_new(true).open(&self.beside)
     }
 
-    /// Gives up the file beside the log: on a full disk its space is needed.
+    /// Removes the file beside the log, to free its space on a full disk.
     pub(super) fn remove_beside(&self) {
-        // It is in nobody's way: it goes with the next one.
+        // A failure is harmless: the next `take` or `create_beside` removes it.
         let _ = remove(&self.beside);
     }
 
-    /// Puts the file beside in the place of the log. Whoever opens the log gets all of one or all of the other.
+    /// Replaces the log by the file beside it, atomically: a reader sees either all of one or all of the other.
     pub(super) fn replace(&self, beside: &File) -> io::Result<()> {
         beside.sync_all()?;
         fs::rename(&self.beside, &self.log)
     }
 
-    /// Makes the renaming last.
+    /// Makes the rename durable.
     pub(super) fn sync(&self) -> io::Result<()> {
         if cfg!(unix) { File::open(&self.dir)?.sync_all() } else { Ok(()) }
     }
@@ -78,7 +78,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates `dir` and its parents for this user alone. One that is there stays as it is.
+/// Creates `dir` and its parents with mode 0700. An existing directory keeps its mode.
 fn create_dir(dir: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -87,7 +87,7 @@ fn create_dir(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// Reading and writing, by this user alone where the file is created.
+/// Options for reading and writing; created files have mode 0600.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);

@@ -1,11 +1,11 @@
-//! The records of a log as bytes, and back.
+//! Encoding of a log's records.
 //!
-//! INVARIANT: each record's checksum covers the one before it, so what is read is a beginning of what was written:
-//! nothing is missing in the middle, nothing comes from elsewhere. No bytes make it panic, and none make it allocate
-//! more than the file has.
+//! INVARIANT: each record's checksum covers the record before it, so every readable prefix is a prefix of what was
+//! written: no record is missing in the middle or comes from another log. No input causes a panic or an allocation
+//! larger than the file.
 //!
-//! Shape: `length u32, checksum u32, payload`, little-endian. A payload is a byte that says what it is, then its
-//! fields; the last one reaches to the payload's end.
+//! Format: `length u32, checksum u32, payload`, little-endian. A payload is a kind byte, then its fields; the last
+//! field extends to the payload's end.
 
 use std::io::{self, Read};
 
@@ -14,17 +14,17 @@ use informer_core::object::Meta;
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record<'a> {
-    /// Whose state it is. Comes first.
+    /// Identity of the informer. First record of a log.
     Identity(&'a str),
-    /// An object is in the state, in the place of another of its key.
+    /// Inserts an object, or replaces the object of its key.
     Put(Kept<'a>),
-    /// No object of this key is in the state.
+    /// Removes the object of this key.
     Delete { key: &'a str },
-    /// Everything before it counts. Without it, nothing since the commit before it does.
+    /// Commits all records before it. Records after the last commit are ignored.
     Commit { position: &'a str, confirmed_unix_ms: u64 },
 }
 
-/// An object as a store keeps it. Its names stand beside its JSON, because what is kept may lack them.
+/// A stored object. Its names are separate from its JSON, because the stored form may lack them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept<'a> {
     /// Empty for cluster-scoped types.
@@ -32,7 +32,7 @@ pub(super) struct Kept<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) resource_version: &'a str,
-    /// As the JSON object that holds them; empty where they are in the JSON, or there are none.
+    /// The labels as a JSON object; empty if they are in the JSON, or there are none.
     pub(super) labels: &'a str,
     pub(super) json: &'a [u8],
 }
@@ -42,7 +42,7 @@ impl<'a> Kept<'a> {
         self.meta().key().into()
     }
 
-    /// What a store has to know of it.
+    /// The metadata a store needs.
     pub(super) fn meta(&self) -> Meta<'a> {
         Meta {
             namespace: self.namespace.into(),
@@ -57,12 +57,12 @@ impl<'a> Kept<'a> {
         [self.namespace, self.name, self.uid, self.resource_version, self.labels]
     }
 
-    /// Bytes that its record takes in a log.
+    /// Size of the object's record in a log, in bytes.
     pub(super) fn record_bytes(&self) -> u64 {
         (FRAME_BYTES + Record::Put(*self).payload_bytes()) as u64
     }
 
-    /// Reads what stands behind the byte that says what it is.
+    /// Decodes the fields after the kind byte.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (lengths, mut rest) = bytes.split_first_chunk::<LENGTHS_BYTES>()?;
         let mut texts = [""; 5];
@@ -77,13 +77,13 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// The lengths of an object's five texts.
+/// Size of the five text lengths of an object.
 const LENGTHS_BYTES: usize = 5 * size_of::<u32>();
 
-/// What a record costs beyond its payload.
+/// Size of a record's header: length and checksum.
 const FRAME_BYTES: usize = 8;
 
-/// The largest payload, in bytes. A length above it is damage. Sixteen times the largest object by default.
+/// The largest payload, in bytes; a larger length means damage. Sixteen times the default `object_bytes_max`.
 const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
 const IDENTITY: u8 = 1;
@@ -91,12 +91,12 @@ const PUT: u8 = 2;
 const DELETE: u8 = 3;
 const COMMIT: u8 = 4;
 
-/// The checksum of everything so far.
+/// Running checksum of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chain(u32);
 
 impl Chain {
-    /// The chain of a log that begins with these bytes.
+    /// The checksum of a log's header.
     pub(super) fn begin(head: &[u8]) -> Self {
         Self(crc32fast::hash(head))
     }
@@ -110,7 +110,7 @@ impl Chain {
     }
 }
 
-/// A record that cannot be written: its payload or its key is longer than the format knows.
+/// A record that cannot be written: its payload or one of its texts is longer than the format allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an object of {bytes} bytes is more than a checkpoint can hold")]
 pub(super) struct TooLarge {
@@ -118,7 +118,7 @@ pub(super) struct TooLarge {
 }
 
 impl Record<'_> {
-    /// Appends the record to `out` and to `chain`. On failure both are as they were.
+    /// Appends the record to `out` and to `chain`. On failure both are unchanged.
     pub(super) fn write(self, chain: &mut Chain, out: &mut Vec<u8>) -> Result<(), TooLarge> {
         let bytes = self.payload_bytes();
         let length = u32::try_from(bytes).ok().filter(|_| bytes <= PAYLOAD_BYTES_MAX).ok_or(TooLarge { bytes })?;
@@ -161,7 +161,7 @@ impl Record<'_> {
         }
     }
 
-    /// Reads a payload. `None` for what no version of this format wrote.
+    /// Decodes a payload. `None` if no version of this format could have written it.
     fn read(payload: &[u8]) -> Option<Record<'_>> {
         let (&kind, rest) = payload.split_first()?;
         match kind {
@@ -186,37 +186,37 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Reads records one after the other. Holds one at a time.
+/// Reads records in sequence. Holds one at a time.
 pub(super) struct Records<R> {
     from: R,
-    /// Where the next record begins.
+    /// Offset of the next record.
     at: u64,
-    /// Where the file ends: nothing longer is allocated.
+    /// End of the file: bounds the allocation.
     end: u64,
     chain: Chain,
     payload: Vec<u8>,
 }
 
 impl<R: Read> Records<R> {
-    /// Reads on from the position `at`, before which the chain is `chain`, to the position `end` at most.
+    /// Reads from offset `at`, where the running checksum is `chain`, to offset `end` at most.
     pub(super) const fn new(from: R, at: u64, end: u64, chain: Chain) -> Self {
         Self { from, at, end, chain, payload: Vec::new() }
     }
 
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub(super) const fn at(&self) -> u64 {
         self.at
     }
 
-    /// The chain up to there.
+    /// The running checksum at that offset.
     pub(super) const fn chain(&self) -> Chain {
         self.chain
     }
 
-    /// The next record; `None` at the end, and where something stands that is no record.
+    /// The next record; `None` at the end, and at bytes that are no valid record.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub(super) fn next(&mut self) -> io::Result<Option<Record<'_>>> {
         let left = self.end.saturating_sub(self.at);
         let mut frame = [0; FRAME_BYTES];
@@ -244,7 +244,7 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// Fills `into`; `false` when the file ends before that.
+/// Fills `into`. Returns false if the file ends before that.
 pub(super) fn fill(from: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
     match from.read_exact(into) {
         Ok(()) => Ok(true),
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!((bytes, pod.record_bytes()), (out.len(), log(&[Record::Put(pod)]).len() as u64));
     }
 
-    /// Goal: a length on disk is believed only as far as the file reaches. Method: lengths without the bytes.
+    /// Goal: a length read from disk never allocates more than the file has. Method: lengths without their bytes.
     #[test]
     fn a_length_from_disk_allocates_nothing_that_is_not_there() {
         for length in [0, 100, u32::MAX, u32::MAX >> 1] {
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_the_format_cannot_hold_is_an_error_and_leaves_no_trace() {
-        // Of pages that nobody touches.
+        // Zeroed pages that are never touched.
         let json = vec![0; PAYLOAD_BYTES_MAX];
         let (mut chain, mut out) = (Chain::begin(b""), b"before".to_vec());
         let object = Kept { namespace: "", name: "a", uid: "", resource_version: "1", labels: "", json: &json };

@@ -1,7 +1,7 @@
-//! What a log says, read from its beginning to its last commit.
+//! Replays a log from its beginning to its last commit.
 //!
-//! Memory: one object, and for each object of the state its key and a number. The log is read twice: once to learn
-//! which records still count, once to hand those out.
+//! Memory: one object, and for each live object its key and its offset. Reads the log twice: once to find the live
+//! records, once to return them.
 
 use std::{
     collections::HashMap,
@@ -17,15 +17,15 @@ use super::{
     record::{Chain, Kept, Record, Records, fill},
 };
 
-/// What every checkpoint begins with.
+/// First bytes of every checkpoint.
 const MAGIC: [u8; 8] = *b"informer";
 
-/// The version of the format. One that differs is not read.
+/// Version of the format. Other versions are not read.
 const VERSION: u32 = 2;
 
 pub(super) const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
 
-/// What a log of this version begins with.
+/// Header of a log of this version.
 pub(super) fn head() -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     let (magic, version) = head.split_at_mut(MAGIC.len());
@@ -34,21 +34,21 @@ pub(super) fn head() -> [u8; HEAD_BYTES] {
     head
 }
 
-/// The state of a log's last commit. Where its objects stand, not what they are.
+/// State of a log's last commit: the offsets of its objects, not the objects.
 #[derive(Debug)]
 pub(super) struct Replay {
     pub(super) position: ResourceVersion,
     pub(super) confirmed_at: SystemTime,
-    /// Where the record of each object begins, by key.
+    /// Offset of each object's record, by key.
     live: HashMap<Box<str>, Place>,
-    /// Bytes of those records.
+    /// Total size of those records, in bytes.
     pub(super) live_bytes: u64,
-    /// Where the commit ends: what follows does not count.
+    /// End of the commit; bytes after it are ignored.
     pub(super) end: u64,
     pub(super) chain: Chain,
 }
 
-/// A record in the log.
+/// Location of a record in the log.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: u64,
@@ -56,7 +56,7 @@ struct Place {
 }
 
 impl Replay {
-    /// Reads a log that has to belong to `identity`.
+    /// Reads a log that must belong to `identity`.
     pub(super) fn read(file: &File, identity: &str) -> Result<Self, Ignored> {
         let end = file.metadata().map_err(READ)?.len();
         let mut records = records(file, end)?;
@@ -70,7 +70,7 @@ impl Replay {
         let mut state = None;
         let mut live = HashMap::new();
         let mut live_bytes = 0;
-        // What came since the last commit: a place, or none for a key that is gone.
+        // Changes since the last commit; `None` for a deleted key.
         let mut open: Vec<(Box<str>, Option<Place>)> = Vec::new();
         loop {
             let at = records.at();
@@ -106,12 +106,12 @@ impl Replay {
         Ok(Self { position, confirmed_at, live, live_bytes, end, chain })
     }
 
-    /// How many objects the state has.
+    /// Number of objects of the state.
     pub(super) fn len(&self) -> usize {
         self.live.len()
     }
 
-    /// Hands out each object of the state, in the order in which they were written.
+    /// Passes each object of the state to `take`, in the order they were written.
     pub(super) fn each(&self, file: &File, mut take: impl FnMut(Kept<'_>)) -> Result<(), Ignored> {
         let mut records = records(file, self.end)?;
         loop {
@@ -126,7 +126,7 @@ impl Replay {
                 None => break,
             }
         }
-        // It was readable a moment ago.
+        // The first pass could read up to the end, so a shorter read now is damage.
         if records.at() == self.end { Ok(()) } else { Err(Ignored::Damaged) }
     }
 }
@@ -150,7 +150,7 @@ fn records(mut file: &File, end: u64) -> Result<Records<BufReader<&File>>, Ignor
     Ok(Records::new(file, HEAD_BYTES as u64, end, Chain::begin(&found)))
 }
 
-/// Bytes read from a log at once.
+/// Read buffer, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
 const READ: fn(io::Error) -> Ignored = |source| Ignored::Io { doing: "read", source };

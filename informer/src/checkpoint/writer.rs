@@ -1,12 +1,10 @@
-//! Writes what changed behind what is there, and now and then everything anew.
+//! Appends changes to the log, and compacts it when it has grown too large.
 //!
-//! INVARIANT: what the last commit on disk says, and what the writer believes it says, are the same, whatever failed
-//! in between.
+//! INVARIANT: after any failure, the writer's idea of the last commit is equal to the last commit on disk.
 //!
-//! A batch is one write where it fits into a buffer, and it counts once its commit is there. It is not synced: a
-//! process that is killed loses nothing that was written, a machine that goes down loses what the kernel had not yet
-//! written, and the state is then an older one. A log that is written anew is synced before it takes the old one's
-//! place.
+//! A batch that fits into the buffer is one write, and is valid once its commit is written. It is not synced: a killed
+//! process loses no written batch, and a crashed machine loses what the kernel had not yet written, so that the state
+//! is an older one. A compacted log is synced before it replaces the old one.
 
 use std::{
     fs::File,
@@ -26,31 +24,30 @@ use super::{
     replay::{Replay, head},
 };
 
-/// Bytes of a batch that are gathered before they are written. Memory: as much while a save is under way, and one
-/// object more.
+/// Bytes of a batch gathered before a write. Memory: this much during a save, plus one object.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Bytes that a log may have beyond twice those of its objects before it is written anew. Positions alone, one every
-/// two seconds, take about half a day to fill it.
+/// Bytes a log may exceed twice its objects by, before it is compacted. Commits without changes, one every two seconds,
+/// fill it in about half a day.
 pub(crate) const SLACK_BYTES: u64 = 1 << 20;
 
-/// Saves the states of one informer. The place is its own as long as it lives.
+/// Saves the states of one informer. Holds the checkpoint's lock as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Writer {
     place: Place,
     identity: String,
-    /// `None`: nothing on disk can be continued, the next save writes everything.
+    /// `None` if no log on disk can be continued; the next save writes everything.
     log: Option<Log>,
-    /// A log that was found with as many objects, until somebody says what was made of it.
+    /// A log found on disk and its number of objects, until [`restored`](Self::restored) is called.
     found: Option<(Log, usize)>,
 }
 
-/// What a call of [`Writer::save`] did.
+/// Result of [`Writer::save`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wrote {
     /// Bytes written.
     pub(crate) bytes: u64,
-    /// Whether the log was written anew.
+    /// True if the log was compacted.
     pub(crate) rewritten: bool,
 }
 
@@ -58,28 +55,28 @@ pub(crate) struct Wrote {
 #[derive(Debug)]
 struct Log {
     file: File,
-    /// Up to the end of the last commit.
+    /// Size up to the end of the last commit.
     bytes: u64,
     chain: Chain,
-    /// Bytes of the records that a log written now would have.
+    /// Size of the records that a compacted log would have.
     live_bytes: u64,
-    /// Something may stand behind the last commit: a torn batch of an earlier run, or of a write that failed.
+    /// True if bytes may follow the last commit: a torn batch of an earlier run, or of a failed write.
     has_tail: bool,
-    /// What the last commit says. Shares its entries with the store, apart from what has changed since.
+    /// State of the last commit. Shares its unchanged entries with the store.
     objects: Objects<Entry>,
     position: ResourceVersion,
     confirmed_unix_ms: u64,
-    /// Not written anew below this size, after an attempt that failed.
+    /// No compaction below this size, after a failed attempt.
     rewrite_above: u64,
 }
 
 impl Writer {
-    /// A writer that begins with nothing.
+    /// Creates a writer without a log to continue.
     pub(super) const fn new(place: Place, identity: String) -> Self {
         Self { place, identity, log: None, found: None }
     }
 
-    /// Lets the writer continue `file`, once it is told what was restored from it.
+    /// Offers `file` as the log to continue, once [`restored`](Self::restored) confirms its state.
     pub(super) fn continues(&mut self, file: File, replay: &Replay) {
         let log = Log {
             file,
@@ -95,20 +92,20 @@ impl Writer {
         self.found = Some((log, replay.len()));
     }
 
-    /// Tells that `snapshot` is what [`Saved::restore`](super::Saved::restore) left: saving goes on from there.
-    /// Without it, or when nothing was restored, the first save writes everything.
+    /// Confirms that `snapshot` is the state [`Saved::restore`](super::Saved::restore) loaded, so that saves continue
+    /// the log. Without this call, or if no state was restored, the first save writes everything.
     pub(crate) fn restored(&mut self, snapshot: &Snapshot) {
-        // Fewer would be objects that the store did not take: it and the log differ, so the log is not continued.
+        // A different count means the store rejected objects: it and the log differ, so the log must not be continued.
         let found = self.found.take().filter(|(_, objects)| *objects == snapshot.objects.len());
         self.log = found.map(|(log, _)| Log { objects: snapshot.objects.clone(), ..log });
     }
 
-    /// Saves a state that the server confirmed at this time. One whose initial state was never complete is not saved.
+    /// Saves a state that the server confirmed at `confirmed_at`. Ignores a state before the first sync.
     ///
-    /// Cost: what changed since the save before; now and then, as much as there is. Blocks.
+    /// Blocks. Cost: writes the changes since the last save; during compaction, the whole state.
     ///
     /// # Errors
-    /// What the file system says. What was saved before stays usable, and the next call tries again.
+    /// An error of the file system. The last save stays usable, and the next call retries.
     pub(crate) fn save(&mut self, snapshot: &Snapshot, confirmed_at: SystemTime) -> io::Result<Wrote> {
         let Some(state) = State::of(snapshot, confirmed_at) else { return Ok(Wrote::default()) };
         let Some(log) = &mut self.log else { return self.rewrite(&state) };
@@ -119,7 +116,8 @@ impl Writer {
         if !log.is_wasteful() {
             return Ok(Wrote { bytes, rewritten: false });
         }
-        // Should it fail, the log grows on for a while: every save would read and write everything otherwise.
+        // Set first: after a failure the log grows by `SLACK_BYTES` before the next attempt, or every save would
+        // rewrite all.
         log.rewrite_above = log.bytes + SLACK_BYTES;
         let wrote = self.rewrite(&state)?;
         Ok(Wrote { bytes: bytes + wrote.bytes, ..wrote })
@@ -166,12 +164,12 @@ impl Log {
         is_confirmed && self.position == *state.position && self.objects.same(state.objects)
     }
 
-    /// Appends the difference to `state`, and returns the bytes written. On failure the last commit is as it was.
+    /// Appends the difference to `state` and returns the bytes written. On failure the last commit is unchanged.
     fn append(&mut self, state: &State<'_>) -> io::Result<u64> {
         if self.has_tail {
             self.file.set_len(self.bytes)?;
         }
-        // Until it is whole, this batch is such a tail.
+        // Until its commit is written, this batch is such a tail.
         self.has_tail = true;
         self.file.seek(SeekFrom::Start(self.bytes))?;
         let mut batch = Batch::new(&self.file, self.chain);
@@ -204,7 +202,7 @@ impl Log {
     }
 }
 
-/// What is to be on disk.
+/// State to be written.
 struct State<'a> {
     objects: &'a Objects<Entry>,
     position: &'a ResourceVersion,
@@ -218,7 +216,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// Records on their way to a file.
+/// Records being written to a file.
 struct Batch<'a> {
     file: &'a File,
     chain: Chain,
@@ -243,7 +241,7 @@ impl<'a> Batch<'a> {
         if self.out.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Makes everything before it count. Returns how much it was, and the chain at its end.
+    /// Commits all records before it. Returns the bytes written and the checksum at the end.
     fn commit(mut self, state: &State<'_>) -> io::Result<(u64, Chain)> {
         let (position, confirmed_unix_ms) = (state.position.as_str(), state.confirmed_unix_ms);
         self.push(Record::Commit { position, confirmed_unix_ms })?;
@@ -259,7 +257,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Bytes that an object takes in a log.
+/// Size of an object's record, in bytes.
 fn put_bytes(entry: &Entry) -> u64 {
     kept(entry, &entry.json()).record_bytes()
 }
@@ -267,7 +265,7 @@ fn put_bytes(entry: &Entry) -> u64 {
 fn kept<'a>(entry: &'a Entry, json: &'a [u8]) -> Kept<'a> {
     let labels = match entry.body() {
         Body::Json(_) | Body::Packed(_) => "",
-        // What its type knows of an object may be less than its labels.
+        // The decoded type may not contain the labels.
         Body::Value { .. } => str::from_utf8(entry.labels()).unwrap_or_default(),
     };
     Kept {
@@ -280,10 +278,10 @@ fn kept<'a>(entry: &'a Entry, json: &'a [u8]) -> Kept<'a> {
     }
 }
 
-/// A state that did not change is saved again when its confirmation is as much younger.
+/// An unchanged state is saved again once its confirmation is this much newer.
 const CONFIRMED_AGAIN_MS: u64 = 10_000;
 
-/// Milliseconds since 1970; zero before.
+/// Milliseconds since 1970; zero for earlier times.
 fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -299,8 +297,8 @@ mod tests {
         tests::fixture::{Source, beside_of, confirmed_at, found, identity, log_of, restart, writer},
     };
 
-    /// Goal: a disk that is full for a while costs nothing but the saves of that while. Method: the log's file replaced
-    /// by one that cannot be written, and half of a batch behind its last commit.
+    /// Goal: a temporarily full disk costs only the saves of that time. Method: replace the log's file by a read-only
+    /// one, and put half of a batch after its last commit.
     #[test]
     fn a_save_that_fails_leaves_what_was_saved_and_the_next_one_goes_on() {
         let dir = tempfile::tempdir().unwrap();
@@ -323,7 +321,7 @@ mod tests {
         assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()));
     }
 
-    /// Goal: what is taken for live is what a log written anew would have, whatever happened, also after a restart.
+    /// Goal: `live_bytes` is always what a compacted log would have, also after a restart.
     #[test]
     fn live_bytes_are_counted_exactly() {
         let dir = tempfile::tempdir().unwrap();
@@ -343,7 +341,7 @@ mod tests {
         assert_eq!(again.unwrap().log.unwrap().live_bytes, live(&source));
     }
 
-    /// Goal: a store that did not take everything is never taken for what is on disk: what it lacks would stay there.
+    /// Goal: a log with more objects than the store took is never continued, or those objects would stay in it.
     #[test]
     fn a_log_of_which_something_was_left_out_is_written_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -360,7 +358,7 @@ mod tests {
         assert_eq!(found(dir.path()).unwrap(), Some(empty.on_disk()));
     }
 
-    /// Goal: a log that cannot be written anew is not tried again by every save. Method: a directory in the way.
+    /// Goal: a failed compaction is not retried by every save. Method: a directory in the way.
     #[test]
     fn a_rewrite_that_fails_is_tried_again_only_after_the_log_has_grown() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A cluster with more to say about it than a client.
+//! Builder of a [`Cluster`], for settings beyond a single client.
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -7,14 +7,14 @@ use tokio::sync::Semaphore;
 
 use super::{Cluster, Identity, RELISTS_AT_ONCE, Registry, Shared, Verdicts};
 
-/// Settings that the informers of a cluster share.
+/// Settings shared by the informers of a cluster.
 #[must_use = "nothing is built before build"]
 pub struct ClusterBuilder {
     clients: Vec<kube::Client>,
     relists_at_once: usize,
     endpoints: endpoints::Config,
     identity: String,
-    /// A digest of the certificate authority; empty when it is not known.
+    /// Digest of the certificate authority; empty if unknown.
     pub(super) authority: String,
 }
 
@@ -29,61 +29,64 @@ impl ClusterBuilder {
         }
     }
 
-    /// Another endpoint of the same cluster, to be used when those before it fail. May be called again.
+    /// Adds another endpoint of the same cluster, for failover from the endpoints before it. May be called several
+    /// times.
     ///
-    /// The endpoints have to share resourceVersions: a watch cache, and the API server behind it; the servers of one
-    /// control plane. Before anything is resumed at an endpoint, the history is proven by reading one object; an
-    /// endpoint that proves to be another cluster is not used. An informer leaves an endpoint that has not worked for 5
-    /// to 30 seconds ([`leave_after`](Self::leave_after)), and returns to a better one within 10 minutes
-    /// ([`return_within`](Self::return_within)). One that answers 429 works: it has too much to do, and a fleet that went
-    /// on to the next one would take the load along. See
-    /// [`Informer::explain`](crate::Informer::explain) for where it is.
+    /// The endpoints must share resourceVersions: a watch cache and the API server behind it, or the servers of one
+    /// control plane. Before an informer resumes at another endpoint it reads one object to prove the history; it does
+    /// not use an endpoint that proves to be another cluster. An informer leaves an endpoint after 5 to 30 seconds of
+    /// failures ([`leave_after`](Self::leave_after)) and returns to the preferred one within 10 minutes
+    /// ([`return_within`](Self::return_within)). An endpoint that answers 429 counts as working: it is overloaded, and
+    /// a fleet that failed over would take the load along. [`Informer::explain`](crate::Informer::explain) shows the
+    /// endpoint in use.
     pub fn fallback(mut self, client: kube::Client) -> Self {
         self.clients.push(client);
         self
     }
 
-    /// How many informers read their initial state at the same time, whatever the endpoint; the others wait for their
-    /// turn. Default [`RELISTS_AT_ONCE`]. More ask more of the servers after an outage. A turn ends with the read, once it
-    /// stands still for [`initial_events_stall`](crate::Config::initial_events_stall), and after 60 s; the read then goes on
-    /// without it.
+    /// Sets how many informers read their initial state at the same time, over all endpoints; the others wait for a
+    /// permit. Default [`RELISTS_AT_ONCE`]. A larger number loads the servers more after an outage. An informer
+    /// releases its permit when the read ends, when the read stalls for
+    /// [`initial_events_stall`](crate::Config::initial_events_stall), and after 60 s; in the last two cases the read
+    /// continues without it.
     ///
     /// # Panics
-    /// On zero: nothing would ever be read.
+    /// If `count` is zero.
     pub fn relists_at_once(mut self, count: usize) -> Self {
         assert!(count > 0, "a budget of no relists");
         self.relists_at_once = count;
         self
     }
 
-    /// How long an endpoint may fail before an informer leaves it for another one; each draws from this range. Default 5 to
-    /// 30 s, up to four times as long while endpoint after endpoint fails. Shorter, and with a narrower range, lets the
-    /// informers of an endpoint that only restarts move together.
+    /// Sets how long an endpoint must fail before an informer leaves it; each informer draws its time from this range.
+    /// Default 5 to 30 s, doubled by each failover in a row up to four times. A shorter or narrower range makes the
+    /// informers of a restarting endpoint move together.
     ///
     /// # Panics
-    /// On a range that is empty.
+    /// If the range is empty.
     pub fn leave_after(mut self, range: RangeInclusive<Duration>) -> Self {
         assert!(!range.is_empty(), "no time is in the range");
         self.endpoints.leave_after = range;
         self
     }
 
-    /// The preferred endpoint is tried again within this time, and not before the longest of
-    /// [`leave_after`](Self::leave_after). Default 10 minutes, up to eight times as long while it fails. Shorter brings the
-    /// informers back together.
+    /// Sets the time within which an informer retries the preferred endpoint, at a random point not before the longest
+    /// of [`leave_after`](Self::leave_after). Default 10 minutes, up to eight times as long while that endpoint fails.
+    /// A shorter time brings the informers back together.
     pub fn return_within(mut self, time: Duration) -> Self {
         self.endpoints.return_within = time;
         self
     }
 
-    /// What tells this cluster's checkpoints from those of others, for clients whose URL is not known here. Default:
-    /// URL and certificate authority of a [`kube::Config`], else nothing, and the proof of the history alone decides.
+    /// Sets the text that distinguishes this cluster's checkpoints from those of other clusters, for clients whose URL
+    /// is not known here. Default: URL and certificate authority of a [`kube::Config`], else empty; then only the
+    /// history proof protects against another cluster's state.
     pub fn identity(mut self, text: impl Into<String>) -> Self {
         self.identity = text.into();
         self
     }
 
-    /// The cluster. Sends nothing.
+    /// Builds the cluster. Sends no request.
     #[must_use]
     pub fn build(self) -> Cluster {
         let relists = Arc::new(Semaphore::new(self.relists_at_once.min(Semaphore::MAX_PERMITS)));

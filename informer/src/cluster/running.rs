@@ -1,7 +1,7 @@
-//! The informers of a cluster, for whoever reports on all of them.
+//! Registry of a cluster's running informers, read by metrics.
 //!
-//! INVARIANT: counts never go back: those of an informer that ends are kept, as one sum for each resource type, in the
-//! same step in which it leaves.
+//! INVARIANT: counters never decrease. When an informer ends, one critical section removes it and adds its counts to
+//! the sum of its resource type.
 
 use std::{
     collections::BTreeMap,
@@ -19,24 +19,24 @@ use tokio::sync::watch;
 
 use crate::{progress::Progress, stats::Stats};
 
-/// One informer that runs, as its task and metrics read it. When the task ends, this is dropped.
+/// Registration of one running informer, held by its task. Dropping it removes the informer from the registry.
 pub(crate) struct Running {
     number: u64,
     live: Arc<Live>,
     registry: Arc<Registry>,
 }
 
-/// What can be read of an informer.
+/// Readable state of one informer.
 pub(crate) struct Live {
-    /// The plural of its type, with its group behind a dot where it has one: `pods`, `deployments.apps`.
+    /// Plural of the type, with its group behind a dot if it has one: `pods`, `deployments.apps`.
     pub(crate) resource: String,
     pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) now: watch::Receiver<store::Snapshot>,
-    /// Objects that did not decode.
+    /// Number of objects that did not decode.
     pub(crate) undecodable: Arc<AtomicU64>,
 }
 
-/// The informers of one cluster. Memory: one entry each while it runs, and one sum for each type there ever was.
+/// The informers of one cluster. Memory: one entry for each running informer, and one sum for each type ever used.
 #[derive(Default)]
 pub(crate) struct Registry {
     informers: Mutex<Informers>,
@@ -59,7 +59,7 @@ impl Registry {
         Running { number, live, registry: Arc::clone(self) }
     }
 
-    /// The informers that run, and what those that ended had counted, by type. One moment of both.
+    /// Returns the running informers and the summed counts of the ended ones by type, both as of one moment.
     #[cfg(feature = "metrics")]
     pub(crate) fn read(&self) -> (Vec<Arc<Live>>, BTreeMap<String, Stats>) {
         let informers = self.informers.lock();
@@ -95,14 +95,14 @@ impl Drop for Running {
 }
 
 impl Live {
-    /// What it has counted.
+    /// Returns the informer's counts.
     pub(crate) fn stats(&self) -> Stats {
         let undecodable = self.undecodable.load(Ordering::Relaxed);
         Stats { undecodable, ..self.progress.borrow().stats.clone() }
     }
 }
 
-/// The name of a resource type for logs and labels.
+/// Name of a resource type for logs and labels.
 pub(crate) fn name_of(resource: &Resource) -> String {
     let group_version = resource.group_version_path.strip_prefix("/apis/");
     match group_version.and_then(|path| path.split_once('/')) {

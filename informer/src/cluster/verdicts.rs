@@ -1,4 +1,5 @@
-//! What is known about streams. INVARIANT: grows with the types in use, never with objects.
+//! Verdicts on streams, shared by a cluster's informers. INVARIANT: memory grows with the types in use, never with
+//! objects.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,7 +7,7 @@ use informer_core::reflector::Verdict;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Verdicts by endpoint and path of the resource type: servers of one history may be of different versions.
+/// Verdicts by endpoint and path of the resource type: servers of one history may run different versions.
 #[derive(Default)]
 pub(crate) struct Verdicts {
     by_type: Mutex<HashMap<(usize, String), Judged>>,
@@ -18,14 +19,15 @@ struct Judged {
 }
 
 impl Verdicts {
-    /// What is known about a type. A verdict ends by itself, so that an upgraded server is asked again.
+    /// Returns the verdict on a type, `Streams` by default. A verdict expires, so that informers probe an upgraded
+    /// server again.
     pub(crate) fn of(&self, endpoint: usize, path: String) -> Verdict {
         let now = Instant::now();
         let by_type = self.by_type.lock();
         by_type.get(&(endpoint, path)).filter(|judged| now < judged.until).map_or(Verdict::Streams, |it| it.verdict)
     }
 
-    /// Remembers what an informer found out, so that the next one of the type need not.
+    /// Stores the verdict an informer found, so that the next informer of the type need not probe.
     pub(crate) fn set(&self, endpoint: usize, path: String, verdict: Verdict) {
         let mut by_type = self.by_type.lock();
         match verdict {
@@ -38,5 +40,5 @@ impl Verdicts {
     }
 }
 
-/// How long a verdict against streams is handed to new informers, a fifth of jitter added. Costs one refused request.
+/// Lifetime of a verdict against streams, plus up to 20 % jitter. Each new probe costs one refused request.
 const VERDICT_LASTS: Duration = Duration::from_hours(1);

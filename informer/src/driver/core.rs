@@ -1,4 +1,4 @@
-//! The pure half of a driver: frames in, orders out. Knows no socket.
+//! The pure half of a driver: takes frames, returns orders. Does no I/O.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,7 +21,7 @@ use informer_core::{
     },
 };
 
-/// What the reflector ordered last.
+/// The reflector's last order.
 pub(super) enum Order {
     Send(Read),
     Prove { at: ResourceVersion, by: ProofBy, skip: usize },
@@ -29,65 +29,65 @@ pub(super) enum Order {
 }
 
 pub(super) struct Core<S> {
-    // The type's plural, for logs.
+    // Plural of the type, for logs.
     resource: String,
     verdict: Verdict,
     reflector: Reflector,
     sink: S,
     progress: Outlet,
     order: Option<Order>,
-    // Ordered before it: the endpoint just moved to is not to be used.
+    // Set before `order`: the reflector refuses the endpoint it was just moved to.
     refused: bool,
-    // Whether the request in flight, or the next one, is for initial state that is not complete.
+    // True if the request in flight, or the next one, reads initial state that is not complete.
     is_initial: bool,
-    // Whether a state was complete, or restored and proven.
+    // True once a state was complete, or restored and proven.
     is_synced: bool,
-    // A frame came since the last `publish`.
+    // A frame arrived since the last `publish`.
     confirmed: bool,
     list_ended: bool,
-    // Nothing came for too long, not even headers.
+    // A request timed out without headers.
     unanswered: bool,
-    // An object came on the first request that brought one, and its time is not yet noted.
+    // Some(true): the first object arrived and its latency is not recorded yet; Some(false): recorded.
     first_object: Option<bool>,
     bytes_received: u64,
     unreadable: Unreadable,
-    // Objects that the framer left out.
+    // Objects the framer skipped.
     skipped: u64,
-    // Of the object at hand; kept for its allocation.
+    // Key of the current object; kept to reuse its allocation.
     key: String,
 }
 
-/// An object at hand while what the reflector orders about it is done.
+/// The object just received, for the orders the reflector gives about it.
 #[derive(Clone, Copy)]
 struct Received<'a> {
-    // Of a skipped object, its names.
+    // For a skipped object, JSON of its names only.
     json: &'a [u8],
     meta: &'a Meta<'a>,
-    // Why there is no more of it.
+    // Why the object was skipped.
     skipped: Option<&'a Error>,
 }
 
-/// Objects without name, left out, without position, kept, or skipped. Each is logged once; the number of those remembered
-/// is bounded.
+/// Objects without a name (left out), without a position (kept) or skipped. Logs each key once and remembers at most
+/// [`UNREADABLE_TOLD_MAX`] keys.
 #[derive(Default)]
 struct Unreadable {
-    /// Objects left out.
+    /// Number of objects left out.
     count: u64,
     told: BTreeSet<String>,
 }
 
 impl Unreadable {
-    /// Returns true for a key that was not logged before, while there is room to remember it.
+    /// Returns true for a key not logged before, while there is room to remember it.
     fn is_new(&mut self, key: &str) -> bool {
         let key = if key.len() <= KEY_TOLD_BYTES_MAX { key } else { "" };
         self.told.len() < UNREADABLE_TOLD_MAX && !self.told.contains(key) && self.told.insert(key.to_owned())
     }
 }
 
-/// Unreadable objects that are told by name. Beyond them they are only counted.
+/// Number of unreadable objects logged by name. Further ones are only counted.
 const UNREADABLE_TOLD_MAX: usize = 64;
 
-/// The longest key that is told, in bytes: a namespace, a slash, a name. What is longer is no name.
+/// Longest key that is logged, in bytes: namespace, slash, name. A longer key is not a valid name.
 const KEY_TOLD_BYTES_MAX: usize = 63 + 1 + 253;
 
 impl<S: Sink> Core<S> {
@@ -122,10 +122,10 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Takes one complete frame.
+    /// Handles one complete frame.
     ///
     /// # Errors
-    /// What the frame says when it is an error, or that it is none of the protocol's.
+    /// The error the frame carries, or `Malformed` if the frame is not part of the protocol.
     pub(super) fn on_frame(&mut self, now: Time, frame: Frame<'_>) -> Result<(), Kind> {
         match frame {
             Frame::Item(object) => self.on_object(now, Change::Item, object),
@@ -171,14 +171,14 @@ impl<S: Sink> Core<S> {
         self.obey(now, Some(Received { json: object, meta: &meta, skipped: None }));
     }
 
-    /// Kept without a position, as client-go and kube keep it.
+    /// Kept without a position, as client-go and kube do.
     fn on_unversioned(&mut self) {
         if self.unreadable.is_new(&self.key) {
             tracing::warn!(resource = self.resource, key = self.key, "object kept without a resourceVersion");
         }
     }
 
-    /// Delivered as a sign of life: an object nobody can name must not stop the others. It confirms nothing.
+    /// Reported as a sign of life: an object without a name must not stop the others. It confirms no state.
     fn on_unreadable(&mut self, now: Time, key: String) {
         self.unreadable.count += 1;
         if self.unreadable.is_new(&key) {
@@ -187,8 +187,8 @@ impl<S: Sink> Core<S> {
         self.handle(now, Input::Ignored);
     }
 
-    /// An object that the framer left out. Where its position is readable, the reflector moves there as with any other; a
-    /// state that is known of it is older, so it goes.
+    /// Handles an object the framer skipped. If its position is readable, the reflector advances to it as with any
+    /// other object; an older stored state of the object is removed, because it is stale.
     fn on_skipped(&mut self, now: Time, skipped: &Skipped) -> Result<(), Kind> {
         let change = match skipped.kind {
             None => Change::Item,
@@ -210,7 +210,7 @@ impl<S: Sink> Core<S> {
             tracing::warn!(resource = self.resource, key, at, %reason, "object skipped");
         }
         if meta.name.is_empty() && matches!(change, Change::Modified | Change::Deleted) {
-            // Some object that is known is stale now, and nobody can say which: the answer is worth nothing from here on.
+            // Some stored object is now stale and cannot be identified, so the response cannot be trusted from here on.
             return Err(Kind::Frame(FrameError::Unexpected { at }));
         }
         let error = Error::new(Kind::Skipped { key: key.clone(), at, reason }, self.progress.borrow().request.as_ref());
@@ -246,7 +246,7 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Takes one fact that carries no object.
+    /// Reports one event without an object to the reflector.
     pub(super) fn handle(&mut self, now: Time, input: Input<'_>) {
         self.reflector.handle(now, input);
         self.obey(now, None);
@@ -291,7 +291,7 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Nobody confirmed it newly: it is as old as when it was saved, and younger with the next sign of the server.
+    /// Marks a restored state as current. It keeps its saved timestamp until the server next confirms it.
     fn restored(&mut self, now: Time) {
         self.is_initial = false;
         self.is_synced = true;
@@ -321,7 +321,7 @@ impl<S: Sink> Core<S> {
             Report::Waiting { until, cause } => {
                 tracing::debug!(resource, %until, ?cause, "waiting before the next request");
                 match cause {
-                    // The failure itself was noted when it came.
+                    // The failure was already recorded when it arrived.
                     reflector::Ending::Failed(_) | reflector::Ending::WatchForbidden => {}
                     reflector::Ending::Closed => self.note(Kind::Ended),
                     reflector::Ending::Unanswered => {
@@ -351,7 +351,7 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Remembers why initial state is not complete, for whoever waits for it.
+    /// Records why initial state is not complete, for callers of `ready`.
     fn note(&mut self, kind: Kind) {
         if self.is_incomplete() {
             let error = Error::new(kind, self.progress.borrow().request.as_ref());
@@ -368,12 +368,13 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Whether somebody waits for a state: none was complete, nor proven and accepted, or a new one is being read.
+    /// True while readers wait for a state: no complete state yet, none proven and accepted, or a new one is being
+    /// read.
     const fn is_incomplete(&self) -> bool {
         self.is_initial || !self.is_synced
     }
 
-    /// A read of initial state waits for its turn. A page that is asked for again is no attempt of its own.
+    /// Records that a read of initial state waits for its permit. A repeated page is not a new attempt.
     pub(super) fn queued(&self, request: Request, is_attempt: bool) {
         self.progress.send_modify(|progress| {
             progress.request = Some(request);
@@ -382,7 +383,7 @@ impl<S: Sink> Core<S> {
         });
     }
 
-    /// A request is sent to an endpoint.
+    /// Records a request sent to an endpoint.
     pub(super) fn asked(&self, request: Request, endpoint: usize, stage: Stage, strategy: Option<Strategy>) {
         self.progress.send_modify(|progress| {
             progress.request = Some(request);
@@ -392,24 +393,24 @@ impl<S: Sink> Core<S> {
         });
     }
 
-    /// Requests go to another endpoint, of whose streams this is known.
+    /// Records a move to another endpoint, with the verdict on its streams.
     pub(super) fn moved(&mut self, verdict: Verdict) {
         self.verdict = verdict;
         self.reflector.set_verdict(verdict);
         self.progress.send_modify(|progress| progress.stats.moves += 1);
     }
 
-    /// Whether the copy is of the history of the endpoint in use.
+    /// Returns true if the copy belongs to the history of the endpoint in use.
     pub(super) const fn is_settled(&self) -> bool {
         self.reflector.is_settled()
     }
 
-    /// Whether the endpoint just moved to was refused since this was asked last.
+    /// Returns true if the reflector refused the endpoint just moved to, since the last call.
     pub(super) const fn take_refused(&mut self) -> bool {
         std::mem::replace(&mut self.refused, false)
     }
 
-    /// Whether a request was given up without an answer since this was asked last.
+    /// Returns true if a request was given up without headers, since the last call.
     pub(super) const fn take_unanswered(&mut self) -> bool {
         std::mem::replace(&mut self.unanswered, false)
     }
@@ -418,7 +419,7 @@ impl<S: Sink> Core<S> {
         self.bytes_received += bytes as u64;
     }
 
-    /// What was found out about streams since this was asked last.
+    /// Returns the verdict on streams if it changed since the last call.
     pub(super) fn take_verdict(&mut self) -> Option<Verdict> {
         let now = self.reflector.verdict();
         let is_news = now != self.verdict;
@@ -426,7 +427,7 @@ impl<S: Sink> Core<S> {
         is_news.then_some(now)
     }
 
-    /// Lets readers see what changed.
+    /// Publishes changes to readers.
     pub(super) fn publish(&mut self) {
         self.sink.flush();
         let confirmed = std::mem::take(&mut self.confirmed) && !self.is_initial;
@@ -452,7 +453,7 @@ impl<S: Sink> Core<S> {
         });
     }
 
-    /// Whether the first object ever has come since this was asked last.
+    /// Returns true if the very first object arrived since the last call.
     pub(super) fn take_first_object(&mut self) -> bool {
         self.first_object.as_mut().is_some_and(std::mem::take)
     }
@@ -461,12 +462,12 @@ impl<S: Sink> Core<S> {
         self.progress.send_modify(|progress| progress.stats.first_object_after = Some(elapsed));
     }
 
-    /// The server said something, which confirms what the store holds unless it is about to be replaced.
+    /// Notes a sign of the server. It confirms the stored state, unless that is about to be replaced.
     pub(super) const fn confirmed(&mut self) {
         self.confirmed = true;
     }
 
-    /// Whether a list was complete since this was asked last.
+    /// Returns true if a list was completed since the last call.
     pub(super) fn take_list_end(&mut self) -> bool {
         std::mem::take(&mut self.list_ended)
     }
@@ -487,7 +488,7 @@ impl<S: Sink> Core<S> {
         self.sink.poll_timeout()
     }
 
-    /// The checkpoint could not be opened or saved.
+    /// Counts a checkpoint that could not be opened or saved.
     pub(super) fn not_saved(&self) {
         self.progress.send_modify(|progress| progress.stats.checkpoint_failures += 1);
     }
@@ -513,9 +514,10 @@ impl<S: Sink> Core<S> {
     }
 }
 
-/// What an ERROR event or a Status in place of a list says. One that says success, or nothing readable, is neither.
+/// Error carried by an ERROR event, or by a Status in place of a list. `Malformed` if it reports success or cannot be
+/// read.
 pub(super) fn told(object: &[u8]) -> Kind {
-    // Decoding takes many times the bytes, and no Status needs as many as an object may have.
+    // Decoding takes many times the bytes, and no real Status is as large as an object may be.
     let readable = object.len() <= limits::ERROR_BODY_BYTES_MAX;
     match readable.then(|| Status::read(object)).flatten() {
         Some(status) => Kind::InAnswer(Box::new(status)),

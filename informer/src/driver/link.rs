@@ -1,4 +1,4 @@
-//! The one request of a driver, from waiting for its turn to the end of its answer.
+//! The single request of a driver, from waiting for its permit to the end of its response.
 
 use std::{future::pending, sync::Arc};
 
@@ -14,24 +14,24 @@ use crate::{
 };
 
 pub(super) enum Link {
-    /// Nothing is asked.
+    /// No request is open.
     Closed,
-    /// A read of initial state waits for the cluster's relist budget.
+    /// A read of initial state waits for a permit of the cluster's relist budget.
     Queued {
         read: Read,
         permit: BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>,
-        /// The answer before, for its connection.
+        /// The previous response, to be drained so that its connection can be reused.
         finished: Option<Answer>,
     },
-    /// Sent, and no headers yet.
+    /// Sent; headers are outstanding.
     Sent(BoxFuture<'static, Result<Answer, Error>>),
-    /// Accepted.
+    /// Accepted; the body is being read.
     Open { answer: Box<Answer>, framer: Box<Framer> },
-    /// One object is read, to prove a history.
+    /// A stored object is being read to prove the history.
     Proving(BoxFuture<'static, Result<(Proof, Arc<Entry>), Error>>),
 }
 
-/// What the network did.
+/// A network event.
 pub(super) enum Happened {
     Granted(OwnedSemaphorePermit),
     Answered(Result<Answer, Error>),
@@ -56,7 +56,7 @@ impl Link {
         Self::Sent(Box::pin(sent.instrument(span.clone())))
     }
 
-    /// The next thing that happens; never, when nothing is asked. Cancel safe.
+    /// Waits for the next network event; for ever if no request is open. Cancel safe.
     pub(super) async fn next(&mut self) -> Happened {
         match self {
             Self::Closed => pending().await,
@@ -67,7 +67,7 @@ impl Link {
         }
     }
 
-    /// The answer, when it is a list that was read to its end: a few bytes more, and its connection can be used again.
+    /// Returns the response if it is a list read to its end: draining the last bytes makes its connection reusable.
     pub(super) fn finished(self) -> Option<Answer> {
         match self {
             Self::Open { answer, mut framer } if answer.form() == Form::List => {

@@ -1,5 +1,5 @@
-//! One stored object read again: whether the server's history is the one that is known. INVARIANT: memory is bounded by
-//! one object.
+//! History proof: reads one stored object again to learn whether the server still has the known history. INVARIANT:
+//! memory is bounded by one object.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::{
     transport::{Answer, Form, Transport},
 };
 
-/// What is asked, and what the answer is held against.
+/// The object to read, and the position to judge the response against.
 pub(super) struct Question {
     pub(super) witness: Arc<Entry>,
     /// The position whose history is in question.
     pub(super) at: ResourceVersion,
     pub(super) by: ProofBy,
     pub(super) object_bytes_max: usize,
-    /// How long the answer's body may take.
+    /// Longest time for the response's body.
     pub(super) patience: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Question {
         }
     }
 
-    /// Sends `request` and judges what it brings. Returns the object asked about with it.
+    /// Sends `request` and judges the response. Returns the witness with the proof.
     pub(super) async fn ask(self, transport: Transport, request: Request) -> Result<(Proof, Arc<Entry>), Error> {
         let proof = self.answer(transport, request).await?;
         Ok((proof, self.witness))
@@ -80,7 +80,7 @@ impl Question {
         self.judge_found(&object).map_err(|kind| Error::new(kind, Some(answer.request())))
     }
 
-    /// The first item of a list. The server may ignore that only one was asked for; the rest is not read.
+    /// Judges the first item of a list. The server may ignore `limit=1`; the rest is not read.
     async fn judge_list(&self, answer: &mut Answer) -> Result<Proof, Error> {
         let mut framer = Framer::new(FramerConfig {
             shape: Shape::List,
@@ -95,7 +95,7 @@ impl Question {
             match framer.next(&mut &chunk[..]) {
                 Ok(None) => {}
                 Ok(Some(Frame::Item(object))) => break self.judge_found(object),
-                // Names are all that is looked at.
+                // The proof reads names and versions only, which a skipped object still has.
                 Ok(Some(Frame::Skipped(skipped))) => break self.judge_found(skipped.json().as_bytes()),
                 Ok(Some(Frame::ListEnd(_))) => break Ok(proof::judge(&self.witness, &self.at, None)),
                 Ok(Some(Frame::Status(status))) => break Err(told(status)),

@@ -1,7 +1,7 @@
-//! The checkpoint of one informer: read before its first request, written while it runs.
+//! Checkpointing of one informer: loads the saved state before the first request, saves it while the informer runs.
 //!
-//! INVARIANT: no failure here stops anything or is final; each kind is told once. What blocks runs where blocking is
-//! allowed.
+//! INVARIANT: no failure here is final or stops the informer; each kind of error is logged once. Blocking calls run on
+//! blocking threads.
 
 use std::{
     collections::BTreeSet,
@@ -25,27 +25,27 @@ use crate::{
     progress::{Confirmed, Outlet, Progress},
 };
 
-/// At most this long after a change, the change is on disk: the least time between two saves.
+/// Minimum interval between two saves, and so the longest delay before a change is on disk.
 const SAVE_EVERY: Duration = Duration::from_secs(2);
 
-/// The longest pause after failures to open the checkpoint or to save. Each doubles it: without a log to go on from, a
-/// save writes everything.
+/// Longest pause after failures to open the checkpoint or to save. Each failure doubles the pause, because a save
+/// without a usable log writes everything.
 const SAVE_AGAIN_MAX: Duration = Duration::from_mins(5);
 
-/// How long a start waits for the writer of an informer just dropped. Later the checkpoint is taken over without reading
-/// what is in it.
+/// How long a start waits for the lock of an informer just dropped. After that it starts without the saved state and
+/// takes the checkpoint over later, without reading it.
 const LOCKED_FOR_MAX: Duration = Duration::from_secs(2);
 
-/// What an informer that was saved begins with.
+/// Starting point of an informer with a checkpoint.
 pub(super) struct Loaded {
     pub(super) sink: StoreSink,
-    /// Where the saved state is; `None` without one.
+    /// Position of the saved state; `None` without one.
     pub(super) position: Option<ResourceVersion>,
-    /// `None` when another informer holds the checkpoint, or the file system does not let it be used.
+    /// `None` if another informer holds the checkpoint, or the file system refuses access.
     pub(super) writer: Option<Writer>,
 }
 
-/// Reads what is saved in `directory` into the sink's store.
+/// Loads the state saved in `directory` into the sink's store.
 pub(super) async fn load(
     directory: PathBuf,
     identity: Identity,
@@ -64,7 +64,7 @@ pub(super) async fn load(
             Ok(read) => read,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The blocking thread is gone with its runtime, and so is this task soon.
+                // The runtime is shutting down and cancelled the blocking task; this task is dropped soon.
                 Err(_) => return std::future::pending().await,
             },
         };
@@ -83,7 +83,7 @@ pub(super) async fn load(
     }
 }
 
-/// Blocks.
+/// Restores the saved state into the sink's store. Blocks.
 fn fill(opened: Opened, mut sink: StoreSink) -> (Loaded, Option<Ignored>, Option<Confirmed>) {
     let Opened { saved, mut ignored, mut writer } = opened;
     let Some(saved) = saved else {
@@ -95,21 +95,21 @@ fn fill(opened: Opened, mut sink: StoreSink) -> (Loaded, Option<Ignored>, Option
     }
     if let Err(error) = saved.restore(sink.store()) {
         ignored = Some(error);
-        // What was read so far stays and harms nothing: nobody sees it, and initial state replaces it.
+        // Objects read so far may stay: they are not published, and initial state replaces them.
         return (Loaded { sink, position: None, writer }, ignored, None);
     }
     let state = sink.filled();
     if let Some(writer) = &mut writer {
         writer.restored(&state);
     }
-    // A clock that was set back makes it new, not younger than nothing.
+    // If the clock went backwards, use age zero.
     let age = SystemTime::now().duration_since(confirmed_at).unwrap_or_default();
     (Loaded { sink, position: Some(position), writer }, ignored, Some(Confirmed::ago(age)))
 }
 
-/// Writes what was published.
+/// Saves published states.
 pub(super) struct Saving {
-    // The type's plural, for logs.
+    // Plural of the type, for logs.
     resource: String,
     directory: PathBuf,
     identity: Identity,
@@ -117,24 +117,24 @@ pub(super) struct Saving {
     now: watch::Receiver<store::Snapshot>,
     progress: watch::Receiver<Progress>,
     not_before: Instant,
-    // Attempts to open or to save that failed since the last one that did not.
+    // Failed attempts to open or save since the last success.
     failures: u32,
     told: BTreeSet<io::ErrorKind>,
 }
 
-/// A save that is over, with the bytes it wrote.
+/// A finished save: the writer and the bytes written.
 type Done = (Writer, io::Result<u64>);
 
 enum State {
-    /// There is no writer: another informer holds the checkpoint, or the file system does not let it be used.
+    /// No writer: another informer holds the checkpoint, or the file system refuses access.
     Closed,
     Opening(JoinHandle<Opened>),
-    /// Nothing is due.
+    /// No unsaved change.
     Idle(Writer),
-    /// Something moved.
+    /// The state has changed since the last save.
     Due(Writer),
     Writing(JoinHandle<Done>),
-    /// Nothing can be written any more: the runtime is gone.
+    /// The runtime shut down; no further save is possible.
     Over,
 }
 
@@ -160,8 +160,8 @@ impl Saving {
         saving
     }
 
-    /// Waits for one step: something moved, the time to open or to save has come, one of them is done. Returns whether
-    /// one failed. Cancel safe.
+    /// Waits for one step: a change, the time to open or to save, or the end of either. Returns true if it failed.
+    /// Cancel safe.
     pub(super) async fn turn(&mut self) -> bool {
         match &mut self.state {
             State::Closed => {
@@ -198,9 +198,9 @@ impl Saving {
         }
     }
 
-    /// The last save, when the informer is stopped.
+    /// Makes the last save, after the informer has stopped.
     pub(super) async fn finish(mut self) {
-        // What holds the checkpoint may have ended meanwhile, as in a rolling update.
+        // The lock's holder may have ended meanwhile, as in a rolling update.
         if matches!(self.state, State::Closed) {
             self.open();
         }
@@ -226,7 +226,8 @@ impl Saving {
         self.state = State::Opening(spawn_blocking(move || checkpoint::open(&directory, &identity)));
     }
 
-    /// A state that was saved meanwhile is not restored: this informer has one of its own, which replaces it.
+    /// Handles an opened checkpoint. The state in it is not restored: this informer already has a state, which replaces
+    /// it.
     fn opened(&mut self, opened: Option<Opened>) -> bool {
         let (ignored, writer) = opened.map_or((None, None), |opened| (opened.ignored, opened.writer));
         match (writer, ignored) {
@@ -287,7 +288,7 @@ impl Saving {
                     tracing::warn!(resource = self.resource, error = %Chain(&error), "the state cannot be saved");
                 }
                 self.pause();
-                // What could not be saved is due again.
+                // The unsaved state is due again.
                 self.advance(|state| match state {
                     State::Idle(writer) => State::Due(writer),
                     other @ (State::Closed | State::Opening(_) | State::Due(_) | State::Writing(_) | State::Over) => {
@@ -299,7 +300,7 @@ impl Saving {
         }
     }
 
-    /// The next attempt waits, twice as long as the one before.
+    /// Delays the next attempt, twice as long as the attempt before.
     fn pause(&mut self) {
         let pause = SAVE_EVERY.saturating_mul(1 << self.failures.min(10)).min(SAVE_AGAIN_MAX);
         self.failures += 1;

@@ -1,25 +1,25 @@
-//! What a driver is made of, as its parts need it.
+//! Inputs of a driver, and the values its parts derive from them.
 
 use informer_core::{Read, Request, Resource, ResourceVersion, reflector, wire::framer::TypeMeta};
 
 use crate::{checkpoint, cluster::Cluster, config::Config, delays::Delays};
 
-/// What a driver is made of. Nothing here changes while it runs.
+/// Inputs of a driver. Immutable while it runs.
 pub(crate) struct Setup {
     pub(crate) cluster: Cluster,
     pub(crate) resource: Resource,
     pub(crate) type_meta: TypeMeta,
-    // Whether the server is asked for metadata alone. One that cannot sends whole objects.
+    // True if only metadata is requested. A server that does not support that sends whole objects.
     pub(crate) metadata_only: bool,
-    // What a checkpoint of another program, or of another version of it, may not stand in for.
+    // Stored form, part of the checkpoint's identity: a checkpoint of another program or build must not be used.
     pub(crate) kept_as: checkpoint::KeptAs,
-    // In place of the reflector's own.
+    // Replaces the reflector's own delays.
     pub(crate) delays: Option<Box<dyn Delays>>,
     pub(crate) config: Config,
 }
 
 impl Setup {
-    /// The resource type without namespace and selectors: what a verdict is about.
+    /// Path of the resource type without namespace and selectors: the key of a verdict.
     pub(super) fn type_path(&self) -> String {
         format!("{}/{}", self.resource.group_version_path, self.resource.plural)
     }
@@ -43,7 +43,7 @@ impl Setup {
         }
     }
 
-    /// Whose state a checkpoint of this informer is.
+    /// Identity of this informer's checkpoint.
     pub(super) fn identity(&self) -> checkpoint::Identity {
         let cluster = self.cluster.identity();
         let resource = &self.resource;

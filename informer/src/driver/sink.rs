@@ -1,4 +1,4 @@
-//! Where objects go: into the store of an informer, or on to the reader of a raw stream.
+//! Receivers of a driver's objects: the store of an informer, or the reader of a raw stream.
 
 use std::sync::Arc;
 
@@ -15,67 +15,67 @@ use crate::{
     subscription::{Outlet, Source},
 };
 
-/// One order of the reflector with the object it is about, as JSON and as what was read from it.
+/// One order of the reflector with its object, as JSON and as parsed metadata.
 #[derive(Clone, Debug)]
 pub(crate) enum Order<'a> {
-    /// The state that was there from the start is the server's state at its position.
+    /// The state present from the start is the server's state at its position.
     Restored,
     /// Initial state begins.
     Init {
-        /// Whether an object of the same uid and resourceVersion as before is the same.
+        /// True if an equal uid and resourceVersion mean an unchanged object.
         trusts_versions: bool,
     },
-    /// An object of it.
+    /// An object of the initial state.
     InitApply(&'a [u8], &'a Meta<'a>),
     /// Initial state is complete at this position.
     InitDone(ResourceVersion),
     /// An object was added or changed.
     Apply(&'a [u8], &'a Meta<'a>),
-    /// An object is gone; while initial state is gathered, from that.
+    /// An object was deleted; while initial state is gathered, from that.
     Delete(&'a [u8], &'a Meta<'a>),
-    /// An object, new, changed or of initial state, cannot be had at its newest version: what is known of it is stale.
+    /// A new, changed or initial object whose newest version is unavailable: its stored state is stale.
     Skip(&'a Error, &'a Meta<'a>),
-    /// Nothing at or below this position follows.
+    /// No event at or below this position follows.
     Bookmark(ResourceVersion),
-    /// Initial state broke off: what came of it counts for nothing.
+    /// Initial state broke off: discard what arrived of it.
     Abandon,
 }
 
-/// What a sink knows about the history it is filled from.
+/// Evidence a sink has about the history it is filled from.
 pub(crate) enum Evidence {
-    /// One object of it.
+    /// One stored object.
     Witness(Arc<Entry>),
-    /// Whoever holds the state vouches for it.
+    /// No object, but the holder of the state vouches for its history.
     Word,
-    /// Nothing, or nothing more.
+    /// No evidence, or no further evidence.
     Nothing,
 }
 
-/// Takes what a driver receives.
+/// Receives a driver's orders.
 pub(crate) trait Sink: Send + 'static {
     /// Takes one order.
     ///
     /// # Errors
-    /// An object that cannot be kept. It is left out.
+    /// The object cannot be stored. It is left out.
     fn take(&mut self, now: Time, order: Order<'_>) -> Result<(), StoreError>;
 
-    /// A request or its answer failed. Whatever follows is the reflector's business.
+    /// Reports a failed request or response. The reflector decides what follows.
     fn failed(&mut self, error: &Error);
 
-    /// Between two frames: readers may see what was taken.
+    /// Called between two frames: publishes what was taken.
     fn flush(&mut self);
 
-    /// What can be held against a server, after so many pieces of it that said nothing. `moved` tells whether it is
-    /// another endpoint than the one that is known to have this history.
+    /// Returns evidence to hold against a server, after `skip` witnesses that proved nothing. `moved` is true if the
+    /// endpoint is not the one known to have this history.
     fn evidence(&self, skip: usize, moved: bool) -> Evidence;
 
-    /// Returns true unless the state is known to have what `event` says; see [`proof::is_news`].
+    /// Returns false only if the state is known to contain what `event` says; see [`proof::is_news`].
     fn is_news(&self, event: &Observed<'_>) -> bool;
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// When to call [`handle_timeout`](Self::handle_timeout).
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// Lets go of what has been kept for long enough.
+    /// Drops lingering objects whose time is over.
     fn handle_timeout(&mut self, now: Time);
 }
 
@@ -83,9 +83,9 @@ pub(crate) trait Sink: Send + 'static {
 pub(crate) struct StoreSink {
     store: Store,
     outlet: Outlet,
-    // A state read from disk that nobody has seen yet, as long as it may be of the server's history.
+    // State loaded from disk and not published yet, as long as it may belong to the server's history.
     saved: Option<store::Snapshot>,
-    // Since the last flush: whether readers would see a difference.
+    // True if readers would see a difference since the last flush.
     changed: bool,
 }
 
@@ -96,12 +96,12 @@ impl StoreSink {
         (Self { store, outlet, saved: None, changed: false }, source)
     }
 
-    /// The store before anything is received, to be filled with what was saved; see [`saved`](Self::saved).
+    /// The store before any data is received, to be filled with the saved state; see [`filled`](Self::filled).
     pub(super) const fn store(&mut self) -> &mut Store {
         &mut self.store
     }
 
-    /// The store has been filled. Nobody sees it before it is proven.
+    /// Called once the store holds the saved state, which stays unpublished until it is proven.
     pub(super) fn filled(&mut self) -> store::Snapshot {
         let state = self.store.snapshot();
         self.saved = Some(state.clone());
@@ -111,7 +111,7 @@ impl StoreSink {
 
 impl Sink for StoreSink {
     fn take(&mut self, now: Time, order: Order<'_>) -> Result<(), StoreError> {
-        // A stage is invisible until it is done, and so may be what is behind it: a saved state nobody has proven.
+        // A staged state is invisible until it is complete; the state behind it may be a saved one that is not proven.
         self.changed |= match order {
             Order::Init { .. } | Order::InitApply(..) | Order::Abandon => false,
             Order::Delete(..) | Order::Skip(..) => !self.store.is_staging(),
@@ -121,7 +121,7 @@ impl Sink for StoreSink {
             Order::Restored => store::Event::Restored,
             Order::Init { trusts_versions } => {
                 if !trusts_versions {
-                    // Of another history: what it held was never here.
+                    // Another history: its objects never existed at this server.
                     self.saved = None;
                 }
                 store::Event::Init { trusts_versions }
@@ -168,8 +168,8 @@ impl Sink for StoreSink {
 mod tests {
     use super::*;
 
-    /// Goal: a saved state of another cluster is never shown. Method: while the server's own state is gathered, an
-    /// object of it is deleted.
+    /// Goal: a saved state of another cluster is never published. Method: delete an object of the server's own state
+    /// while that state is gathered.
     #[test]
     fn a_deletion_from_initial_state_does_not_show_a_saved_state_that_is_not_proven() {
         let (mut sink, source) = StoreSink::new(Keeping::default());

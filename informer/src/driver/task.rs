@@ -1,4 +1,4 @@
-//! The task of an informer, from its checkpoint to the last handle.
+//! The task of an informer, from loading its checkpoint until its last handle is dropped.
 
 use std::path::PathBuf;
 
@@ -14,11 +14,11 @@ use crate::{
     progress::{Outlet, Stage},
 };
 
-/// Starts the task of an informer. It runs until `stop` is dropped.
+/// Starts the task of an informer, which runs until `stop` is dropped.
 pub(crate) fn start(setup: Setup, sink: StoreSink, progress: Outlet, stop: oneshot::Receiver<()>, running: Running) {
     match setup.config.checkpoint.clone() {
         None => {
-            // Its first request can be told at once.
+            // Created before the spawn, so that `explain` shows the first request at once.
             let driver = Driver::new(setup, sink, progress, None);
             tokio::spawn(driver.run(stop, None, running));
         }
@@ -60,14 +60,16 @@ impl Driver<StoreSink> {
                 has_failed = saved(&mut saving) => if has_failed { self.core.not_saved() },
                 () = self.turn() => self.keep_time(),
             }
-            // A body that always has more must not keep the worker from others, nor from the stop above.
+            // Yield after each turn: a body that always has data must not starve other tasks, nor the stop signal
+            // above.
             tokio::task::coop::consume_budget().await;
         }
         self.link = Link::Closed;
         if let Some(saving) = saving {
             saving.finish().await;
         }
-        // Subscriptions end with the rest of this, so whoever waits for that knows that the last state is on disk.
+        // Dropped last: their drop ends subscriptions and `shutdown`, whose callers rely on the last state being on
+        // disk.
         drop((self, running));
     }
 }

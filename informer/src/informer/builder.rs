@@ -1,4 +1,4 @@
-//! Declaring an informer. The first mistake is told by `start`.
+//! Builder of an informer. `start` returns the first mistake.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     error::ConfigError,
 };
 
-/// What an informer watches, and how. Nothing is sent before [`start`](Self::start).
+/// Declaration of an informer: what it watches, and how. Sends no request before [`start`](Self::start).
 #[must_use = "nothing happens before start"]
 pub struct InformerBuilder<K> {
     pub(super) declared: Declaration,
@@ -25,37 +25,37 @@ impl<K> InformerBuilder<K> {
         Self { declared: Declaration::new(cluster, of, Config::default()), keep: Keep::default() }
     }
 
-    /// Only the objects of one namespace. Default: all.
+    /// Reads only the objects of one namespace. Default: all namespaces.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.declared.namespace(namespace.into());
         self
     }
 
-    /// Only objects with these labels: `app in (web,api),!legacy`.
+    /// Reads only objects with these labels: `app in (web,api),!legacy`.
     pub fn labels(mut self, selector: impl AsRef<str>) -> Self {
         self.declared.labels(selector.as_ref());
         self
     }
 
-    /// Only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it knows.
+    /// Reads only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it supports.
     pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
         self.declared.fields(selector.as_ref());
         self
     }
 
-    /// How fresh the first read has to be; see [`Config::list_semantic`].
+    /// Sets the freshness of the first read; see [`Config::list_semantic`].
     pub fn list_semantic(mut self, semantic: ListSemantic) -> Self {
         self.declared.config.list_semantic = semantic;
         self
     }
 
-    /// How initial state is fetched; see [`Config::initial_list`].
+    /// Sets how initial state is read; see [`Config::initial_list`].
     pub const fn initial_list(mut self, initial: InitialList) -> Self {
         self.declared.config.initial_list = initial;
         self
     }
 
-    /// Objects a page; see [`Config::page_size`].
+    /// Sets the objects per page; see [`Config::page_size`].
     pub const fn page_size(mut self, objects: u32) -> Self {
         self.declared.config.page_size = objects;
         self
@@ -73,37 +73,37 @@ impl<K> InformerBuilder<K> {
         self
     }
 
-    /// The largest object accepted, in bytes; see [`Config::object_bytes_max`].
+    /// Sets the largest object accepted, in bytes; see [`Config::object_bytes_max`].
     pub const fn object_bytes_max(mut self, bytes: usize) -> Self {
         self.declared.config.object_bytes_max = bytes;
         self
     }
 
-    /// Goes on where a stream of initial state broke; see [`Config::resume_initial`].
+    /// Sets whether a broken stream of initial state resumes where it broke; see [`Config::resume_initial`].
     pub const fn resume_initial(mut self, resumes: bool) -> Self {
         self.declared.config.resume_initial = resumes;
         self
     }
 
-    /// The first request waits a random part of this; see [`Config::spread`].
+    /// Delays the first request by a random part of `most`; see [`Config::spread`].
     pub const fn spread(mut self, most: Duration) -> Self {
         self.declared.config.spread = most;
         self
     }
 
-    /// Keeps the state in a directory over restarts; see [`Config::checkpoint`].
+    /// Saves the state to a directory, so that restarts resume; see [`Config::checkpoint`].
     pub fn checkpoint(mut self, directory: impl Into<PathBuf>) -> Self {
         self.declared.config.checkpoint = Some(directory.into());
         self
     }
 
-    /// Lets Secrets be written to the [`checkpoint`](Self::checkpoint), in plain text.
+    /// Allows Secrets to be written to the [`checkpoint`](Self::checkpoint), in plain text.
     pub const fn checkpoint_secrets(mut self) -> Self {
         self.declared.config.checkpoint_secrets = true;
         self
     }
 
-    /// Waits after failures as `delays` says; see [`delays`](crate::delays).
+    /// Sets the delays after failures; see [`delays`](crate::delays).
     pub fn delays(mut self, delays: impl Delays + 'static) -> Self {
         self.declared.delays = Some(Box::new(delays));
         self
@@ -118,7 +118,7 @@ impl<K> InformerBuilder<K> {
     /// Starts the informer on the current tokio runtime and returns at once.
     ///
     /// # Errors
-    /// Which setting is wrong. Nothing the server says is an error here; ask [`Informer::ready`].
+    /// The first wrong setting. Failures at the server are not returned here but by [`Informer::ready`].
     pub fn start(self) -> Result<Informer<K>, ConfigError> {
         Ok(Informer::start(self.declared.into_setup()?, self.keep))
     }

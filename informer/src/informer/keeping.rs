@@ -1,6 +1,6 @@
-//! Declaring what an informer keeps of its objects, and how they are found.
+//! Declares the stored form of an informer's objects, and the indexes over them.
 //!
-//! INVARIANT: whatever is declared, key, uid, resourceVersion and labels of an object can be read at no cost.
+//! INVARIANT: in every form, key, uid, resourceVersion and labels of an object are read without decoding.
 
 use std::{any::type_name, borrow::Cow, sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     object::Object,
 };
 
-/// In which form a store keeps its objects. Whichever it is, reading names, versions and labels costs nothing.
+/// Form in which a store keeps its objects. In every form, reading names, versions and labels costs nothing.
 ///
-/// Live memory of an informer of 7,130 pods that are 21.7 MiB of JSON, and CPU for one pod of 3 KB, on the machine of
-/// the project's benchmarks:
+/// Live memory of an informer of 7,130 pods that are 21.7 MiB of JSON, and CPU time for one pod of 3 KB, on the
+/// project's benchmark machine:
 ///
 /// | | memory | to receive one and keep it | [`Object::decode`] |
 /// | --- | ---: | ---: | ---: |
@@ -32,21 +32,21 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Representation {
-    /// As JSON, trimmed as it was received.
+    /// JSON as received, trimmed.
     #[default]
     Json,
-    /// Decoded, without its JSON. What the type does not know of an object is gone; reading
-    /// [`Object::json`] or [`Object::field`] writes the JSON anew. An object that does not decode is kept as JSON, and
-    /// counted in [`Stats::undecodable`](crate::Stats::undecodable).
+    /// Decoded, without its JSON. Fields the type does not know are lost; reading [`Object::json`] or [`Object::field`]
+    /// serializes the object. An object that does not decode is kept as JSON, and counted in
+    /// [`Stats::undecodable`](crate::Stats::undecodable).
     Typed,
-    /// As JSON, compressed by a dictionary that is trained on the first objects received, 512 of them if there are as
-    /// many, which takes some 100 ms once. When objects have become different and packs a fourth longer, it is trained
-    /// anew. Reading [`Object::json`] or [`Object::field`] unpacks the object each time.
+    /// JSON compressed with a dictionary. The dictionary is trained once on the first objects received, at most 512, in
+    /// about 100 ms, and again when objects have changed so much that they pack a fourth longer. Reading
+    /// [`Object::json`] or [`Object::field`] unpacks the object each time.
     #[cfg(feature = "packed")]
     Packed,
 }
 
-/// How the objects of a builder are kept, and who decodes them.
+/// Storage settings of a builder, and the cache of decoded objects.
 pub(crate) struct Keep<K> {
     pub(crate) keeping: Keeping,
     pub(crate) decoded: Arc<Decoded<K>>,
@@ -59,7 +59,7 @@ impl<K> Default for Keep<K> {
 }
 
 impl<K> InformerBuilder<K> {
-    /// The form in which objects are kept. Default [`Representation::Json`].
+    /// Sets the form in which objects are stored. Default [`Representation::Json`].
     pub fn store(mut self, representation: Representation) -> Self
     where
         K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
@@ -69,14 +69,14 @@ impl<K> InformerBuilder<K> {
         self
     }
 
-    /// Changes each object before it is kept, for example to drop what nobody reads. May be called again; changes
-    /// happen in order.
+    /// Changes each object before it is stored, for example to drop unused fields. May be called several times; changes
+    /// apply in order.
     ///
-    /// The object keeps the key, the uid and the resourceVersion that the server gave it, whatever happens to its
-    /// metadata; its labels are those it has afterwards. One that does not decode, or cannot be written as JSON
-    /// afterwards, is kept unchanged, and counted in [`Stats::undecodable`](crate::Stats::undecodable).
+    /// The object keeps the key, uid and resourceVersion the server sent, even if `change` modifies its metadata; its
+    /// labels are taken after the change. An object that does not decode, or does not serialize afterwards, is stored
+    /// unchanged, and counted in [`Stats::undecodable`](crate::Stats::undecodable).
     ///
-    /// Cost: each object is decoded and written as JSON again, tens of microseconds for a pod.
+    /// Cost: each object is decoded and serialized again, tens of microseconds for a pod.
     /// [`drop_path`](Self::drop_path) costs nothing.
     pub fn transform(mut self, mut change: impl FnMut(&mut K) + Send + 'static) -> Self
     where
@@ -94,17 +94,17 @@ impl<K> InformerBuilder<K> {
         self
     }
 
-    /// The same requests, with objects that decode to `T`, such as the few fields that a program reads. They are kept
-    /// as [`Representation::Typed`], so that this is all there is of them in memory, unless
-    /// [`store`](Self::store) is called afterwards.
+    /// Decodes the same objects as `T`, such as a struct of the few fields a program reads. They are stored as
+    /// [`Representation::Typed`], so memory holds only those fields, unless [`store`](Self::store) is called
+    /// afterwards.
     ///
-    /// Transforms declared before still see a `K`. Indexes declared before are forgotten: their handles are for
+    /// Transforms declared before still see a `K`. Indexes declared before are discarded: their handles are for
     /// snapshots of `K`.
     pub fn project<T>(mut self) -> InformerBuilder<T>
     where
         T: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
-        // The transforms count there.
+        // The inherited transforms count undecodable objects there.
         let decoded = Decoded::<T>::counting(self.keep.decoded.undecodable_count());
         let mut keep = Keep { keeping: Keeping::default(), decoded: Arc::new(decoded) };
         keep.keeping.transforms = self.keep.keeping.transforms;
@@ -114,9 +114,10 @@ impl<K> InformerBuilder<K> {
         InformerBuilder { declared: self.declared, keep }
     }
 
-    /// Only metadata: asks the server for nothing else, and drops the rest of what a server sends that cannot do so.
+    /// Reads only metadata: requests nothing else from the server, and drops the rest if the server sends whole
+    /// objects.
     ///
-    /// Forgets transforms, indexes and the form declared before.
+    /// Discards transforms, indexes and the stored form declared before.
     pub fn metadata_only(mut self) -> InformerBuilder<PartialObjectMeta<K>> {
         let mut keep = Keep::default();
         keep.keeping.linger = self.keep.keeping.linger;
@@ -129,13 +130,14 @@ impl<K> InformerBuilder<K> {
         InformerBuilder { declared: self.declared, keep }
     }
 
-    /// Finds objects by one value that `value` tells of each: `|pod| pod.field("spec.nodeName")`. The functions of
-    /// [`index`](crate::index) are ready-made ones.
+    /// Indexes objects by one value that `value` returns for each: `|pod| pod.field("spec.nodeName")`. The module
+    /// [`index`](crate::index) has ready-made functions.
     ///
-    /// `value` is asked once for each version of an object, when it arrives, and sees it as it was received, trimmed
-    /// and transformed, whatever form it is kept in. After a restart from a [`checkpoint`](Self::checkpoint) it sees
-    /// what was kept: names, labels, and of an object kept decoded what its type knows. It should be quick and not
-    /// panic: the informer waits for it, and ends with it. Values longer than 65,535 bytes find nothing.
+    /// `value` runs once for each version of an object, when it arrives, and sees the object as received, trimmed and
+    /// transformed, in whatever form it is stored. After a restart from a [`checkpoint`](Self::checkpoint) it sees the
+    /// stored form: names, labels and, of decoded objects, the fields their type knows. It should be quick and must not
+    /// panic: it runs in the informer's task, and a panic ends the informer. Values longer than 65,535 bytes are not
+    /// indexed.
     ///
     /// Memory: for each object the value's bytes and about 64 more. Cost: O(log n) for each change.
     pub fn index<F>(&mut self, value: F) -> Index<K>
@@ -151,10 +153,10 @@ impl<K> InformerBuilder<K> {
         }))
     }
 
-    /// As [`index`](Self::index), by any number of values: an object is found by each of them.
+    /// Like [`index`](Self::index), for any number of values per object: each of them finds the object.
     ///
-    /// The values are their own, not borrowed from the object: a function over objects of any lifetime can name one
-    /// type to return, and not one for each lifetime.
+    /// The values are owned, not borrowed from the object, because a closure cannot name a return type that depends on
+    /// its argument's lifetime.
     ///
     /// Memory: for each object 32 bytes, for each value its bytes and about 32 more.
     pub fn index_each<F, V>(&mut self, values: F) -> Index<K>
@@ -171,13 +173,13 @@ impl<K> InformerBuilder<K> {
         }))
     }
 
-    /// Keeps deleted objects readable for this long, and up to half a second longer, as they were last:
+    /// Keeps the last state of deleted objects readable for `time`, and up to half a second longer:
     /// [`Snapshot::lingering`], and by an index [`Snapshot::lingering_by`]. At most
-    /// [`LINGERING_OBJECTS_MAX`](crate::LINGERING_OBJECTS_MAX) of them; those deleted first go first.
+    /// [`LINGERING_OBJECTS_MAX`](crate::LINGERING_OBJECTS_MAX) objects; the ones deleted first are dropped first.
     ///
-    /// They do not survive a restart, [`checkpoint`](crate::Config::checkpoint) or not: what was deleted before it is not
-    /// readable after it. Objects of a checkpoint that were deleted while the program was down linger from the moment
-    /// when their absence is noticed.
+    /// Lingering objects do not survive a restart, with or without a [`checkpoint`](crate::Config::checkpoint). Objects
+    /// of a checkpoint that were deleted while the program was down linger from the moment the informer notices their
+    /// absence.
     ///
     /// [`Snapshot::lingering`]: crate::Snapshot::lingering
     /// [`Snapshot::lingering_by`]: crate::Snapshot::lingering_by
@@ -206,8 +208,8 @@ impl<K> Keep<K> {
     }
 }
 
-/// What is left of an object of which only the metadata is wanted, in the form servers send that can do so. `None` for
-/// what is no object.
+/// Reduces an object to its metadata, in the form of servers that support metadata-only reads. `None` if `object` is
+/// not a JSON object with metadata.
 fn metadata_of(object: &[u8]) -> Option<Vec<u8>> {
     let metadata = json::members(object).map_while(Result::ok).find(|member| member.key.is("metadata"))?.value;
     let head = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;

@@ -1,7 +1,8 @@
-//! From raw events to kube's: objects are decoded, and deletes wait until no initial state is gathered.
+//! Translates raw events to kube's: decodes objects, and delays deletions while initial state is gathered.
 //!
-//! Objects that do not decode are told sparingly: kube's controllers and `default_backoff()` pause all events after
-//! each error, longer each time, and reset only on success. A hundred broken objects would stop a controller for an hour.
+//! Errors of objects that do not decode are delivered sparingly: kube's controllers and `default_backoff()` pause all
+//! events after each error, longer each time, and reset only on success. A hundred broken objects would stop a
+//! controller for an hour.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 use super::failures;
 use crate::{decode::DecodeError, raw};
 
-/// The stream that a declaration describes.
+/// The stream of a declaration.
 pub(super) fn stream<K>(declared: raw::Builder) -> impl Stream<Item = Result<Event<K>>> + Send + use<K>
 where
     K: DeserializeOwned + Send + 'static,
@@ -27,28 +28,28 @@ where
 struct Translation<K> {
     source: Source,
     metadata_only: bool,
-    /// Whether the reader gathers initial state.
+    /// True while the reader gathers initial state.
     is_initial: bool,
-    /// Deleted while the reader gathers, by key, in the last state: a reader that has put them aside would not look
-    /// there again. At most as many as the reader has gathered.
+    /// Last states of objects deleted while the reader gathers, by key. A `Delete` now would not remove them from the
+    /// state the reader has put aside. At most as many as the reader has gathered.
     gone: BTreeMap<String, K>,
     broken: Broken,
     ready: VecDeque<Result<Event<K>>>,
 }
 
-/// Objects whose last state did not decode, or was skipped.
+/// Objects whose last version did not decode, or was skipped.
 #[derive(Default)]
 struct Broken {
-    /// Told or logged, by key, and the initial state since which they are met. Told again when they were gone or have
-    /// decoded in between.
+    /// Objects already reported or logged, by key, with the last initial state that contained them. Reported again if
+    /// they were deleted or decoded in between.
     known: BTreeMap<String, u64>,
-    /// Initial states that were begun.
+    /// Number of initial states begun.
     inits: u64,
-    /// Whether it was logged that no more are remembered.
+    /// True once the log says that no more keys are remembered.
     overflowed: bool,
-    /// The first new one since something could be told.
+    /// First unreported error, held back until an event was delivered.
     first: Option<Failure>,
-    /// Whether the last thing told was such an object.
+    /// True if the last item delivered was such an error.
     was_last: bool,
 }
 
@@ -69,7 +70,7 @@ impl Broken {
     }
 }
 
-/// Broken objects that are remembered. Beyond them they are neither told nor logged, which is logged.
+/// Most broken objects remembered. Further ones are neither reported nor logged by name; one log line says so.
 const BROKEN_KNOWN_MAX: usize = 1024;
 
 enum Source {
@@ -132,7 +133,7 @@ impl<K: DeserializeOwned> Translation<K> {
                     self.tell(Event::Delete(object));
                 }
             }
-            // The reader keeps what it had, and what it has put aside goes with the next Init.
+            // The reader keeps its old state, and drops what it has put aside at the next Init.
             Ok(raw::Event::InitAbandoned) => {
                 self.is_initial = false;
                 self.gone.clear();
@@ -172,8 +173,8 @@ impl<K: DeserializeOwned> Translation<K> {
         }
     }
 
-    /// Once for each object, never in initial state, never twice in a row: the first of those that come meanwhile is
-    /// told as soon as something else was. All are logged.
+    /// Reports a broken object once, but never during initial state and never twice in a row: the first error held back
+    /// is delivered after the next event. All are logged.
     fn broken(&mut self, key: &str, error: impl std::error::Error + Send + Sync + 'static) {
         if !self.broken.is_new(key) {
             return;
@@ -187,8 +188,8 @@ impl<K: DeserializeOwned> Translation<K> {
         }
     }
 
-    /// A delete is worth more than the object's last state: one that does not decode is told with its metadata alone,
-    /// where `K` allows that, so that no reader keeps it for ever.
+    /// Delivers a deletion. If the last state does not decode, falls back to its metadata alone, where `K` allows that,
+    /// so that no reader keeps the object for ever.
     fn deleted(&mut self, object: &raw::Object) {
         self.broken.known.remove(object.key());
         let last = self.decode(object.key(), object.json()).or_else(|error| {
@@ -206,7 +207,7 @@ impl<K: DeserializeOwned> Translation<K> {
     }
 
     fn decode(&self, key: &str, json: &[u8]) -> std::result::Result<K, DecodeError> {
-        // A server that does not know how to send metadata alone has sent everything.
+        // A server without metadata-only support has sent the whole object.
         let trimmed = self.metadata_only.then(|| object::metadata_only(json).ok()).flatten();
         let json = trimmed.as_deref().unwrap_or(json);
         serde_json::from_slice(json).map_err(|error| DecodeError::new(key, json, &error))

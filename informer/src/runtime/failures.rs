@@ -1,11 +1,11 @@
-//! What went wrong, in kube's shape: a Status as such, everything else as the error of a service.
+//! Converts errors to kube's types: a Status as `WatchError`, other errors as a service error.
 
 use informer_core::wire::status::Status;
 use kube::{core::Status as KubeStatus, runtime::watcher};
 
 use crate::error::Error;
 
-/// An error of the stream.
+/// Converts an error of the raw stream.
 pub(super) fn from_error(error: Error) -> watcher::Error {
     match error.status() {
         Some(status) => watcher::Error::WatchError(Box::new(from_status(status, error.code()))),
@@ -13,15 +13,15 @@ pub(super) fn from_error(error: Error) -> watcher::Error {
     }
 }
 
-/// Anything that no server said.
+/// Wraps an error that did not come from a server.
 pub(super) fn other(error: impl std::error::Error + Send + Sync + 'static) -> watcher::Error {
     watcher::Error::WatchFailed(kube::Error::Service(Box::new(error)))
 }
 
-/// The same Status as kube decodes it. `code` is the answer's own, for a Status without.
+/// Converts a Status to kube's type. `code` is the response's own code, for a Status without one.
 fn from_status(status: &Status, code: Option<u16>) -> KubeStatus {
     let read = serde_json::from_slice(&status.to_json());
-    // A summary that is neither Success nor Failure is no Status to kube.
+    // kube does not decode a Status whose `status` is neither Success nor Failure.
     let read: KubeStatus =
         read.unwrap_or_else(|_| KubeStatus::failure(&status.message, status.reason.as_str()).with_code(status.code));
     let code = if read.code == 0 { code.unwrap_or_default() } else { read.code };

@@ -1,6 +1,7 @@
-//! Every change in order, as one subscriber sees it: a cursor into the ring all of them share.
+//! Subscription to every change in order: a cursor into the ring that all such subscribers share.
 //!
-//! INVARIANT: what was told is the state of number `cursor` while following, and a difference is under way otherwise.
+//! INVARIANT: while following, the delivered state is the state at sequence number `cursor`; in the other states a
+//! difference is being delivered.
 
 use std::{
     fmt,
@@ -23,16 +24,17 @@ use super::{
 };
 use crate::decode::Decoded;
 
-/// The changes of an informer, each of them, in the order they came: first what was there, then one event a change.
+/// Every change of an informer, in order: first the objects present, then one event per change.
 ///
-/// A subscriber that falls behind by more than the ring holds is told [`Event::Reset`], then the difference from what
-/// it was told to what is, as [`Subscription`](super::Subscription) would, and then each change again; no gap, and
-/// nothing twice. A relist is told as the changes it found, with `missed` for what had vanished, and `Synced` after
-/// them. Nobody waits for a slow subscriber. Also a [`Stream`].
+/// A subscriber that falls behind by more than the ring holds receives [`Event::Reset`], then the difference between
+/// its last state and the current one, like a [`Subscription`](super::Subscription), and then each change again,
+/// without gaps or duplicates. A relist is delivered as the changes it found, with `missed` set for objects it no
+/// longer contained, followed by `Synced`. A slow subscriber delays neither the informer nor other subscribers. Also a
+/// [`Stream`].
 ///
-/// Memory: the ring, one for all subscribers of an informer; see
-/// [`subscribe_all`](crate::Informer::subscribe_all). Of its own the subscriber keeps [`EVENTS_AT_ONCE`] events at most
-/// and, when it is behind, the state it was told, which shares with the store whatever has not changed since.
+/// Memory: the ring, shared by all subscribers of an informer (see [`subscribe_all`](crate::Informer::subscribe_all)).
+/// In addition each subscriber keeps at most [`EVENTS_AT_ONCE`] events and, while it is behind, the state last
+/// delivered, which shares all unchanged objects with the store.
 #[must_use = "a subscriber is told nothing unless it asks"]
 pub struct SubscriptionAll<K> {
     wait: Wait,
@@ -42,13 +44,13 @@ pub struct SubscriptionAll<K> {
 }
 
 enum State {
-    /// Nothing, or only what was saved, has been told.
+    /// No event delivered yet, or only the saved state.
     Starting { saved: Option<Arc<Saved>> },
-    /// The state it starts from is told in parts; changes after it, from this number on, wait in the ring.
+    /// The start state is being delivered in parts; changes after `sequence` wait in the ring.
     Telling { start: Target, sequence: u64 },
-    /// Every change up to this number has been told.
+    /// Every change up to this sequence number was delivered.
     Following { cursor: u64 },
-    /// Overrun: the difference to now is told in parts.
+    /// Overrun: the difference to the current state is being delivered in parts.
     CatchingUp,
 }
 
@@ -60,9 +62,9 @@ impl<K> SubscriptionAll<K> {
         Self { wait, listener, state, teller: Teller::new(decoded) }
     }
 
-    /// The next change; `None` when the informer was stopped and everything has been told.
+    /// Returns the next change; `None` once the informer has stopped and every event was delivered.
     ///
-    /// Cancel safe: dropping the future loses nothing.
+    /// Cancel safe: dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event<K>> {
         poll_fn(|cx| self.poll_event(cx)).await
     }
@@ -79,7 +81,7 @@ impl<K> SubscriptionAll<K> {
         }
     }
 
-    /// Queues what comes next. Returns whether there may be more.
+    /// Queues the next events. Returns true if there may be more.
     fn advance(&mut self, now: &store::Snapshot) -> bool {
         match &mut self.state {
             State::Starting { saved } => {
@@ -105,7 +107,7 @@ impl<K> SubscriptionAll<K> {
                 }
                 true
             }
-            // Also when the ring has gone further: readers must not be told what a snapshot does not show yet.
+            // Even if the ring is already further: subscribers must not see a change before snapshots show it.
             State::Following { cursor } if *cursor == now.sequence => false,
             State::Following { cursor } => {
                 match self.listener.read(*cursor, now.sequence, EVENTS_AT_ONCE) {

@@ -1,6 +1,6 @@
-//! What the subscribers of one informer read: the state of now, recent changes, and a state that was saved.
+//! Input of an informer's subscribers: the current state, recent changes, and a saved state.
 //!
-//! INVARIANT: a saved state lives until the informer is ready and every subscriber who came before has told it.
+//! INVARIANT: a saved state lives until the informer is ready and every earlier subscriber has delivered it.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::telling::Target;
 
-/// What every subscriber of one informer is made from.
+/// Input from which each subscriber of one informer is created.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) now: watch::Receiver<store::Snapshot>,
@@ -22,14 +22,14 @@ pub(crate) struct Source {
     pub(super) saved: Weak<Saved>,
 }
 
-/// The writing side of a [`Source`].
+/// The write side of a [`Source`].
 pub(crate) struct Outlet {
     now: watch::Sender<store::Snapshot>,
-    // Let go of when the informer is ready: who comes later starts from what is.
+    // Dropped once the informer is ready: later subscribers start from the current state.
     saved: Option<Arc<Saved>>,
 }
 
-/// A place for the state of a checkpoint, filled once or never.
+/// Holds the state of a checkpoint; set at most once.
 pub(super) type Saved = OnceLock<Target>;
 
 impl Outlet {
@@ -40,15 +40,15 @@ impl Outlet {
         (Self { now: sender, saved: Some(saved) }, source)
     }
 
-    /// `state` is that of a checkpoint: subscribers who are there before the informer is ready are told it first, and
-    /// then how it came to what is. Called once, before the state is published.
+    /// Sets the restored state of a checkpoint. Subscribers that exist before the informer is ready receive it first,
+    /// and then the changes up to the current state. Called once, before the state is published.
     pub(crate) fn restored(&self, state: &store::Snapshot) {
         if let Some(saved) = &self.saved {
             saved.get_or_init(|| Target::from(state));
         }
     }
 
-    /// Lets readers see this state.
+    /// Publishes a state to readers.
     pub(crate) fn publish(&mut self, state: store::Snapshot) {
         if state.synced {
             self.saved = None;
@@ -58,9 +58,9 @@ impl Outlet {
 }
 
 impl Source {
-    /// The state that was saved, for a subscriber who comes before the informer is ready.
+    /// The saved state, for a subscriber created before the informer is ready.
     pub(super) fn saved(&self) -> Option<Arc<Saved>> {
-        // Others may still have it to tell when the informer is ready.
+        // Checked because subscribers still delivering the saved state keep it alive after the informer is ready.
         if self.now.borrow().synced { None } else { self.saved.upgrade() }
     }
 }
@@ -71,13 +71,13 @@ impl fmt::Debug for Source {
     }
 }
 
-/// One reader's wait for the next published state. Cancel safe: it remembers what it has seen.
+/// A reader's wait for the next published state. Cancel safe: it keeps the version last seen.
 pub(super) struct Wait {
     now: watch::Receiver<store::Snapshot>,
     changed: Option<Changed>,
 }
 
-/// Whether a newer state came; not, when there will be none.
+/// Resolves to true once a newer state is published; to false once the sender is dropped.
 type Changed = Pin<Box<dyn Future<Output = bool> + Send + Sync>>;
 
 impl Wait {
@@ -85,13 +85,13 @@ impl Wait {
         Self { now, changed: None }
     }
 
-    /// The state of now. Marked as seen before it is read: what is published meanwhile ends the wait.
+    /// Returns the current state, and marks it as seen in one step: a state published afterwards ends the wait.
     pub(super) fn look(&mut self) -> store::Snapshot {
         self.now.borrow_and_update().clone()
     }
 
-    /// Ready when there may be a state newer than the last [`look`](Self::look): with `false` when the informer has
-    /// stopped and there will be none.
+    /// Ready with true once there may be a state newer than the last [`look`](Self::look); with false once the informer
+    /// has stopped, so that none will follow.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let changed = self.changed.get_or_insert_with(|| {
             let mut now = self.now.clone();

@@ -1,6 +1,6 @@
-//! What one subscriber was told, and the events that lead from there to a state, in parts.
+//! Delivered state of one subscriber, and the events that lead from it to another state, in parts.
 //!
-//! INVARIANT: `told` is exactly the state that the events handed out so far, and those queued, add up to.
+//! INVARIANT: `told` is exactly the sum of the events delivered so far and those in the queue.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -13,7 +13,7 @@ use informer_core::{
 use super::{EVENTS_AT_ONCE, Event};
 use crate::{decode::Decoded, object::Object};
 
-/// A state to tell.
+/// A state to deliver.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) objects: Objects<Entry>,
@@ -42,23 +42,24 @@ impl From<ring::Start> for Target {
 pub(super) struct Teller<K> {
     decoded: Arc<Decoded<K>>,
     told: Objects<Entry>,
-    /// Of the last state told in full: `Synced` is due when either moves.
+    /// Of the last state delivered in full: a change of either field makes a `Synced` due.
     is_synced: bool,
     relists: u64,
-    /// The walk through all keys that is under way, when one look found more differences than it took.
+    /// The walk over all keys in progress, when a difference exceeded `EVENTS_AT_ONCE`.
     walk: Option<Walk>,
     queue: VecDeque<Event<K>>,
 }
 
-/// A long difference told in parts, key by key, while the state moves on.
+/// A long difference delivered in parts, key by key, while the state moves on.
 struct Walk {
-    /// The last key told.
+    /// The last key delivered.
     after: Box<str>,
-    /// The state it began with. At its end all of that state has been told, however often it was replaced meanwhile.
+    /// The state at its start. The end of the walk has delivered at least that state, however often it was replaced
+    /// since.
     began: Reached,
 }
 
-/// What a state told in full amounts to.
+/// Sync status of a state delivered in full.
 #[derive(Clone)]
 struct Reached {
     is_synced: bool,
@@ -66,7 +67,7 @@ struct Reached {
     version: Option<ResourceVersion>,
 }
 
-/// One key before and now; one side at least is there.
+/// Old and new version of one key; at least one is present.
 type Pair = (Option<Arc<Entry>>, Option<Arc<Entry>>);
 
 impl<K> Teller<K> {
@@ -75,7 +76,7 @@ impl<K> Teller<K> {
         Self { decoded, told, is_synced: false, relists: 0, walk: None, queue }
     }
 
-    /// The next event that is due.
+    /// Takes the next queued event.
     pub(super) fn pop(&mut self) -> Option<Event<K>> {
         self.queue.pop_front()
     }
@@ -88,7 +89,7 @@ impl<K> Teller<K> {
         self.queue.len()
     }
 
-    /// Queues the next differences to `now`. Returns whether there may be more.
+    /// Queues the next differences to `now`. Returns true if there may be more.
     pub(super) fn look(&mut self, now: &Target) -> bool {
         let missed = self.relists != now.relists;
         let walk = self.walk.take();
@@ -118,7 +119,7 @@ impl<K> Teller<K> {
         !is_all
     }
 
-    /// Queues what happened, as it happened. `leads_to` is the state after the last of the records, when that is known.
+    /// Queues recorded changes in order. `leads_to` is the state after the last record, if known.
     pub(super) fn follow(&mut self, records: Vec<ring::Record>, leads_to: Option<&Objects<Entry>>) {
         for record in records {
             match record {
@@ -134,17 +135,17 @@ impl<K> Teller<K> {
             }
         }
         if let Some(state) = leads_to {
-            // The same by value, and shared with the store.
+            // Equal to applying the changes one by one, but shares its nodes with the store.
             self.told = state.clone();
         }
     }
 
-    /// Tells that changes were lost for this subscriber: what follows is a difference.
+    /// Queues a `Reset`: changes were lost, and a difference follows.
     pub(super) fn reset(&mut self) {
         self.queue.push_back(Event::Reset);
     }
 
-    /// All of a state has been told.
+    /// Notes that a state was delivered in full; queues `Synced` if it is due.
     fn reach(&mut self, reached: Reached) {
         if reached.is_synced && (!self.is_synced || self.relists != reached.relists) {
             self.queue.extend(reached.version.map(Event::Synced));
@@ -153,7 +154,7 @@ impl<K> Teller<K> {
         self.relists = reached.relists;
     }
 
-    /// Moves `told` by these differences alone.
+    /// Applies these differences to `told`.
     fn take_over(&mut self, found: &[Pair]) {
         for (old, new) in found {
             match (old, new) {
@@ -196,8 +197,8 @@ fn differences<'a>(found: impl Iterator<Item = Difference<'a, Entry>>) -> Vec<Pa
     found.map(pair).collect()
 }
 
-/// The first differences behind `key`, found by walking both states. A long difference touches most of them anyway,
-/// and their own `diff` cannot start in the middle.
+/// The first differences after `key`, by walking both states: their `diff` cannot start in the middle, and a long
+/// difference touches most entries anyway.
 fn after(told: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<Pair> {
     let mut found = Vec::new();
     let mut olds = told.after(Some(key)).peekable();
@@ -207,7 +208,7 @@ fn after(told: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<Pair> {
             (None, None) => break,
             (Some(_), None) => (true, false),
             (None, Some(_)) => (false, true),
-            // Most of a long walk: told without reading either.
+            // The common case of a long walk: one shared entry, skipped without comparing keys.
             (Some(old), Some(new)) if Arc::ptr_eq(old, new) => (true, true),
             (Some(old), Some(new)) => (old.key() <= new.key(), new.key() <= old.key()),
         };
