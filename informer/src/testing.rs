@@ -1,11 +1,11 @@
-//! An API server in memory, for tests of programs that read Kubernetes.
+//! An in-memory API server, for tests of programs that read Kubernetes.
 //!
-//! INVARIANT: no sockets, no threads, and no clock but tokio's: under paused time hours pass in milliseconds. INVARIANT:
-//! without faults it keeps the list/watch protocol; faults are added one by one, and each is named by its method.
+//! INVARIANT: no sockets, no threads, and only tokio's clock: under paused time hours pass in milliseconds. INVARIANT:
+//! without faults it follows the list/watch protocol; each fault is enabled by one method, named after it.
 //!
-//! [`FakeApiServer`] holds objects, their resourceVersions and the whole history of both. It answers LIST, GET and WATCH
-//! as kube-apiserver does (semantics of resourceVersion, pages and their tokens, initial state as a stream, bookmarks,
-//! label and field selectors, errors as `Status`) and takes simple writes. Then it can be told to misbehave.
+//! [`FakeApiServer`] holds objects, their resourceVersions and the whole history of both. It answers LIST, GET and
+//! WATCH like kube-apiserver (semantics of resourceVersion, pages and their tokens, initial state as a stream,
+//! bookmarks, label and field selectors, errors as `Status`) and accepts simple writes. Its methods inject faults.
 //!
 //! ```
 //! use std::time::Duration;
@@ -87,46 +87,47 @@ use self::{
 /// A Kubernetes API server in memory. Cheap to clone; clones are the same server. See the [module](self) for an
 /// example.
 ///
-/// Methods that change it return it, so that a test can set it up in one expression and go on with the same methods.
-/// They act at once, on requests to come and on open watches. Cost: every object at every version it ever had, and the
+/// Methods that change it return it, so that a test can set it up in one expression and continue with the same methods.
+/// They take effect at once, for new requests and for open watches. Cost: keeps every version of every object, and the
 /// text of every request.
 ///
-/// Answers take no time. Under paused time, a program that asks again and again without a pause stops the clock: time
-/// passes only while everybody waits. kube's own `watcher` does so when its watches are closed at once.
+/// Responses take no time. Under paused time, a program that sends requests without a pause stops the clock: time
+/// passes only while every task waits. kube's own `watcher` does so if its watches are closed at once.
 ///
-/// Differences from kube-apiserver: no admission, no validation, no defaults, no `generation`, no tables, no discovery, no
-/// protobuf, no indented bodies; of patches only JSON merge patches; a write of an object writes its status too; a delete
-/// takes nothing else with it; paths that do not exist are always a `Status`; and namespaces need not exist.
+/// Differences from kube-apiserver: no admission, validation or defaulting; no `generation`, tables, discovery,
+/// protobuf or indented bodies; of patches only JSON merge patches. A write of an object also writes its status. A
+/// delete has no cascade. Unknown paths always return a `Status`, and namespaces need not exist.
 #[derive(Clone)]
 pub struct FakeApiServer {
     world: Arc<World>,
     own: Arc<Own>,
 }
 
-/// What replicas share.
+/// State shared by replicas.
 struct World {
     history: Mutex<History>,
-    /// Told of every write and every new fault.
+    /// Notified of every write and every new fault.
     moved: channel::Sender<()>,
 }
 
-/// What each replica has for itself.
+/// State of a single replica.
 struct Own {
     faults: Mutex<Faults>,
     log: Log,
-    /// No other server's marks are worth anything here.
+    /// Key of this server's marks, so that it rejects other servers' marks.
     marks_key: RandomState,
 }
 
-/// How long a read waits for a position that is not there yet, as kube-apiserver.
+/// How long a read waits for a position in the future, as kube-apiserver does.
 const FRESH_WAIT: Duration = Duration::from_secs(3);
 
-/// Bytes of a request's body.
+/// Largest request body, in bytes.
 const REQUEST_BODY_BYTES_MAX: usize = 3 << 20;
 
 impl FakeApiServer {
-    /// A server without objects, at resourceVersion 1. It serves the common built-in types; others with their first
-    /// object, or when [`serve`](Self::serve) says so, and until then answers 404 as without their definition.
+    /// Creates a server without objects, at resourceVersion 1. It serves the common built-in types. Other types are
+    /// served from their first object or [`serve`](Self::serve) on; before that they are a 404, like a type without a
+    /// definition.
     #[must_use]
     pub fn new() -> Self {
         let (moved, _) = channel::channel(());
@@ -134,17 +135,17 @@ impl FakeApiServer {
         Self { world: Arc::new(world), own: Arc::new(Own::new()) }
     }
 
-    /// Another server of the same history (same objects, uids and resourceVersions), as of a cluster with several API
-    /// servers, or a cache in front of one. Its faults and its log are its own.
+    /// Creates another server of the same history (same objects, uids and resourceVersions), like one of several API
+    /// servers of a cluster, or a cache in front of one. Its faults and its log are separate.
     #[must_use]
     pub fn replica(&self) -> Self {
         Self { world: Arc::clone(&self.world), own: Arc::new(Own::new()) }
     }
 
-    /// A client of this server, for [`Cluster::new`](crate::Cluster::new) and for `kube::Api`.
+    /// Creates a client of this server, for [`Cluster::new`](crate::Cluster::new) and for `kube::Api`.
     ///
     /// # Panics
-    /// Outside a tokio runtime, as every client of kube.
+    /// Outside a tokio runtime, like every kube client.
     #[must_use]
     pub fn client(&self) -> kube::Client {
         let server = self.clone();
@@ -155,11 +156,10 @@ impl FakeApiServer {
         kube::Client::new(service, "default")
     }
 
-    /// Answers one request, for a listener of the test's own.
+    /// Answers one request, for a test with its own listener.
     ///
     /// # Errors
-    /// No answer, because the server was told to [`refuse_connections`](Self::refuse_connections), or the request's
-    /// body broke off.
+    /// No response, because the server [refuses connections](Self::refuse_connections) or the request's body broke off.
     pub async fn respond<B>(&self, request: http::Request<B>) -> io::Result<http::Response<Body>>
     where
         B: http_body::Body + Send,
@@ -186,10 +186,10 @@ impl FakeApiServer {
         Ok(self.response(answer))
     }
 
-    /// Moves to this resourceVersion without a write: the next one is one above it.
+    /// Moves to this resourceVersion without a write: the next write gets the one after it.
     ///
     /// # Panics
-    /// On one in the past; [`restore`](Self::restore) goes back.
+    /// If it is lower than the current one; use [`restore`](Self::restore) for that.
     pub fn at(&self, resource_version: u64) -> Self {
         self.write(|history| history.move_to(resource_version));
         self.clone()
@@ -201,7 +201,7 @@ impl FakeApiServer {
         self.history().position()
     }
 
-    /// Serves the type `K`, of which there may be no objects yet.
+    /// Serves the type `K`, even without objects.
     pub fn serve<K>(&self) -> Self
     where
         K: kube::Resource<DynamicType = ()>,
@@ -211,18 +211,18 @@ impl FakeApiServer {
         self.declare(&ApiResource::erase::<K>(&()), Some(namespaced))
     }
 
-    /// As [`serve`](Self::serve), of a type known at run time. Teaches also a plural that cannot be guessed.
+    /// Like [`serve`](Self::serve), for a type known at run time. Also registers a plural that cannot be guessed.
     pub fn serve_resource(&self, resource: &ApiResource) -> Self {
         self.declare(resource, None)
     }
 
     /// Creates or replaces an object: a typed one, or JSON with `apiVersion`, `kind` and `metadata.name`.
     ///
-    /// The object keeps a uid and a time of creation of its own, gets those that are missing, and always the next
-    /// resourceVersion, unless nothing changes. In a type with namespaces the default one is `default`.
+    /// The object keeps its uid and creation time, gets missing ones, and always gets the next resourceVersion, unless
+    /// the write changes nothing. The default namespace of a namespaced type is `default`.
     ///
     /// # Panics
-    /// On what is no Kubernetes object.
+    /// If `object` is not a Kubernetes object.
     pub fn put(&self, object: impl Serialize) -> Self {
         let object = json(object);
         self.write(|history| {
@@ -232,11 +232,11 @@ impl FakeApiServer {
         self.clone()
     }
 
-    /// Deletes an object, if it is there. Only its kind, namespace and name are read. One with finalizers is marked, as
-    /// Kubernetes does, and goes when a write takes the last of them.
+    /// Deletes an object, if it exists. Reads only its kind, namespace and name. An object with finalizers is marked,
+    /// as in Kubernetes, and removed by the write that takes its last finalizer.
     ///
     /// # Panics
-    /// On what is no Kubernetes object.
+    /// If `object` is not a Kubernetes object.
     pub fn delete(&self, object: impl Serialize) -> Self {
         let mut object = json(object);
         self.write(|history| {
@@ -247,148 +247,149 @@ impl FakeApiServer {
         self.clone()
     }
 
-    /// Goes back to the state at an earlier resourceVersion and forgets what came later, as a restore from a backup
-    /// does: same uids, and resourceVersions that were used before are used again. Open watches end.
+    /// Returns to the state at an earlier resourceVersion and forgets later changes, like a restore from a backup: uids
+    /// stay, and resourceVersions are reused. Closes open watches.
     pub fn restore(&self, resource_version: u64) -> Self {
         self.write(|history| history.restore(resource_version));
         self.clone()
     }
 
-    /// Becomes another cluster that happens to have the same objects and resourceVersions: every uid changes. Open
-    /// watches end.
+    /// Becomes another cluster with equal objects and resourceVersions: every uid changes. Closes open watches.
     pub fn replace_history(&self) -> Self {
         self.write(History::replace_uids);
         self.clone()
     }
 
-    /// Answers streams of initial state with this code from now on. Servers without watch-list do so with 422.
+    /// Refuses streams of initial state with this code from now on. Servers without watch-list use 422.
     ///
     /// # Panics
-    /// On a code that is no error's.
+    /// If `code` is not an error code.
     pub fn refuse_stream(&self, code: u16) -> Self {
         assert_error(code);
         self.fault(|faults| faults.refused_streams = Some(code))
     }
 
-    /// Answers every watch with 403 from now on.
+    /// Refuses every watch with 403 from now on.
     pub fn forbid_watch(&self) -> Self {
         self.fault(|faults| faults.watches_forbidden = true)
     }
 
-    /// Positions at or below this one are too old from now on, for watches, exact lists and pages: 410. `u64::MAX`
-    /// leaves none to resume from.
+    /// Treats positions at or below this one as too old from now on, for watches, exact lists and pages: 410.
+    /// `u64::MAX` makes every position too old to resume from.
     pub fn expire_at(&self, resource_version: u64) -> Self {
         self.fault(|faults| faults.expired = resource_version)
     }
 
-    /// Every token of a page is too old from now on: 410 with a token that continues at the latest state.
+    /// Treats every page token as too old from now on: 410 with a token that continues at the latest state.
     pub fn page_tokens_expire(&self) -> Self {
         self.fault(|faults| faults.tokens_expire = true)
     }
 
-    /// Answers the next `count` requests with this code, whatever they ask.
+    /// Fails the next `count` requests of any kind with this code.
     ///
     /// # Panics
-    /// On a code that is no error's.
+    /// If `code` is not an error code.
     pub fn fail_next(&self, count: usize, code: u16) -> Self {
         assert_error(code);
         self.fault(|faults| faults.failing = (count, code))
     }
 
-    /// Says `Retry-After`, in whole seconds, with each error from now on.
+    /// Adds `Retry-After`, in whole seconds, to each error from now on.
     pub fn retry_after(&self, time: Duration) -> Self {
         self.fault(|faults| faults.retry_after = Some(time))
     }
 
-    /// Gives no answer from now on: the connection is refused. Open watches stay open.
+    /// Refuses connections from now on. Open watches stay open.
     pub fn refuse_connections(&self) -> Self {
         self.fault(|faults| faults.unreachable = true)
     }
 
-    /// Ends the open watches cleanly, once.
+    /// Closes the open watches cleanly, once.
     pub fn close_watches(&self) -> Self {
         self.fault(|faults| faults.closed += 1)
     }
 
-    /// Ends every watch to come cleanly this long after it was accepted, as balancers do. Zero ends it at once.
+    /// Closes every future watch cleanly this long after it was accepted, as load balancers do. Zero closes it at once.
     pub fn close_watches_after(&self, time: Duration) -> Self {
         self.fault(|faults| faults.watch_lifetime = Some(time))
     }
 
-    /// Accepts streams of initial state from now on, and then says nothing.
+    /// Accepts streams of initial state from now on, but sends no data on them.
     pub fn stall_streams(&self) -> Self {
         self.fault(|faults| faults.streams_stall = true)
     }
 
-    /// Sends initial state and changes from now on, but no bookmark that says where the initial state ends.
+    /// Withholds the bookmark that ends initial state from now on; objects and changes are still sent.
     pub fn withhold_end_bookmark(&self) -> Self {
         self.fault(|faults| faults.end_bookmark_withheld = true)
     }
 
-    /// Watches open now say nothing more and never end, as behind a proxy that lost them. New requests are answered.
+    /// Silences the open watches: they neither send nor end, as behind a proxy that lost them. New requests are
+    /// answered.
     pub fn silence(&self) -> Self {
         self.fault(|faults| faults.silenced += 1)
     }
 
-    /// Breaks the connection of the next accepted answer after so many bytes of its body.
+    /// Breaks the connection of the next accepted response after this many bytes of its body.
     pub fn break_next_body(&self, after_bytes: usize) -> Self {
         self.fault(|faults| faults.break_next_body = Some(after_bytes))
     }
 
-    /// Breaks the connection of every stream of initial state from now on, after so many of its objects.
+    /// Breaks the connection of every stream of initial state from now on, after this many of its objects.
     pub fn break_streams_after(&self, objects: usize) -> Self {
         self.fault(|faults| faults.streams_break_after = Some(objects))
     }
 
-    /// Marks streams of initial state every so many objects, for clients that ask for it, and goes on behind a mark where
-    /// one broke: no fault, but what cache-server can and kube-apiserver cannot. The protocol is `docs/resuming.md`.
+    /// Sends a mark after every `every_objects` objects of a stream of initial state, for clients that request marks,
+    /// and resumes a broken stream behind a mark. This is not a fault, but a feature of cache-server that
+    /// kube-apiserver lacks. The protocol is `docs/resuming.md`.
     ///
     /// # Panics
-    /// On zero.
+    /// If `every_objects` is zero.
     pub fn mark_initial_events(&self, every_objects: usize) -> Self {
         assert!(every_objects > 0, "marks without objects between them");
         self.fault(|faults| faults.marks_every = Some(every_objects))
     }
 
-    /// Marks sent so far are worth nothing from now on, as after a restart: streams that were to go on begin anew.
+    /// Invalidates the marks sent so far, as a restart does: streams that try to resume start anew.
     pub fn forget_marks(&self) -> Self {
         self.fault(|faults| faults.marks_forgotten += 1)
     }
 
-    /// Time between bookmarks of the watches to come. Default 60 s, as kube-apiserver, which sends none while nothing
-    /// was written since the watch began. `Duration::MAX` sends none at all.
+    /// Sets the time between bookmarks of future watches. Default 60 s, as kube-apiserver, which sends none unless
+    /// something was written since the watch began. `Duration::MAX` turns bookmarks off.
     ///
     /// # Panics
-    /// On zero.
+    /// If `time` is zero.
     pub fn bookmarks_every(&self, time: Duration) -> Self {
         assert!(!time.is_zero(), "bookmarks without a pause");
         self.fault(|faults| faults.bookmarks_every = time)
     }
 
-    /// Sees no write from now on: a server that is behind its [`replica`](Self::replica)s, or a state at rest.
+    /// Hides later writes from now on: a server that lags behind its [`replica`](Self::replica)s, or a state at rest.
     pub fn freeze(&self) -> Self {
         let position = self.position();
         self.fault(|faults| faults.horizon = Some(position))
     }
 
-    /// Ends every fault. What was closed, broken or silenced stays so.
+    /// Ends every fault. Closed, broken and silenced watches stay so.
     pub fn recover(&self) -> Self {
         self.fault(|faults| *faults = faults.recovered())
     }
 
-    /// Every request so far, oldest first; also those that got no answer.
+    /// Every request so far, oldest first, including unanswered ones.
     #[must_use]
     pub fn requests(&self) -> Vec<Seen> {
         self.own.log.all()
     }
 
-    /// Requests of this kind so far.
+    /// Number of requests of this kind so far.
     #[must_use]
     pub fn count(&self, asked: Asked) -> usize {
         self.own.log.all().iter().filter(|seen| seen.asked == asked).count()
     }
 
-    /// LISTs and streams of initial state so far. "No relist" means that this stays as it is.
+    /// Number of LISTs and streams of initial state so far. It stays constant while no client relists.
     #[must_use]
     pub fn initial_reads(&self) -> usize {
         self.count(Asked::List) + self.count(Asked::Stream)
@@ -412,7 +413,7 @@ impl FakeApiServer {
         outcome
     }
 
-    /// Never held across an await, and never while another one is.
+    /// Locks the history. Never hold the guard across an await, or while taking a second one.
     fn history(&self) -> MutexGuard<'_, History> {
         self.world.history.lock()
     }
@@ -425,7 +426,7 @@ impl FakeApiServer {
         self.world.moved.subscribe()
     }
 
-    /// The newest position this server knows of.
+    /// The newest position visible to this server.
     fn position(&self) -> u64 {
         let horizon = self.faults().horizon.unwrap_or(u64::MAX);
         self.history().position().min(horizon)

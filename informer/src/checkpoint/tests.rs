@@ -1,4 +1,4 @@
-//! Crashes at every byte, damage at every byte, random histories, and who may read and write.
+//! Tests of checkpoints: crashes and damage at every byte, random histories, locks and permissions.
 
 pub(super) mod fixture;
 

@@ -1,8 +1,8 @@
-//! Packing by itself: what comes out, what is kept for it, and when there is a new dictionary.
+//! The packer alone: round trips, memory kept between objects, and when a new dictionary is trained.
 
 use super::*;
 
-/// Objects of one kind: the same words, which no other kind has, and other numbers.
+/// Objects of one kind: they share words that no other kind has, and differ in numbers.
 fn object(kind: &str, number: usize) -> Vec<u8> {
     let mut words = fastrand::Rng::with_seed(kind.len() as u64);
     let words: Vec<String> = (0..40).map(|_| format!("\"{:016x}\"", words.u64(..))).collect();
@@ -40,7 +40,7 @@ fn packs_unpack_to_the_bytes_they_were_made_of_and_are_much_shorter() {
     assert!(packed * 5 < plain, "{packed} of {plain}");
 }
 
-/// Goal: any bytes come back. Method: what has nothing in common with the sample, nothing at all, and megabytes.
+/// Goal: any bytes survive the round trip. Method: input unlike the sample, empty input, and megabytes.
 #[test]
 fn whatever_is_kept_comes_back() {
     let mut packer = Packer::new();
@@ -76,8 +76,8 @@ fn few_objects_are_a_dictionary_too_when_initial_state_is_complete() {
     assert!(is_packed(&body) && unpacked(&body) == json);
 }
 
-/// Goal: a dictionary that stopped paying is replaced, and goes with the last pack made by it. Method: objects of
-/// another kind after many of the first; a `Weak` of the first dictionary.
+/// Goal: a dictionary that no longer pays is replaced, and freed with its last pack. Method: objects of another kind
+/// after many of the first; a `Weak` of the first dictionary.
 #[test]
 fn other_objects_get_another_dictionary_and_the_old_one_goes_with_its_packs() {
     let mut packer = Packer::new();
@@ -104,7 +104,7 @@ fn other_objects_get_another_dictionary_and_the_old_one_goes_with_its_packs() {
     assert!(dictionary.upgrade().is_none());
 }
 
-/// Goal: noise costs few trainings. Method: as many random objects as four doublings.
+/// Goal: incompressible input causes few trainings. Method: random objects for four doublings.
 #[test]
 fn what_cannot_be_packed_is_not_trained_on_for_ever() {
     let mut packer = Packer::new();
@@ -118,8 +118,8 @@ fn what_cannot_be_packed_is_not_trained_on_for_ever() {
     assert!(trainings <= 5, "{trainings}");
 }
 
-/// Goal: no sample is too poor to make a dictionary of, and none breaks anything. Method: nothing, the same, next to
-/// nothing, and one byte, as few and as many as there may be.
+/// Goal: every sample yields a dictionary, and none breaks the packer. Method: empty, equal, tiny and one-byte inputs,
+/// in the smallest and largest numbers allowed.
 #[test]
 fn the_poorest_samples_do_no_harm() {
     let same: Vec<u8> = object("web", 1);
@@ -137,7 +137,7 @@ fn the_poorest_samples_do_no_harm() {
     }
 }
 
-/// Goal: packs are read by any thread, also when the one that made them is gone. Method: many readers at once.
+/// Goal: any thread can unpack, even after the packing thread has ended. Method: many readers at once.
 #[test]
 fn packs_are_read_by_many_threads() {
     let made = std::thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! Subscribers against a model. Any interleaving of events, publishing and polls, some subscribers slow, some overrun.
+//! Subscribers against a model: any interleaving of events, publishing and polls, with slow and overrun subscribers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -20,15 +20,15 @@ type Objects = BTreeMap<String, (String, u64)>;
 #[derive(Clone, Debug)]
 enum Op {
     Apply(usize),
-    /// Deleted and created again under its name, without anybody seeing it gone.
+    /// Deletes an object and creates another of its name between two publishes.
     Replace(usize),
     Delete(usize),
-    /// Initial state again, after these objects vanished and those changed.
+    /// Relists after these objects were deleted and those changed.
     Relist {
         vanish: Vec<usize>,
         change: Vec<usize>,
     },
-    /// The saved state is proven, if there is one and initial state was not read yet.
+    /// Proves the saved state, if there is one and initial state was not read yet.
     Resume,
     Publish,
     Subscribe,
@@ -67,21 +67,21 @@ fn json(key: &str, uid: &str, version: u64) -> Vec<u8> {
     format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"{uid}","resourceVersion":"{version}"}}}}"#).into()
 }
 
-/// The truth, and a store that is told it.
+/// The expected state, and a store that receives it.
 struct World {
     version: u64,
     objects: Objects,
-    /// Each change since the first state was complete, as it must be told.
+    /// Each change since the first complete state, as subscribers must receive it.
     log: Vec<String>,
     is_synced: bool,
     store: Store,
     outlet: Outlet,
     source: Source,
-    /// The state published last, and how much of the log it has.
+    /// The state published last, and the length of the log at that time.
     published: (Objects, usize),
     is_published: bool,
     saved: Option<Objects>,
-    /// The first state that was complete, and how often initial state had been read by then.
+    /// The first complete state, and the number of relists until then.
     first: Option<(Objects, usize)>,
     relists: usize,
 }
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// The objects of a checkpoint.
+    /// Restores the objects of a checkpoint.
     fn restore(&mut self, count: usize) {
         let saved: Objects = (0..count).map(|number| (key(number), (format!("u{number}"), 5))).collect();
         let bodies: Vec<Vec<u8>> = saved.iter().map(|(key, (uid, version))| json(key, uid, *version)).collect();
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// What was saved is still the state of the server.
+    /// Proves that the saved state is still the server's state.
     fn resume(&mut self) {
         if let (Some(saved), false) = (&self.saved, self.is_synced) {
             self.objects = saved.clone();
@@ -201,14 +201,14 @@ impl World {
     }
 }
 
-/// How a difference must be told.
+/// Events expected for a difference.
 fn difference(old: &Objects, new: &Objects, missed: bool) -> Vec<String> {
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differing = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
     differing.flat_map(|key| told(key, old.get(key), new.get(key), missed)).collect()
 }
 
-/// How a change of one key must be told.
+/// Events expected for a change of one key.
 fn told(key: &str, old: Option<&(String, u64)>, new: Option<&(String, u64)>, missed: bool) -> Vec<String> {
     let mark = if missed { "?" } else { "" };
     match (old, new) {
@@ -238,22 +238,22 @@ enum Reader {
     All(SubscriptionAll<Pod>),
 }
 
-/// One subscriber, and what its events added up to.
+/// One subscriber, and the state its events add up to.
 struct Subscriber {
     reader: Reader,
     capacity: usize,
     mirror: Objects,
     resets: usize,
     saved: Option<Objects>,
-    /// The state it starts from, and where that is in the log; that of the first sync, for one who came before.
+    /// The state it starts from, and its position in the log; the first sync's for an earlier subscriber.
     base: Option<(Objects, usize)>,
     since: usize,
     place: Place,
 }
 
-/// What a subscriber to all must be told next.
+/// Events that a subscriber to all changes must receive next.
 enum Place {
-    /// What was saved, then its difference to the state it starts from.
+    /// The saved state, then its difference to the start state.
     Saved(VecDeque<String>),
     Base(VecDeque<String>),
     /// This line of the log.
@@ -290,7 +290,7 @@ impl Subscriber {
         }
     }
 
-    /// Takes up to `events` events.
+    /// Reads up to `events` events.
     fn read(&mut self, world: &World, events: usize) {
         for _ in 0..events {
             match self.poll() {
@@ -301,11 +301,11 @@ impl Subscriber {
         }
     }
 
-    /// It says that there is nothing more to tell.
+    /// Checks a subscriber that has no more events to deliver.
     fn waits(&mut self, world: &World) {
         let is_all = matches!(self.reader, Reader::All(_));
         if is_all && !(world.is_published && self.since <= world.published.1) {
-            // What it starts from does not show yet.
+            // The state it starts from is not published yet.
             return assert_eq!(self.mirror, self.saved.clone().unwrap_or_default());
         }
         assert_eq!(self.mirror, world.published.0, "told everything, and not what is");
@@ -339,7 +339,7 @@ impl Subscriber {
         }
     }
 
-    /// Each change once, and in order.
+    /// Checks that each change arrives once, and in order.
     fn expect(&mut self, world: &World, told: &str) {
         loop {
             match &mut self.place {
@@ -366,7 +366,7 @@ impl Subscriber {
         }
     }
 
-    /// Each event must fit to what was told before.
+    /// Checks that the event follows from the events before.
     fn apply(&mut self, event: &Event<Pod>) {
         let of = |object: &Object<Pod>| {
             (object.uid().to_owned(), object.resource_version().parse::<u64>().expect("a number"))
@@ -386,7 +386,7 @@ impl Subscriber {
     }
 }
 
-/// Runs the script, and returns how often subscribers were reset.
+/// Runs the script and returns the number of resets.
 fn run(saved: Option<usize>, ops: Vec<Op>) -> usize {
     let mut world = World::new();
     if let Some(count) = saved {
@@ -444,7 +444,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// More objects than are told at once, so that long differences are cut by changes.
+    /// Uses more objects than one look delivers, so that changes interrupt long differences.
     #[test]
     fn long_differences_add_up_too(
         saved in proptest::option::of(0..200_usize),
@@ -454,7 +454,7 @@ proptest! {
     }
 }
 
-/// Goal: the property above is about something. Method: a script in which subscribers are overrun.
+/// Goal: the property above exercises resets. Method: a script in which a subscriber is overrun.
 #[test]
 fn slow_subscribers_are_reset_in_such_scripts() {
     let changes = (0..100).flat_map(|round| [Op::Apply(round % 9), Op::Publish]);

@@ -1,4 +1,4 @@
-//! Bodies of a fake server's answers, pulled chunk by chunk.
+//! Response bodies of the fake server, pulled chunk by chunk.
 
 use std::{
     fmt, io,
@@ -11,10 +11,10 @@ use futures::{Stream, StreamExt as _, stream};
 use http_body::Frame;
 use informer_core::wire::marks::Answered;
 
-/// The body of an answer of [`FakeApiServer`](super::FakeApiServer). It fails only when told to.
+/// A response body of [`FakeApiServer`](super::FakeApiServer). Fails only if the test injects that.
 pub struct Body {
     chunks: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
-    /// Bytes after which the connection breaks.
+    /// Number of bytes after which the connection breaks.
     breaks_after: Option<usize>,
     pub(super) marks: Option<Answered>,
 }

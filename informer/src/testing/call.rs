@@ -1,4 +1,4 @@
-//! One request: what it asks, and who answers it.
+//! Parses and dispatches one request.
 
 use http::{Method, header, request::Parts};
 use informer_core::wire::{marks, options::ListOptions, query::Query, reads::WatchStart, status::Status};
@@ -12,7 +12,7 @@ use super::{
     write::Write,
 };
 
-/// One request, read.
+/// A parsed request.
 pub(super) struct Call<'a> {
     parts: &'a Parts,
     query: Query,

@@ -1,21 +1,21 @@
-//! What a fake server was told to do wrong.
+//! Faults injected into a fake server.
 
 use std::time::Duration;
 
 use informer_core::wire::status::{Cause, Reason, Status};
 
-/// Bookmarks come this often unless told otherwise, as kube-apiserver's.
+/// Default time between bookmarks, as kube-apiserver.
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 
-/// Faults of one server, and how often it left its watches alone.
+/// Faults of one server, and counters that open watches compare with their value at the start.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
     pub(super) refused_streams: Option<u16>,
     pub(super) watches_forbidden: bool,
-    /// Positions at or below this one are too old; zero is none.
+    /// Positions at or below this one are too old; zero for none.
     pub(super) expired: u64,
     pub(super) tokens_expire: bool,
-    /// Requests left to fail, and how.
+    /// Number of requests still to fail, and their code.
     pub(super) failing: (usize, u16),
     pub(super) retry_after: Option<Duration>,
     pub(super) unreachable: bool,
@@ -23,18 +23,18 @@ pub(super) struct Faults {
     pub(super) streams_stall: bool,
     pub(super) end_bookmark_withheld: bool,
     pub(super) break_next_body: Option<usize>,
-    /// Objects between two marks of an initial state; `None` sends none, as kube-apiserver.
+    /// Objects between two marks of an initial state; `None` sends no marks, as kube-apiserver.
     pub(super) marks_every: Option<usize>,
-    /// Marks sent before this changed are worth nothing.
+    /// Changes when marks are forgotten: earlier marks become invalid.
     pub(super) marks_forgotten: u64,
-    /// Objects after which a stream of initial state breaks.
+    /// Number of objects after which a stream of initial state breaks.
     pub(super) streams_break_after: Option<usize>,
-    /// Nothing newer is seen.
+    /// Newest visible position.
     pub(super) horizon: Option<u64>,
     pub(super) bookmarks_every: Duration,
-    /// Watches opened before this changed end.
+    /// Changes when watches are closed: watches opened before end.
     pub(super) closed: u64,
-    /// What was opened before this changed says nothing more.
+    /// Changes when watches are silenced: watches opened before send no further data.
     pub(super) silenced: u64,
 }
 
@@ -64,13 +64,13 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// The same server without faults. What it did cannot be undone.
+    /// Removes the faults; keeps settings, and the counters of past actions, which cannot be undone.
     pub(super) fn recovered(&self) -> Self {
         let Self { bookmarks_every, closed, silenced, marks_every, marks_forgotten, .. } = *self;
         Self { bookmarks_every, closed, silenced, marks_every, marks_forgotten, ..Self::default() }
     }
 
-    /// The error that the next request gets whatever it asks.
+    /// The injected error of the next request, of any kind.
     pub(super) fn fails(&mut self) -> Option<Status> {
         let (left, code) = self.failing;
         self.failing.0 = left.checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! Which objects a request wants.
+//! Filters objects by a request's namespace and selectors.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub(super) struct Filter {
 
 impl Filter {
     /// # Errors
-    /// 400 for a field that objects of the type cannot be selected by.
+    /// 400 for a field the type cannot be selected by.
     pub(super) fn new(options: &ListOptions, target: &Target) -> Result<Self, Status> {
         let ty = &target.ty;
         let knows = |name: &str| match name {
@@ -40,7 +40,7 @@ impl Filter {
         Ok(Self { namespace: target.namespace.clone(), labels, fields })
     }
 
-    /// Whether neither label nor field selector was given.
+    /// Returns true if there is neither a label nor a field selector.
     pub(super) fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -51,7 +51,7 @@ impl Filter {
             && self.fields.matches(|name| match name {
                 "metadata.name" => Some(Cow::from(&stored.name)),
                 "metadata.namespace" => Some(Cow::from(&stored.namespace)),
-                // The only field that selects as something when it is absent.
+                // The only field that has a default for selection when it is absent.
                 "spec.hostNetwork" => stored.field(name).or_else(|| Some("false".into())),
                 name => stored.field(unaliased(name)),
             })

@@ -1,4 +1,4 @@
-//! Which form of the objects a client accepts: whole, or their metadata alone.
+//! Response form that a client accepts: whole objects or only metadata.
 
 use std::borrow::Cow;
 
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 
 use super::types::Type;
 
-/// What is asked, as far as the form depends on it.
+/// Shape of the requested response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A LIST.
     List,
-    /// One object, or a watch, which sends one at a time.
+    /// One object, or a watch, which sends single objects.
     Object,
 }
 
-/// How objects are sent.
+/// Form in which objects are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As they are.
+    /// Unchanged.
     Whole,
     /// `PartialObjectMetadata`.
     Metadata,
@@ -29,10 +29,10 @@ pub(super) enum Form {
 const META: &str = "meta.k8s.io/v1";
 
 impl Form {
-    /// The first clause of Accept that can be answered. Quality is not read.
+    /// Selects the first acceptable clause of the Accept header. Ignores quality values.
     ///
     /// # Errors
-    /// 406 when there is none, and when the metadata of a list is asked for in the form of an object, or the reverse.
+    /// 406 if no clause is acceptable, or if it names the metadata form of an object for a list, or the reverse.
     pub(super) fn accepted(accept: &str, shape: Shape) -> Result<Self, Status> {
         if accept.trim().is_empty() {
             return Ok(Self::Whole);
@@ -52,7 +52,7 @@ impl Form {
                 (None | Some(""), _) => return Ok(Self::Whole),
                 (Some("PartialObjectMetadataList"), Shape::List) if named => return Ok(Self::Metadata),
                 (Some("PartialObjectMetadata"), Shape::Object) if named => return Ok(Self::Metadata),
-                // The clause is acceptable, so later ones are not tried; only then the answer turns out not to fit.
+                // The clause is acceptable, so later ones are not tried, although the response cannot have this form.
                 (Some("PartialObjectMetadata"), Shape::List) if named => {
                     return Err(unfit("you requested PartialObjectMetadata, but the requested object is a list"));
                 }
@@ -67,7 +67,7 @@ impl Form {
         Err(Status::not_acceptable(&["application/json"]))
     }
 
-    /// One object in this form.
+    /// Converts one object to this form.
     pub(super) fn object(self, json: &[u8]) -> Cow<'_, [u8]> {
         match self {
             Self::Whole => json.into(),
@@ -89,7 +89,7 @@ impl Form {
         }
     }
 
-    /// Kind and apiVersion of one of them.
+    /// Kind and apiVersion of a single object.
     pub(super) fn object_type(self, ty: &Type) -> (&str, &str) {
         match self {
             Self::Whole => (&ty.kind, &ty.api_version),

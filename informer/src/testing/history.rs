@@ -1,7 +1,7 @@
-//! The one history that a fake server and its replicas answer from: objects now, and every change that led there.
+//! History shared by a fake server and its replicas: the current objects and every change that led to them.
 //!
 //! INVARIANT: resourceVersions of changes strictly increase over all types; an object's uid lives from its creation to
-//! its deletion. Nothing is ever forgotten, except by `restore`.
+//! its deletion. Only `restore` forgets changes.
 
 use std::{
     borrow::Cow,
@@ -28,7 +28,7 @@ pub(super) struct Stored {
     pub(super) version: u64,
     /// The object with kind and apiVersion first.
     pub(super) json: Bytes,
-    /// Where the members after kind and apiVersion begin.
+    /// Offset of the members after kind and apiVersion.
     rest_at: usize,
     version_at: Range<usize>,
     labels_at: Option<Range<usize>>,
@@ -53,13 +53,13 @@ struct Collection {
     changes: Vec<Change>,
 }
 
-/// Everything that was written.
+/// The whole history.
 #[derive(Debug)]
 pub(super) struct History {
     position: u64,
     /// By `apiVersion` and plural.
     collections: BTreeMap<(String, String), Collection>,
-    /// Moves when what was promised no longer holds: watches opened before it end.
+    /// Increases when earlier promises become invalid: watches opened before end.
     pub(super) epoch: u64,
     /// Distinguishes the uids of this history from those of any other in the process.
     id: u64,
@@ -71,20 +71,20 @@ pub(super) struct History {
 pub(super) enum Refused {
     Exists,
     NotFound,
-    /// The resourceVersion it replaces is not the current one.
+    /// The given resourceVersion is not the current one.
     Conflict,
 }
 
-/// What the writer demands of the object that is there.
+/// Precondition of a write on the existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Demand {
-    /// Nothing: there or not.
+    /// No precondition.
     Any,
     Absent,
     Present,
 }
 
-/// When objects without a time of their own were created.
+/// Creation time of objects written without one.
 const CREATED: &str = "2026-01-01T00:00:00Z";
 
 static HISTORIES: AtomicU64 = AtomicU64::new(1);
@@ -121,10 +121,10 @@ impl History {
         Arc::clone(&self.collections.entry(id).or_insert_with(new).ty)
     }
 
-    /// The type of an object that says what it is; its plural is guessed as kube guesses it.
+    /// Returns the type of an object by its apiVersion and kind; guesses its plural as kube does.
     ///
     /// # Panics
-    /// On JSON without apiVersion and kind, which no API server would take.
+    /// If `object` has no apiVersion or kind, which every API server would refuse.
     pub(super) fn type_of(&mut self, object: &Value) -> Arc<Type> {
         let text = |member: &str| object[member].as_str().filter(|text| !text.is_empty());
         let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
@@ -143,7 +143,7 @@ impl History {
         self.collection(ty).now.get(key)
     }
 
-    /// The objects at a position that is not in the future.
+    /// The objects at a past or current position.
     pub(super) fn at(&self, ty: &Type, position: u64) -> Objects {
         let collection = self.collection(ty);
         let mut objects = collection.now.clone();
@@ -162,8 +162,8 @@ impl History {
         changes.get(changes.partition_point(|change| change.version <= after))
     }
 
-    /// Creates or replaces an object; answers what is there afterwards. What changes nothing is no write. An object
-    /// that is being deleted is gone once its last finalizer is.
+    /// Creates or replaces an object and returns the result. A write that changes nothing is ignored. An object being
+    /// deleted is removed once its last finalizer is gone.
     pub(super) fn put(&mut self, ty: &Type, mut object: Value, demand: Demand) -> Result<Arc<Stored>, Refused> {
         let (namespace, name) = place(ty, &mut object);
         let key = ty.key(&namespace, &name);
@@ -198,7 +198,7 @@ impl History {
         Ok(after)
     }
 
-    /// Deletes an object, or marks it while it has finalizers; answers what it was.
+    /// Deletes an object, or marks it while it has finalizers. Returns its state before, or the marked object.
     pub(super) fn delete(&mut self, ty: &Type, key: &str) -> Option<Arc<Stored>> {
         let before = Arc::clone(self.get(ty, key)?);
         let mut object = before.value();
@@ -211,7 +211,7 @@ impl History {
         self.put(ty, object, Demand::Any).ok()
     }
 
-    /// Forgets everything after a position.
+    /// Forgets every change after a position.
     pub(super) fn restore(&mut self, position: u64) {
         let types: Vec<Arc<Type>> = self.collections.values().map(|collection| Arc::clone(&collection.ty)).collect();
         for ty in types {
@@ -224,7 +224,7 @@ impl History {
         self.epoch += 1;
     }
 
-    /// Gives every object another uid, at every version.
+    /// Gives every object a new uid, at every version.
     pub(super) fn replace_uids(&mut self) {
         let prefix = uid_prefix(self.id);
         self.id = HISTORIES.fetch_add(1, Ordering::Relaxed);
@@ -270,7 +270,7 @@ impl History {
         collection.changes.push(Change { version, key, before, after });
     }
 
-    /// What a writer cannot change: uid, time of creation, and that it is being deleted.
+    /// Restores the metadata a writer cannot change: uid, creation time and deletion time.
     fn keep_identity(&mut self, before: Option<&Stored>, metadata: &mut Map<String, Value>) {
         let before = before.map(|before| before.value()["metadata"].take());
         if let Some(deleted) = before.as_ref().map(|before| &before["deletionTimestamp"]).filter(|at| !at.is_null()) {
@@ -291,7 +291,7 @@ impl History {
     }
 }
 
-/// The first 24 characters of a history's uids.
+/// First 24 characters of a history's uids.
 fn uid_prefix(id: u64) -> String {
     format!("{id:08x}-0000-4000-8000-")
 }
@@ -309,10 +309,10 @@ fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     metadata.as_object_mut().expect("made one above")
 }
 
-/// Namespace and name of an object to write; one without a namespace goes where `kubectl` puts it.
+/// Returns namespace and name of an object to write. The default namespace is the one `kubectl` uses.
 ///
 /// # Panics
-/// On an object without a name.
+/// If the object has no name.
 pub(super) fn place(ty: &Type, object: &mut Value) -> (String, String) {
     assert!(object.is_object(), "an object is a JSON object, not {object}");
     let metadata = metadata(object);
@@ -361,7 +361,7 @@ impl Stored {
         [b"{", &self.json[self.rest_at..]].concat()
     }
 
-    /// The object at another position: a deletion carries its own.
+    /// The object with another resourceVersion: a deletion carries its own.
     pub(super) fn json_at(&self, version: u64) -> Vec<u8> {
         let Range { start, end } = self.version_at;
         [&self.json[..start], version.to_string().as_bytes(), &self.json[end..]].concat()

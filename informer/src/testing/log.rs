@@ -1,4 +1,4 @@
-//! What a fake server was asked.
+//! Log of a fake server's requests.
 
 use std::{fmt, time::Duration};
 
@@ -28,9 +28,9 @@ pub enum Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
-    /// When, by tokio's clock, since the server was made.
+    /// Time of the request by tokio's clock, since the server was created.
     pub at: Duration,
-    /// What kind it was.
+    /// Its kind.
     pub asked: Asked,
     /// Method and URI: `GET /api/v1/pods?limit=500`.
     pub request: String,
@@ -42,7 +42,7 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Every request, in the order they came.
+/// Log of every request, in the order of arrival.
 pub(super) struct Log {
     began: Instant,
     seen: Mutex<Vec<Seen>>,

@@ -1,4 +1,4 @@
-//! Streams of initial state that are marked, and go on behind a mark: what cache-server can and kube-apiserver cannot.
+//! Marked streams of initial state, which resume behind a mark: a feature of cache-server that kube-apiserver lacks.
 
 use std::hash::BuildHasher as _;
 
@@ -14,26 +14,26 @@ use super::{FakeApiServer, form::Form, types::Target};
 #[derive(Debug)]
 pub(super) struct Marks {
     server: FakeApiServer,
-    /// What a token is of, besides its position and key.
+    /// What a token is bound to, besides its position and key: type, path, selectors and form.
     question: String,
     position: u64,
     /// Objects between two marks.
     every: usize,
     left: usize,
     pub(super) answered: Answered,
-    /// The token that was asked with and is told again, first.
+    /// The token of the request, repeated as the first mark.
     pub(super) echo: Option<String>,
 }
 
-/// Where a stream of initial state begins.
+/// Start of a stream of initial state.
 pub(super) struct Start {
     pub(super) position: u64,
-    /// The first key wanted.
+    /// First key to send.
     pub(super) key: String,
 }
 
 impl Marks {
-    /// What the header `asked` comes to: marks, and where to go on, if it says so and that can be.
+    /// Evaluates the header value `asked`: returns the marks to send, and where to resume if the token is valid.
     pub(super) fn new(
         server: &FakeApiServer,
         target: &Target,
@@ -54,7 +54,7 @@ impl Marks {
             answered: if asked == marks::NEW { Answered::Accepted } else { Answered::Restarted },
             echo: None,
         };
-        // A state older than demanded is none to go on with.
+        // A state older than the request demands cannot be resumed.
         let least = options.resource_version.parse().unwrap_or(0);
         let start = made.read(asked).filter(|start| least <= start.position && !server.is_expired(start.position));
         if let Some(Start { position, .. }) = start {
@@ -63,7 +63,7 @@ impl Marks {
         Some((made, start))
     }
 
-    /// The mark behind the object of `key`, if one is due, in a stream of objects `of` this kind and version.
+    /// Returns the mark after the object `key` if one is due; `of` is kind and apiVersion of the streamed objects.
     pub(super) fn after(&mut self, key: &str, of: (&str, &str)) -> Option<Vec<u8>> {
         self.left = self.left.saturating_sub(1);
         if self.left > 0 {
@@ -87,7 +87,7 @@ impl Marks {
         }
     }
 
-    /// Of this server, since marks were forgotten last, and of one question.
+    /// Checksum that binds a token to this server, to the last `forget_marks`, and to one request.
     fn check(&self, token: &str) -> u64 {
         let epoch = self.server.history().epoch;
         let forgotten = self.server.faults().marks_forgotten;

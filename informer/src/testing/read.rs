@@ -1,4 +1,4 @@
-//! LIST and GET: which state, which objects of it, which page.
+//! LIST and GET: selects the state, its objects and the page.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{
     types::{Target, Type},
 };
 
-/// Bytes of a list that are sent at once.
+/// Size of a list's chunks, in bytes.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// `GET .../{plural}`.
@@ -57,7 +57,7 @@ pub(super) async fn get(
     Ok([&*form.object(&stored.json), b"\n"].concat().into())
 }
 
-/// The position and objects that a LIST is of.
+/// Selects the position and the objects a LIST returns.
 async fn state(server: &FakeApiServer, ty: &Type, read: &ListRead) -> Result<(u64, Objects), Status> {
     match read.which {
         Which::MostRecent | Which::Any => {}
@@ -74,7 +74,7 @@ async fn state(server: &FakeApiServer, ty: &Type, read: &ListRead) -> Result<(u6
     Ok((position, server.history().at(ty, position)))
 }
 
-/// One page, cut.
+/// One page of a list.
 struct Page {
     items: Vec<Arc<Stored>>,
     token: Option<String>,
@@ -82,7 +82,7 @@ struct Page {
 }
 
 impl Page {
-    /// At most as many objects as asked for, after filtering; a token when anything at all follows them.
+    /// Takes at most `limit` objects that match; adds a token if any object follows, matching or not.
     fn cut(target: &Target, filter: &Filter, read: &ListRead, objects: &Objects, position: u64) -> Self {
         let prefix = target.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
         let start = format!("{prefix}{}", read.start.as_deref().unwrap_or_default());

@@ -1,6 +1,7 @@
-//! Which resource types a fake server serves, and which object a path names.
+//! Resource types of a fake server, and routing of paths to objects.
 //!
-//! INVARIANT: built-in types are served from the start, as by any API server; others once they are declared or put.
+//! INVARIANT: built-in types are served from the start, as by every API server; others once they are declared or
+//! written.
 
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ pub(super) struct Type {
     pub(super) plural: String,
     /// `Pod`.
     pub(super) kind: String,
-    /// Whether its objects live in namespaces; `None` when nobody said, then both are served.
+    /// True if its objects are namespaced; `None` if unknown, then both scopes are served.
     pub(super) namespaced: Option<bool>,
-    /// Whether lists look like those of built-in types, whose items carry no kind.
+    /// True if lists have the form of built-in types, whose items carry no kind.
     pub(super) builtin: bool,
 }
 
@@ -41,7 +42,7 @@ impl Type {
         if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
     }
 
-    /// Fields its objects can be selected by, beyond name and namespace; `None` takes every scalar.
+    /// Fields its objects can be selected by, besides name and namespace; `None` allows every scalar.
     pub(super) fn fields(&self) -> Option<&'static [&'static str]> {
         let known = |(api_version, kind, _): &&Selectable| *api_version == self.api_version && *kind == self.kind;
         match SELECTABLE.iter().find(known) {
@@ -51,7 +52,7 @@ impl Type {
         }
     }
 
-    /// Whether kube-apiserver refuses unknown fields of the type in the words of its own conversion.
+    /// Returns true if kube-apiserver refuses unknown fields of the type with the error text of its own conversion.
     pub(super) fn refuses_in_its_own_words(&self) -> bool {
         !self.builtin || self.fields().is_some_and(|fields| !fields.is_empty())
     }
@@ -102,7 +103,7 @@ const SELECTABLE: &[Selectable] = &[
     ("batch/v1", "Job", &["status.successful"]),
 ];
 
-/// `apiVersion`, types in namespaces, types outside, each as `plural=Kind`.
+/// `apiVersion`, namespaced types, cluster-scoped types, each as `plural=Kind`.
 type Group = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const BUILTIN: &[Group] = &[
@@ -150,7 +151,7 @@ const BUILTIN: &[Group] = &[
     ("storage.k8s.io/v1", &[], &["csinodes=CSINode", "storageclasses=StorageClass"]),
 ];
 
-/// The types every server has.
+/// The types that every server serves.
 pub(super) fn builtin() -> impl Iterator<Item = Type> {
     let rows = BUILTIN.iter().flat_map(|(api_version, inside, outside)| {
         let inside = inside.iter().map(|row| (row, true));
@@ -163,31 +164,31 @@ pub(super) fn builtin() -> impl Iterator<Item = Type> {
     })
 }
 
-/// What a path is about.
+/// Target of a path.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) ty: Arc<Type>,
     /// The namespace in the path.
     pub(super) namespace: Option<String>,
-    /// The object; `None` is the collection.
+    /// The object; `None` for the collection.
     pub(super) name: Option<String>,
     /// `status`.
     pub(super) subresource: Option<String>,
 }
 
 impl Target {
-    /// The key of the object named.
+    /// Key of the object `name`.
     pub(super) fn key(&self, name: &str) -> String {
         self.ty.key(self.namespace.as_deref().unwrap_or_default(), name)
     }
 
-    /// Whether objects of the type live in namespaces, as far as it is known.
+    /// Returns true if objects of the type are namespaced, as far as known.
     pub(super) fn namespaced(&self) -> bool {
         self.ty.namespaced.unwrap_or_else(|| self.namespace.is_some())
     }
 }
 
-/// Reads a path; `find` looks a type up by `apiVersion` and plural.
+/// Parses a path; `find` looks up a type by `apiVersion` and plural.
 pub(super) fn route(path: &str, find: impl Fn(&str, &str) -> Option<Arc<Type>>) -> Option<Target> {
     let segments: Vec<String> =
         path.trim_matches('/').split('/').map(|segment| unescape(segment, false)).collect::<Option<_>>()?;

@@ -1,7 +1,6 @@
-//! WATCH: where it starts, what it is told, how it ends.
+//! WATCH: start, events and end.
 //!
-//! INVARIANT: an open watch holds a position and one list of initial objects; everything else it reads when it is
-//! polled.
+//! INVARIANT: an open watch holds a position and one list of initial objects; it reads other state when it is polled.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -25,18 +24,18 @@ use super::{
     types::{Target, Type},
 };
 
-/// How long a watch lasts that does not say.
+/// Lifetime of a watch without `timeoutSeconds`.
 const UNASKED: Duration = Duration::from_secs(1_800);
 
-/// How long before its end a watch is told where it is.
+/// Time before its end at which a watch gets a last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// What a watch request says beside its options.
+/// Parts of a watch request that are not list options.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
-    /// Whether it asks for initial state itself.
+    /// True if the request asks for initial state explicitly.
     pub(super) for_state: bool,
-    /// What it says of marks in that; empty for nothing.
+    /// Value of the header that requests marks; empty without it.
     pub(super) marks: &'a str,
 }
 
@@ -49,7 +48,7 @@ pub(super) async fn watch(
     form: Form,
 ) -> Result<Body, Status> {
     let arrived = Instant::now();
-    // Before the position is read: what goes back in between ends the watch.
+    // Read before the position, so that a restore in between ends the watch.
     let epoch = server.history().epoch;
     let filter = Filter::new(options, target)?;
     let start = WatchStart::of(options)?;
@@ -80,7 +79,7 @@ pub(super) async fn watch(
         let objects = objects.into_iter().skip_while(|(key, _)| *key < first);
         initial.extend(objects.filter(|(_, it)| filter.matches(it)));
     }
-    // A server that cannot stream gives state to those who always got it, and never marks its end.
+    // A server without watch-list sends state to requests that always got it, but never marks its end.
     let marks_end = is_state && options.allow_bookmarks && (asked.for_state || faults.refused_streams.is_none());
     let asked_for = match options.timeout_seconds {
         None | Some(0) => UNASKED,
@@ -101,7 +100,7 @@ pub(super) async fn watch(
         began_at: after,
         cursor: after,
         bookmarks: options.allow_bookmarks.then(|| Bookmarks::new(arrived, faults.bookmarks_every, asked_for)),
-        // Durations that mean "never" are longer than the clock.
+        // "Never" is a duration beyond the clock's range: no deadline then.
         deadline: arrived.checked_add(lifetime),
         epoch,
         closed: faults.closed,
@@ -110,18 +109,18 @@ pub(super) async fn watch(
     Ok(watch.into_body())
 }
 
-/// Whether the end of the initial state is still to be marked.
+/// Whether the bookmark that ends the initial state is still to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Owed,
     NotOwed,
 }
 
-/// When a watch is told where it is.
+/// Schedule of a watch's bookmarks.
 #[derive(Debug)]
 struct Bookmarks {
     every: Duration,
-    /// `None` when never.
+    /// `None` for never.
     next: Option<Instant>,
     before_the_end: Option<Instant>,
 }
@@ -129,7 +128,7 @@ struct Bookmarks {
 impl Bookmarks {
     fn new(now: Instant, every: Duration, lifetime: Duration) -> Self {
         let before_the_end = lifetime.checked_sub(LAST_BOOKMARK).filter(|left| !left.is_zero());
-        // A server told to send none sends none.
+        // With bookmarks turned off, there is no last one either.
         let before_the_end = before_the_end.and_then(|left| now.checked_add(left)).filter(|_| every != Duration::MAX);
         Self { every, next: now.checked_add(every), before_the_end }
     }
@@ -156,33 +155,33 @@ struct Watch {
     ty: Arc<Type>,
     filter: Filter,
     form: Form,
-    /// Objects of the initial state that are still to be sent.
+    /// Objects of the initial state not sent yet.
     initial: VecDeque<(String, Arc<Stored>)>,
     marks: Option<Marks>,
-    /// The mark behind the object sent last.
+    /// The mark after the object sent last.
     next_line: Option<Vec<u8>>,
-    /// Objects after which the connection breaks, in the initial state.
+    /// Number of initial objects after which the connection breaks.
     breaks_after: Option<usize>,
     end: End,
-    /// Accepted, and never served.
+    /// True if the stream was accepted but sends no data.
     stalled: bool,
-    /// Where it started: a bookmark is only sent above it.
+    /// Position at the start: bookmarks are sent only above it.
     began_at: u64,
     cursor: u64,
     bookmarks: Option<Bookmarks>,
     deadline: Option<Instant>,
-    /// What these were when it was opened.
+    /// Values of these counters when the watch was opened.
     epoch: u64,
     closed: u64,
     silenced: u64,
 }
 
-/// What a turn comes to.
+/// Result of one step.
 enum Step {
     Send(Vec<u8>),
-    /// The connection is gone.
+    /// The connection breaks.
     Break,
-    /// Until something moves, or the time has come.
+    /// Wait for a change, or until this time.
     Wait(Option<Instant>),
     Over,
 }
@@ -195,7 +194,7 @@ impl Watch {
         let chunks = stream::unfold(Some((self, moved)), |open| async {
             let (mut watch, mut moved) = open?;
             loop {
-                // Marked before it is looked at, so that a move in between is not missed.
+                // Marked as seen before the state is read, so that a change in between is not missed.
                 moved.borrow_and_update();
                 match watch.step(Instant::now()) {
                     Step::Send(line) => return Some((Ok(Bytes::from(line)), Some((watch, moved)))),
@@ -209,7 +208,7 @@ impl Watch {
                             }
                         };
                         tokio::select! {
-                            // The sender lives in the server, which the watch holds.
+                            // `changed` cannot fail: the sender lives in the server, which the watch holds.
                             _ = moved.changed() => {}
                             () = timer => {}
                         }
@@ -269,7 +268,7 @@ impl Watch {
         Step::Wait(self.deadline.into_iter().chain(due).min())
     }
 
-    /// The next line of the initial state.
+    /// The next step of the initial state.
     fn initial(&mut self) -> Option<Step> {
         if let Some(line) = self.next_line.take() {
             return Some(Step::Send(line));
@@ -286,7 +285,7 @@ impl Watch {
         Some(Step::Send(line(ADDED_HEAD, &self.form.object(&stored.json))))
     }
 
-    /// What a change is to somebody who sees the selected objects only.
+    /// The event of a change for a client that sees only the selected objects.
     fn tell(&self, change: &Change) -> Option<Vec<u8>> {
         let seen = |stored: &Option<Arc<Stored>>| stored.clone().filter(|stored| self.filter.matches(stored));
         match (seen(&change.before), seen(&change.after)) {

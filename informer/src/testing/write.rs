@@ -1,6 +1,6 @@
-//! POST, PUT, PATCH and DELETE over HTTP: enough for a controller that writes what it decided.
+//! POST, PUT, PATCH and DELETE over HTTP: enough for a controller that writes its results.
 //!
-//! INVARIANT: no admission and no defaults: what is written is what is stored, with uid, time of creation and
+//! INVARIANT: no admission and no defaulting: the object is stored as written, plus uid, creation time and
 //! resourceVersion.
 
 use http::Method;
@@ -13,7 +13,7 @@ use super::{
     types::Target,
 };
 
-/// The one kind of patch that is understood.
+/// The only supported kind of patch.
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// One write.
@@ -25,7 +25,7 @@ pub(super) struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// Carries it out; answers the code and the body.
+    /// Carries out the write. Returns the status code and the body.
     pub(super) fn apply(&self, server: &FakeApiServer, target: &Target) -> Result<(u16, Vec<u8>), Status> {
         if self.query.get("dryRun").is_some() {
             return Err(Status::bad_request("this server has no dry run"));
@@ -41,7 +41,7 @@ impl Write<'_> {
                 }
                 let mut object = current(server, target, name)?;
                 let mut patch = self.json()?;
-                // A patch that names no resourceVersion replaces whatever is there.
+                // Without a resourceVersion a patch applies to any current version.
                 let demanded = patch.pointer_mut("/metadata/resourceVersion").map(Value::take).unwrap_or_default();
                 merge(&mut object, patch);
                 if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -121,12 +121,12 @@ impl Write<'_> {
     }
 }
 
-/// A text of metadata; empty when it is not there.
+/// A text member of metadata; empty if absent.
 fn text<'a>(metadata: &'a Value, member: &str) -> &'a str {
     metadata[member].as_str().unwrap_or_default()
 }
 
-/// Fills the namespace from the path; an object cannot name another one.
+/// Sets the namespace from the path; refuses an object that names another one.
 fn into_namespace(object: &mut Value, target: &Target) -> Result<(), Status> {
     let Some(namespace) = target.namespace.as_deref() else { return Ok(()) };
     let said = text(&object["metadata"], "namespace");

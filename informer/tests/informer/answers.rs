@@ -1,4 +1,4 @@
-//! Finite answers, most of them bad: each becomes a typed error, never a panic, never a body in a text.
+//! Finite responses, most of them invalid: each yields a typed error, never a panic, and no error text quotes a body.
 
 use std::{error::Error as _, time::Duration};
 
@@ -35,7 +35,8 @@ async fn failure_of(template: ResponseTemplate) -> Error {
     panic!("no failure");
 }
 
-/// Goal: what a caller can ask an error. Method: one row per answer: code, expired, forbidden, retryable, Retry-After.
+/// Goal: an error's methods classify it correctly. Method: one row per response: code, expired, forbidden, retryable,
+/// Retry-After.
 #[tokio::test]
 async fn refusals_say_what_they_are() {
     for (code, reason, flags, retry_after) in [
@@ -117,8 +118,8 @@ async fn a_url_without_scheme_is_an_error_before_anything_is_sent() {
     Cluster::try_from(kube::Config::new("http://localhost:8001/prefix".parse().unwrap())).unwrap();
 }
 
-/// Goal: the wire's own bad luck with pages. Method: the second page has expired; one list without pages follows, with
-/// the first page's semantic, and the token that would mix two states is not used.
+/// Goal: recovery from an expired page token. Method: the second page has expired; one unpaged list follows, with the
+/// first page's semantic, and the token that would mix two states is not used.
 #[tokio::test(start_paused = true)]
 async fn an_expired_page_is_followed_by_one_unpaged_list() {
     let (cluster, log) = in_memory(|number, uri| match number {
@@ -148,7 +149,8 @@ async fn an_exact_version_that_is_gone_is_final() {
     assert_eq!(log.uris().len(), 1);
 }
 
-/// Goal: one bad object harms nobody. Method: without name, with one that is a number, without resourceVersion.
+/// Goal: one bad object does not affect the others. Method: objects without a name, with a number as name, and without
+/// a resourceVersion.
 #[tokio::test(start_paused = true)]
 async fn unreadable_objects_are_left_out_and_counted() {
     let (cluster, _log) = in_memory(|number, _| match number {
@@ -176,8 +178,8 @@ async fn unreadable_objects_are_left_out_and_counted() {
     assert!(!error.to_string().contains("hunter2"), "{error}");
 }
 
-/// Goal: what is dropped is dropped from objects, and nothing else is missed. Method: the annotations, among which is
-/// what ends a stream's initial state, and a member that a Status has as well.
+/// Goal: dropped paths apply to objects only. Method: drop the annotations, which also carry the mark that ends initial
+/// state, and a member that a Status has as well.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_path_of_objects_takes_nothing_from_bookmarks_and_errors() {
     let gone = event("ERROR", status(410, "Expired", "too old").trim());
@@ -192,7 +194,7 @@ async fn a_dropped_path_of_objects_takes_nothing_from_bookmarks_and_errors() {
     assert_eq!(pods.stats().reflector.failures(Class::Expired), 1);
 }
 
-/// Goal: an error costs memory in proportion to a Status, not to an object. Method: one of two megabytes.
+/// Goal: an error takes memory in proportion to a Status, not to an object. Method: an error of two megabytes.
 #[tokio::test(start_paused = true)]
 async fn an_error_too_large_to_be_a_status_is_not_read() {
     let huge = event("ERROR", &status(403, "Forbidden", &"x".repeat(2 << 20)));

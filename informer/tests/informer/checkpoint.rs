@@ -1,5 +1,5 @@
-//! Checkpoints as users meet them: who gets one, when it is written, what it brings back, and what happens when it
-//! cannot be used. What a server does that came back as another one is in `proofs.rs`.
+//! Checkpoints from a user's view: when they are written, what they restore, and fallbacks when they cannot be used.
+//! Servers that come back with another history are in `proofs.rs`.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ fn pod(name: &str, node: &str) -> Value {
         "spec": {"nodeName": node, "containers": []}})
 }
 
-/// Two pods at 42 and 43.
+/// Server with two pods, at 42 and 43.
 fn server() -> FakeApiServer {
     FakeApiServer::new().at(41).put(pod("x", "n")).put(pod("y", "n"))
 }
@@ -65,8 +65,8 @@ async fn secrets_are_written_only_when_somebody_said_so() {
     assert_eq!(logs(directory.path()).len(), 1);
 }
 
-/// Goal: what happened is on disk two seconds later, and a quiet type writes nothing. Method: the log's size beside a
-/// clock.
+/// Goal: a change is on disk two seconds later, and a quiet type writes no data. Method: observe the log's size over
+/// time.
 #[tokio::test]
 async fn a_change_is_on_disk_two_seconds_later_and_nothing_is_written_without_one() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
@@ -99,8 +99,8 @@ async fn the_last_change_before_a_stop_is_saved() {
     assert!(requests[0].ends_with("resourceVersion=44"), "resumed where it ended: {requests:?}");
 }
 
-/// Goal: nothing on disk keeps an informer from working. Method: the log replaced by what it might be after an
-/// accident; each time it starts as without one, and the next start resumes again.
+/// Goal: no content on disk keeps an informer from working. Method: replace the log by what an accident might leave;
+/// each time the informer starts as without a checkpoint, and the next start resumes again.
 #[tokio::test]
 async fn a_checkpoint_that_cannot_be_used_costs_one_list_and_nothing_else() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
@@ -129,8 +129,8 @@ async fn the_second_informer_of_one_checkpoint_works_without_it() {
     assert!(second.stats().checkpoint_failures > 0, "it is counted");
 }
 
-/// Goal: the new pod of a rolling update saves its state once the old one is gone. Method: the first informer holds the
-/// lock for 5 s beyond the second's start; nothing of what it saved is left.
+/// Goal: the new pod of a rolling update saves its state once the old one has ended. Method: the first informer holds
+/// the lock for 5 s beyond the second's start; its saved state is removed.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_was_locked_is_taken_over_when_it_is_free() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
@@ -181,7 +181,7 @@ async fn informers_of_other_selectors_share_the_directory() {
     assert_eq!((logs(directory.path()).len(), server.initial_reads()), (2, 2));
 }
 
-/// Goal: a disk that takes nothing is told and counted, and stops nothing. Method: the directory taken away before the
+/// Goal: failed saves are logged and counted, and do not stop the informer. Method: remove the directory before the
 /// first save.
 #[tokio::test]
 async fn saves_that_fail_are_counted_and_stop_nothing() {
@@ -211,8 +211,8 @@ struct Spec {
     node_name: String,
 }
 
-/// Goal: what is kept comes back as it was kept. Method: a transform that may not happen twice, a type of the user's
-/// own that knows no names, compressed bodies, metadata alone; each resumes, with its index.
+/// Goal: objects are restored in their stored form. Method: a transform that must not be applied twice, a user's own
+/// type without names, compressed bodies, metadata only; each resumes, with its index.
 #[tokio::test]
 async fn objects_come_back_in_the_form_in_which_they_were_kept() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
@@ -249,14 +249,14 @@ async fn objects_come_back_in_the_form_in_which_they_were_kept() {
     assert_eq!((logs(directory.path()).len(), server.count(Asked::Get)), (4, 4));
 }
 
-/// All that a program wants of a pod, which is not its labels.
+/// The only fields a program wants of a pod; labels are not among them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Placed {
     spec: Value,
 }
 
-/// Goal: labels are there after a restart, whatever the type knows of an object. Method: a type without metadata, found
-/// by label; the second start reads no initial state.
+/// Goal: labels survive a restart even if the stored type lacks them. Method: a type without metadata, looked up by
+/// label; the second start reads no initial state.
 #[tokio::test]
 async fn labels_outlive_a_restart_also_where_the_type_does_not_know_them() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Two endpoints: of one history the watch goes on without a relist, of two it never does.
+//! Two endpoints: with one history the watch resumes at the other one without a relist, with two histories it never
+//! does.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn pod(name: &str, uid: &str, node: &str) -> Value {
         "spec": {"nodeName": node, "containers": []}})
 }
 
-/// Two pods at 42 and 43.
+/// Server with two pods, at 42 and 43.
 fn server(uid: &str) -> FakeApiServer {
     FakeApiServer::new().at(41).put(pod("x", &format!("{uid}-x"), "n")).put(pod("y", &format!("{uid}-y"), "n"))
 }
@@ -41,7 +42,7 @@ fn fail(server: &FakeApiServer) {
     server.refuse_connections().close_watches();
 }
 
-/// As [`until`], with the patience of a clock that is paused.
+/// Like [`until`](crate::fixture::until), with a longer deadline for paused time.
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + 60 * MINUTE;
     while !condition() {
@@ -82,7 +83,7 @@ async fn the_watch_goes_on_at_the_fallback_from_the_same_version_without_a_relis
     assert!(!pods.explain().contains("fallback"), "{}", pods.explain());
 }
 
-/// Goal: the same over sockets. Method: listeners, kube's own client, real time.
+/// Goal: failover also works over sockets. Method: listeners, kube's own client, real time.
 #[tokio::test]
 async fn the_watch_goes_on_at_the_fallback_over_sockets() {
     let preferred = server("u");
@@ -101,7 +102,7 @@ async fn the_watch_goes_on_at_the_fallback_over_sockets() {
     assert_eq!(contents(&pods), "a/x@42 a/y@43 a/z@44");
 }
 
-/// Goal: two clusters are never mixed. Method: equal names, equal resourceVersions, other uids; a day of outage.
+/// Goal: two clusters are never mixed. Method: equal names and resourceVersions, other uids; an outage of a day.
 #[tokio::test(start_paused = true)]
 async fn a_server_of_another_history_is_refused_however_long_the_outage() {
     let (preferred, foreign) = (server("u"), server("v"));
@@ -118,9 +119,9 @@ async fn a_server_of_another_history_is_refused_however_long_the_outage() {
     assert_eq!(preferred.initial_reads(), 1);
 }
 
-/// Goal: what was restored while nobody could reach it is never mixed in, wherever requests went meanwhile. Method: both
-/// endpoints of one control plane go down, the client tries the other one, and comes back to an older state in which the
-/// same version is another object.
+/// Goal: a state restored during an outage is never mixed in, even after failovers meanwhile. Method: both endpoints of
+/// a control plane go down, the client tries the other one and returns to an older state, in which the same version is
+/// another object.
 #[tokio::test(start_paused = true)]
 async fn a_control_plane_that_was_restored_is_recognised_also_after_moves_that_led_nowhere() {
     let preferred = server("u");

@@ -1,4 +1,4 @@
-//! The fake API server by itself: time, faults and writes. What it shares with a real server is in the table suite.
+//! The fake API server alone: time, faults and writes. The table suite tests what it shares with a real server.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Lines {
         Self(response.into_body())
     }
 
-    /// Type, name and position of the next line; `end` at the clean end, `broken` at the other.
+    /// Returns type, name and position of the next line; `end` after a clean end, `broken` after a broken connection.
     async fn next(&mut self) -> String {
         let line = match self.0.frame().await {
             None => return "end".into(),
@@ -126,7 +126,7 @@ async fn controllers_write_through_kube() {
     assert_eq!(server.respond(bad).await.unwrap().status(), 400);
 }
 
-/// Goal: what a real server refuses does not pass in tests. Method: mistakes that programs make.
+/// Goal: writes that a real server refuses do not succeed in tests. Method: common mistakes of programs.
 #[tokio::test(start_paused = true)]
 async fn writes_that_a_real_server_refuses_are_refused() {
     let server = FakeApiServer::new().put(configmap("x", "1"));
@@ -200,7 +200,7 @@ async fn bookmarks_come_every_minute_once_something_moved() {
     assert_eq!((watch.next().await, began.elapsed().as_secs()), ("end".into(), 2000), "half an hour unless asked");
 }
 
-/// Goal: each fault does what its name says, to whom it says, for as long as it says.
+/// Goal: each fault has the effect and the scope its name says, until it is removed.
 #[tokio::test(start_paused = true)]
 async fn faults_do_what_their_names_say() {
     let server = FakeApiServer::new().at(6).put(configmap("x", "1")).put(configmap("y", "1"));
@@ -297,7 +297,8 @@ async fn histories_go_back_and_are_replaced() {
     assert_eq!(watch.next().await, "ADDED z@8");
 }
 
-/// Goal: several servers of one history. Method: one falls behind, is waited for, and fails alone.
+/// Goal: replicas share one history and no faults. Method: one replica falls behind, a read waits for it, and the other
+/// one fails alone.
 #[tokio::test(start_paused = true)]
 async fn replicas_share_objects_and_nothing_else() {
     let first = FakeApiServer::new().at(6);

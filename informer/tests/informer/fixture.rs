@@ -1,4 +1,4 @@
-//! A server by script. Each request is logged with its time and answered by one function; bodies are lists of steps.
+//! A scripted server. Logs each request with its time and answers it by one function; bodies are lists of steps.
 
 use std::{
     convert::Infallible,
@@ -18,13 +18,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body as KubeBody;
 use tokio::{sync::mpsc, time::Instant};
 
-/// One answer: status, headers, body.
+/// One response: status, headers, body.
 #[derive(Clone)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) steps: Vec<Step>,
-    /// Sent after the steps, as they come; the body ends when the sender is dropped.
+    /// Events sent after the steps, as they are published; the body ends when the sender is dropped.
     pub(crate) live: Option<Live>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Reply {
 pub(crate) enum Step {
     Send(String),
     Wait(Duration),
-    /// Nothing more, and no end.
+    /// Keeps the body open without further data.
     Hang,
     /// The connection breaks.
     Abort,
@@ -63,7 +63,7 @@ impl Live {
     }
 }
 
-/// Requests seen, with the time since the fixture was made.
+/// Log of requests, with the time since the fixture was created.
 #[derive(Clone)]
 pub(crate) struct Log {
     zero: Instant,
@@ -83,7 +83,7 @@ impl Log {
         self.lines.lock().unwrap().iter().map(|(at, _)| *at).collect()
     }
 
-    /// Requests whose URI has this in it.
+    /// Number of requests whose URI contains `part`.
     pub(crate) fn count(&self, part: &str) -> usize {
         self.uris().iter().filter(|uri| uri.contains(part)).count()
     }
@@ -95,13 +95,14 @@ impl Log {
     }
 }
 
-/// A client whose server is `answer`, which gets each request's number, from 1, and its URI. No sockets: for paused time.
+/// Cluster whose server is `answer`, which gets each request's number, from 1, and its URI. No sockets: for paused
+/// time.
 pub(crate) fn in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (Cluster, Log) {
     let (client, log) = client_in_memory(answer);
     (Cluster::new(client), log)
 }
 
-/// The same for those who bring a client.
+/// Like [`in_memory`], as a client.
 pub(crate) fn client_in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (kube::Client, Log) {
     let log = Log::new();
     let (answer, seen) = (Arc::new(answer), log.clone());
@@ -113,7 +114,7 @@ pub(crate) fn client_in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sy
     (kube::Client::new(service, "default"), log)
 }
 
-/// The same over a socket.
+/// Like [`in_memory`], over a socket.
 pub(crate) async fn over_socket(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (Cluster, Log) {
     let log = Log::new();
     let (answer, seen) = (Arc::new(answer), log.clone());
@@ -134,7 +135,7 @@ pub(crate) async fn over_socket(answer: impl Fn(usize, &str) -> Reply + Send + S
     (cluster_at(&format!("http://{address}")), log)
 }
 
-/// A cluster of kube's own client with everything it does by default, retries included.
+/// Cluster with kube's own client and its defaults, retries included.
 pub(crate) fn cluster_at(url: &str) -> Cluster {
     let config = kube::Config::new(url.parse().unwrap());
     assert!(config.default_retry);
@@ -169,7 +170,7 @@ impl Reply {
                 }
                 Step::Hang => std::future::pending().await,
                 Step::Abort => {
-                    // hyper sends what it has when the body is not ready, and forgets it when the body fails.
+                    // hyper flushes when the body is pending, and drops buffered data when the body fails.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     Some(Err(io::Error::other("aborted")))
                 }
@@ -192,7 +193,7 @@ impl Stream for Events {
     }
 }
 
-/// A pod as an item of a list: without kind.
+/// A pod as a list item: without kind.
 pub(crate) fn item(key: &str, version: u64) -> String {
     let (namespace, name) = key.split_once('/').unwrap();
     format!(
@@ -200,7 +201,7 @@ pub(crate) fn item(key: &str, version: u64) -> String {
     )
 }
 
-/// The same as an object of a watch.
+/// A pod as the object of a watch event.
 pub(crate) fn pod(key: &str, version: u64) -> String {
     item(key, version).replacen('{', r#"{"kind":"Pod","apiVersion":"v1","#, 1)
 }
@@ -256,10 +257,10 @@ pub(crate) fn is_watch(uri: &str) -> bool {
     uri.contains("watch=true") && !is_stream(uri)
 }
 
-/// Long enough to mean "it must", far below the gate's patience.
+/// Long enough for every expected event, and far below the test runner's timeout.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// `key@version` of everything in the store.
+/// `key@version` of every object in the store.
 pub(crate) fn contents(informer: &Informer<Pod>) -> String {
     let all: Vec<String> =
         informer.store().snapshot().iter().map(|pod| format!("{}@{}", pod.key(), pod.resource_version())).collect();
@@ -279,7 +280,7 @@ pub(crate) fn told(event: &Event<Pod>) -> String {
     }
 }
 
-/// The next events, one text each.
+/// The next `count` events, one text each.
 pub(crate) async fn next(subscription: &mut (impl Stream<Item = Event<Pod>> + Unpin), count: usize) -> Vec<String> {
     let mut seen = Vec::new();
     while seen.len() < count {
@@ -289,7 +290,7 @@ pub(crate) async fn next(subscription: &mut (impl Stream<Item = Event<Pod>> + Un
     seen
 }
 
-/// Waits until `condition` holds, looking whenever the informer's version moves or a moment has passed.
+/// Polls until `condition` holds.
 pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !condition() {

@@ -1,5 +1,5 @@
-//! Servers whose positions cannot be taken at their word: restored ones that have passed the position, positions that
-//! they refuse themselves, events out of order, objects without a version.
+//! Servers whose positions cannot be trusted: restored servers that have passed the position, positions the server
+//! refuses itself, events out of order, objects without a version.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn pod(name: &str) -> Value {
         "spec": {"nodeName": "n", "containers": []}})
 }
 
-/// Two pods at 42 and 43.
+/// Server with two pods, at 42 and 43.
 fn server() -> FakeApiServer {
     FakeApiServer::new().at(41).put(pod("x")).put(pod("y")).bookmarks_every(Duration::from_secs(1))
 }
@@ -40,7 +40,8 @@ fn resets(pods: &Informer<Pod>) -> (u64, u64) {
     (stats.history_resets, stats.relists(RelistCause::HistoryReset))
 }
 
-/// A server whose newest object is lost, with an older one unchanged, and that has passed the position since.
+/// Restores the server such that its newest object is lost, an older one is unchanged, and the position is passed
+/// again.
 fn restored(server: &FakeApiServer) -> &'static str {
     let before = server.resource_version() - 1;
     server.restore(before).put(pod("z")).delete(pod("z")).put(pod("v"));
@@ -57,7 +58,7 @@ async fn a_restored_server_that_has_passed_the_saved_position_is_recognised() {
     assert_eq!(contents(&pods), "a/x@42 a/y@43");
     pods.stop().await;
     let expected = restored(&server);
-    // Ended before the first bookmark: nothing of the two histories is saved.
+    // Stopped before the first bookmark, so that no mixture of the two histories is saved.
     server.bookmarks_every(Duration::MAX);
     let pods = start();
     until("what follows", || contents(&pods) == "a/v@45 a/x@42 a/y@43").await;
@@ -85,7 +86,7 @@ async fn a_server_that_was_restored_and_has_passed_the_position_during_an_outage
     assert_eq!(resets(&pods), (1, 1));
 }
 
-/// In one history the deletion comes, and nothing is listed.
+/// In one history the deletion arrives, and there is no relist.
 #[tokio::test]
 async fn an_object_deleted_meanwhile_is_no_other_history() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
@@ -101,7 +102,7 @@ async fn an_object_deleted_meanwhile_is_no_other_history() {
     assert_eq!((server.initial_reads(), server.count(Asked::Get), resets(&pods)), (1, 2, (0, 0)));
 }
 
-/// A copy for disasters, made from the same store: its old objects have the same uids and versions.
+/// A disaster-recovery copy of the same store: its old objects have equal uids and versions.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_to_a_clone_that_went_its_own_way_is_recognised() {
     let preferred = server();
@@ -114,7 +115,7 @@ async fn a_fallback_to_a_clone_that_went_its_own_way_is_recognised() {
     assert_eq!(resets(&pods), (1, 1));
 }
 
-/// Servers without bookmarks.
+/// A server without bookmarks.
 #[tokio::test(start_paused = true)]
 async fn without_bookmarks_a_restored_server_is_recognised_within_minutes() {
     let server = server().bookmarks_every(Duration::MAX);
@@ -128,7 +129,7 @@ async fn without_bookmarks_a_restored_server_is_recognised_within_minutes() {
     assert_eq!((contents(&pods).as_str(), resets(&pods)), ("a/x@42", (1, 1)));
 }
 
-/// Each denied GET is a line in an audit log, and of Secrets an alarm.
+/// Each denied GET is a line in the audit log; for Secrets it is an alarm.
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_may_not_get_makes_one_denied_get_over_many_outages() {
     let server = server();
@@ -167,8 +168,7 @@ fn refused() -> Reply {
     refuse(400, status(400, "BadRequest", "invalid resource version"))
 }
 
-/// A stream whose last event is `last`, and that breaks, once; then a server that refuses its position and is well
-/// otherwise.
+/// A stream that breaks once after its last event `last`; then a server that refuses that position and otherwise works.
 fn poisoned(last: String, sent: &'static str) -> impl Fn(usize, &str) -> Reply + Send + Sync + 'static {
     move |number, uri| match number {
         1 => ok([Step::Send(added("a/a", 3) + &end_bookmark(7) + &last)]),
@@ -179,7 +179,7 @@ fn poisoned(last: String, sent: &'static str) -> impl Fn(usize, &str) -> Reply +
     }
 }
 
-/// Positions that no Kubernetes server reads, each as it has to look in a query.
+/// Positions that no Kubernetes server accepts, each with its form in a query.
 const POISON: [(&str, &str); 3] =
     [("abc", "abc"), ("99999999999999999999999999", "99999999999999999999999999"), ("5&limit=1#", "5%26limit%3D1%23")];
 
@@ -208,7 +208,7 @@ async fn a_position_that_the_server_refuses_is_given_up_within_a_minute() {
     }
 }
 
-/// The position was saved before anybody knew.
+/// The refused position is already in a checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_begins_with_a_position_the_server_refuses_is_ready_soon() {
     for (position, sent) in POISON {
@@ -252,7 +252,7 @@ async fn versions_of_eight_kilobytes_are_carried() {
     }
 }
 
-/// Events that come before an earlier one are not lost, and neither is the reader's time.
+/// Events with a lower version than an earlier event are not lost, and do not cause a relist each time.
 #[tokio::test(start_paused = true)]
 async fn events_out_of_order_are_not_lost_and_a_type_without_order_is_listed_twice() {
     let (cluster, log) = in_memory(|number, _| {
@@ -272,7 +272,7 @@ async fn events_out_of_order_are_not_lost_and_a_type_without_order_is_listed_twi
     assert_eq!(pods.stats().reflector.relists(RelistCause::WentBack), 2);
 }
 
-/// Servers that send a deletion with the version that the object had last.
+/// A server that sends a deletion with the object's last version.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_carries_an_old_version_is_not_lost() {
     let (cluster, log) = in_memory(|number, _| match number {
@@ -288,13 +288,13 @@ async fn a_deletion_that_carries_an_old_version_is_not_lost() {
     assert_eq!(pods.stats().reflector.relists(RelistCause::WentBack), 1);
 }
 
-/// A pod with a resourceVersion that is none.
+/// A pod event with an invalid resourceVersion.
 fn unversioned(kind: &str, name: &str, version: &str, node: &str) -> String {
     let meta = format!(r#"{{"name":"{name}","namespace":"a","uid":"uid-{name}"{version}}}"#);
     event(kind, &format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{meta},"spec":{{"nodeName":"{node}"}}}}"#))
 }
 
-/// client-go and kube keep such objects.
+/// client-go and kube keep such objects, too.
 #[tokio::test(start_paused = true)]
 async fn objects_without_a_version_are_kept_and_their_changes_are_seen() {
     for version in ["", r#","resourceVersion":"""#, r#","resourceVersion":null"#, r#","resourceVersion":12"#] {
@@ -312,7 +312,7 @@ async fn objects_without_a_version_are_kept_and_their_changes_are_seen() {
     }
 }
 
-/// What nobody can name is not kept, and confirms nothing.
+/// An object without a name is not stored, and confirms no state.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_names_no_object_does_not_make_the_copy_younger() {
     let (cluster, _log) = in_memory(|_, _| {

@@ -1,4 +1,4 @@
-//! Finding objects by other things than their key, and those that are gone.
+//! Lookups by index, including lookups of deleted objects.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 
 use crate::fixture::{Live, SOON, Step, deleted, event, in_memory, list, ok};
 
-/// A pod with its node, labels and owners.
+/// A pod with a node, labels and owners.
 fn pod(key: &str, version: u64, node: &str, app: &str, owners: &[&str]) -> String {
     let (namespace, name) = key.split_once('/').unwrap();
     let owner = |uid: &&str| {
@@ -90,8 +90,8 @@ async fn objects_are_found_by_node_namespace_label_owner_and_function_in_key_ord
     assert_eq!(keys(now.by(&node, "node-1")), "a-b/z@3 b/x@1", "a snapshot is one state, indexes included");
 }
 
-/// Goal: a handle of another informer is no accident. Method: one of the same type; one of another type does not
-/// compile, which the type of the handle says.
+/// Goal: a foreign index handle finds no objects. Method: a handle of another informer of the same type; one of another
+/// type does not compile, because of the handle's type parameter.
 #[tokio::test(start_paused = true)]
 async fn an_index_of_another_informer_finds_nothing() {
     let mut of_other = None;
@@ -132,8 +132,8 @@ async fn an_index_function_sees_the_object_as_it_was_received_and_may_decode_and
     );
 }
 
-/// Goal: a reader of files can name the pod of a file after the pod is gone, and after another took its name. Method:
-/// deleted, replaced and deleted again; then nothing happens for as long as objects linger.
+/// Goal: a log collector can name the pod of a file after the pod was deleted, even if another pod took its name.
+/// Method: delete, replace and delete again; then wait for as long as objects linger.
 #[tokio::test(start_paused = true)]
 async fn deleted_objects_linger_by_key_and_uid_and_go_by_themselves() {
     let live = Live::default();
@@ -172,8 +172,8 @@ async fn what_a_relist_no_longer_finds_lingers_too() {
     assert_eq!((now.len(), now.lingering("uid-y").count(), now.lingering("uid-x").count()), (1, 1, 0));
 }
 
-/// Goal: an agent that has a container's log file and nothing else finds the pod, also after the pod is gone. Method: pods
-/// with container ids, one of which comes and goes between two looks, and one that is made again under its key.
+/// Goal: an agent that only knows a container's log file finds the pod, even after the pod was deleted. Method: pods
+/// with container ids, one of which is created and deleted between two snapshots, and one recreated under its key.
 #[tokio::test(start_paused = true)]
 async fn deleted_objects_are_found_by_the_values_they_had() {
     let pod = |key: &str, version: u64, uid: &str, containers: &[&str]| {

@@ -1,5 +1,5 @@
-//! How informers end: by their handles, all at once, or by a panic of the program's own function. Nobody waits for one
-//! that is gone, and nobody takes it for one that works.
+//! Ends of informers: by their handles, for all clones at once, or by a panic of the program's own function. An ended
+//! informer never makes a caller wait, and never looks alive.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn started(server: &FakeApiServer) -> Informer<Pod> {
     pods
 }
 
-/// Everything there is to ask says that it has ended, and what it held last is still there.
+/// Checks that every method reports the end, and that the last state stays readable.
 async fn has_ended(pods: &Informer<Pod>, held: &str) {
     until("the end", || !pods.is_running()).await;
     let not_ready = timeout(SOON, pods.ready(Duration::from_secs(3_600))).await.unwrap().unwrap_err();
@@ -58,7 +58,7 @@ async fn shutdown_by_reference_ends_the_informer_and_may_be_called_by_several() 
     assert_eq!(server.requests().len(), asked, "nothing is asked any more");
 }
 
-/// Goal: a liveness probe on `ready` finds an informer that died. Method: an index function that panics on the second
+/// Goal: a liveness probe on `ready` detects a dead informer. Method: an index function that panics on the second
 /// object, long after the first sync.
 #[tokio::test(start_paused = true)]
 async fn an_informer_whose_index_function_panicked_is_not_ready() {

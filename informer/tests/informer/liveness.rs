@@ -1,4 +1,4 @@
-//! Connections that are lost without a word: found, resumed, and nothing is listed again.
+//! Silently lost connections: detected and resumed without a relist.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     serving::behind_a_proxy,
 };
 
-/// What a lost connection may go unnoticed, over sockets.
+/// Idle timeout of these tests over sockets.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 fn pod(name: &str, node: &str) -> Value {
@@ -34,7 +34,7 @@ async fn impatient(cluster: &Cluster) -> Informer<Pod> {
     pods
 }
 
-/// A half-open connection on a busy type. Answers the complaint that informers hang for a quarter of an hour behind
+/// A half-open connection on a busy type. Covers the complaint that informers hang for a quarter of an hour behind
 /// proxies and balancers that lost their connection.
 #[tokio::test]
 async fn a_lost_connection_of_a_busy_type_is_resumed_without_a_relist() {
@@ -62,7 +62,7 @@ async fn a_lost_connection_of_a_busy_type_is_resumed_without_a_relist() {
     assert_eq!(server.initial_reads(), 1, "no relist");
 }
 
-/// The same on a type of which nothing is heard.
+/// A half-open connection on a quiet type.
 #[tokio::test]
 async fn a_lost_connection_of_a_quiet_type_is_resumed_without_a_relist() {
     let server = FakeApiServer::new().put(pod("x", "n-0"));
@@ -76,8 +76,8 @@ async fn a_lost_connection_of_a_quiet_type_is_resumed_without_a_relist() {
     assert_eq!(server.initial_reads(), 1, "no relist");
 }
 
-/// Goal: finding lost connections is cheap where nothing is lost. Method: a healthy server that says nothing at all for
-/// one hour: no changes, no bookmarks. The number stands in the documentation of `idle_timeout`.
+/// Goal: detection of lost connections is cheap on healthy ones. Method: a healthy server that sends neither changes
+/// nor bookmarks for an hour. The documentation of `idle_timeout` states the number.
 #[tokio::test(start_paused = true)]
 async fn an_hour_of_silence_costs_twenty_five_requests_at_most_and_readiness_stays() {
     for objects in [0, 3] {

@@ -1,4 +1,4 @@
-//! What is logged: each request and each session, and never a body. Spans end with their session.
+//! Logs: each request and each session, and never a body. Spans end with their session.
 
 use std::{
     fmt::Write as _,
@@ -33,7 +33,7 @@ use crate::fixture::{
     SOON, Step, client_in_memory, end_bookmark, event, in_memory, is_stream, is_watch, item, list, ok, refuse, until,
 };
 
-/// Everything that is said, one line each, at every level.
+/// Records every log line, at every level.
 #[derive(Clone, Default)]
 struct Said(Arc<Mutex<Vec<String>>>);
 
@@ -82,14 +82,14 @@ impl Subscriber for Said {
     fn exit(&self, _span: &Id) {}
 }
 
-/// Answers the complaint that nobody can see what a client asks for, and the one that whole bodies, Secrets among them,
-/// are logged when one does not decode.
+/// Covers two complaints: that a client's requests are invisible, and that whole bodies, Secrets among them, are logged
+/// when one does not decode.
 #[tokio::test(start_paused = true)]
 async fn each_request_is_logged_once_and_no_body_ever() {
     let said = Said::default();
     let guard = tracing::subscriber::set_default(said.clone());
-    // With one alone, tracing asks the subscriber of whichever thread comes first whether a line is of interest, and
-    // other tests have none.
+    // With a single dispatcher, tracing caches the interest of whichever thread reaches a line first, and other tests'
+    // threads have no subscriber.
     let second = Dispatch::new(said.clone());
     let secret = |key: &str| item(key, 3).replace("\"node-1\"", "[\"hunter2\"]");
     let (cluster, log) = in_memory(move |number, uri| match number {
@@ -119,8 +119,8 @@ async fn each_request_is_logged_once_and_no_body_ever() {
     drop((guard, second));
 }
 
-/// Goal: whoever owns the object can find it, and nobody reads it in a log. Method: Secrets that are too large, and one
-/// that cannot be named.
+/// Goal: the owner of a skipped object can find it, and its body is never logged. Method: Secrets that are too large,
+/// and one without a readable name.
 #[tokio::test(start_paused = true)]
 async fn a_skipped_object_is_logged_once_by_its_key_and_place_and_never_its_body() {
     let said = Said::default();
@@ -143,7 +143,7 @@ async fn a_skipped_object_is_logged_once_by_its_key_and_place_and_never_its_body
     drop((guard, second));
 }
 
-/// What a program with an ordinary subscriber writes: the length of each line and the spans that are open.
+/// Output of a program with an ordinary subscriber: length of the lines, and number of open spans.
 #[derive(Clone, Default)]
 struct Counted(Arc<Mutex<Counts>>);
 
@@ -161,17 +161,17 @@ impl Counted {
         read(&mut self.0.lock().unwrap())
     }
 
-    /// Installs it for this thread, with a registry and the usual format, until what is returned is dropped.
+    /// Installs it for this thread, with a registry and the usual format, until the returned guard is dropped.
     fn install(&self) -> impl Sized + use<> {
         let format = tracing_subscriber::fmt::layer().with_writer(self.clone());
         let subscriber =
             Registry::default().with(EnvFilter::new("informer=info")).with(Spans(self.clone())).with(format);
-        // A second one: see above.
+        // A second dispatcher, as above.
         (tracing::subscriber::set_default(subscriber), Dispatch::new(Said::default()))
     }
 }
 
-/// Counts spans.
+/// Counts spans as they open and close.
 struct Spans(Counted);
 
 impl<S: Subscriber> Layer<S> for Spans {
@@ -188,7 +188,7 @@ impl<S: Subscriber> Layer<S> for Spans {
     }
 }
 
-/// One line: the format hands each to a writer of its own, whole.
+/// Counts lines: the format layer passes each line to a writer in one call.
 impl io::Write for Counted {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.counts(|counts| {
@@ -211,8 +211,8 @@ impl<'a> MakeWriter<'a> for Counted {
     }
 }
 
-/// A server whose watches end after a second and of which every thousandth request fails, and what a program with an
-/// ordinary subscriber writes meanwhile.
+/// A server whose watches end after a second and which fails every thousandth request, with the output of a program
+/// with an ordinary subscriber.
 struct Sessions {
     client: kube::Client,
     requests: Arc<AtomicUsize>,
@@ -238,7 +238,7 @@ impl Sessions {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Nothing of a session outlives it: not after so many, not before.
+    /// Checks that no span outlives its session, however many sessions there were.
     fn check(&self) {
         let sessions = self.requests();
         self.counted.counts(|counts| {
@@ -248,11 +248,11 @@ impl Sessions {
         });
     }
 
-    /// Polls a stream through some thousand sessions, and drops it.
+    /// Polls a stream through 3,000 sessions, and drops it.
     async fn read(&self, events: impl Stream) {
         let (mut events, before) = (pin!(events), self.requests());
         while self.requests() < before + 3_000 {
-            // Late: nothing happened meanwhile.
+            // A timeout means no event arrived; continue.
             let _ = timeout(Duration::from_secs(600), events.next()).await;
             self.check();
         }
@@ -274,8 +274,8 @@ fn on_a_small_stack<F: Future<Output = ()>>(program: impl FnOnce(Sessions) -> F 
 }
 
 /// Goal: a healthy informer runs for months under an ordinary subscriber and then stops. Method: 50,000 sessions in
-/// virtual time. When each session's span was inside the one before, lines had hundreds of KiB after a few thousand, and
-/// the last span's end overflowed the stack.
+/// virtual time. With nested session spans, lines grew to hundreds of KiB after a few thousand sessions, and closing
+/// the last span overflowed the stack.
 #[test]
 fn fifty_thousand_sessions_leave_no_span_and_no_longer_line() {
     on_a_small_stack(|sessions| async move {

@@ -1,4 +1,4 @@
-//! The SDK against servers that do as they are told: in memory with paused time, over sockets, and finite answers.
+//! Tests of the SDK against scripted and fake servers: in memory with paused time, over sockets, and finite responses.
 
 #![expect(clippy::unwrap_used, reason = "a fixture that fails is a test that fails")]
 

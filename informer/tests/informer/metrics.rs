@@ -1,4 +1,4 @@
-//! Metrics: what a scrape says is what happened, whatever number of informers there are.
+//! Metrics: each scrape reports what happened, for any number of informers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::fixture::{
     modified, ok, pod, refuse, status, until,
 };
 
-/// The series of one scrape. Each line has to be one, no series may come twice, and each family stands in one place.
+/// The series of one scrape. Checks that every line is a series, none is repeated, and each family is contiguous.
 fn scrape(registry: &Registry) -> BTreeMap<String, f64> {
     let mut text = String::new();
     text::encode(&mut text, registry).unwrap();
@@ -48,7 +48,8 @@ fn check(series: &BTreeMap<String, f64>, expected: &[(&str, f64)]) {
     }
 }
 
-/// Two namespaces of pods and all deployments. Lists of pods in `a` answer in turn; watches carry what is sent.
+/// Serves two namespaces of pods and all deployments. Lists of pods in `a` answer in turn; watches carry the live
+/// events.
 fn cluster(live: &Live, other: &Live) -> Cluster {
     let (live, other) = (live.clone(), other.clone());
     let (cluster, _log) = in_memory(move |number, uri| match uri {
@@ -128,8 +129,8 @@ const fn as_number(count: u64) -> f64 {
     count as f64
 }
 
-/// Goal: informers of one type are one series each. Method: two of pods and one of deployments, then one of each type
-/// ends.
+/// Goal: all informers of one type form one series. Method: two informers of pods and one of deployments; then one of
+/// each type ends.
 #[tokio::test(start_paused = true)]
 async fn informers_of_one_type_add_up_and_counts_outlive_them() {
     let (live, other) = (Live::default(), Live::default());
@@ -188,7 +189,7 @@ async fn informers_of_one_type_add_up_and_counts_outlive_them() {
     assert!(!after.contains_key(r#"informer_age_seconds{resource="deployments.apps"}"#), "nothing is held");
 }
 
-/// Goal: two clusters in one registry do not mix. Method: a prefix each, as documented; no name may come twice.
+/// Goal: two clusters in one registry do not mix. Method: one prefix each, as documented; no name may repeat.
 #[tokio::test(start_paused = true)]
 async fn clusters_with_prefixes_share_a_registry() {
     let (live, other) = (Live::default(), Live::default());
@@ -209,7 +210,7 @@ async fn clusters_with_prefixes_share_a_registry() {
     assert!(!text.contains("\nfar_informer_running{"), "nothing runs there: {text}");
 }
 
-/// Goal: the documentation is complete. Method: the names in its tables, against a scrape.
+/// Goal: the documentation lists exactly the exposed metrics. Method: compare the names in its tables with a scrape.
 #[tokio::test(start_paused = true)]
 async fn every_metric_is_documented_and_nothing_else() {
     let (live, other) = (Live::default(), Live::default());
@@ -222,7 +223,7 @@ async fn every_metric_is_documented_and_nothing_else() {
     for (file, prefix) in [("src/metrics.rs", "//! | `"), ("../docs/metrics.md", "| `")] {
         let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
         let source = std::fs::read_to_string(path).unwrap();
-        // The server's come behind them, in the same file.
+        // The server's metrics follow in the same file.
         let ours = source.lines().take_while(|line| *line != "# Metrics of the server");
         let rows = ours.filter_map(|line| line.strip_prefix(prefix)?.split('`').next());
         assert_eq!(rows.collect::<std::collections::BTreeSet<_>>(), exposed, "{file}");

@@ -1,11 +1,12 @@
-//! Streams as real servers, proxies and users' objects make them: poison, size, unknown types, odd bookmarks.
+//! Unusual streams of real servers, proxies and users: undecodable and large objects, unknown event types, odd
+//! bookmarks.
 
 use informer::{InitialList, Representation};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::fixture::{SOON, Step, added, bookmark, contents, end_bookmark, event, in_memory, is_stream, ok};
 
-/// A pod whose containers are no list: nobody can decode it.
+/// A pod that does not decode, because its containers are no list.
 fn poison(name: &str, version: u64) -> String {
     let meta = format!(r#"{{"name":"{name}","namespace":"a","uid":"uid-{name}","resourceVersion":"{version}"}}"#);
     event("ADDED", &format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{meta},"spec":{{"containers":7}}}}"#))
@@ -19,8 +20,8 @@ fn large(name: &str, version: u64, bytes: usize) -> String {
     event("ADDED", &format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{meta}}}"#))
 }
 
-/// Goal: one object must not keep the others from anybody, however broken or large it is, and what is unknown is
-/// passed over. Method: one stream with all of it, cut into pieces of several sizes, kept in each form.
+/// Goal: one broken or large object does not block the others, and unknown events are ignored. Method: one stream with
+/// all of these, cut into pieces of several sizes, stored in each form.
 #[tokio::test(start_paused = true)]
 async fn what_is_odd_in_a_stream_keeps_nothing_else_from_anybody() {
     for (piece, form) in [

@@ -1,7 +1,7 @@
-//! Servers that have too much to do, and informers that start meanwhile: what they ask for, and of whom.
+//! Overloaded servers while informers start: the kinds of requests they get.
 //!
-//! A stream costs a server little. A LIST with a limit is read from etcd by a kube-apiserver whose cache is cold, so
-//! informers that take overload for a verdict on streams make it worse.
+//! A stream costs a server little. A kube-apiserver with a cold cache reads a LIST with a limit from etcd, so an
+//! informer that falls back to lists because of overload makes it worse.
 
 use std::{
     future::Future,
@@ -33,12 +33,12 @@ fn pod(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"}})
 }
 
-/// Two pods at 42 and 43.
+/// Server with two pods, at 42 and 43.
 fn server() -> FakeApiServer {
     FakeApiServer::new().at(41).put(pod("x")).put(pod("y"))
 }
 
-/// Informers without a state, each a process of its own.
+/// Informers without a state, as if each were a process of its own.
 fn cold(cluster: impl Fn() -> Cluster) -> Vec<Informer<Pod>> {
     (0..COLD).map(|_| cluster().informer::<Pod>().start().unwrap()).collect()
 }
@@ -50,7 +50,7 @@ async fn all_ready(informers: &[Informer<Pod>], deadline: Duration) {
     }
 }
 
-/// A client of `server` whose requests wait as `wait` says before they are answered.
+/// A client of `server` whose requests wait for `wait` before they are answered.
 fn client_through<W>(server: &FakeApiServer, wait: impl Fn() -> W + Clone + Send + 'static) -> kube::Client
 where
     W: Future<Output = ()> + Send,
@@ -66,7 +66,8 @@ where
     kube::Client::new(service, "default")
 }
 
-/// Goal: an outage at the start of a fleet ends in streams. Method: half a minute of each trouble, LISTs counted.
+/// Goal: a fleet that starts during an outage ends up streaming. Method: half a minute of each kind of trouble; count
+/// LISTs.
 #[tokio::test(start_paused = true)]
 async fn cold_informers_meet_an_overloaded_server_with_streams_alone() {
     let too_many = |server: &FakeApiServer| server.fail_next(usize::MAX, 429).retry_after(SECOND);
@@ -90,8 +91,8 @@ async fn cold_informers_meet_an_overloaded_server_with_streams_alone() {
     }
 }
 
-/// Goal: a kube-apiserver that fills its cache is not read around. Method: it answers streams with 429 and LISTs with a
-/// limit from etcd, as 1.31 and later do.
+/// Goal: informers do not bypass the cold cache of a kube-apiserver. Method: it answers streams with 429 and LISTs with
+/// a limit from etcd, as 1.31 and later do.
 #[tokio::test(start_paused = true)]
 async fn a_cold_cache_is_not_read_around() {
     let server = server();
@@ -120,7 +121,7 @@ async fn a_cold_cache_is_not_read_around() {
     assert_eq!(lists.load(Ordering::Relaxed), 0);
 }
 
-/// Flow control may queue a request for 15 s before its headers come.
+/// Flow control may queue a request for 15 s before it sends headers.
 #[tokio::test(start_paused = true)]
 async fn headers_that_take_twenty_seconds_are_waited_for() {
     let server = server();
@@ -131,8 +132,8 @@ async fn headers_that_take_twenty_seconds_are_waited_for() {
     assert_eq!((server.count(Asked::Stream), server.requests().len()), (1, 1));
 }
 
-/// Goal: a cache that is overloaded, or fills itself, keeps its load from the API server behind it. Method: two minutes of
-/// 429 at the preferred endpoint.
+/// Goal: an overloaded or warming cache does not shift its load to the API server behind it. Method: two minutes of 429
+/// at the preferred endpoint.
 #[tokio::test(start_paused = true)]
 async fn a_429_moves_no_informer_to_the_fallback() {
     let cache = server();
@@ -158,8 +159,8 @@ async fn how_long_an_endpoint_may_fail_is_a_setting() {
     all_ready(&[pods], MINUTE).await;
 }
 
-/// Goal: servers of one history may be of different versions. Method: the fallback cannot stream; what it taught must not
-/// turn the preferred endpoint's informer to lists.
+/// Goal: servers of one history may run different versions. Method: the fallback does not support streams; that verdict
+/// must not make the informer list at the preferred endpoint.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_on_streams_stays_at_its_endpoint() {
     let preferred = server();
@@ -179,8 +180,8 @@ async fn a_verdict_on_streams_stays_at_its_endpoint() {
     assert_eq!((preferred.count(Asked::List), preferred.count(Asked::Stream)), (0, streams + 1));
 }
 
-/// Goal: a rush on one server ends, since clients that are told to wait ask again as streams and each by its own jitter.
-/// Method: the server takes ten requests a second for a minute and answers 429 to the rest.
+/// Goal: a stampede on one server ends, because clients that must wait retry as streams, each with its own jitter.
+/// Method: the server accepts ten requests a second for a minute and answers 429 to the rest.
 #[tokio::test(start_paused = true)]
 async fn a_rush_that_is_let_in_slowly_stays_a_rush_of_streams() {
     let server = server();

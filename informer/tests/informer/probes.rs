@@ -1,7 +1,7 @@
-//! What is complained about in other informers, asked of this one. Time is paused; the server is the fake one.
+//! Known complaints about other informers, as tests of this one. Time is paused; the server is the fake one.
 //!
-//! P1 (what is configured is what goes on the wire) stands in `wire.rs`, P7 (no wake-up is lost) in `subscribing.rs`, P8
-//! (the peak of a relist) in `tests/peak.rs`.
+//! P1 (the configured request goes on the wire) is in `wire.rs`, P7 (no wake-up is lost) in `subscribing.rs`, P8 (peak
+//! memory of a relist) in `tests/peak.rs`.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -27,13 +27,13 @@ fn start(server: &FakeApiServer, initial: InitialList) -> Informer<Pod> {
     Cluster::new(server.client()).informer::<Pod>().initial_list(initial).start().unwrap()
 }
 
-/// A server with the pods `a/x` at 42 and `a/y` at 43.
+/// Server with the pods `a/x` at 42 and `a/y` at 43.
 fn two_pods() -> FakeApiServer {
     FakeApiServer::new().at(41).put(pod("x")).put(pod("y"))
 }
 
-/// Goal: a server in trouble is left alone. Method: ten minutes of each kind of trouble, asked in each way, requests
-/// counted. Answers the complaint that delays never grow, because each attempt counted as a success: 500 lists.
+/// Goal: a server in trouble gets few requests. Method: ten minutes of each kind of trouble, with each initial list;
+/// count requests. Covers the complaint that delays never grow, because each attempt counted as a success: 500 lists.
 #[tokio::test(start_paused = true)]
 async fn p2_refusals_of_ten_minutes_are_few_requests() {
     for code in [401, 403, 404, 422, 429, 500, 503, 504] {
@@ -44,13 +44,13 @@ async fn p2_refusals_of_ten_minutes_are_few_requests() {
             assert!(is_told, "{code} {initial:?}: {not_ready}");
             let requests = server.requests().len();
             assert_eq!(usize::try_from(not_ready.attempts), Ok(requests), "{code} {initial:?}");
-            // One more than lists alone: the stream that was refused first.
+            // One more than with lists alone: the stream that was refused first.
             assert!((5..=21).contains(&requests), "{code} {initial:?}: {requests} requests");
         }
     }
 }
 
-/// The same where nobody answers at all.
+/// Goal: few requests also when connections are refused.
 #[tokio::test(start_paused = true)]
 async fn p2_refused_connections_of_ten_minutes_are_few_requests() {
     for initial in EVERY_WAY {
@@ -61,7 +61,7 @@ async fn p2_refused_connections_of_ten_minutes_are_few_requests() {
     }
 }
 
-/// Answers the complaint that a fleet told the same `Retry-After` comes back in lockstep.
+/// Covers the complaint that clients with equal `Retry-After` return in lockstep.
 #[tokio::test(start_paused = true)]
 async fn p2b_retry_after_is_kept_and_jittered() {
     let mut second_attempts = BTreeSet::new();
@@ -78,7 +78,7 @@ async fn p2b_retry_after_is_kept_and_jittered() {
     assert!(second_attempts.len() >= 5, "in tenths of a second: {second_attempts:?}");
 }
 
-/// Answers the complaint that a clean end is no error, so that no delay ever applied: 55,000 requests a second.
+/// Covers the complaint that a clean end is no error, so that no delay applied: 55,000 requests a second.
 #[tokio::test(start_paused = true)]
 async fn p3_instant_closes_of_a_minute_are_twelve_requests_at_most() {
     for initial in EVERY_WAY {
@@ -94,7 +94,8 @@ async fn p3_instant_closes_of_a_minute_are_twelve_requests_at_most() {
     }
 }
 
-/// Goal: a balancer that cuts long answers makes nothing worse. Method: an hour of cuts after 60 s each; every gap.
+/// Goal: a balancer that cuts long responses does not increase delays. Method: an hour of cuts after 60 s each; check
+/// every gap.
 #[tokio::test(start_paused = true)]
 async fn p3_an_hour_of_watches_cut_every_minute_makes_no_delay_grow() {
     let server = two_pods().close_watches_after(MINUTE);
@@ -107,8 +108,8 @@ async fn p3_an_hour_of_watches_cut_every_minute_makes_no_delay_grow() {
     assert_eq!(server.initial_reads(), 1, "no relist");
 }
 
-/// Goal: a position that is always too old by the time it is watched costs few lists. Method: ten minutes of a server
-/// that forgets at once, asked in each way.
+/// Goal: a position that has always expired before the watch costs few lists. Method: ten minutes of a server that
+/// forgets at once, with each initial list.
 #[tokio::test(start_paused = true)]
 async fn p3_ten_minutes_of_410_after_every_list_are_few_lists() {
     for initial in [InitialList::Auto, InitialList::Paged, InitialList::Unpaged] {
@@ -120,7 +121,7 @@ async fn p3_ten_minutes_of_410_after_every_list_are_few_lists() {
     }
 }
 
-/// Answers the complaint that a stream which never ends its initial state leaves the store empty for ever.
+/// Covers the complaint that a stream without an end bookmark leaves the store empty for ever.
 #[tokio::test(start_paused = true)]
 async fn p4_a_stream_without_end_bookmark_becomes_pages_after_ten_seconds_and_ready_waits_for_it() {
     let server = two_pods().withhold_end_bookmark();
@@ -154,7 +155,7 @@ async fn p4_a_stream_without_end_bookmark_becomes_pages_in_time_also_on_a_busy_t
     }
 }
 
-/// The same where the stream is accepted and says nothing at all.
+/// Goal: the fallback also happens if the stream is accepted and sends no data.
 #[tokio::test(start_paused = true)]
 async fn p4_a_stream_that_says_nothing_becomes_pages_within_seconds() {
     let server = two_pods().stall_streams();
@@ -162,7 +163,7 @@ async fn p4_a_stream_that_says_nothing_becomes_pages_within_seconds() {
     assert_eq!((server.count(Asked::Stream), server.count(Asked::List)), (1, 1));
 }
 
-/// Answers the complaint that a server without watch-list, asked for streams, leaves the store empty for ever.
+/// Covers the complaint that a server without watch-list leaves the store empty for ever if clients request streams.
 #[tokio::test(start_paused = true)]
 async fn p5_422_for_a_stream_becomes_pages_at_once_and_is_remembered() {
     let server = two_pods().refuse_stream(422);
@@ -179,7 +180,7 @@ async fn p5_422_for_a_stream_becomes_pages_at_once_and_is_remembered() {
     assert_eq!(server.count(Asked::Stream), 1, "the next informer of the type does not ask");
 }
 
-/// A server without watches is polled, and asked for one now and then.
+/// A server without watches is polled, and probed for a watch now and then.
 #[tokio::test(start_paused = true)]
 async fn p5b_405_for_every_watch_is_polling() {
     // 404 may be one bad server behind a balancer: a few polls come early.
@@ -199,7 +200,8 @@ async fn p5b_405_for_every_watch_is_polling() {
     }
 }
 
-/// A role that is being replaced, or one bad server behind a balancer, costs seconds and not the pause between polls.
+/// A role that is being replaced, or one bad server behind a balancer, costs seconds instead of a whole polling
+/// interval.
 #[tokio::test(start_paused = true)]
 async fn p5c_a_watch_that_is_forbidden_for_a_moment_is_asked_for_again_within_seconds() {
     let server = two_pods();
@@ -214,8 +216,8 @@ async fn p5c_a_watch_that_is_forbidden_for_a_moment_is_asked_for_again_within_se
     assert_eq!((pods.ready(SOON).await.unwrap(), server.initial_reads()), (Ready::Watching, 1));
 }
 
-/// Goal: pages that never end are neither asked for without a pause nor kept for ever. Method: each page has an object and
-/// another token, after a second; an hour.
+/// Goal: endless pages are neither requested without a pause nor accumulated for ever. Method: an hour in which each
+/// page takes a second and has one object and a new token.
 #[tokio::test(start_paused = true)]
 async fn pages_without_end_are_given_up_with_a_cause_and_growing_pauses() {
     let (cluster, log) = in_memory(|number, uri| match uri {
@@ -235,8 +237,8 @@ async fn pages_without_end_are_given_up_with_a_cause_and_growing_pauses() {
     assert!(lists <= 5, "{lists}");
 }
 
-/// Answers the complaints that a deletion during an outage is never told, and that the relist throws the last version
-/// away and may go back in time.
+/// Covers the complaints that a deletion during an outage is never reported, and that a relist discards the last
+/// version and may go back in time.
 #[tokio::test(start_paused = true)]
 async fn p6_a_vanished_object_is_reported_deleted_and_the_relist_is_not_older_than_what_was_seen() {
     for initial in EVERY_WAY {
@@ -244,7 +246,7 @@ async fn p6_a_vanished_object_is_reported_deleted_and_the_relist_is_not_older_th
         let pods = start(&server, initial);
         let mut changes = pods.subscribe();
         assert_eq!(next(&mut changes, 3).await, ["+a/x@42", "+a/y@43", "=43"]);
-        // Deleted while nobody is told, and forgotten before anybody asks.
+        // Deleted while the watch cannot see it, and compacted before the client reconnects.
         server.freeze().delete(pod("y")).recover().expire_at(43).close_watches();
         assert_eq!(next(&mut changes, 2).await, ["-a/y@43?", "=44"], "{initial:?}");
         let requests = server.requests();

@@ -1,17 +1,17 @@
-//! What is left when writing breaks off anywhere, and when any byte on disk is not what was written.
+//! Interrupted writes at every offset, and damage of every byte on disk.
 
 use std::fs;
 
 use super::fixture::{OnDisk, Source, beside_of, found, identity, log_of, restart, several_saves, writer};
 use crate::checkpoint::{Ignored, open, writer::SLACK_BYTES};
 
-/// The state of the last commit that lies within the first `bytes` of the log.
+/// The last state whose commit lies within the first `bytes` of the log.
 fn committed(saves: &[(OnDisk, usize)], bytes: usize) -> Option<&OnDisk> {
     saves.iter().rev().find(|(_, end)| *end <= bytes).map(|(state, _)| state)
 }
 
-/// Goal: kill -9 at any byte of an append leaves the state before it. Method: the log cut at every length, opened, and
-/// continued by the next save.
+/// Goal: after kill -9 at any byte of an append, the log yields the state before it. Method: cut the log at every
+/// length, open it, and continue it with the next save.
 #[test]
 fn a_log_cut_at_any_byte_is_the_last_state_committed_in_it_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ fn a_log_cut_at_any_byte_is_the_last_state_committed_in_it_and_goes_on() {
     }
 }
 
-/// Goal: no damage leads to a state that never was. Method: each byte of the log changed in turn, in three ways.
+/// Goal: damage never yields a state that was not saved. Method: change each byte of the log in turn, in three ways.
 #[test]
 fn a_byte_changed_anywhere_leaves_the_last_state_committed_before_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,8 +57,8 @@ fn a_byte_changed_anywhere_leaves_the_last_state_committed_before_it() {
     }
 }
 
-/// Goal: what a machine that goes down can leave, blocks missing in the middle, is a state that was. Method: each range
-/// of a few sizes set to zero, taken out, or repeated.
+/// Goal: after a machine crash with missing blocks in the middle, the log yields a state that was saved. Method: zero,
+/// remove or repeat each range of four sizes.
 #[test]
 fn blocks_that_are_missing_or_come_twice_leave_the_last_state_before_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn blocks_that_are_missing_or_come_twice_leave_the_last_state_before_them() {
         for damaged in
             [[before, &zeros, after].concat(), [before, after].concat(), [before, block, block, after].concat()]
         {
-            // Where the bytes are as they were, nothing is damaged.
+            // The damage starts at the first byte that differs.
             let same = log.iter().zip(&damaged).take_while(|(one, other)| one == other).count();
             fs::write(log_of(dir.path()), &damaged).unwrap();
             match (found(dir.path()), committed(&saves, same)) {
@@ -83,8 +83,8 @@ fn blocks_that_are_missing_or_come_twice_leave_the_last_state_before_them() {
     }
 }
 
-/// Goal: records that are whole by themselves count only behind those they were written behind. Method: each record of a
-/// log taken out, repeated, and replaced by its neighbour.
+/// Goal: an intact record is valid only directly after the record it was written behind. Method: remove and repeat each
+/// record of a log, and replace it by its neighbour.
 #[test]
 fn a_record_that_is_missing_or_comes_twice_leaves_the_last_state_before_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn a_record_that_is_missing_or_comes_twice_leaves_the_last_state_before_it() {
     }
 }
 
-/// Goal: writing a log anew may be broken off at any step. Method: the file beside the log as it is after each of them.
+/// Goal: a compaction may be interrupted at any step. Method: the file beside the log as it is after each of them.
 #[test]
 fn a_rewrite_broken_off_anywhere_leaves_the_log_as_it_was() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

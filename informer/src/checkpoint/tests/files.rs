@@ -1,4 +1,4 @@
-//! Names, locks, permissions, and what is not a checkpoint of this informer.
+//! Names, locks and permissions of files, and files that are not a checkpoint of this informer.
 
 use std::fs;
 
@@ -38,8 +38,8 @@ fn a_state_that_was_never_complete_is_not_saved() {
     assert!(!log_of(dir.path()).exists());
 }
 
-/// Goal: objects come back as they were kept, also when what is kept says nothing of their names. Method: a transform
-/// that leaves one member, as a type of the user's own does.
+/// Goal: objects are restored as stored, even if the stored form lacks their names. Method: a transform that leaves one
+/// member, as a user's own type does.
 #[test]
 fn names_uids_and_versions_come_back_when_the_bodies_lack_them() {
     use informer_core::{
@@ -106,7 +106,7 @@ fn informers_share_a_directory_and_never_a_state() {
     assert!(logs[0].starts_with("nodes-") && logs[1].starts_with("pods-"), "names can be read: {logs:?}");
 }
 
-/// Goal: what cannot be used says why, and is replaced by the next save. Method: a table of what may lie there.
+/// Goal: an unusable file yields its reason, and is replaced by the next save. Method: a table of unusable files.
 #[test]
 fn what_is_not_this_informers_state_is_ignored_with_a_reason() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -151,7 +151,8 @@ fn a_directory_that_cannot_be_one_is_a_reason_and_no_panic() {
     assert_eq!(found(dir.path()).unwrap_err().to_string(), "cannot open the file");
 }
 
-/// Goal: no other user reads what may be Secrets. Method: modes of what was created, and of what was there.
+/// Goal: other users cannot read files that may contain Secrets. Method: check the modes of created and of existing
+/// files.
 #[cfg(unix)]
 #[test]
 fn files_are_for_this_user_alone_and_directories_that_were_there_stay_as_they_are() {

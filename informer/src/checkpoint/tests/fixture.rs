@@ -1,4 +1,4 @@
-//! A store whose states are saved, and what is found on disk afterwards.
+//! A store whose states are saved, and the state found on disk afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use crate::checkpoint::{Identity, Ignored, Opened, Writer, open, writer::Wrote};
 /// JSON by key.
 pub(in crate::checkpoint) type Contents = BTreeMap<String, String>;
 
-/// What is there, nothing, or what cannot be used.
+/// The state found, none, or the reason why it is unusable.
 pub(in crate::checkpoint) type Found<T> = Result<Option<T>, Ignored>;
 
-/// A state as it can be on disk: its position and its objects.
+/// A state on disk: its position and its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::checkpoint) struct OnDisk {
     pub(in crate::checkpoint) position: u64,
@@ -43,7 +43,7 @@ pub(in crate::checkpoint) fn identity_of(plural: &str) -> Identity {
     }
 }
 
-/// When the server confirms a position in these tests.
+/// Time at which the server confirms a position in these tests.
 pub(in crate::checkpoint) fn confirmed_at(position: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000 + position)
 }
@@ -54,14 +54,14 @@ pub(in crate::checkpoint) fn object(name: &str, version: u64, filler: usize) -> 
     format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{{names}}},"data":"{filler}"}}"#)
 }
 
-/// A store that is filled by hand, and its position.
+/// A store filled by hand, and its position.
 pub(in crate::checkpoint) struct Source {
     store: Store,
     pub(in crate::checkpoint) position: u64,
 }
 
 impl Source {
-    /// Empty, and synced at position 1.
+    /// Creates an empty source, synced at position 1.
     pub(in crate::checkpoint) fn new() -> Self {
         let mut source = Self { store: Store::new(Keeping::default()), position: 1 };
         source.tell(Event::Init { trusts_versions: true });
@@ -109,7 +109,7 @@ impl Source {
     }
 }
 
-/// What an informer that starts now begins with, and its writer, which goes on from there.
+/// Returns the state that a newly started informer loads, and the writer that continues its log.
 pub(in crate::checkpoint) fn restart(dir: &Path) -> (Found<(OnDisk, Source)>, Option<Writer>) {
     let Opened { saved, ignored, mut writer } = open(dir, &identity());
     if let Some(ignored) = ignored {
@@ -134,12 +134,12 @@ pub(in crate::checkpoint) fn restart(dir: &Path) -> (Found<(OnDisk, Source)>, Op
     (Ok(Some((state, source))), writer)
 }
 
-/// The state that an informer that starts now begins with.
+/// Returns the state that a newly started informer loads.
 pub(in crate::checkpoint) fn found(dir: &Path) -> Found<OnDisk> {
     restart(dir).0.map(|found| found.map(|(state, _)| state))
 }
 
-/// A writer where nothing was before.
+/// Returns a writer for an empty directory.
 pub(in crate::checkpoint) fn writer(dir: &Path) -> Writer {
     let Opened { saved, ignored, writer } = open(dir, &identity());
     assert!(saved.is_none() && ignored.is_none());
@@ -154,7 +154,7 @@ pub(in crate::checkpoint) fn beside_of(dir: &Path) -> PathBuf {
     dir.join(format!("{}.new", identity().file_stem()))
 }
 
-/// A directory whose log has several saves: the states, and where the commit of each ends.
+/// Fills a directory with a log of several saves. Returns their states, and the offset at which each commit ends.
 pub(in crate::checkpoint) fn several_saves(dir: &Path) -> Vec<(OnDisk, usize)> {
     let (mut source, mut writer) = (Source::new(), writer(dir));
     let mut saves = Vec::new();

@@ -1,4 +1,4 @@
-//! Random histories of changes, saves, restarts and damage, beside a model that only remembers what was saved.
+//! Random histories of changes, saves, restarts and damage, compared with a model of the saved states.
 
 use std::{fs, path::Path};
 
@@ -13,11 +13,11 @@ enum Step {
     Delete(u8),
     Bookmark,
     Save,
-    /// The process ends and comes back. This many bytes are missing at the end of the log then.
+    /// The process restarts; this many bytes are missing at the end of the log.
     Restart(usize),
-    /// As that, and something stands at the end that nobody wrote.
+    /// The process restarts; these foreign bytes follow the log.
     Garbage(Vec<u8>),
-    /// As that, and a rewrite was under way.
+    /// The process restarts; this unfinished compaction is left.
     Rewriting(Vec<u8>),
 }
 
@@ -38,7 +38,7 @@ struct World<'a> {
     dir: &'a Path,
     source: Source,
     writer: Option<Writer>,
-    /// Saved since the log was last written anew: what a torn log may fall back to.
+    /// States saved since the last compaction: a torn log may fall back to any of them.
     saved: Vec<OnDisk>,
 }
 
@@ -53,7 +53,7 @@ impl World<'_> {
         }
     }
 
-    /// Comes back to the state saved last, or to an earlier one when the log was `torn`.
+    /// Restarts from the state saved last, or from an earlier one if the log was `torn`.
     fn restart(&mut self, torn: bool) {
         self.writer = None;
         let (result, writer) = restart(self.dir);
@@ -119,7 +119,7 @@ proptest! {
         world.restart(false);
     }
 
-    /// Nothing that may lie on a disk makes it panic.
+    /// Goal: no file contents cause a panic.
     #[test]
     fn any_bytes_are_a_reason_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let dir = tempfile::tempdir().unwrap();
