@@ -1,6 +1,6 @@
-//! Memory of one informer, in live bytes: what it holds, what a relist costs on top, and what changes leave behind.
+//! Memory of one informer, in live bytes: its steady state, the peak of a relist, and the rest after many changes.
 //!
-//! INVARIANT: a binary of its own, whose tests run one after the other, so that nothing else allocates meanwhile.
+//! INVARIANT: a binary of its own, whose tests run one after the other, so that no other code allocates meanwhile.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
@@ -42,13 +42,13 @@ fn pod(number: usize, step: usize) -> Value {
     })
 }
 
-/// P8 answers the complaint that a relist holds everything twice: twice the steady memory, and up to four times. Method:
-/// one in a hundred pods changes behind the back of the informer, whose position then is too old.
+/// P8 covers the complaint that a relist holds everything twice: twice the steady memory, and up to four times. Method:
+/// one in a hundred pods changes unseen by the informer, whose position is then too old.
 #[test]
 fn p8_a_relist_holds_what_differs_and_nothing_twice() {
     let _alone = ALONE.lock().unwrap();
     for initial in [InitialList::Stream, InitialList::Paged, InitialList::Unpaged] {
-        // A runtime each: with it goes everything that the one before held.
+        // A runtime for each, so that dropping it frees everything the previous one held.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let (steady, peak) = runtime.block_on(relist(initial));
         println!("{initial:?}: steady {steady} bytes, {peak} at the peak of a relist: {:.3}", peak / steady);
@@ -75,7 +75,7 @@ async fn relist(initial: InitialList) -> (f64, f64) {
     for number in (0..PODS).step_by(100) {
         server.put(pod(number, 1));
     }
-    // What the server itself holds more of.
+    // Growth of the fake server itself.
     let written = LIVE.current_usage() - quiet;
     let (reads, relists) = (server.initial_reads(), pods.stats().reflector.requests);
     LIVE.reset_peak_usage();
@@ -91,8 +91,8 @@ async fn relist(initial: InitialList) -> (f64, f64) {
     (steady as f64, peak as f64)
 }
 
-/// Goal: changes cost the memory of the objects they replace, for as long as they come. Method: each of a thousand
-/// objects ten times, as readers see it after each change, and a reader who looks now and then.
+/// Goal: changes cost only the memory of the objects they replace, however long they continue. Method: ten changes of
+/// each of a thousand objects, published after each change, and a reader that takes a snapshot every thousand changes.
 #[test]
 fn steady_changes_allocate_only_what_the_store_keeps() {
     let _alone = ALONE.lock().unwrap();

@@ -132,8 +132,9 @@ async fn p4_a_stream_without_end_bookmark_becomes_pages_after_ten_seconds_and_re
     assert_eq!(contents(&pods), "a/x@42 a/y@43");
 }
 
-/// Goal: the same where objects are created all the time: those are no initial state. Method: one each nine seconds, as
-/// was seen to keep an informer from being ready for ten minutes; one a second, and changes beside them.
+/// Goal: the fallback also happens while objects are being created, which are not part of the initial state. Method:
+/// one object every nine seconds, which once kept an informer from being ready for ten minutes; and one a second, also
+/// with changes beside them.
 #[tokio::test(start_paused = true)]
 async fn p4_a_stream_without_end_bookmark_becomes_pages_in_time_also_on_a_busy_type() {
     for (every, with_changes, most) in [(9_000, false, 11), (1_000, true, 12), (1_000, false, 21), (100, false, 21)] {
@@ -183,7 +184,7 @@ async fn p5_422_for_a_stream_becomes_pages_at_once_and_is_remembered() {
 /// A server without watches is polled, and probed for a watch now and then.
 #[tokio::test(start_paused = true)]
 async fn p5b_405_for_every_watch_is_polling() {
-    // 404 may be one bad server behind a balancer: a few polls come early.
+    // A 404 may come from one bad server behind a balancer, so some polls come early.
     for (code, most) in [(404, 9), (405, 6)] {
         let (cluster, log) = in_memory(move |_, uri| match uri {
             uri if uri.contains("watch=true") => refuse(code, status(code, "MethodNotAllowed", "no watches")),

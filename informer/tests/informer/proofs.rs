@@ -1,4 +1,4 @@
-//! Servers that come back as something else: another cluster, or an older state. Recognised, and never mixed in.
+//! Servers that come back as another cluster or with an older state: detected, and never mixed in.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn pod(name: &str, node: &str) -> Value {
         "spec": {"nodeName": node, "containers": []}})
 }
 
-/// Two pods at 42 and 43.
+/// Server with two pods, at 42 and 43.
 fn server() -> FakeApiServer {
     FakeApiServer::new().at(41).put(pod("x", "n")).put(pod("y", "n"))
 }
@@ -36,7 +36,7 @@ async fn start(server: &FakeApiServer, directory: &TempDir) -> Informer<Pod> {
     pods
 }
 
-/// Ends an informer, and waits until its last state is on disk and its lock is free.
+/// Ends an informer, and waits until its last state is on disk and its lock is released.
 async fn stop(pods: Informer<Pod>) {
     let mut events = pods.subscribe();
     drop(pods);
@@ -55,7 +55,7 @@ async fn next(subscription: &mut Subscription<Pod>) -> Event<Pod> {
     tokio::time::timeout(SOON, subscription.next()).await.expect("an event soon").expect("not the end")
 }
 
-/// Everything up to the first `Synced`.
+/// All events up to the first `Synced`.
 async fn until_synced(subscription: &mut Subscription<Pod>) -> Vec<String> {
     let mut all = Vec::new();
     loop {
@@ -99,7 +99,7 @@ async fn nothing_of_a_saved_state_is_shown_before_it_is_proven_and_ready_says_wh
     assert_eq!(server.initial_reads(), 1);
 }
 
-/// Proven, and no watch is accepted: a state that cannot go on is shown to nobody either.
+/// A proven state from which no watch is accepted is not published.
 #[tokio::test(start_paused = true)]
 async fn a_proven_state_that_no_watch_goes_on_from_is_not_ready_and_says_why() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
@@ -145,7 +145,7 @@ async fn an_informer_that_waits_for_the_proof_says_so() {
     assert!(matches!(cause, informer::Cause::Proving), "{cause}");
 }
 
-/// Method: the saved state is older than this process by its own account; the server only accepts.
+/// Method: the checkpoint is older than this process; the server accepts the watch and sends no event at first.
 #[tokio::test]
 async fn the_age_of_a_restored_state_counts_from_when_it_was_confirmed() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
@@ -178,14 +178,14 @@ async fn a_server_restored_to_an_older_state_is_recognised() {
     let before = server.resource_version();
     server.put(pod("x", "m"));
     stop(start(&server, &directory).await).await;
-    // What 44 was once is something else now.
+    // 44 is another write now.
     server.restore(before).put(pod("y", "other"));
     let pods = start(&server, &directory).await;
     eventually("the server's state", || contents(&pods) == "a/x@42 a/y@44").await;
     assert_eq!(pods.stats().reflector.history_resets, 1);
 }
 
-/// Deletions that nobody was there to see arrive all the same.
+/// Deletions during the downtime are reported although the checkpoint has expired.
 #[tokio::test]
 async fn too_old_a_checkpoint_still_tells_what_was_deleted_meanwhile() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
@@ -202,7 +202,7 @@ async fn too_old_a_checkpoint_still_tells_what_was_deleted_meanwhile() {
     assert_eq!(pods.stats().reflector.relists(RelistCause::Expired), 1);
 }
 
-/// A process that stays while its server is exchanged.
+/// A running process whose server is replaced.
 #[tokio::test(start_paused = true)]
 async fn a_server_exchanged_under_a_quiet_informer_is_recognised_within_minutes() {
     let server = server().bookmarks_every(Duration::MAX);
@@ -215,8 +215,8 @@ async fn a_server_exchanged_under_a_quiet_informer_is_recognised_within_minutes(
     assert_eq!(pods.ready(Duration::ZERO).await.unwrap(), Ready::Watching);
 }
 
-/// A process that stays while its server is killed and another one takes its address: another cluster with the same
-/// names and resourceVersions, and the same cluster restored to an older state. Over sockets.
+/// A running process whose server is killed and replaced at its address: by another cluster with equal names and
+/// resourceVersions, and by the same cluster restored to an older state. Over sockets.
 #[tokio::test]
 async fn a_server_that_comes_back_as_another_one_is_recognised_before_anything_of_it_is_taken() {
     for is_foreign in [true, false] {

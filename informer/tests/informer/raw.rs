@@ -1,4 +1,4 @@
-//! The raw stream: what it tells, how it repairs itself, and that it reads only what is asked of it.
+//! The raw stream: its events, its recovery, and that it reads only while it is polled.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn an_initial_state_that_breaks_off_begins_anew() {
     assert_eq!(next(&mut events, 7).await, "init (a/a@3) error None abandoned init (a/c@5) =12");
 }
 
-/// Goal: back-pressure by pulling. Method: a server with endless objects over a socket; a reader that takes one.
+/// Goal: backpressure by pulling. Method: a server with endless objects over a socket; a reader that takes one.
 #[tokio::test]
 async fn a_stream_that_is_not_polled_reads_nothing() {
     let (cluster, _log) = over_socket(|_, _| {
@@ -98,7 +98,7 @@ async fn a_stream_that_is_not_polled_reads_nothing() {
     assert!(before < 1 << 20, "{before} bytes for the first object");
 }
 
-/// Answers the wish to resume a stream of changes after a restart from a version that was written down.
+/// Covers the request to resume a stream of changes after a restart from a saved version.
 #[tokio::test(start_paused = true)]
 async fn a_stream_from_a_saved_version_lists_nothing() {
     let (cluster, log) = in_memory(|number, uri| {

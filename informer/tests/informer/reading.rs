@@ -1,4 +1,4 @@
-//! Reads: snapshots, selectors, decoded objects, versions.
+//! Reads: snapshots, selectors, decoded objects, versions, and the end of informers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ async fn snapshots_are_read_by_key_namespace_and_labels_in_key_order() {
     assert_eq!(format!("{now:?} {pod:?}"), "Snapshot(4 objects at 9) Object(foo/b@3)");
 }
 
-/// Goal: decoded objects are shared while held, and gone afterwards. Method: two reads, then the count of a `Weak`.
+/// Goal: decoded objects are shared while held, and freed afterwards. Method: two reads, then the count of a `Weak`.
 #[tokio::test(start_paused = true)]
 async fn a_decoded_object_is_shared_while_somebody_holds_it() {
     let keys: Vec<String> = (0..200).map(|number| format!("a/{number}")).collect();
@@ -99,7 +99,7 @@ async fn the_last_clone_stops_the_informer_and_reads_remain() {
     assert_eq!(store.snapshot().len(), 2);
 }
 
-/// Goal: nobody waits for an informer whose runtime is gone. Method: started on a runtime that is dropped.
+/// Goal: no caller waits for an informer whose runtime was dropped. Method: start it on a runtime that is then dropped.
 #[tokio::test]
 async fn an_informer_ends_with_its_runtime_and_says_so() {
     let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

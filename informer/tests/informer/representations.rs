@@ -1,4 +1,4 @@
-//! What a store keeps of its objects: in which form, changed how, and how much of them.
+//! Stored forms of objects: representations, transforms, projections and metadata only.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const ALL: &[Representation] = &[
     Representation::Packed,
 ];
 
-/// Declares an informer of these, and what comes live.
+/// Declares an informer of these items, with live events.
 fn declare(items: Vec<String>, live: &Live) -> InformerBuilder<Pod> {
     let live = live.clone();
     let (cluster, _log) = in_memory(move |number, _| match number {
@@ -37,8 +37,8 @@ fn value(json: &[u8]) -> serde_json::Value {
     serde_json::from_slice(json).unwrap()
 }
 
-/// Goal: a program cannot tell the forms apart but by their cost. Method: all that can be read of an object and of a
-/// snapshot, initial and live.
+/// Goal: representations differ only in their cost. Method: every read of an object and of a snapshot, initial and
+/// live.
 #[tokio::test(start_paused = true)]
 async fn every_representation_reads_alike() {
     for &representation in ALL {
@@ -66,7 +66,7 @@ async fn every_representation_reads_alike() {
     }
 }
 
-/// Goal: an object that is no `Pod` hurts nobody, in any form. Method: one among others, initial and live.
+/// Goal: an object that does not decode causes no harm, in any form. Method: one among others, initial and live.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_does_not_decode_is_kept_delivered_and_counted() {
     for &representation in ALL {
@@ -82,7 +82,7 @@ async fn an_object_that_does_not_decode_is_kept_delivered_and_counted() {
         assert_eq!((error.key.as_str(), error.path.as_str()), ("a/poison", "spec.containers"), "{representation:?}");
         assert_eq!(poison.field("spec.containers").as_deref(), Some("7"), "its bytes are there");
         assert_eq!(poison.label("app").as_deref(), Some("poison"));
-        // Typed: each version when it came, and again when somebody asked.
+        // Typed: once for each version on arrival, and once for the call above.
         let expected = if representation == Representation::Typed { 3 } else { 1 };
         assert_eq!(pods.stats().undecodable, expected, "{representation:?}");
         let mut told = Vec::new();
@@ -103,7 +103,8 @@ async fn typed_objects_are_decoded_when_they_come_and_shared_by_everybody() {
     assert!(Arc::ptr_eq(&held, &pods.store().snapshot().get("a/a").unwrap().decode().unwrap()));
 }
 
-/// Goal: a transform changes what is kept, not who it is. Method: two of them, in every form; one tries to rename.
+/// Goal: a transform changes an object's contents, not its identity. Method: two transforms, in every form; one tries
+/// to rename the object.
 #[tokio::test(start_paused = true)]
 async fn transforms_happen_in_order_before_the_object_is_kept() {
     for &representation in ALL {
@@ -150,7 +151,7 @@ async fn an_object_that_a_transform_cannot_decode_is_kept_unchanged_and_counted(
     assert_eq!(pods.stats().undecodable, 1, "also by a transform in front of a projection");
 }
 
-/// What one program wants of a pod.
+/// The fields that one program reads of a pod.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Placed {
     metadata: ObjectMeta,
@@ -163,8 +164,8 @@ struct Where {
     node_name: String,
 }
 
-/// Goal: only what a program reads is in memory. Method: the JSON of a projected object is what its type knows; key and
-/// labels are there all the same; kept as JSON when asked, all of it is.
+/// Goal: memory holds only the fields a program reads. Method: the JSON of a projected object has the fields of its
+/// type; key and labels remain readable; with the JSON form, the whole object is stored.
 #[tokio::test(start_paused = true)]
 async fn a_projection_keeps_the_fields_of_its_type() {
     let declared = declare(vec![item("a/a", 1)], &Live::default());
@@ -185,8 +186,8 @@ async fn a_projection_keeps_the_fields_of_its_type() {
     assert_eq!(pod.decode().unwrap().spec.node_name, "node-1");
 }
 
-/// Goal: what is asked is metadata, and what is kept is metadata, whether the server understood or not. Method: a
-/// server that does, and one that sends whole pods; the same bytes are kept.
+/// Goal: only metadata is requested and stored, whether the server supports that or not. Method: a server that does,
+/// and one that sends whole pods; the stored bytes are equal.
 #[tokio::test]
 async fn only_metadata_is_asked_for_and_kept() {
     let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","#;
@@ -216,7 +217,7 @@ async fn only_metadata_is_asked_for_and_kept() {
 }
 
 #[cfg(feature = "packed")]
-/// Goal: packing loses nothing, for as many objects as it takes to train. Method: a thousand, then live changes.
+/// Goal: packing is lossless, with enough objects to train on. Method: a thousand objects, then live changes.
 #[tokio::test(start_paused = true)]
 async fn packed_objects_are_the_bytes_that_came() {
     let live = Live::default();

@@ -1,4 +1,4 @@
-//! Initial streams that go on where they broke: against a server that can, one that forgets, and one that cannot.
+//! Resumed initial streams: against a server that supports them, one that forgets its marks, and one without support.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::fixture::{SOON, Step, added, end_bookmark, in_memory, is_stream, ok, until};
 
 const OBJECTS: usize = 100;
-/// Longer than the delays of all breaks of a test.
+/// Longer than the backoff after all breaks of a test.
 const LONG: Duration = Duration::from_mins(30);
 
 fn server() -> FakeApiServer {
@@ -26,8 +26,8 @@ fn configmap(number: usize) -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number:03}"), "namespace": "a"}})
 }
 
-/// Goal: a state that comes in pieces is complete, is the server's, and costs little more than once. Method: each
-/// answer breaks behind 35 objects, marked every ten; what readers see is looked at whenever it changes.
+/// Goal: a state received in pieces is complete and consistent, and costs little more than one read. Method: each
+/// response breaks after 35 objects, with a mark every ten; check what readers see at every change.
 #[tokio::test(start_paused = true)]
 async fn a_state_that_comes_in_pieces_is_complete_and_was_never_seen_in_part() {
     let server = server().mark_initial_events(10).break_streams_after(35);
@@ -43,7 +43,7 @@ async fn a_state_that_comes_in_pieces_is_complete_and_was_never_seen_in_part() {
     while seen <= OBJECTS {
         match tokio::time::timeout(SOON, changes.next()).await.unwrap().unwrap() {
             Event::Added(_) => seen += 1,
-            // What was complete first was all there was.
+            // The first complete state had all objects.
             Event::Synced(_) => assert!(seen >= OBJECTS, "{seen}"),
             Event::Updated { .. } | Event::Deleted { .. } | Event::Reset | _ => panic!("only objects that are new"),
         }
@@ -59,7 +59,8 @@ async fn changes_meanwhile_come_behind_the_state_that_was_begun() {
     while told.last().is_none_or(|last: &String| !last.starts_with('-')) {
         let event = tokio::time::timeout(LONG, events.next()).await.unwrap().unwrap();
         if event.is_err() {
-            // The connection broke: what was sent and what was not changes before it is asked for again.
+            // The connection broke: change an object already sent and delete one not sent yet, before the stream
+            // resumes.
             server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map-000", "namespace": "a"}, "data": {"k": "v"}}));
             server.delete(configmap(99));
         }
@@ -121,8 +122,8 @@ async fn kubes_watcher_goes_on_within_one_init() {
     assert_eq!((inits, names.len()), (1, OBJECTS));
 }
 
-/// Goal: what it is good for, and that it can be switched off. Method: a server whose every answer breaks, asked by
-/// those who want nothing of marks, and one that marks nothing.
+/// Goal: resuming is what helps, and it can be turned off. Method: a server that breaks every response, once with
+/// resuming turned off at the client and once without marks at the server.
 #[tokio::test(start_paused = true)]
 async fn without_marks_a_server_that_breaks_every_stream_is_left_for_pages() {
     for (server, resumes) in [(server().mark_initial_events(10), false), (server(), true)] {
@@ -143,8 +144,8 @@ async fn streams_alone_get_through_a_server_that_breaks_every_one() {
     assert_eq!(maps.stats().reflector.initial_objects, OBJECTS as u64, "each object was marked, so none came twice");
 }
 
-/// Goal: half a state is not taken for a whole one behind a proxy that drops headers. Method: an answer with marks,
-/// broken; then the rest without the header that says so.
+/// Goal: half a state is not taken for a whole one behind a proxy that drops headers. Method: a broken response with
+/// marks; then the rest of the state without the header that announces it.
 #[tokio::test(start_paused = true)]
 async fn the_rest_of_a_state_without_its_header_is_not_taken() {
     let mark = |token: &str| {

@@ -1,4 +1,4 @@
-//! The stream for `kube::runtime`: its events and errors, and what kube's settings ask for.
+//! The stream for `kube::runtime`: its events and errors, and the requests of kube's settings.
 
 use std::{
     convert::Infallible,
@@ -52,7 +52,7 @@ async fn next<K: ResourceExt>(
     all.join(" ")
 }
 
-/// Reads whatever comes for so long.
+/// Collects the items of this time.
 async fn read_for<T: Debug>(time: Duration, events: impl Stream<Item = T>) -> Vec<T> {
     let deadline = pin!(tokio::time::sleep(time));
     events.take_until(deadline).collect().await
@@ -63,21 +63,21 @@ fn pods(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (Api<P
     (Api::all(client), log)
 }
 
-/// The error below a `WatchFailed`, of this type.
+/// The error of type `T` inside a `WatchFailed`.
 fn cause<T: std::error::Error + 'static>(error: &watcher::Error) -> &T {
     let watcher::Error::WatchFailed(kube::Error::Service(cause)) = error else { panic!("{error:?}") };
     cause.downcast_ref().unwrap_or_else(|| panic!("{cause:?}"))
 }
 
-/// Without `timeoutSeconds`, which is drawn unless it is set.
+/// Removes `timeoutSeconds`, which is drawn at random unless it is set.
 fn without_timeout(uri: &str) -> String {
     let parts: Vec<&str> = uri.split('&').filter(|part| !part.starts_with("timeoutSeconds=")).collect();
     parts.join("&")
 }
 
-/// Goal: what is configured is what is asked. Method: the first two requests of kube's settings. The second line answers
-/// the complaint that `any_semantic()` was sent as the most expensive read as soon as pages were on, which they are by
-/// default; the streams, that streams could not be asked for anything but the past.
+/// Goal: requests follow the configuration. Method: the first two requests of kube's settings. The second line covers
+/// the complaint that `any_semantic()` became the most expensive read once pages were on, which is the default; the
+/// stream lines cover the complaint that streams always requested `resourceVersion=0`.
 #[tokio::test(start_paused = true)]
 async fn p1_each_kube_config_asks_exactly_this() {
     let stream = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
@@ -174,9 +174,9 @@ async fn initial_state_then_changes_as_kube_tells_them() {
     }
 }
 
-/// Answers the complaint that a relist throws away what was seen: after 410 every client at once asked for the most
-/// recent state, or for any, which may lie in the past. It also shows that all objects are told again, since kube's
-/// reflector knows of deletes by what a relist leaves out.
+/// Covers the complaint that a relist discards the last version: after a 410 all clients at once requested the most
+/// recent state, or any state, which may lie in the past. Also checks that all objects are delivered again, because
+/// kube's reflector detects deletions by what a relist leaves out.
 #[tokio::test(start_paused = true)]
 async fn p6_a_relist_after_410_tells_all_objects_and_never_asks_for_the_past() {
     let seen = "resourceVersionMatch=NotOlderThan";
@@ -219,8 +219,8 @@ async fn p6_a_relist_after_410_tells_all_objects_and_never_asks_for_the_past() {
     }
 }
 
-/// Answers the complaint that delays never grow, because `Init` counted as success before every list: 500 requests in
-/// ten minutes. With `default_backoff()` on top, which programs have today, there are no more.
+/// Covers the complaint that delays never grow, because `Init` counted as success before every list: 500 requests in
+/// ten minutes. An additional `default_backoff()`, as programs have it today, does not increase the number.
 #[tokio::test(start_paused = true)]
 async fn p2_ten_minutes_of_refusal_are_few_requests() {
     for code in [403, 429, 500, 503, 504] {
@@ -242,7 +242,7 @@ async fn p2_ten_minutes_of_refusal_are_few_requests() {
     }
 }
 
-/// Answers the complaint that a server which closes watches at once is asked 55,000 times a second.
+/// Covers the complaint that a server which closes watches at once gets 55,000 requests a second.
 #[tokio::test(start_paused = true)]
 async fn p3_a_minute_of_watches_closed_at_once_is_few_requests() {
     for config in [Config::default(), Config::default().streaming_lists()] {
@@ -256,8 +256,8 @@ async fn p3_a_minute_of_watches_closed_at_once_is_few_requests() {
     }
 }
 
-/// Answers the complaints that a stream which never ends its initial state leaves a store empty for ever, and that a
-/// server which refuses streams does so too.
+/// Covers the complaints that a store stays empty for ever if a stream never ends its initial state, or if a server
+/// refuses streams.
 #[tokio::test(start_paused = true)]
 async fn p4_p5_streams_that_stall_or_are_refused_become_pages() {
     for refused in [false, true] {
@@ -275,8 +275,8 @@ async fn p4_p5_streams_that_stall_or_are_refused_become_pages() {
     }
 }
 
-/// Goal: a delete between the start and the end of initial state is not lost. Method: kube's own reflector, which puts
-/// the objects of initial state aside and would look for the deleted one elsewhere.
+/// Goal: a deletion during initial state is not lost. Method: kube's own reflector, which stores the objects of initial
+/// state apart and would not find the deleted one there.
 #[tokio::test(start_paused = true)]
 async fn an_object_deleted_while_initial_state_is_streamed_stays_deleted() {
     let again = added("a/c", 3) + &deleted("a/c", 6) + &added("a/c", 7);
@@ -290,8 +290,8 @@ async fn an_object_deleted_while_initial_state_is_streamed_stays_deleted() {
     assert_eq!(names, ["b", "c"]);
 }
 
-/// Goal: one object that is no `Pod` is told and is not in the way. Method: it stands in the list, changes live, and is
-/// deleted, which a reflector must learn even so.
+/// Goal: an object that does not decode is reported and does not block others. Method: it is in the list, changes live,
+/// and is deleted, which a reflector must learn nevertheless.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_does_not_decode_is_an_error_and_not_in_the_way() {
     fn broken(text: &str) -> String {
@@ -323,7 +323,7 @@ async fn an_object_that_does_not_decode_is_an_error_and_not_in_the_way() {
 }
 
 /// Goal: many objects that do not decode do not stop a program that backs off after each error, as kube's controllers
-/// do whatever stream they are given. Method: a thousand of them in the list, one of them changing every second.
+/// always do. Method: a thousand such objects in the list, one of them changing every second.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_objects_that_do_not_decode_do_not_stop_a_program_that_backs_off() {
     let broken = |text: String| text.replace("\"containers\":[]", "\"containers\":7");
@@ -367,8 +367,8 @@ async fn a_status_is_what_the_server_said_and_the_rest_is_ours() {
     assert_eq!(next(&mut events, 2).await, "init status 429");
 }
 
-/// Goal: metadata is all that is asked for, in the words lists and watches have for it, and all that is decoded when a
-/// server sends everything. Method: the headers; objects whose rest could not be decoded fast.
+/// Goal: only metadata is requested, by the names lists and watches have for it, and only metadata is decoded if the
+/// server sends whole objects. Method: check the headers, with a server that sends whole objects.
 #[tokio::test(start_paused = true)]
 async fn partial_metadata_is_asked_for_and_trimmed_where_servers_do_not_know_it() {
     let accepted: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -413,7 +413,7 @@ async fn a_selector_that_does_not_parse_is_told_and_ends_the_stream() {
     assert!(log.uris().is_empty());
 }
 
-/// Programs make their streams before they start a runtime, as they may with kube's.
+/// Programs create streams before they start a runtime, as kube allows.
 #[test]
 fn a_stream_is_made_without_a_runtime_and_sends_nothing_before_it_is_polled() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -426,8 +426,8 @@ fn a_stream_is_made_without_a_runtime_and_sends_nothing_before_it_is_polled() {
     assert_eq!(runtime.block_on(next(&mut events, 2)), "init done");
 }
 
-/// Goal: whoever works long on an event, or backs off, does not lose the connection over it. Method: changes that wait
-/// while nobody polls for longer than silence may last.
+/// Goal: a reader that processes an event slowly, or backs off, does not lose its connection. Method: changes that wait
+/// unpolled for longer than the idle timeout.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_takes_its_time_is_not_taken_for_a_silent_server() {
     let (api, log) = pods(|number, _| match number {
@@ -442,7 +442,7 @@ async fn a_reader_that_takes_its_time_is_not_taken_for_a_silent_server() {
     assert_eq!(log.uris().len(), 2);
 }
 
-/// Goal: watchers of one cluster know what one of them found out, and take turns. Method: two streams, one refusal.
+/// Goal: the watchers of a cluster share the verdict on streams. Method: two streams, one refusal.
 #[tokio::test(start_paused = true)]
 async fn watchers_of_one_cluster_share_the_verdict_on_streams() {
     let (client, log) = client_in_memory(|_, uri| match uri {

@@ -1,4 +1,4 @@
-//! The stream for `kube::runtime` where two things come together: moves, relists, broken objects, ends.
+//! The stream for `kube::runtime` in combined situations: failovers, relists, broken objects, ends.
 
 use std::{pin::pin, time::Duration};
 
@@ -30,9 +30,8 @@ async fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Goal: a delete is told when it happens, and not kept back for an initial state that was given up. Method: the fallback
-/// is behind, so that its stream ends with an error before it brings anything; back at the preferred endpoint, the watch
-/// goes on from where it was.
+/// Goal: a deletion is delivered at once, and not held back for an abandoned initial state. Method: the fallback lags
+/// behind, so that its stream fails before it sends an object; back at the preferred endpoint, the watch resumes.
 #[tokio::test(start_paused = true)]
 async fn a_delete_after_a_refused_move_is_told() {
     let preferred = FakeApiServer::new().at(41).put(pod("x"));
@@ -73,8 +72,8 @@ async fn next<K: ResourceExt>(
     all.join(" ")
 }
 
-/// Goal: no broken object is passed over for good because another of its name was told before. Method: one that a relist
-/// leaves out, and that comes again; another that stays broken, and is not told twice.
+/// Goal: a broken object is reported again after it was gone in between. Method: one that a relist leaves out and that
+/// comes back; another that stays broken and is not reported twice.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_came_back_broken_is_told_again() {
     let (client, _log) = client_in_memory(|number, uri| match (number, is_watch(uri)) {
@@ -89,12 +88,12 @@ async fn an_object_that_came_back_broken_is_told_again() {
     let mut events = pin!(informer::watcher(Api::<Pod>::all(client), Config::default()));
     assert_eq!(next(&mut events, 4).await, "Init InitApply(a) InitDone error", "x");
     assert_eq!(next(&mut events, 1).await, "error", "410");
-    // Of two broken ones in a row the second waits until something else was told.
+    // The second of two errors in a row is held back until an event was delivered.
     assert_eq!(next(&mut events, 2).await, "Init InitApply(a)");
     assert_eq!(next(&mut events, 5).await, "InitDone error Apply(b) error Apply(c)", "y, then x, and not y again");
 }
 
-/// Programs that must see every object wrap its type, as they do for kube's watcher.
+/// Programs that must see every object wrap its type, as with kube's watcher.
 #[tokio::test(start_paused = true)]
 async fn guarded_objects_are_all_told() {
     let (client, _log) = client_in_memory(|_, uri| match is_watch(uri) {
@@ -110,7 +109,8 @@ async fn guarded_objects_are_all_told() {
     assert_eq!(held, [("y".to_owned(), true), ("z".to_owned(), false)]);
 }
 
-/// Goal: of a server that sends everything, metadata is all that is decoded. Method: a body deeper than the decoder goes.
+/// Goal: only metadata is decoded, even if the server sends whole objects. Method: a body nested deeper than the
+/// decoder's limit.
 #[tokio::test(start_paused = true)]
 async fn metadata_is_all_that_is_decoded_whatever_a_server_sends() {
     let deep = format!("\"containers\":{}{}", "[".repeat(200), "]".repeat(200));
@@ -124,7 +124,7 @@ async fn metadata_is_all_that_is_decoded_whatever_a_server_sends() {
     assert_eq!(next(&mut events, 4).await, "Init InitApply(x) InitDone Apply(y)");
 }
 
-/// Combinators may poll once more after the end.
+/// Combinators may poll a stream once more after its end.
 #[tokio::test(start_paused = true)]
 async fn an_end_stays_an_end() {
     let (client, _log) = client_in_memory(|_, _| ok([Step::Hang]));

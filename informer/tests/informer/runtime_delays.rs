@@ -1,4 +1,4 @@
-//! Delays of other crates in place of ours, under paused time.
+//! Delay policies of other crates, under paused time.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::fixture::{Log, Step, client_in_memory, in_memory, list, ok, refuse, s
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A policy that counts: 1 s, 2 s, 3 s, and ends.
+/// A policy that returns 1 s, 2 s, 3 s and so on up to `last`, and ends.
 struct Counting {
     next: u32,
     last: u32,
@@ -45,7 +45,7 @@ impl backoff::backoff::Backoff for Counting {
     }
 }
 
-/// Whole seconds between requests.
+/// Gaps between requests, in whole seconds.
 fn gaps(log: &Log) -> Vec<u64> {
     log.times().windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect()
 }
@@ -57,7 +57,8 @@ async fn refused(start: impl FnOnce(&Cluster) -> Informer<Pod>) -> Vec<u64> {
     gaps(&log)
 }
 
-/// Goal: the policy says when, whichever crate it is from, and its end is no end. Method: requests while all is refused.
+/// Goal: the policy of either crate sets the delays, and after its end the last delay repeats. Method: time the
+/// requests to a server that refuses all.
 #[tokio::test(start_paused = true)]
 async fn a_policy_says_when_and_one_that_ends_keeps_its_last_delay() {
     let counting = || Counting { next: 0, last: 3 };
@@ -67,8 +68,8 @@ async fn a_policy_says_when_and_one_that_ends_keeps_its_last_delay() {
     assert_eq!(other[..6], [1, 2, 3, 3, 3, 3]);
 }
 
-/// Answers the complaint of 55,000 requests a second for policies too: the crate `backoff` has one that never waits, and one
-/// that ends before it began.
+/// Covers the complaint of 55,000 requests a second for policies, too: the crate `backoff` has a policy that never
+/// waits, and one that ends at once.
 #[tokio::test(start_paused = true)]
 async fn p3_no_policy_makes_a_loop_without_a_pause() {
     for (policy, least, most) in [
@@ -80,7 +81,7 @@ async fn p3_no_policy_makes_a_loop_without_a_pause() {
     }
 }
 
-/// Policies as programs have them today, with their own defaults.
+/// Policies of today's programs, with their defaults.
 #[tokio::test(start_paused = true)]
 async fn policies_of_both_crates_grow() {
     let kubes = watcher::DefaultBackoff::default;
@@ -108,8 +109,8 @@ async fn a_healthy_session_starts_the_policy_again() {
     drop(pods);
 }
 
-/// Answers the complaint that a fleet told to come back in a second comes back together: `Retry-After` holds for
-/// policies too, and jitter is added to it.
+/// Covers the complaint that clients with equal `Retry-After` return together: for policies, too, it is a lower bound
+/// to which jitter is added.
 #[tokio::test(start_paused = true)]
 async fn p2b_retry_after_is_a_lower_bound_with_jitter_for_policies_too() {
     let (client, log) =
@@ -120,7 +121,7 @@ async fn p2b_retry_after_is_a_lower_bound_with_jitter_for_policies_too() {
     let _ = events.take(8).collect::<Vec<_>>().await;
     let times = log.times();
     let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // The clock of tests rounds up to milliseconds.
+    // The test clock rounds up to milliseconds.
     assert!(gaps.iter().all(|gap| (5 * SECOND..=6 * SECOND).contains(gap)), "{gaps:?}");
     assert!(gaps.windows(2).any(|pair| pair[0].abs_diff(pair[1]) > SECOND / 10), "no jitter: {gaps:?}");
 }

@@ -1,4 +1,4 @@
-//! An API server in memory behind a real listener, and a proxy that can lose its connections.
+//! The fake API server behind a real listener, and a proxy that can lose its connections.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::fixture::cluster_at;
 
-/// Serves `server` on a port of its own, to the end of the test; where.
+/// Serves `server` on its own port until the end of the test. Returns the address.
 pub(crate) async fn serve(server: &FakeApiServer) -> SocketAddr {
     let Listening { address, accepting: _ } = Listening::at(server, 0).await;
     address
@@ -32,7 +32,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// On this port; on any for zero.
+    /// Listens on this port; zero picks a free one.
     pub(crate) async fn at(server: &FakeApiServer, port: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -53,24 +53,24 @@ impl Listening {
         Self { address, accepting }
     }
 
-    /// As a process that is killed: the listener and all connections are gone at once.
+    /// Closes the listener and all connections at once, like a killed process.
     pub(crate) async fn kill(self) {
         self.accepting.abort();
         assert!(self.accepting.await.is_err_and(|error| error.is_cancelled()));
     }
 }
 
-/// A client of that address with everything kube's does by default.
+/// A client of that address with kube's defaults.
 pub(crate) fn client_at(address: SocketAddr) -> kube::Client {
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     kube::Client::try_from(config).unwrap()
 }
 
-/// Forwards connections to another address until it is told to lose them.
+/// Forwards connections to another address, and loses them on request.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    /// Connections of an earlier generation forward nothing more, in no direction, and stay open.
+    /// Incremented by `lose`: older connections stay open and forward no data in either direction.
     generation: Arc<watch::Sender<u64>>,
     pub(crate) connections: Arc<AtomicU64>,
 }
@@ -98,7 +98,7 @@ impl Proxy {
         proxy
     }
 
-    /// The connections of now are lost: half-open to both ends. New ones work.
+    /// Loses the current connections: they stay half-open at both ends. New connections work.
     pub(crate) fn lose(&self) {
         self.generation.send_modify(|generation| *generation += 1);
     }
@@ -126,7 +126,7 @@ async fn forward(near: TcpStream, far: TcpStream, mut lost: watch::Receiver<u64>
         _ = out => return,
         _ = back => return,
     }
-    // Neither end hears of it.
+    // Keep both sockets open, so that neither end notices.
     std::future::pending::<()>().await;
 }
 

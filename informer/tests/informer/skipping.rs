@@ -1,4 +1,4 @@
-//! One object that is too large, too deep or no object: everything else of its type is read, and it is named.
+//! Objects that are too large, nested too deep or not JSON objects: reported by name, and no obstacle to others.
 
 use futures::StreamExt;
 use informer::{Informer, InitialList};
@@ -14,25 +14,25 @@ use crate::fixture::{
     is_watch, item, list, modified, next, ok, pod, until,
 };
 
-/// The pod with so much in it that it is above the limit of these tests.
+/// The pod, enlarged beyond the limit of these tests.
 fn large(object: &str) -> String {
     object.replace("\"node-1\"", &format!("\"{}\"", "n".repeat(LIMIT)))
 }
 
-/// As deep as Go's decoder allows.
+/// The pod, nested as deep as Go's decoder allows.
 fn deep(object: &str) -> String {
     object.replace("\"node-1\"", &("[".repeat(9_990) + &"]".repeat(9_990)))
 }
 
-/// Room for the deep one.
+/// Large enough for the deep one.
 const LIMIT: usize = 32 << 10;
 
 fn informer_of(cluster: &informer::Cluster, initial: InitialList) -> Informer<Pod> {
     cluster.informer::<Pod>().initial_list(initial).object_bytes_max(LIMIT).start().unwrap()
 }
 
-/// Goal: one object of a tenant does not stop every informer of its type. Method: initial state with one of each kind, as
-/// a stream and as a list.
+/// Goal: one tenant's object does not stop every informer of its type. Method: initial state with one object of each
+/// kind, as a stream and as a list.
 #[tokio::test(start_paused = true)]
 async fn initial_state_with_objects_that_cannot_be_kept_is_ready_without_them() {
     for initial in [InitialList::Stream, InitialList::Paged, InitialList::Unpaged] {
@@ -60,8 +60,8 @@ async fn initial_state_with_objects_that_cannot_be_kept_is_ready_without_them() 
     }
 }
 
-/// Goal: nobody takes an old state for the newest. Method: an object that is known becomes too large, small again, too
-/// deep, and is deleted while it is large; one unknown comes and goes.
+/// Goal: readers never take a stale state for the current one. Method: a stored object becomes too large, small again,
+/// too deep, and is deleted while it is large; an unknown one is created and deleted.
 #[tokio::test(start_paused = true)]
 async fn a_stored_object_whose_newest_version_is_skipped_is_gone_until_it_can_be_kept() {
     let live = Live::default();
@@ -96,8 +96,7 @@ async fn a_stored_object_whose_newest_version_is_skipped_is_gone_until_it_can_be
     assert_eq!(log.uris().len(), 2, "one list and one watch: {:?}", log.uris());
 }
 
-/// Goal: an object that nobody can keep does not make every reconnect bring it again. Method: it is the last thing that a
-/// watch brings.
+/// Goal: a skipped object is not sent again after every reconnect. Method: it is the last event of a watch.
 #[tokio::test(start_paused = true)]
 async fn a_watch_resumes_behind_a_skipped_object() {
     let (cluster, log) = in_memory(|number, _| match number {
@@ -111,8 +110,8 @@ async fn a_watch_resumes_behind_a_skipped_object() {
     assert_eq!(contents(&pods), "");
 }
 
-/// Goal: an event that nobody can attribute leaves no stale object. Method: a deletion without an object, sent again by
-/// each watch from there.
+/// Goal: an event without a readable object leaves no stale object behind. Method: a deletion without an object,
+/// repeated by each watch from that position.
 #[tokio::test(start_paused = true)]
 async fn a_change_of_an_object_that_cannot_be_named_leads_to_a_relist() {
     let (cluster, log) = in_memory(|number, uri| match number {
@@ -126,7 +125,8 @@ async fn a_change_of_an_object_that_cannot_be_named_leads_to_a_relist() {
     assert_eq!((contents(&pods).as_str(), pods.stats().reflector.syncs), ("a/b@4", 2), "{:?}", log.uris());
 }
 
-/// Goal: memory and the answer survive an object of any size. Method: one of 200 MB in the middle of a stream.
+/// Goal: the informer's memory and the response survive an object of any size. Method: one of 200 MB in the middle of a
+/// stream.
 #[tokio::test(start_paused = true)]
 async fn an_object_of_two_hundred_megabytes_is_passed_over() {
     let piece = "n".repeat(1 << 20);
@@ -143,7 +143,7 @@ async fn an_object_of_two_hundred_megabytes_is_passed_over() {
     assert_eq!((contents(&pods).as_str(), pods.stats().skipped), ("a/a@3 a/z@5", 1));
 }
 
-/// Goal: an announced error that cannot be read still ends the answer.
+/// Goal: an error event that cannot be read still ends the response.
 #[tokio::test(start_paused = true)]
 async fn an_error_event_without_an_object_ends_its_answer() {
     let (cluster, log) = in_memory(|number, _| match number {
@@ -195,7 +195,8 @@ async fn raw_streams_tell_a_skipped_object_as_an_error_of_its_own_and_go_on() {
     assert_eq!(log.uris().len(), 1, "one answer: {:?}", log.uris());
 }
 
-/// Goal: kube's controllers pause after each error, so skipped objects are told as sparingly as those that do not decode.
+/// Goal: skipped objects are reported as sparingly as undecodable ones, because kube's controllers pause after each
+/// error.
 #[tokio::test(start_paused = true)]
 async fn watchers_tell_skipped_objects_once_and_go_on() {
     let (client, log) = client_in_memory(|_, uri| stream_with_odd_ones(uri));

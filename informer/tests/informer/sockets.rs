@@ -1,4 +1,4 @@
-//! Over sockets: streams held open, cut into odd pieces, closed early, broken off, too large.
+//! Over sockets: streams held open, cut into odd pieces, closed early, broken or too large.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -32,7 +32,7 @@ async fn a_stream_syncs_and_goes_on() {
     assert!(stats.first_object_after.unwrap() <= SOON && stats.synced_after.is_some() && stats.bytes_received > 0);
 }
 
-/// Goal: chunks mean nothing. Method: the same answer one byte at a time, and in pieces of seven.
+/// Goal: chunk boundaries do not matter. Method: one response byte by byte, and in pieces of seven.
 #[tokio::test]
 async fn pieces_of_any_size_are_the_same_answer() {
     for (size, strategy) in [(1, InitialList::Stream), (7, InitialList::Stream), (7, InitialList::Unpaged)] {
@@ -92,7 +92,7 @@ async fn a_stream_that_stands_still_is_given_up_for_pages() {
     assert!(is_stream(&log.uris()[0]) && log.uris()[1].contains("limit=500"), "{:?}", log.uris());
 }
 
-/// Goal: an object above the limit costs a bounded buffer and keeps nothing else from anybody. Method: a small limit, an
+/// Goal: an object above the limit costs a bounded buffer and does not block the others. Method: a small limit, an
 /// object of 4 MiB.
 #[tokio::test]
 async fn an_object_above_the_limit_is_skipped() {
@@ -110,7 +110,8 @@ async fn an_object_above_the_limit_is_skipped() {
     assert_eq!((contents(&pods).as_str(), pods.stats().skipped), ("a/1@1", 1));
 }
 
-/// Goal: an answer that stops in the middle leaves readers what they had. Method: a relist that breaks off, then works.
+/// Goal: a response that breaks in the middle does not change what readers see. Method: a relist that breaks, then one
+/// that works.
 #[tokio::test]
 async fn a_broken_relist_leaves_the_old_state_until_one_is_complete() {
     let gate = std::sync::Arc::new(Mutex::new(false));

@@ -1,4 +1,4 @@
-//! Many clients of one server: what they ask of it when it comes back, and when it comes back as something else.
+//! Many clients of one server: their requests after a restart, and after it comes back as another one.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,12 +18,12 @@ fn pod(name: &str, node: &str) -> Value {
         "spec": {"nodeName": node, "containers": []}})
 }
 
-/// Two pods at 42 and 43.
+/// Server with two pods, at 42 and 43.
 fn server() -> FakeApiServer {
     FakeApiServer::new().at(41).put(pod("x", "n")).put(pod("y", "n"))
 }
 
-/// Agents that are ready, each a process of its own.
+/// Ready agents, as if each were a process of its own.
 async fn agents(server: &FakeApiServer) -> Vec<Informer<Pod>> {
     let mut agents = Vec::new();
     for _ in 0..AGENTS {
@@ -31,12 +31,12 @@ async fn agents(server: &FakeApiServer) -> Vec<Informer<Pod>> {
         assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Watching);
         agents.push(pods);
     }
-    // Long enough for each to be healthy.
+    // Long enough for each session to be healthy.
     sleep(MINUTE).await;
     agents
 }
 
-/// What was asked since: of each agent on average, and in the worst second.
+/// Requests since `since`: the average per agent, and the number in the busiest second.
 fn load(server: &FakeApiServer, since: usize) -> (f64, usize) {
     let seen: Vec<Duration> = server.requests().iter().skip(since).map(|seen| seen.at).collect();
     let mut seconds = BTreeMap::new();
@@ -48,8 +48,8 @@ fn load(server: &FakeApiServer, since: usize) -> (f64, usize) {
     (each, seconds.into_values().max().unwrap_or_default())
 }
 
-/// Goal: the minute after an API server was restarted is not worse than the outage. Method: half a minute without a
-/// server, then each client's requests: one object, which proves the history, and the watch.
+/// Goal: the minute after a restart is no worse than the outage. Method: half a minute without a server, then count
+/// each client's requests: a GET of one object, which proves the history, and the watch.
 #[tokio::test(start_paused = true)]
 async fn a_restarted_server_is_asked_for_two_things_by_each_client_and_not_at_once() {
     let server = server();
@@ -70,8 +70,8 @@ async fn a_restarted_server_is_asked_for_two_things_by_each_client_and_not_at_on
     assert!(agents.iter().all(|pods| contents(pods) == "a/x@44 a/y@43"));
 }
 
-/// The same where it answers before it can: it does not know anybody yet, or what they may do. Informers that take this
-/// for a verdict on their watches list as soon as they may.
+/// The restarted server answers before it works: it cannot authenticate or authorize clients yet. Informers that took
+/// this for a verdict on their watches would list as soon as they may.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_everything_for_a_while_is_not_listed_when_it_is_well() {
     for code in [401, 403, 429, 500, 503] {
@@ -91,7 +91,7 @@ async fn a_server_that_refuses_everything_for_a_while_is_not_listed_when_it_is_w
     }
 }
 
-/// All of them have to list, and each notices by itself: what they ask for is spread.
+/// Every client must list, but each detects the restore by itself, so the lists are spread.
 #[tokio::test(start_paused = true)]
 async fn a_server_restored_to_an_older_state_is_listed_once_by_each_client_and_not_at_once() {
     let server = server();
@@ -110,7 +110,7 @@ async fn a_server_restored_to_an_older_state_is_listed_once_by_each_client_and_n
     assert!(each <= 5.0 && most <= AGENTS / 4, "{each}, {most} in one second");
 }
 
-/// A right that is taken away is noticed all the same: by a list of one object, then by polling.
+/// A revoked permission is detected nevertheless: by a list of one object, then by polling.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_forbidden_later_on_is_replaced_by_polling() {
     let server = server();

@@ -1,4 +1,4 @@
-//! Subscriptions: every change once, deletions always, across uids never; wake-ups are not lost.
+//! Subscriptions: every change once, deletions always, updates never across uids; no lost wake-ups.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use crate::fixture::{
     Live, SOON, Step, added, deleted, in_memory, is_watch, item, list, modified, next, ok, pod, refuse, status, told,
 };
 
-/// An informer whose LISTs answer `lists` in turn, and whose watches carry what `live` sends.
+/// An informer whose LISTs return `lists` in turn, and whose watches carry the events of `live`.
 async fn informer_of(lists: Vec<String>, live: &Live) -> Informer<Pod> {
     let (live, listed) = (live.clone(), AtomicU64::new(0));
     let (cluster, _log) = in_memory(move |_, uri| {
@@ -28,7 +28,7 @@ async fn informer_of(lists: Vec<String>, live: &Live) -> Informer<Pod> {
     });
     let informer = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).start().unwrap();
     informer.ready(SOON).await.unwrap();
-    // The watch has to be open before something can be sent on it.
+    // The watch must be open before an event is sent on it.
     crate::fixture::until("the watch", || informer.age().is_some() && informer.explain().contains("watch")).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     informer
@@ -55,7 +55,7 @@ async fn first_what_is_there_then_what_changes() {
     }
 }
 
-/// Goal: the cases a level-triggered reader could get wrong. Method: it looks only when all has happened.
+/// Goal: cases that a level-triggered reader could get wrong. Method: it polls only after all of them happened.
 #[tokio::test(start_paused = true)]
 async fn a_late_reader_sees_the_difference_and_never_mixes_two_uids() {
     let live = Live::default();
@@ -99,8 +99,8 @@ async fn decoding_works_on_old_and_new() {
     assert!(old != new && new == new.clone());
 }
 
-/// Goal: long differences, taken in parts while the state moves on, add up to the truth. Method: a reader that applies
-/// events to a map of its own and is interrupted by changes before, at and behind its place; the map must end equal.
+/// Goal: long differences, delivered in parts while the state changes, add up to the current state. Method: a reader
+/// mirrors the events in a map and is interrupted by changes before, at and after its key; the map must end equal.
 #[tokio::test(start_paused = true)]
 async fn long_differences_in_parts_add_up_while_the_state_moves() {
     let live = Live::default();
@@ -147,8 +147,8 @@ async fn long_differences_in_parts_add_up_while_the_state_moves() {
     assert_eq!(mirrored, informer.store().snapshot().iter().collect::<Vec<_>>());
 }
 
-/// Goal: a reader slower than the changes still learns that it has the initial state. Method: everything changes again
-/// after every few events it takes.
+/// Goal: a reader slower than the changes still gets `Synced`. Method: everything changes again after every 30 events
+/// it reads.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_never_catches_up_is_synced_all_the_same() {
     let live = Live::default();
@@ -215,8 +215,8 @@ async fn every_change_is_told_in_order_and_what_a_relist_found_before_its_end() 
     assert_eq!(next(&mut changes, 14).await, [&first[..], &live[..], &relist[..]].concat());
 }
 
-/// Answers: kube's shared store left a subscriber asleep when an object had come and gone before its first poll, and
-/// what came afterwards was told only when something else woke it.
+/// Covers a complaint about kube's shared store: a subscriber stayed asleep if an object was created and deleted before
+/// its first poll, and received later changes only when something else woke it.
 #[tokio::test(start_paused = true)]
 async fn p7_what_comes_and_goes_before_the_first_poll_loses_no_wake_up() {
     let live = Live::default();
@@ -248,7 +248,8 @@ async fn a_subscriber_that_is_overrun_is_told_so_and_goes_on_from_the_difference
     assert_eq!(next(&mut slow, 3).await, ["a/a@13>14", "a/a@14>15", "-a/c@12"], "each change again");
 }
 
-/// Goal: nobody waits for a slow one. Method: one that never reads beside one that reads everything, through one ring.
+/// Goal: a slow subscriber delays no other. Method: one that never reads beside one that reads everything, through one
+/// ring.
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_never_reads_delays_nobody() {
     let live = Live::default();
@@ -281,7 +282,7 @@ async fn subscriptions_are_streams_that_end_when_all_is_told() {
     assert_eq!(all, ["+a/a@3", "+a/b@4", "=9", "a/a@3>10"]);
 }
 
-/// Goal: cancel safety. Method: give up waiting at every step; nothing is lost or told twice.
+/// Goal: cancel safety. Method: cancel the wait at every step; no event is lost or repeated.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_given_up_loses_nothing() {
     let live = Live::default();
@@ -349,7 +350,7 @@ async fn every_change_comes_once_while_threads_race() {
     drop(writer.await.unwrap());
 }
 
-/// Everything up to this event.
+/// All events up to this one.
 async fn up_to(changes: &mut (impl Stream<Item = Event<Pod>> + Unpin), last: &str) -> Vec<String> {
     let mut all = Vec::new();
     while all.last().is_none_or(|seen: &String| !seen.starts_with(last)) {
@@ -358,8 +359,8 @@ async fn up_to(changes: &mut (impl Stream<Item = Event<Pod>> + Unpin), last: &st
     all
 }
 
-/// Goal: who keeps a state of its own across restarts can bring it up to date. Method: changes while nobody is there,
-/// once within what the server still tells, once beyond it.
+/// Goal: a program that keeps its own state across restarts can bring it up to date. Method: changes while the program
+/// is down, once within the server's history window and once beyond it.
 #[tokio::test]
 async fn after_a_restart_what_was_saved_comes_first_and_then_what_became_of_it() {
     let pod = |name: &str, node: &str| {

@@ -1,4 +1,4 @@
-//! Time, paused: delays under refusal, silence, stalls, the relist budget.
+//! Timing, with paused time: backoff, silence, stalls, the relist budget.
 
 use std::{
     convert::Infallible,
@@ -29,7 +29,8 @@ fn pod(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"}})
 }
 
-/// Goal: nonsense is asked for as rarely as refusals, and memory stays. Method: ten minutes of each, requests counted.
+/// Goal: malformed responses cause as few requests as refusals, in bounded memory. Method: ten minutes of each kind;
+/// count requests.
 #[tokio::test(start_paused = true)]
 async fn ten_minutes_of_nonsense_are_few_requests() {
     let truncated = r#"{"type":"ADDED","object":{"metadata":{"name":"a""#.to_owned();
@@ -52,7 +53,7 @@ async fn ten_minutes_of_nonsense_are_few_requests() {
     }
 }
 
-/// A request may be queued by a server that has too much to do: it is asked for a stream again, and never for a list.
+/// An overloaded server may queue a request: the client repeats the stream and never falls back to a list.
 #[tokio::test(start_paused = true)]
 async fn a_stream_whose_headers_do_not_come_is_asked_for_again() {
     let requests = Arc::new(AtomicUsize::new(0));
@@ -73,7 +74,7 @@ async fn a_stream_whose_headers_do_not_come_is_asked_for_again() {
     assert_eq!(contents(&pods), "a/a@3");
 }
 
-/// Durations that mean "never".
+/// Maximum durations, which mean "never".
 #[tokio::test(start_paused = true)]
 async fn the_longest_durations_are_settings_like_any_other() {
     let (cluster, _log) = in_memory(|_, uri| match uri {
@@ -96,7 +97,7 @@ async fn the_longest_durations_are_settings_like_any_other() {
     assert_eq!((stats.requests, stats.proofs), (3, 1));
 }
 
-/// Answers the complaint that a fleet that starts together asks together.
+/// Covers the complaint that clients started together send together.
 #[tokio::test(start_paused = true)]
 async fn informers_with_a_spread_do_not_start_together_and_ready_says_so() {
     let mut first_requests = Vec::new();
@@ -160,8 +161,8 @@ fn slowly(items: &[String], pause: Duration) -> Vec<Step> {
     steps
 }
 
-/// Goal: at most two informers read at once; waiting for the turn is neither silence nor a stall. Method: two lists
-/// that take forty seconds, a third that must wait as long and then takes its own time.
+/// Goal: at most two informers read at once; waiting for a permit is neither silence nor a stall. Method: two lists
+/// that take forty seconds, and a third that must wait as long before it starts.
 #[tokio::test(start_paused = true)]
 async fn two_read_at_once_and_the_third_waits_without_losing_patience() {
     let (cluster, log) = in_memory(|_, uri| {
@@ -186,8 +187,8 @@ async fn two_read_at_once_and_the_third_waits_without_losing_patience() {
     assert!(log.times()[sent] >= 40 * Duration::from_secs(1));
 }
 
-/// Goal: two sick APIs do not keep the other types of a process from starting. Method: each way a read can hang, of two
-/// types; when the third is ready, in seconds.
+/// Goal: two sick APIs do not keep the other types of a process from starting. Method: each way a read can hang, for
+/// two types; a third must be ready within the given seconds.
 #[tokio::test(start_paused = true)]
 async fn reads_that_hang_give_their_turn_back() {
     let item_now_and_then: Vec<String> = (0..100).map(|number| item(&format!("a/a{number}"), 3)).collect();
@@ -238,8 +239,8 @@ async fn a_list_without_headers_gives_its_turn_back() {
     fine.ready(Duration::from_secs(11)).await.unwrap();
 }
 
-/// Goal: waiting for a turn stops no other clock. Method: two lists hold the budget; meanwhile the preferred endpoint of a
-/// third informer is lost, which it must leave in time.
+/// Goal: waiting for a permit stops no other timer. Method: stalled streams hold the budget while an informer waits to
+/// relist; its lingering object must still expire in time.
 #[tokio::test(start_paused = true)]
 async fn an_informer_that_waits_for_its_turn_keeps_its_other_times() {
     let server = FakeApiServer::new().at(41).put(pod("x"));
@@ -250,7 +251,7 @@ async fn an_informer_that_waits_for_its_turn_keeps_its_other_times() {
     server.delete(pod("x")).put(pod("y"));
     until("the deletion", || contents(&pods) == "a/y@44").await;
     assert_eq!(pods.store().snapshot().lingering("a/x").count(), 1);
-    // Streams that say nothing hold the budget for ten seconds each, and never end. The relist comes after all of them.
+    // Stalled streams hold their permits for ten seconds each and never complete. The relist queues behind all of them.
     server.stall_streams().expire_at(u64::MAX).close_watches();
     let stuck: Vec<_> =
         (0..12).map(|_| cluster.informer::<Secret>().initial_list(InitialList::Stream).start().unwrap()).collect();
@@ -301,8 +302,8 @@ async fn where_watches_are_forbidden_lists_are_polled_every_few_minutes() {
     assert!(pods.age().unwrap() <= 6 * MINUTE);
 }
 
-/// Goal: a server that always has more to say is not listened to for ever. Method: one object again and again, without a
-/// pause and without an end, in real time; the lifetime that the stream was asked for is the bound.
+/// Goal: a stream that always has more data does not run for ever. Method: one object again and again, without a pause
+/// or an end, in real time; the requested lifetime of the stream is the bound.
 #[tokio::test]
 async fn a_stream_that_never_pauses_is_ended_all_the_same() {
     let requests = Arc::new(AtomicUsize::new(0));
@@ -319,7 +320,7 @@ async fn a_stream_that_never_pauses_is_ended_all_the_same() {
     until("another request", || requests.load(Ordering::Relaxed) > 1).await;
 }
 
-/// A page that fails is asked for again, in the budget's turn; it is no attempt at initial state of its own.
+/// A failed page is requested again within the budget; it does not count as a new attempt at initial state.
 #[tokio::test(start_paused = true)]
 async fn pages_that_are_asked_for_again_are_no_attempts() {
     let (cluster, log) = in_memory(|_, uri| match uri {

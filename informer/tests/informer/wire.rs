@@ -1,4 +1,4 @@
-//! What goes on the wire for each setting, and that it goes once.
+//! Requests on the wire for each setting, each sent once.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ fn pod(name: &str) -> Value {
 
 const HEAD: &str = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 
-/// Without `timeoutSeconds`, which is drawn.
+/// Removes `timeoutSeconds`, which is drawn at random.
 fn without_timeout(uri: &str) -> String {
     let parts: Vec<&str> = uri.split('&').filter(|part| !part.starts_with("timeoutSeconds=")).collect();
     parts.join("&")
 }
 
-/// Goal: what is configured is what is asked. Method: the first two requests of every semantic × strategy. Answers the
-/// complaint that "any state will do" with pages asked for the most recent one, from every agent at once.
+/// Goal: requests follow the configuration. Method: the first two requests of every semantic × strategy. Covers the
+/// complaint that `Any` with pages requested the most recent state, from every agent at once.
 #[tokio::test(start_paused = true)]
 async fn p1_each_semantic_and_strategy_asks_exactly_this() {
     let at = || ResourceVersion::from(7);
@@ -73,14 +73,14 @@ async fn p1_each_semantic_and_strategy_asks_exactly_this() {
     }
 }
 
-/// The queries of all LISTs and pages so far.
+/// Queries of all LISTs and pages so far.
 fn lists(server: &FakeApiServer) -> Vec<String> {
     let seen = server.requests().into_iter().filter(|seen| matches!(seen.asked, Asked::List | Asked::Page));
     seen.map(|seen| seen.request.split_once('?').map_or_else(String::new, |(_, query)| query.to_owned())).collect()
 }
 
-/// Goal: the relists of a fleet are served from the server's cache: kube-apiserver before 1.34 reads limited pages "not older
-/// than" from etcd. Method: a server without streams, whose watches expire.
+/// Goal: a fleet's relists are served from the server's cache: kube-apiserver before 1.34 reads limited pages "not
+/// older than" from etcd. Method: a server without streams, whose watches expire.
 #[tokio::test(start_paused = true)]
 async fn a_relist_after_410_has_no_limit() {
     let server = FakeApiServer::new().at(41).put(pod("x")).put(pod("y")).refuse_stream(422);
@@ -92,7 +92,7 @@ async fn a_relist_after_410_has_no_limit() {
     assert_eq!(lists(&server), ["resourceVersion=0&limit=1", "resourceVersion=43&resourceVersionMatch=NotOlderThan"]);
 }
 
-/// A server that pages `resourceVersion=0` has no cache to serve a relist from: pages are the cheaper read there.
+/// A server that pages `resourceVersion=0` has no cache to serve a relist from; there pages are the cheaper read.
 #[tokio::test(start_paused = true)]
 async fn a_relist_is_paged_where_the_server_pages_any_state() {
     let (cluster, log) = in_memory(|_, uri| match uri {
@@ -109,7 +109,7 @@ async fn a_relist_is_paged_where_the_server_pages_any_state() {
     assert_eq!(log.count("resourceVersion=9&resourceVersionMatch=NotOlderThan&limit=500"), 1, "{:?}", log.uris());
 }
 
-/// Polls are relists like any other.
+/// Polls are ordinary relists.
 #[tokio::test(start_paused = true)]
 async fn polls_have_no_limit() {
     let server = FakeApiServer::new().at(41).put(pod("x")).forbid_watch();
@@ -152,8 +152,8 @@ async fn a_type_known_at_run_time_is_read_like_any_other() {
     assert_eq!(decoded.data["spec"]["nodeName"], "node-1");
 }
 
-/// Goal: kube's client, which by default retries 503 fifteen times from 5 ms, retries nothing of ours. Method: it has
-/// its default settings here; requests the informer counted against those that arrived.
+/// Goal: kube's client, which by default retries 503 fifteen times from 5 ms, does not retry our requests. Method:
+/// default settings; compare the requests the informer counted with those that arrived.
 #[tokio::test]
 async fn one_send_is_one_request() {
     let server = MockServer::start().await;
