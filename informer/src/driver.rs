@@ -224,6 +224,7 @@ impl<S: Sink> Driver<S> {
                 Ok(None) => break None,
                 Err(error) => break Some(Kind::Frame(error)),
             }
+            // Every order replaces this response, so the rest of the chunk is discarded.
             if self.core.has_order() {
                 break None;
             }

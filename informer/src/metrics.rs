@@ -17,43 +17,43 @@
 //!   object count it twice, because they store it twice;
 //! - `informer_age_seconds` is the age of the oldest state, the one to worry about.
 //!
-//! | counter | label | what it counts |
+//! | counter | label | meaning |
 //! | --- | --- | --- |
 //! | `informer_requests_total` | `kind` | requests: `initial` state, further `page`s, `watch`es, `proof`s |
-//! | `informer_relists_total` | `cause` | times initial state was asked for; `start` is the first |
-//! | `informer_reconnects_total` | | watches opened from a known position, which costs a server little |
-//! | `informer_initial_resumes_total` | | streams of initial state that went on where an earlier one broke |
-//! | `informer_syncs_total` | | times initial state was complete |
-//! | `informer_fallbacks_total` | `cause` | times streams were given up for pages |
-//! | `informer_failures_total` | `class` | answers that failed |
-//! | `informer_early_ends_total` | | answers that ended before they were healthy, which delays the next request |
-//! | `informer_silences_total` | | answers given up because nothing came for too long |
-//! | `informer_events_total` | `kind` | `initial` objects, `change`s, `deletion`s, `bookmark`s, what was `ignored` |
-//! | `informer_received_bytes_total` | | body bytes of accepted answers |
-//! | `informer_decode_errors_total` | | times an object did not decode; it is kept and delivered all the same |
-//! | `informer_unreadable_total` | | objects left out, since they have no name |
-//! | `informer_skipped_total` | | objects left out, since they are too large, too deep or no objects |
-//! | `informer_history_resets_total` | | times the server was found restored to an older state |
-//! | `informer_foreign_histories_total` | | times the server was found to have another history |
-//! | `informer_endpoint_moves_total` | | times requests went to another endpoint than before |
-//! | `informer_refused_moves_total` | | endpoints left again, because they are behind or have another history |
-//! | `informer_checkpoint_failures_total` | | times that a checkpoint could not be opened or saved |
+//! | `informer_relists_total` | `cause` | requests for initial state by cause; `start` is the first |
+//! | `informer_reconnects_total` | | watches opened from a known position, which cost a server little |
+//! | `informer_initial_resumes_total` | | streams of initial state that resumed where an earlier one broke |
+//! | `informer_syncs_total` | | initial states completed |
+//! | `informer_fallbacks_total` | `cause` | fallbacks from streams to pages |
+//! | `informer_failures_total` | `class` | failed responses |
+//! | `informer_early_ends_total` | | responses that ended before they were healthy, which delays the next request |
+//! | `informer_silences_total` | | responses closed after the idle timeout |
+//! | `informer_events_total` | `kind` | `initial` objects, `change`s, `deletion`s, `bookmark`s, `ignored` events |
+//! | `informer_received_bytes_total` | | body bytes of accepted responses |
+//! | `informer_decode_errors_total` | | failed decodings; the objects are stored and delivered nevertheless |
+//! | `informer_unreadable_total` | | objects left out because they have no name |
+//! | `informer_skipped_total` | | objects skipped: too large, nested too deep or not JSON objects |
+//! | `informer_history_resets_total` | | detected restores of the server to an older state |
+//! | `informer_foreign_histories_total` | | detected replacements of the server by one with another history |
+//! | `informer_endpoint_moves_total` | | moves of requests to another endpoint |
+//! | `informer_refused_moves_total` | | endpoints left again because they lag or have another history |
+//! | `informer_checkpoint_failures_total` | | failures to open or save a checkpoint |
 //!
-//! | gauge | label | what it is |
+//! | gauge | label | meaning |
 //! | --- | --- | --- |
-//! | `informer_running` | | informers that run |
-//! | `informer_ready` | | those of them whose initial state was complete once |
-//! | `informer_polling` | | those of them that poll, since watches are forbidden |
-//! | `informer_on_fallback` | | those of them that read from another endpoint than the preferred one |
-//! | `informer_strategy` | `strategy` | those of them that asked for initial state like this last |
-//! | `informer_age_seconds` | | how long ago the server confirmed what is held; a minute or two on a quiet type |
-//! | `informer_store_objects` | | objects held |
-//! | `informer_store_bytes` | | bytes kept for them, in the form they are kept in, names included |
+//! | `informer_running` | | running informers |
+//! | `informer_ready` | | running informers that have completed an initial state |
+//! | `informer_polling` | | running informers that poll because watches are forbidden |
+//! | `informer_on_fallback` | | running informers that use another endpoint than the preferred one |
+//! | `informer_strategy` | `strategy` | running informers by their last request for initial state |
+//! | `informer_age_seconds` | | time since the server last confirmed the stored state; a minute or two on a quiet type |
+//! | `informer_store_objects` | | objects stored |
+//! | `informer_store_bytes` | | bytes of the stored objects in their stored form, names included |
 //!
-//! Worth an alert: `informer_ready < informer_running` for minutes, `informer_age_seconds` above 300, a rate of
-//! `informer_relists_total` that is not zero in quiet times.
+//! Suggested alerts: `informer_ready < informer_running` for minutes; `informer_age_seconds` above 300; a rate of
+//! `informer_relists_total` above zero in quiet times.
 //!
-//! Raw streams and kube's watchers are not counted. For several clusters in one registry, register each in a
+//! Raw streams and kube's watchers are not counted. To put several clusters into one registry, register each in its own
 //! [`sub_registry_with_prefix`](Registry::sub_registry_with_prefix).
 
 use std::{collections::BTreeMap, fmt, sync::Arc};

@@ -252,8 +252,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The request in flight, else the last one, as it goes on the wire; see
-    /// [`Informer::explain`](crate::Informer::explain).
+    /// The request in flight, else the last one, as on the wire; see [`Informer::explain`](crate::Informer::explain).
     #[must_use]
     pub fn explain(&self) -> String {
         self.progress.borrow().explain()

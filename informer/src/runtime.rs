@@ -47,7 +47,7 @@ use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays,
 /// # }
 /// ```
 ///
-/// # What is different
+/// # Differences
 ///
 /// - Backoff is built in. It grows with every failure of any request, so a server that closes its watches at once gets
 ///   fewer and fewer requests. An additional `default_backoff()` is harmless and unnecessary. Pass a policy of your own
@@ -78,7 +78,7 @@ use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays,
 /// place and share the outcome ([`Shared`](futures::future::Shared)), as the controller in our examples does for its
 /// reconcilers.
 ///
-/// # What is the same
+/// # Common behaviour
 ///
 /// Objects are decoded whole: no field is cut except by [`Watcher::drop_path`]. A relist is `Init`, every object, and
 /// `InitDone`; a relist that breaks starts again with `Init`, unless the server can resume it

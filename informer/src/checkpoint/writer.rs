@@ -127,6 +127,7 @@ impl Writer {
         let written = self.write_beside(state).and_then(|log| self.place.replace(&log.file).map(|()| log));
         let log = written.inspect_err(|_| self.place.remove_beside())?;
         let bytes = log.bytes;
+        // Before the sync: the rename has happened, even if the sync fails.
         self.log = Some(log);
         self.found = None;
         self.place.sync()?;

@@ -141,6 +141,7 @@ enum State {
 impl Saving {
     pub(super) fn new(directory: PathBuf, identity: Identity, writer: Option<Writer>, running: &Running) -> Self {
         let mut now = running.now.clone();
+        // The current state is empty or was just loaded: it needs no save.
         now.mark_unchanged();
         let is_closed = writer.is_none();
         let mut saving = Self {

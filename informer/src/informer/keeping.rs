@@ -24,11 +24,11 @@ use crate::{
 /// Live memory of an informer of 7,130 pods that are 21.7 MiB of JSON, and CPU time for one pod of 3 KB, on the
 /// project's benchmark machine:
 ///
-/// | | memory | to receive one and keep it | [`Object::decode`] |
+/// | | memory | receive and store one | [`Object::decode`] |
 /// | --- | ---: | ---: | ---: |
-/// | `Json` | 23.8 MiB, 1.1 x the JSON | 10 us | tens of us, shared while somebody holds it |
-/// | `Typed` | 121 MiB, 5.6 x | 43 us | nothing |
-/// | `Packed` | 6.2 MiB, 0.29 x | 24 us | as `Json`, and a few us to unpack |
+/// | `Json` | 23.8 MiB, 1.1 x the JSON | 10 us | tens of us, shared while in use |
+/// | `Typed` | 121 MiB, 5.6 x | 43 us | 0 |
+/// | `Packed` | 6.2 MiB, 0.29 x | 24 us | like `Json`, plus a few us to unpack |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Representation {

@@ -94,6 +94,7 @@ impl Wait {
     /// has stopped, so that none will follow.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let changed = self.changed.get_or_insert_with(|| {
+            // A clone keeps the version last seen, so a state published since the last `look` resolves at once.
             let mut now = self.now.clone();
             Box::pin(async move { now.changed().await.is_ok() })
         });

@@ -109,7 +109,7 @@ pub(super) async fn watch(
     Ok(watch.into_body())
 }
 
-/// Whether the bookmark that ends the initial state is still to be sent.
+/// State of the bookmark that ends the initial state: owed until it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Owed,
