@@ -1,8 +1,8 @@
-//! One watcher's place in the history: in the initial snapshot, catching up, parked, live, or over.
+//! One watcher's cursor: in the initial snapshot, catching up, parked, live, or over.
 //!
-//! INVARIANT: its memory does not depend on objects, events or other watchers. INVARIANT: a position is told only when
-//! nothing before it is unread. INVARIANT: the initial state is never called complete at a position that cannot be
-//! resumed from.
+//! INVARIANT: its memory does not depend on the number of objects, events or other watchers. INVARIANT: a position is
+//! reported only when no event before it is unread. INVARIANT: the initial state is never reported complete at a
+//! position that cannot be resumed from.
 
 use std::{
     mem,
@@ -25,73 +25,74 @@ use crate::{
     slices::{Budget, Slices},
 };
 
-/// Where a watch begins.
+/// Start of a watch.
 #[derive(Clone, Debug)]
 pub enum Start {
-    /// With the objects of the snapshot as ADDED, in key order, then what happened after it.
+    /// The objects of the snapshot as ADDED, in key order, then the events after it.
     Initial(Snapshot),
-    /// With the rest of such a snapshot, from where [`Cursor::behind`] said; relative to the namespace of the filter.
+    /// The rest of such a snapshot, from the point that [`Cursor::behind`] returned; relative to the filter's
+    /// namespace.
     Rest(Snapshot, String),
-    /// With the first change after the position. One ahead of the cache is accepted: nothing at or below it is
+    /// The first change after the position. A position ahead of the cache is accepted: no change at or below it is
     /// delivered.
     After(u64),
 }
 
-/// What a step came to.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
-    /// The cursor moved; slices may have been pushed, or nothing matched so far. Step again, perhaps after letting
-    /// others run.
+    /// The cursor moved; slices may have been pushed, or nothing matched so far. Call `step` again, perhaps after
+    /// yielding to other tasks.
     Sent,
-    /// The initial state is complete at this position, which can be resumed from: the end bookmark goes behind what was
-    /// pushed, before the next step. Comes once, and only for [`Start::Initial`].
+    /// The initial state is complete at this position, which can be resumed from: write the end bookmark after the
+    /// pushed slices and before the next step. Returned once, and only for initial starts.
     InitialDone(u64),
-    /// Nothing to do. The waker given is called at the next change that may concern the filter.
+    /// No unread events. The given waker is called at the next change that may concern the filter.
     Wait,
-    /// The cursor fell behind the window, or its snapshot was cut: end the stream without another word.
+    /// The cursor fell behind the window, or its snapshot was cut: end the stream without further data.
     Expired(Expired),
-    /// The history ended: the storage was listed again or the cache was closed, see [`Cursor::is_closed`]. End the stream
+    /// The epoch ended: the cache relisted from the storage or was closed, see [`Cursor::is_closed`]. End the stream
     /// cleanly.
     EpochEnded,
 }
 
-/// One watcher's place. Pulls: nothing is queued for it. At most about 1 KiB with everything it owns, whatever the
-/// number of objects.
+/// One watcher's position. The consumer pulls, so no queue exists per watcher. Owns at most about 1 KiB, independent
+/// of the number of objects.
 #[derive(Debug)]
 pub struct Cursor {
     shared: Arc<Shared>,
     epoch: Arc<Epoch>,
     judge: Arc<Judge>,
     scope: Scope,
-    /// Of the scope's bucket; `None` when the history was over before it was joined.
+    /// Waiters of the scope's bucket; `None` if the epoch ended before the cursor joined it.
     waiters: Option<Arc<Waiters>>,
     place: Place,
-    /// Everything that matches at or below was pushed.
+    /// All matching events at or below it were pushed.
     position: u64,
     phase: Phase,
     showing: Showing,
 }
 
-/// From the first to the last one, except that those in the middle alternate.
+/// Runs from the first to the last phase, except that the three middle phases alternate.
 #[derive(Debug)]
 enum Phase {
-    /// Sends a frozen state; its events are kept meanwhile. Boxed: most watchers are past it.
+    /// Sends a frozen state, whose later events are kept meanwhile. Boxed because most watchers have left this phase.
     Initial(Box<Walk>),
-    /// Behind, and on its way: it just began, or what it looked at so far was not for it.
+    /// Has unread events and is still scanning: it just began, or nothing matched yet.
     CatchingUp,
-    /// Behind, with as much given out as its sink asked for, and not asked for more yet: the socket is full, or about to
-    /// be written to. Costs nothing else meanwhile, and goes on as long as its bucket has what comes next.
+    /// Has unread events but its batch is full; waits for the socket to drain. Costs only the cursor's memory, and can
+    /// resume as long as its bucket still has the next event.
     Parked,
-    /// Nothing was unread when it looked last.
+    /// Had no unread events at the last step.
     Live,
-    /// Says the same for ever: expired, or the history ended.
+    /// Returns one final step for ever: expired, or the epoch ended.
     Over(Step),
 }
 
-/// What was read under the lock.
+/// Result of reading under the lock.
 enum Read {
-    /// So many events, and whether that is all there are.
+    /// Number of events read, and true if no more are unread.
     Events {
         count: usize,
         all: bool,
@@ -127,11 +128,11 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// Joins the scope's bucket, so that its events are kept from `position` on. Does nothing in a history that is over.
+    /// Joins the scope's bucket, so that its events are kept from `position` on. Does nothing if the epoch has ended.
     fn join(&mut self) -> Result<(), Expired> {
         let expired = |state: &State| Expired { asked: self.position, oldest: state.window.log.lost() };
         if self.scope == Scope::All {
-            // Watching everything changes nothing in the state.
+            // `Scope::All` reads the window itself, so joining it changes no bucket and a read lock is enough.
             let state = self.shared.state.read();
             if self.position < state.window.log.lost() && !self.epoch.ended() {
                 return Err(expired(&state));
@@ -146,7 +147,7 @@ impl Cursor {
                 if self.epoch.ended() {
                     return Ok(());
                 }
-                // A start in the future must not hide events from a bucket that others share.
+                // Clamped to the head: a start in the future must not hide events from other watchers of the bucket.
                 let past = past.get_or_insert_with(|| Past::new(self.position.min(state.applied)));
                 let node_field = self.shared.schema.node_field;
                 match state.buckets.join(&self.scope, past, &state.window.log, node_field) {
@@ -168,26 +169,26 @@ impl Cursor {
         }
     }
 
-    /// The same in another form: to be said before the first step.
+    /// Sets the response format. Call before the first `step`.
     #[must_use]
     pub fn shown_as(mut self, form: Form) -> Self {
         self.showing = Showing::new(form);
         self
     }
 
-    /// Whether it matters what time it is: the rows of a table have ages.
+    /// Returns true if the output depends on the current time: table rows have ages.
     #[must_use]
     pub const fn tells_time(&self) -> bool {
         self.showing.tells_time()
     }
 
-    /// What ages in the rows of a table are counted to from now on, in Unix seconds.
+    /// Sets the time used for the AGE column, in Unix seconds.
     pub const fn set_now(&mut self, now: i64) {
         self.showing.set_now(now);
     }
 
-    /// Pushes what comes next into `out`, within `budget`. Without a context, [`Step::Wait`] registers nothing.
-    /// Cost: short read locks; selectors and slices are done outside.
+    /// Pushes the next objects or events into `out`, within `budget`. Without a context, [`Step::Wait`] registers no
+    /// waker. Cost: short read locks; selectors and slices are evaluated without a lock.
     pub fn step(&mut self, budget: Budget, out: &mut Slices, cx: Option<&mut Context<'_>>) -> Step {
         let showing = &mut self.showing;
         let step = match &mut self.phase {
@@ -221,30 +222,32 @@ impl Cursor {
         step
     }
 
-    /// The last object was pushed: complete, if the events since are still there.
+    /// Called after the last object was pushed: the state is complete if the events since are still in the window.
     fn finish_initial(&self) -> Step {
         let state = self.shared.state.read();
         match state.log(&self.scope) {
             Some(_) | None if self.epoch.ended() => Step::EpochEnded,
-            // The window, not the bucket: who resumes may find its bucket gone and has only the window then.
+            // Checks the window instead of the bucket: a resuming client may find its bucket removed and has only the
+            // window then.
             Some(_) if state.window.log.lost() <= self.position => Step::InitialDone(self.position),
             Some(_) | None => Step::Expired(Expired { asked: self.position, oldest: state.window.log.lost() }),
         }
     }
 
-    /// Pushes the events after the position, until the budget is reached or none is left.
+    /// Pushes the events after the position until the budget is reached or no event is unread.
     fn follow(&mut self, budget: Budget, out: &mut Slices, mut cx: Option<&mut Context<'_>>) -> Step {
         let before = out.bytes();
         let mut looked = 0;
         let mut batch = [const { None }; EVENTS_PER_LOCK];
-        // What goes beyond the budget is read again. So it bounds what is read first; when little of that was wanted,
-        // more is read the next time.
+        // Events beyond the budget are read again later, so bound the bytes read per lock by the budget first; double
+        // the bound when few of them matched.
         let mut bytes = budget.bytes;
         while looked < LOOKED_AT_PER_STEP {
             if out.reached(budget) {
                 return self.now(Phase::Parked, Step::Sent);
             }
             let room = budget.slices.saturating_sub(out.len()).clamp(1, EVENTS_PER_LOCK);
+            // No waker is registered once data was pushed: the caller sends it and steps again before it waits.
             let sent = out.bytes() != before;
             let (count, all) = match self.read(&mut batch[..room], bytes, if sent { None } else { cx.as_deref_mut() }) {
                 Look::Found(Read::Events { count, all }) => (count, all),
@@ -263,20 +266,20 @@ impl Cursor {
                 }
             }
             if all && unread == 0 && out.bytes() != before {
-                // Who sends first and asks then finds out whether there is more by now.
+                // All events were read: the caller sends them and steps again, which finds newer ones.
                 return self.now(Phase::Live, Step::Sent);
             }
         }
         self.now(if out.bytes() == before { Phase::CatchingUp } else { Phase::Parked }, Step::Sent)
     }
 
-    /// Takes the next events of the bucket, until their objects have `bytes`; or waits when there are none.
+    /// Takes the next events of the bucket until their objects reach `bytes`; waits if there are none.
     fn read(&mut self, batch: &mut [Option<Arc<Event>>], bytes: usize, cx: Option<&mut Context<'_>>) -> Look<Read> {
         let Self { shared, epoch, scope, position, waiters, place, .. } = self;
         let wait = waiters.as_deref().zip(cx.map(|cx| cx.waker()));
         interest::look_or_wait(&shared.state, wait, place, |state| {
             let log = match state.log(scope) {
-                // A history that was replaced is not there any more; one that was closed is read to its end.
+                // A replaced epoch has no log any more; the log of a closed cache is read to its end.
                 Some(log) if Arc::ptr_eq(&state.epoch, epoch) => log,
                 Some(_) | None => return Look::Found(Read::Over(Step::EpochEnded)),
             };
@@ -300,13 +303,13 @@ impl Cursor {
             if epoch.ended() {
                 return Look::Found(Read::Over(Step::EpochEnded));
             }
-            // Nothing unread in the bucket: what happened elsewhere up to here is no concern of this watcher.
+            // No unread events in the bucket: the changes elsewhere up to `applied` do not concern this watcher.
             *position = state.applied.max(*position);
             Look::Nothing
         })
     }
 
-    /// Pushes `event` as this watcher sees it: objects enter and leave the selector.
+    /// Pushes `event` as this watcher sees it: an object may enter or leave the selector.
     fn push(&mut self, event: &Event, out: &mut Slices) {
         let verdict = self.judge.verdict(event, &self.shared.filters.asked);
         match (event.previous.as_ref().filter(|_| verdict.before), verdict.now) {
@@ -317,11 +320,11 @@ impl Cursor {
         }
     }
 
-    /// The position a bookmark may carry now, or `None` while something is unread, the initial state is incomplete, the
-    /// start lies ahead of the cache, or the cursor is over. Write it before the next step.
+    /// Returns the position a bookmark may carry now. `None` while an event is unread, the initial state is
+    /// incomplete, the start is ahead of the cache, or the cursor is over. Write the bookmark before the next step.
     pub fn bookmark(&mut self) -> Option<u64> {
         match self.phase {
-            // Even if it was parked: what it gave out goes before the bookmark.
+            // A parked cursor too: its pushed slices are written before the bookmark.
             Phase::CatchingUp | Phase::Parked | Phase::Live => {}
             Phase::Initial(_) | Phase::Over(_) => return None,
         }
@@ -335,19 +338,20 @@ impl Cursor {
         Some(self.position)
     }
 
-    /// Pushes the line of a bookmark at `at`, in the form of the stream.
+    /// Pushes a bookmark line at `at`, in the format of the stream.
     pub fn push_bookmark(&mut self, at: u64, initial_events_end: bool, out: &mut Slices) {
         self.showing.bookmark(&self.shared.schema, at, initial_events_end, out);
     }
 
-    /// Everything that matches at or below was pushed. The snapshot's position during the initial state.
+    /// Returns the position at or below which all matching events were pushed; during the initial state, the position
+    /// of the snapshot.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Where [`Start::Rest`] goes on from behind what was pushed so far; `None` before the first object and once the
-    /// initial state is over.
+    /// Returns the key for [`Start::Rest`] to resume after the pushed objects; `None` before the first object and
+    /// after the initial state.
     #[must_use]
     pub fn behind(&self) -> Option<String> {
         match &self.phase {
@@ -356,20 +360,19 @@ impl Cursor {
         }
     }
 
-    /// Whether the cache takes nothing in any more, which is the other reason for [`Step::EpochEnded`]: there is nothing
-    /// to come back for.
+    /// Returns true if the cache was closed, the other cause of [`Step::EpochEnded`]: reconnecting to it is useless.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.waiting.is_closed()
     }
 
-    /// Whether the initial state is still being sent.
+    /// Returns true while the initial state is being sent.
     #[must_use]
     pub const fn is_initial(&self) -> bool {
         matches!(self.phase, Phase::Initial(_))
     }
 
-    /// The end of a step in `phase`, which costs nothing where it was before.
+    /// Ends a step in `phase`; free if the phase does not change.
     fn now(&mut self, phase: Phase, step: Step) -> Step {
         if mem::discriminant(&self.phase) != mem::discriminant(&phase) {
             self.enter(phase);
@@ -377,7 +380,7 @@ impl Cursor {
         step
     }
 
-    /// Changes the phase and what is counted. Lets the snapshot go.
+    /// Changes the phase and the watcher counters. Drops the snapshot.
     fn enter(&mut self, phase: Phase) {
         if let Some(counter) = self.counter() {
             counter.fetch_sub(1, Ordering::Relaxed);
@@ -402,13 +405,13 @@ impl Cursor {
         }
     }
 
-    /// Leaves the bucket; the last watcher takes it along.
+    /// Leaves the bucket; the last watcher removes it.
     fn leave(&mut self) {
         let Some(waiters) = self.waiters.take() else { return };
         drop(waiters.leave(mem::take(&mut self.place)));
         if self.scope != Scope::All {
             let state = &mut *self.shared.state.write();
-            // Buckets of a later history are not ours.
+            // After a relist `state` holds the buckets of the new epoch, which this cursor never joined.
             if Arc::ptr_eq(&state.epoch, &self.epoch) {
                 state.buckets.leave(&self.scope);
             }

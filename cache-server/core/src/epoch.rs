@@ -1,8 +1,8 @@
-//! One history of a cache, from one listing of the storage to the next, and which of its positions are still needed.
+//! One epoch of a cache, from one listing of the storage to the next, and the positions that its readers still need.
 //!
-//! INVARIANT: a snapshot opened at a position either keeps the events after it in the window, or is cut: the slowest
-//! first, which are those at the oldest positions. INVARIANT: a reader that has had its time keeps nothing that the
-//! window would not keep without it; nobody is cut as long as it costs nothing.
+//! INVARIANT: a snapshot opened at a position either keeps the events after it in the window or is cut. The slowest
+//! readers, which are at the oldest positions, are cut first. INVARIANT: a reader that exceeded its time keeps no
+//! event that the window would evict otherwise; a slow reader is cut only when the window must move past it.
 
 mod pin;
 
@@ -23,34 +23,34 @@ use self::pin::Held;
 pub(crate) use self::pin::{Cut, Cuts, Frozen, Pin};
 use crate::limits::{HELD_POSITIONS_MAX, Limits, RESUMED_WITHIN};
 
-/// One history. What is positioned in it holds it, so a position is never read in another.
+/// One epoch. Every positioned value holds an `Arc` of its epoch, so a position is never used in another one.
 #[derive(Debug)]
 pub(crate) struct Epoch {
-    /// Counts from one; zero is the time before the first listing.
+    /// Starts at one; zero is the time before the first listing.
     pub(crate) number: u64,
-    /// No other history in this process has it, of whatever cache.
+    /// Unique in this process, across all caches.
     pub(crate) id: u64,
-    /// Set under the state's write lock, so who parks under the read lock has seen it or will be woken.
+    /// Set under the state's write lock: a watcher that parks under the read lock has seen it or will be woken.
     ended: AtomicBool,
     needs: Mutex<Needs>,
 }
 
-/// Readers by position, and by what tells them apart.
+/// Readers by position and reader number.
 type Readers = BTreeMap<(u64, u64), Open>;
 
 #[derive(Debug, Default)]
 struct Needs {
-    /// Snapshots that keep the events after them.
+    /// Snapshots that keep the events after their position.
     open: Readers,
-    /// Those that have had their time, and keep nothing.
+    /// Readers that exceeded their time and keep no events.
     late: Readers,
-    /// Positions kept for a next page, and until when.
+    /// Positions held for the next page of a list, with their deadlines.
     held: BTreeMap<u64, Time>,
-    /// The oldest position that somebody slow may come back for, by the second up to which it is kept.
+    /// Oldest position that a slow reader may resume from, by the second at which the grace period ends.
     returning: BTreeMap<u64, u64>,
-    /// Readers that there were.
+    /// Number of readers so far.
     numbers: u64,
-    /// When it was looked last who has had its time.
+    /// Time of the last scan for overdue readers.
     looked: Option<Time>,
 }
 
@@ -58,13 +58,13 @@ struct Needs {
 #[derive(Debug)]
 struct Open {
     held: Arc<Held>,
-    /// When it was seen first.
+    /// Time of the first scan that saw it.
     since: Option<Time>,
 }
 
 static HISTORIES: AtomicU64 = AtomicU64::new(0);
 
-/// Between two looks who has had its time. The cost of one is some nanoseconds for each open snapshot.
+/// Minimum time between two scans for overdue readers. A scan costs some nanoseconds per open snapshot.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 impl Epoch {
@@ -77,7 +77,7 @@ impl Epoch {
         })
     }
 
-    /// Marks the end. The caller holds the state's write lock and wakes everybody afterwards.
+    /// Marks the epoch as ended. The caller holds the state's write lock and wakes all watchers afterwards.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
@@ -86,7 +86,7 @@ impl Epoch {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Opens a snapshot at `position`. The caller holds the state's lock, so nothing is evicted in between.
+    /// Opens a snapshot at `position`. The caller holds the state's lock, so no event is evicted in between.
     pub(crate) fn pin(self: &Arc<Self>, position: u64) -> Arc<Pin> {
         let held = Arc::<Held>::default();
         let needs = &mut *self.needs.lock();
@@ -96,14 +96,17 @@ impl Epoch {
         Arc::new(Pin::new(Arc::clone(self), position, number, held))
     }
 
-    /// Closes a snapshot. Who was slow and got everything may need as long again before it comes back.
+    /// Closes a snapshot. A slow reader that finished keeps its position for as long as it took (at most
+    /// [`RESUMED_WITHIN`]), so that its next watch can resume.
     fn unpin(&self, position: u64, number: u64) {
         let needs = &mut *self.needs.lock();
-        // One that was cut is not there any more.
+        // A reader that was cut is in neither map.
         let Some(open) = needs.open.remove(&(position, number)).or_else(|| needs.late.remove(&(position, number)))
         else {
             return;
         };
+        // Readers that no scan saw were fast (under `LOOK_PAUSE`) and keep nothing: ordinary lists must not lengthen
+        // the window.
         if let Some((since, now)) = open.since.zip(needs.looked).filter(|_| open.held.is_done()) {
             let until = now + now.since(since).min(RESUMED_WITHIN);
             let oldest = needs.returning.entry(until.0.as_secs()).or_insert(position);
@@ -111,7 +114,7 @@ impl Epoch {
         }
     }
 
-    /// Keeps `position` until `until`. Above the limit, what would end first goes.
+    /// Keeps `position` until `until`. Above `HELD_POSITIONS_MAX` the position with the earliest deadline is dropped.
     pub(crate) fn hold(&self, position: u64, until: Time) {
         let held = &mut self.needs.lock().held;
         let entry = held.entry(position).or_insert(until);
@@ -122,13 +125,14 @@ impl Epoch {
         }
     }
 
-    /// Looks who has had its time, if that is due. To be called whenever time passes.
+    /// Scans for overdue readers if a scan is due. Call whenever time passes.
     pub(crate) fn look(&self, now: Time, limits: &Limits) {
         self.needs.lock().look(now, limits);
     }
 
-    /// Whether the event at `version`, the oldest of the window, may go at `now`: when nobody needs it, or it `must`. Then
-    /// whoever has not read it is cut, into `cut`. Cost: O(log n), for it is asked for every evicted event.
+    /// Returns true if the event at `version`, the oldest of the window, may be evicted at `now`: no reader needs it,
+    /// or `must` is set. Readers that have not read it are then cut and added to `cut`. Cost: O(log n), paid for every
+    /// evicted event.
     pub(crate) fn let_go(&self, version: u64, must: bool, now: Time, cut: &mut Vec<Cut>) -> bool {
         let needs = &mut *self.needs.lock();
         let is_needed = needs.oldest(now).is_some_and(|position| position < version);
@@ -139,8 +143,8 @@ impl Epoch {
         true
     }
 
-    /// What becomes of snapshots when the history is over: streams end anyway, lists go on until they have had their time.
-    /// To be called without locks.
+    /// Releases the objects of initial streams when the epoch is over, because those streams end anyway. LISTs keep
+    /// theirs until they exceed their time. Call without locks.
     pub(crate) fn release_streams(&self) {
         let mut gone = Vec::new();
         {
@@ -152,7 +156,7 @@ impl Epoch {
         gone.iter().for_each(|(_, open)| open.held.release());
     }
 
-    /// Cuts those that have had their time, of a history that is over: their objects are only theirs.
+    /// Cuts the overdue readers of an ended epoch: only they keep its objects alive.
     pub(crate) fn cut_late(&self, now: Time, limits: &Limits, cut: &mut Vec<Cut>) {
         let needs = &mut *self.needs.lock();
         needs.look(now, limits);
@@ -173,7 +177,8 @@ impl Needs {
         self.late.extend(late);
     }
 
-    /// The oldest position that somebody still needs. Held positions whose time is over go when they are the oldest.
+    /// Returns the oldest position that a reader still needs. Expired held positions are removed once they are the
+    /// oldest.
     fn oldest(&mut self, now: Time) -> Option<u64> {
         while let Some(first) = self.held.first_entry().filter(|first| *first.get() <= now) {
             first.remove();
@@ -187,7 +192,7 @@ impl Needs {
         [open, held, returning].into_iter().flatten().min()
     }
 
-    /// Gives up every position below `version`, whose event is about to go.
+    /// Drops every position below `version`, whose event is about to be evicted.
     fn cut_below(&mut self, version: u64, cut: &mut Vec<Cut>) {
         for (readers, late) in [(&mut self.open, false), (&mut self.late, true)] {
             while let Some(first) = readers.first_entry().filter(|first| first.key().0 < version) {

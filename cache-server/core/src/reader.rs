@@ -1,6 +1,6 @@
-//! Reads of a cache: states, single objects, positions, and where cursors come from.
+//! Reads of a cache: states, single objects, exact positions, and new cursors.
 //!
-//! INVARIANT: a reader changes nothing but who watches.
+//! INVARIANT: a reader changes only the set of watchers, the kept positions and the cached exact states.
 
 use std::{
     collections::VecDeque,
@@ -22,15 +22,15 @@ use crate::{
     waiting::Reached,
 };
 
-/// One state of all objects. Holds no lock. While it lives, the window keeps the events after it within
+/// One consistent state of all objects. Holds no lock. While it lives, the window keeps the events after it, within
 /// [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max).
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The objects.
     pub objects: Objects<Entry>,
-    /// What a LIST of this state says.
+    /// The resourceVersion of a LIST of this state.
     pub resource_version: u64,
-    /// The number of the history it belongs to.
+    /// Number of the epoch it belongs to.
     pub epoch: u64,
     pin: Arc<Pin>,
 }
@@ -40,19 +40,20 @@ impl Snapshot {
         Self { objects, resource_version, epoch: epoch.number, pin: epoch.pin(resource_version) }
     }
 
-    /// Whether it became too expensive to keep: its reader must be cut, with anything but a clean end.
+    /// Returns true if the snapshot became too expensive to keep: the server must abort its reader's response, never
+    /// end it cleanly.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.pin.is_cut()
     }
 
-    /// Which history it belongs to: no other one in this process has this number, of whatever cache.
+    /// Returns the id of its epoch, unique in this process across all caches.
     #[must_use]
     pub fn history_id(&self) -> u64 {
         self.pin.epoch().id
     }
 
-    /// To be read bit by bit: by a stream, or for a LIST.
+    /// Prepares it for incremental reads: by a stream if `is_stream`, else for a LIST.
     pub(crate) fn freeze(self, is_stream: bool) -> Frozen {
         Frozen::new(self.objects, self.pin, is_stream)
     }
@@ -73,49 +74,49 @@ impl Reader {
         Self { shared }
     }
 
-    /// The schema the cache was made with.
+    /// Returns the schema of the cache.
     #[must_use]
     pub fn schema(&self) -> &Arc<Schema> {
         &self.shared.schema
     }
 
-    /// The newest position taken in; zero before the first listing. Cost: one load.
+    /// Returns the newest applied position; zero before the first listing. Cost: one load.
     #[must_use]
     pub fn applied(&self) -> u64 {
         self.shared.waiting.applied()
     }
 
-    /// True once the cache takes nothing in any more: its writer closed it or is gone. Cost: one load.
+    /// Returns true once the cache applies no more changes: its writer closed it or was dropped. Cost: one load.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.waiting.is_closed()
     }
 
-    /// The oldest position a watch of everything can resume from.
+    /// Returns the oldest position that a watch of all objects can resume from.
     #[must_use]
     pub fn oldest(&self) -> u64 {
         self.shared.state.read().window.log.lost()
     }
 
-    /// The state now. Cost: two reference counts under the lock.
+    /// Returns the current state. Cost: a clone of the map under the lock, and one pin.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let state = self.shared.state.read();
         Snapshot::new(state.objects.clone(), state.applied, &state.epoch)
     }
 
-    /// One object now.
+    /// Returns one object of the current state.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
         self.shared.state.read().objects.get(key).cloned()
     }
 
-    /// The state at `resource_version`: the greatest one not above it. A position ahead of [`Self::applied`] is for the
-    /// caller to wait for; here it gives the state now. Cost: undoing the events since, about 0.3 µs each; the last
-    /// sixteen results are kept.
+    /// Returns the state at `resource_version`, or at the greatest position below it. For a position ahead of
+    /// [`Self::applied`] it returns the current state; the caller waits first. Cost: undoing the events since, about
+    /// 0.3 µs each; the last `EXACT_STATES_KEPT` results are cached.
     ///
     /// # Errors
-    /// [`Expired`] below the window or the epoch.
+    /// [`Expired`] for a position older than the window or the epoch.
     pub fn at(&self, resource_version: u64) -> Result<Snapshot, Expired> {
         let now = self.snapshot();
         if now.resource_version <= resource_version {
@@ -123,7 +124,7 @@ impl Reader {
         }
         let known = self.shared.exact.lock().get(now.epoch, resource_version);
         let objects = known.map_or_else(|| self.undo(&now, resource_version), Ok)?;
-        // Pinned under the lock, and only while the window still reaches there: what was kept may be older.
+        // Pinned under the lock and only while the window still reaches the position: a cached state may be older.
         let state = self.shared.state.read();
         let oldest = state.window.log.lost();
         if state.epoch.number != now.epoch || resource_version < oldest {
@@ -132,13 +133,14 @@ impl Reader {
         Ok(Snapshot::new(objects, resource_version, &state.epoch))
     }
 
-    /// Events after `resource_version`: what [`Self::at`] has to undo, unless it is known. Cost: two binary searches.
+    /// Returns the number of events after `resource_version`, which [`Self::at`] has to undo unless the result is
+    /// cached. Cost: two binary searches.
     #[must_use]
     pub fn events_after(&self, resource_version: u64) -> usize {
         self.shared.state.read().window.log.after(resource_version).len()
     }
 
-    /// Takes back the events after `resource_version`, newest first, and keeps the result.
+    /// Undoes the events after `resource_version`, newest first, and caches the result.
     fn undo(&self, now: &Snapshot, resource_version: u64) -> Result<Objects<Entry>, Expired> {
         let mut objects = now.objects.clone();
         let mut position = now.resource_version;
@@ -168,8 +170,8 @@ impl Reader {
         Ok(objects)
     }
 
-    /// A state in a history of its own, which is over: it has no share in the window, and whatever happens to its objects
-    /// cuts nobody who reads it. For answers about objects that are being deleted. Memory: the objects that only the state
+    /// Returns a state in an ended epoch of its own: it keeps no events in the window, and the cache's evictions never
+    /// cut its readers. For responses about objects that are being deleted. Memory: the objects that only this state
     /// still has, for at most [`Limits::read_time_max`](crate::Limits::read_time_max) and one more trim.
     #[must_use]
     pub fn detached(&self, objects: Objects<Entry>, resource_version: u64) -> Snapshot {
@@ -179,11 +181,11 @@ impl Reader {
         Snapshot::new(objects, resource_version, &epoch)
     }
 
-    /// Keeps an exact state, unless its history is over.
+    /// Caches an exact state, unless its epoch has ended.
     pub(crate) fn keep(&self, now: &Snapshot, resource_version: u64, objects: &Objects<Entry>) {
         let _dropped_outside = {
             let exact = &mut *self.shared.exact.lock();
-            // Under this lock: the writer ends a history before it takes the lock to forget the states of it.
+            // Checked under this lock: the writer ends an epoch before it takes the lock to clear its exact states.
             let is_over = now.history().ended();
             if is_over { None } else { exact.put(now.epoch, resource_version, objects.clone()) }
         };
@@ -193,7 +195,7 @@ impl Reader {
     /// [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max): for the next page of a listing.
     pub fn hold(&self, resource_version: u64, until: Time) {
         let state = self.shared.state.read();
-        // Of a position that is lost already nothing would come of it but a longer window.
+        // Holding an evicted position would only lengthen the window.
         if state.window.log.lost() <= resource_version {
             state.epoch.hold(resource_version, until);
         }
@@ -202,25 +204,25 @@ impl Reader {
     /// Opens a cursor.
     ///
     /// # Errors
-    /// [`Expired`] when the changes after the start are no longer known.
+    /// [`Expired`] if the changes after the start were evicted.
     pub fn cursor(&self, start: Start, filter: Arc<Filter>) -> Result<Cursor, Expired> {
         Cursor::open(Arc::clone(&self.shared), start, filter)
     }
 
-    /// Resolves once the cache is listed and has taken in `resource_version`. Cancel safe.
+    /// Resolves once the cache is listed and has applied `resource_version`. Cancel safe.
     #[must_use]
     pub fn reached(&self, resource_version: u64) -> Reached {
         Reached::new(Arc::clone(&self.shared.waiting), resource_version)
     }
 
-    /// How far back the window reaches, as of the last change or trim; `None` while nothing was evicted. Bookmarks go
-    /// out at least every third of it.
+    /// Returns how far back the window reaches, as of the last change or trim; `None` before the first eviction. The
+    /// server sends bookmarks at least every third of it.
     #[must_use]
     pub fn covers(&self) -> Option<Duration> {
         self.shared.state.read().window.covers()
     }
 
-    /// Counters and gauges.
+    /// Returns counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let counters = &self.shared.counters;
@@ -248,7 +250,7 @@ impl Reader {
     }
 }
 
-/// Exact states by epoch and position, the most recently used last.
+/// Exact states by epoch and position, least recently used first.
 #[derive(Debug, Default)]
 pub(crate) struct Exact {
     states: VecDeque<(u64, u64, Objects<Entry>)>,
@@ -263,10 +265,10 @@ impl Exact {
         Some(objects)
     }
 
-    /// Returns what to drop outside of locks.
+    /// Returns the state to drop without the lock.
     fn put(&mut self, epoch: u64, position: u64, objects: Objects<Entry>) -> Option<Objects<Entry>> {
         if self.get(epoch, position).is_some() {
-            // Somebody else was as fast.
+            // Another reader has computed this state concurrently.
             return Some(objects);
         }
         self.states.push_back((epoch, position, objects));
@@ -276,7 +278,7 @@ impl Exact {
         self.states.pop_front().map(|(_, _, objects)| objects)
     }
 
-    /// Returns what to drop outside of locks.
+    /// Returns the states to drop without the lock.
     pub(crate) fn remove_below(&mut self, lost: u64) -> Vec<Objects<Entry>> {
         let (gone, kept) = std::mem::take(&mut self.states).into_iter().partition(|&(_, position, _)| position < lost);
         self.states = kept;
@@ -289,7 +291,7 @@ impl Exact {
         self.states.len()
     }
 
-    /// Returns what to drop outside of locks.
+    /// Returns the states to drop without the lock.
     pub(crate) fn clear(&mut self) -> Vec<Objects<Entry>> {
         self.remove_below(u64::MAX)
     }
