@@ -1,10 +1,12 @@
-//! Where in the window the events of each node, namespace or object are: read once for all who come back together.
+//! An index of the window by namespace, object or node, built once for all watchers that reconnect together.
 //!
-//! A bucket that begins below the head lacks what lies between. One watcher could look through the window for it; when
-//! ten thousand come back at once, each would look at everything. INVARIANT: every event of the window in (`from`, `read`]
-//! is noted under each key that it touches. INVARIANT: nobody is held up but those who come back, and these for
-//! [`LOOKS_PER_TURN`] looks: the state is locked for a few events at a time, and an index for as many looks. What is not
-//! asked for any more is forgotten by [`Backlog::trim`], and of the rest what the window lost.
+//! A bucket created for a position below the head lacks the events in between. One watcher could scan the window for
+//! them, but ten thousand reconnecting watchers would each scan all of it.
+//!
+//! INVARIANT: every event of the window in (`from`, `read`] is listed under each key that it touches. INVARIANT: only
+//! reconnecting watchers wait here, each for turns of at most [`LOOKS_PER_TURN`] state locks, with at most
+//! [`EVENTS_PER_LOCK`] events per state lock. [`Backlog::trim`] drops unused indexes, and from the others the events
+//! that the window evicted.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,7 +26,7 @@ use crate::{
     sync::{Mutex, RwLock},
 };
 
-/// One index for each kind of scope that was asked for lately.
+/// One index for each kind of scope that was used recently.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     namespaces: Mutex<Option<Index>>,
@@ -32,27 +34,27 @@ pub(crate) struct Backlog {
     nodes: Mutex<Option<Index>>,
 }
 
-/// What all buckets of one kind would have. Memory: a word for each event in reach and key of it, and the keys; bounded
-/// by the window, and by what happens between two trims.
+/// Positions of the events of every bucket of one kind. Memory: one word per event and key, and the keys; bounded by
+/// the window plus the events evicted between two trims.
 #[derive(Debug)]
 struct Index {
     epoch: u64,
     from: u64,
     read: u64,
-    /// Positions in order, by key.
+    /// Positions in ascending order, by key.
     places: HashMap<Box<str>, VecDeque<u64>>,
-    /// Asked for since the last trim.
+    /// True if it was used since the last trim.
     used: bool,
 }
 
 /// Events of one scope between a watcher's position and its bucket.
 #[derive(Debug)]
 pub(crate) struct Past {
-    /// Of the watcher.
+    /// Position of the watcher.
     pub(crate) position: u64,
-    /// Looked at up to here.
+    /// The window was scanned up to here.
     pub(crate) read: u64,
-    /// Of the scope in (`position`, `read`], in order.
+    /// Events of the scope in (`position`, `read`], in order.
     pub(crate) events: Vec<Arc<Event>>,
 }
 
@@ -62,19 +64,20 @@ impl Past {
     }
 }
 
-/// The part of the state that is read here, while it is the one that was begun with.
+/// Access to the state for as long as its epoch and window match those at the start.
 struct View<'a> {
     state: &'a RwLock<State>,
     epoch: &'a Arc<Epoch>,
     scope: &'a Scope,
     node_field: Option<usize>,
-    /// The window reaches back to here.
+    /// Oldest position that the window must still cover.
     position: u64,
 }
 
 impl Backlog {
-    /// Reads on in the window for `past`, up to the head. Leaves it as it is when the window moved away or the history is
-    /// another. Cost: each event in reach once, for all who ask within seconds; then a search for each event found.
+    /// Reads the scope's events in the window into `past`, up to the head. Does not advance `past.read` if the window
+    /// moved past its position or the epoch changed. Cost: each event in reach once for all watchers that reconnect
+    /// between two trims, then one binary search per event found.
     pub(crate) fn read(
         &self,
         state: &RwLock<State>,
@@ -94,7 +97,7 @@ impl Backlog {
             let mut index = slot.lock();
             match view.places(&mut index, past.read) {
                 Some(Found::All { places, read }) => break (places, read),
-                // Others that come back go on with it in their turn.
+                // Fair, so that other reconnecting watchers get the index between turns and continue the scan.
                 Some(Found::Some) => MutexGuard::unlock_fair(index),
                 None => return,
             }
@@ -109,8 +112,9 @@ impl Backlog {
         past.read = read;
     }
 
-    /// Forgets what nobody asked for since the last time, and what the window, which has everything above `lost`, does not
-    /// have any more: in a large cluster somebody always comes back. Cost: a look at each key.
+    /// Drops indexes that were not used since the last trim, and of the others the positions at or below `lost`, which
+    /// the window evicted: in a large cluster some watcher always reconnects, so indexes rarely become unused. Cost:
+    /// one visit per key.
     pub(crate) fn trim(&self, lost: u64) {
         for slot in [&self.namespaces, &self.names, &self.nodes] {
             let mut slot = slot.lock();
@@ -123,14 +127,14 @@ impl Backlog {
 }
 
 impl View<'_> {
-    /// Looks at the state, if it is still the same history and window.
+    /// Reads the state if the epoch is still current and the window still covers the position.
     fn with<T>(&self, look: impl FnOnce(&State) -> T) -> Option<T> {
         let state = self.state.read();
         let same = Arc::ptr_eq(&state.epoch, self.epoch) && state.window.log.lost() <= self.position;
         same.then(|| look(&state))
     }
 
-    /// Positions of the scope's events behind `after`. `None` when the window moved away.
+    /// Returns the positions of the scope's events after `after`. `None` if the window moved past them.
     fn places(&self, slot: &mut Option<Index>, after: u64) -> Option<Found> {
         let (applied, lost) = self.with(|state| (state.applied, state.window.log.lost()))?;
         let index = match slot {
@@ -147,11 +151,11 @@ impl View<'_> {
     }
 }
 
-/// What one turn with an index came to.
+/// Result of one turn with an index.
 enum Found {
-    /// Positions up to `read`.
+    /// All positions up to `read`.
     All { places: Vec<u64>, read: u64 },
-    /// There is more to read.
+    /// The scan is not finished.
     Some,
 }
 
@@ -160,7 +164,7 @@ impl Index {
         Self { epoch, from: at, read: at, places: HashMap::new(), used: false }
     }
 
-    /// Forgets what is at or below `lost`, which is not above `read`.
+    /// Forgets positions at or below `lost`, which is not above `read`.
     fn forget(&mut self, lost: u64) {
         if lost <= self.from {
             return;
@@ -174,8 +178,8 @@ impl Index {
         self.places.shrink_to(self.places.len() * 2);
     }
 
-    /// Reads on to the head, and back to `after`, for one turn. Returns whether that is done; `None` when the window moved
-    /// away.
+    /// Extends the index up to the head and back to `after`, for one turn. Returns true if that is complete; `None` if
+    /// the window moved past the position.
     fn extend(&mut self, view: &View<'_>, after: u64) -> Option<bool> {
         for _ in 0..LOOKS_PER_TURN {
             let (from, read) = (self.from, self.read);

@@ -1,7 +1,7 @@
-//! Events by what they are about: a node, a namespace, one object. A bucket exists while somebody watches it.
+//! Events by scope: a node, a namespace or one object. A bucket exists while it has watchers.
 //!
 //! INVARIANT: a bucket has every event above its `lost` that touches it, by the object's new or old value. INVARIANT:
-//! taking an event in costs four look-ups at most, whoever watches.
+//! applying an event costs at most four look-ups, independent of the number of watchers.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,20 +9,20 @@ use informer_core::Keyed;
 
 use crate::{backlog::Past, event::Event, interest::Waiters, limits::EVENTS_PER_LOCK, window::Log};
 
-/// What a watch is about: the narrowest bucket that has all its events.
+/// The scope of a watch: the narrowest bucket that has all its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Everything: the window itself.
+    /// All objects: the window itself.
     All,
     /// One namespace.
     Namespace(Box<str>),
     /// One object by its key.
     Name(Box<str>),
-    /// Objects of one node.
+    /// The objects of one node.
     Node(Box<str>),
 }
 
-/// Events about one thing and who waits for more.
+/// The events of one scope and the watchers that wait for more.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     pub(crate) log: Log,
@@ -30,23 +30,23 @@ pub(crate) struct Bucket {
     watchers: usize,
 }
 
-/// What joining came to.
+/// Result of joining a bucket.
 pub(crate) enum Join {
-    /// Whom to ask for waking.
+    /// Joined; wake-ups come through these waiters.
     Joined(Arc<Waiters>),
-    /// Events after the position are gone.
+    /// Events after the position were evicted.
     Expired,
-    /// Too much of the window is still to be looked at: read it without the lock, see [`Backlog`](crate::backlog::Backlog).
+    /// Too much of the window is unread: read it without the lock, see [`Backlog`](crate::backlog::Backlog).
     Far,
 }
 
-/// Boxed, so that the places a table has beyond its buckets are small.
+/// Boxed, so that the free slots of a table are small.
 type ByText = HashMap<Box<str>, Box<Bucket>>;
 
 /// The buckets of one resource type.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
-    /// Who waits for any event.
+    /// Waiters for any event.
     pub(crate) all: Arc<Waiters>,
     namespaces: ByText,
     names: ByText,
@@ -58,7 +58,7 @@ impl Buckets {
         self.namespaces.len() + self.names.len() + self.nodes.len()
     }
 
-    /// The bucket of `scope`; `None` for [`Scope::All`] and for what nobody watches.
+    /// Returns the bucket of `scope`; `None` for [`Scope::All`] and for scopes without watchers.
     pub(crate) fn get(&self, scope: &Scope) -> Option<&Bucket> {
         match scope {
             Scope::All => None,
@@ -68,15 +68,15 @@ impl Buckets {
         }
     }
 
-    /// Adds a watcher that has read up to `past.position`, which is not ahead of the cache. A new bucket begins there; one
-    /// that begins later takes what lies between from `past` and, where that ends, from the window. Cost: at most
-    /// [`EVENTS_PER_LOCK`] events are looked at.
+    /// Adds a watcher that has read up to `past.position`, which is not ahead of the cache. A new bucket begins at
+    /// that position; a bucket that begins later is filled back from `past` and, above `past.read`, from the window.
+    /// Cost: at most [`EVENTS_PER_LOCK`] events are examined, and those in `past` are moved.
     pub(crate) fn join(&mut self, scope: &Scope, past: &mut Past, window: &Log, node_field: Option<usize>) -> Join {
         let reachable = window.lost() <= past.position;
         let Some((map, key)) = self.map(scope) else {
             return if reachable { Join::Joined(Arc::clone(&self.all)) } else { Join::Expired };
         };
-        // What is newer than this is in the bucket; of a bucket that is not there yet, nothing is.
+        // The bucket holds all events above `begin`; a bucket that does not exist holds none.
         let begin = map.get(key).map_or(u64::MAX, |bucket| bucket.log.lost());
         if past.position < begin {
             if !reachable {
@@ -101,7 +101,7 @@ impl Buckets {
         Join::Joined(Arc::clone(&bucket.waiters))
     }
 
-    /// Removes a watcher; the last one takes the bucket along.
+    /// Removes a watcher; the last one removes the bucket.
     pub(crate) fn leave(&mut self, scope: &Scope) {
         let Some((map, key)) = self.map(scope) else { return };
         if let Some(bucket) = map.get_mut(key) {
@@ -121,7 +121,7 @@ impl Buckets {
         }
     }
 
-    /// Puts `event` into the buckets it touches and tells who may have to be woken.
+    /// Adds `event` to the buckets it touches and reports their waiters, which may have to be woken.
     pub(crate) fn push(
         &mut self,
         event: &Arc<Event>,
@@ -135,12 +135,12 @@ impl Buckets {
         });
     }
 
-    /// Takes `event`, which leaves the window, out of the buckets it touches.
+    /// Evicts `event` from the buckets it touches, together with the window.
     pub(crate) fn evict(&mut self, event: &Event, node_field: Option<usize>) {
         self.each(event, node_field, |bucket| bucket.log.evict_at(event.resource_version));
     }
 
-    /// Everybody, in an order that does not depend on hashing.
+    /// Returns all waiters, in an order that does not depend on hashing.
     pub(crate) fn everybody(&self) -> Vec<Arc<Waiters>> {
         let mut all = vec![Arc::clone(&self.all)];
         for map in [&self.namespaces, &self.names, &self.nodes] {
@@ -167,7 +167,7 @@ impl Buckets {
 }
 
 impl Scope {
-    /// What buckets of its kind are found by.
+    /// The key of its bucket.
     pub(crate) fn key(&self) -> &str {
         match self {
             Self::All => "",
@@ -188,7 +188,7 @@ impl Scope {
     }
 }
 
-/// The node after the event, and the one before if it was another.
+/// Returns the node after the event, and the node before it if that differs.
 pub(crate) fn nodes(event: &Event, place: usize) -> (&str, Option<&str>) {
     let node = event.object.field(place);
     (node, event.previous.as_ref().map(|previous| previous.field(place)).filter(|before| *before != node))

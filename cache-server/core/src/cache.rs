@@ -1,12 +1,23 @@
 //! The cache of one resource type: one writer, any number of readers, one state behind one lock.
 //!
-//! INVARIANT: the writer holds the lock for one event, or to let [`EVICTED_PER_LOCK`] go; a reader to clone the map or to
-//! take at most [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, waking and dropping
-//! happen outside.
+//! INVARIANT: the writer holds the state lock to apply one event and evict at most [`EVICTED_PER_LOCK`] events, or to
+//! swap in a relisted state. A reader holds it to clone the map, to join or leave a bucket, or to take at most
+//! [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, wake-ups and large drops
+//! run without it.
 //!
-//! INVARIANT: locks are taken in one order: an index of `Backlog`, the state, then either what an `Epoch` has to keep
-//! or the places of `Waiters`. All others are taken while none is held, and none while they are. Nothing large is
-//! dropped, and nobody woken, under any.
+//! INVARIANT (lock order): a thread that takes a second lock of this crate does so in one of these orders.
+//!
+//! 1. An index of `Backlog`, then `Shared::state` for reading (`View::with`).
+//! 2. `Shared::state` for reading or writing, then `Epoch::needs` (pin, hold and evict positions).
+//! 3. `Shared::state` for reading, then the places of one `Waiters` (`look_or_wait`).
+//!
+//! No code holds three locks. `Shared::state` is never locked recursively, not even for reading, because a waiting
+//! writer would turn that into a deadlock. All other locks are leaves that are taken while no lock is held:
+//! `Shared::exact`, `Shared::retired`, the table of `Filters`, the readers of `Waiting`, the rounds of `Interest`, and
+//! the objects of a `Held`. No lock is taken under a leaf, under `Epoch::needs` or under the places of a `Waiters`.
+//!
+//! INVARIANT: no waker is called or dropped, and no object map or exact state is freed, under any of these locks.
+//! Functions return such values, or keep them in `_dropped_outside`, so that they are freed after the lock.
 
 use std::{
     mem,
@@ -30,34 +41,34 @@ use crate::{
     window::{Log, Window},
 };
 
-/// The position lies below what the window still has.
+/// The requested position is older than the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version: {asked} ({oldest})")]
 pub struct Expired {
-    /// The position asked for.
+    /// The requested position.
     pub asked: u64,
     /// The oldest position a watch can resume from.
     pub oldest: u64,
 }
 
-/// A change does not follow the last one: the cache must be listed again.
+/// A change is not newer than the last applied one: the cache needs a relist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("change at {got} does not follow {applied}")]
 pub struct OutOfOrder {
     /// Position of the change.
     pub got: u64,
-    /// Newest position taken in.
+    /// Newest applied position.
     pub applied: u64,
 }
 
-/// An empty cache: who writes it, who wakes its watchers, and who reads it. Nothing can be read before the first
-/// [`Writer::reset`].
+/// Creates an empty cache: its writer, the [`Waking`] that wakes its watchers, and a reader. Reads are empty until the
+/// first [`Writer::reset`].
 #[must_use]
 pub fn cache(schema: Arc<Schema>, limits: Limits) -> (Writer, Waking, Reader) {
     cache_within(schema, limits, Total::default())
 }
 
-/// [`cache`], one of several that share `total`.
+/// Like [`cache`], for one of several caches that share the byte bound of `total`.
 #[must_use]
 pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Writer, Waking, Reader) {
     let state = State {
@@ -85,7 +96,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
     (writer, waking, Reader::new(shared))
 }
 
-/// What writer, readers and cursors share.
+/// Shared by the writer, the readers and the cursors.
 pub(crate) struct Shared {
     pub(crate) schema: Arc<Schema>,
     pub(crate) limits: Limits,
@@ -95,21 +106,21 @@ pub(crate) struct Shared {
     pub(crate) backlog: Backlog,
     pub(crate) exact: Mutex<Exact>,
     pub(crate) counters: Counters,
-    /// Of those that watch.
+    /// Filters of the open watches.
     pub(crate) filters: Filters,
-    /// Histories that are over, while somebody still reads them.
+    /// Epochs that ended, for as long as a reader still holds one.
     pub(crate) retired: Mutex<Vec<Weak<Epoch>>>,
 }
 
-/// The state behind the lock.
+/// The state behind the `Shared::state` lock.
 pub(crate) struct State {
     pub(crate) objects: Objects<Entry>,
     pub(crate) window: Window,
     pub(crate) buckets: Buckets,
-    /// Newest position taken in. Mirrored in [`Waiting`] once the lock is free.
+    /// Newest applied position. Copied to [`Waiting`] after the lock is released.
     pub(crate) applied: u64,
     pub(crate) epoch: Arc<Epoch>,
-    /// Events taken in since the start.
+    /// Events applied since the cache was created.
     pub(crate) events: u64,
 }
 
@@ -125,7 +136,7 @@ pub(crate) struct Counters {
 }
 
 impl State {
-    /// The events a watcher of `scope` reads; `None` when it never joined.
+    /// Returns the events that a watcher of `scope` reads, or `None` if the scope has no bucket.
     pub(crate) fn log(&self, scope: &Scope) -> Option<&Log> {
         match scope {
             Scope::All => Some(&self.window.log),
@@ -133,7 +144,7 @@ impl State {
         }
     }
 
-    /// Changes objects and position. `None` when nothing changed but the position.
+    /// Updates the objects and the position. Returns `None` if only the position changed.
     fn take_in(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
         let (got, is_event) = match &change {
             Change::Put(entry) => (entry.resource_version(), true),
@@ -158,13 +169,14 @@ impl State {
         })
     }
 
-    /// Drops events until every bound holds, those last that open snapshots still need; or as many as go in one turn. Returns
-    /// whether more may have to go.
+    /// Evicts events until every bound holds, at most `EVICTED_PER_LOCK` of them. Events that open snapshots need are
+    /// evicted only when the snapshot bounds demand it. Returns true if more events may be due.
     fn evict(&mut self, limits: &Limits, node_field: Option<usize>, now: Time, gone: &mut Gone) -> bool {
         self.epoch.look(now, limits);
         for _ in 0..EVICTED_PER_LOCK {
             let oldest = self.window.log.oldest().filter(|_| !self.window.fits(limits, now));
             let may_go = oldest.map(|event| event.resource_version).is_some_and(|oldest| {
+                // Above the snapshot bounds the slowest readers are cut; below, their events stay.
                 self.epoch.let_go(oldest, !self.window.fits_snapshots(limits), now, &mut gone.readers)
             });
             let Some(event) = may_go.then(|| self.window.evict()).flatten() else {
@@ -178,16 +190,16 @@ impl State {
     }
 }
 
-/// The only writer. Dropping it closes the cache: open watches end cleanly.
+/// The only writer. Dropping it closes the cache, and open watches end cleanly.
 pub struct Writer {
     shared: Arc<Shared>,
     total: Total,
-    /// Room kept between events; empty in between.
+    /// Buffer reused between events; empty between calls.
     touched: Vec<Arc<Waiters>>,
     gone: Gone,
 }
 
-/// What is let go of without the lock.
+/// Evicted events and cut readers, to be freed without the state lock.
 #[derive(Default)]
 struct Gone {
     events: Vec<Arc<Event>>,
@@ -195,8 +207,8 @@ struct Gone {
 }
 
 impl Writer {
-    /// Starts a new epoch with the state listed at `resource_version`: window and exact states are dropped, open
-    /// watches end cleanly, resumes below get [`Expired`]. Cost: one wake-up a watcher.
+    /// Starts a new epoch with the state listed at `resource_version`: drops the window and the exact states, ends
+    /// open watches cleanly, and makes resumes below it fail with [`Expired`]. Cost: one wake-up per watcher.
     pub fn reset(&mut self, objects: Objects<Entry>, resource_version: u64, now: Time) {
         let number = self.shared.state.read().epoch.number + 1;
         let mut window = Window::new(resource_version, self.total.clone());
@@ -209,6 +221,7 @@ impl Writer {
             let events = state.events;
             mem::replace(state, State { objects, window, buckets, applied: resource_version, epoch, events })
         });
+        // Initial streams of the old epoch end now; LISTs keep its objects until `read_time_max`.
         old.epoch.release_streams();
         self.shared.retired.lock().push(Arc::downgrade(&old.epoch));
         drop(old);
@@ -216,11 +229,11 @@ impl Writer {
         self.shared.waiting.reach(resource_version);
     }
 
-    /// Takes one change in, in commit order. Returns the event, or `None` when only the position moved: for progress,
-    /// and for the deletion of an object that is not there. Cost: O(log n) and four look-ups, whoever watches.
+    /// Applies one change, in commit order. Returns the event, or `None` if only the position moved: for progress, and
+    /// for the deletion of a missing object. Cost: O(log n) and four look-ups, independent of the number of watchers.
     ///
     /// # Errors
-    /// [`OutOfOrder`] when it does not follow; the state is unchanged.
+    /// [`OutOfOrder`] if the change is not newer than the last one; the state is then unchanged.
     pub fn apply(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
         let Self { shared, touched, gone, .. } = self;
         let node_field = shared.schema.node_field;
@@ -242,7 +255,7 @@ impl Writer {
         Ok(event)
     }
 
-    /// Drops events until every bound holds. Others have the state in between.
+    /// Evicts events until every bound holds. Releases the lock between turns so that readers can run.
     fn evict(&mut self, now: Time) {
         let Self { shared, gone, .. } = self;
         loop {
@@ -258,7 +271,7 @@ impl Writer {
         }
     }
 
-    /// Drops events that are too old. Call every few seconds while nothing happens.
+    /// Evicts events that are too old. Call every few seconds while no changes arrive.
     pub fn trim(&mut self, now: Time) {
         self.evict(now);
         let mut retired = mem::take(&mut *self.shared.retired.lock());
@@ -272,9 +285,9 @@ impl Writer {
         self.shared.backlog.trim(lost);
     }
 
-    /// Ends the cache: watches end cleanly, waits fail. Reads of what is there still work.
+    /// Closes the cache: watches end cleanly and waits fail. Reads of the last state still work.
     pub fn close(&mut self) {
-        // First, so that a watch that finds its history over can tell why.
+        // Closed first, so that a watch that finds its epoch ended can tell that the cache was closed.
         self.shared.waiting.close();
         self.shared.interest.publish(&self.shared.state, &mut self.touched, |state, touched| {
             state.epoch.end();
@@ -291,7 +304,7 @@ impl Drop for Writer {
 }
 
 impl Shared {
-    /// Lets go of what the window no longer reaches, without the lock.
+    /// Frees cut readers, evicted events and unreachable exact states. Called without the lock.
     fn forget(&self, gone: &mut Gone, lost: u64) {
         gone.readers.drain(..).for_each(|reader| reader.release(&self.counters.cuts));
         if !gone.events.is_empty() {
@@ -332,8 +345,8 @@ mod tests {
         (writer, waking, reader, put)
     }
 
-    /// Goal: the lock is held for no more than so many events, whatever is due, and what is due goes. Method: a snapshot that
-    /// keeps a thousand events.
+    /// Goal: one lock round evicts at most `EVICTED_PER_LOCK` events, and all due events are evicted in the end.
+    /// Method: drop a snapshot that kept a thousand events.
     #[test]
     fn what_a_snapshot_kept_goes_in_turns() {
         let limits = Limits { window_events_max: 10, ..Limits::default() };
@@ -354,8 +367,8 @@ mod tests {
         assert_eq!(reader.oldest(), 992);
     }
 
-    /// Goal: no state of a history that is over is kept. Method: a reader that ends its work behind the end of the history;
-    /// then two that made the same state.
+    /// Goal: an exact state is kept once, and none is kept for an ended epoch. Method: a reader stores its state again
+    /// while the epoch is current, and once more after it ended.
     #[test]
     fn an_exact_state_goes_with_its_history() {
         let (mut writer, _waking, reader, put) = world(Limits::default());

@@ -1,8 +1,8 @@
-//! One object and its bytes on the wire, made once.
+//! One object and its bytes on the wire, built once.
 //!
-//! INVARIANT: the line is `{"type":"ADDED","object":{"kind":K,"apiVersion":V,<other members>}}` and a newline, compact,
-//! with `metadata.resourceVersion` present exactly once; `MODIFIED` where an object was before, so that what most
-//! watchers are told is one slice. Everything else an entry knows are places in it.
+//! INVARIANT: the line is `{"type":"ADDED","object":{"kind":K,"apiVersion":V,<other members>}}` and a newline,
+//! compact, with `metadata.resourceVersion` present exactly once. It begins with `MODIFIED` if the object existed
+//! before, so that the line most watchers receive is one slice. All other fields of an entry are spans of this text.
 
 use std::{
     borrow::Cow,
@@ -33,18 +33,18 @@ mod sketch;
 pub use draft::{Draft, EntryError};
 pub(crate) use sketch::Sketch;
 
-/// What a cache needs to know of a resource type.
+/// The properties of a resource type that its cache needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     /// The kind of one object, such as `Pod`.
     pub kind: String,
-    /// Such as `v1` or `apps/v1`.
+    /// The apiVersion, such as `v1` or `apps/v1`.
     pub api_version: String,
-    /// Whether items of its lists leave kind and apiVersion out, as Kubernetes' own types do.
+    /// True if items of its lists omit kind and apiVersion, as Kubernetes' own types do.
     pub builtin: bool,
     /// Selectable fields besides `metadata.name` and `metadata.namespace`.
     pub fields: Vec<Field>,
-    /// The field of `fields` that names the object's node: watches of one node get a bucket of their own.
+    /// Index in `fields` of the object's node: watches of one node get a bucket of their own.
     pub node_field: Option<usize>,
 }
 
@@ -53,62 +53,63 @@ pub struct Schema {
 pub struct Field {
     /// The name in selectors, such as `spec.host`.
     pub label: String,
-    /// Where the value is, such as `spec.nodeName`.
+    /// Path of the value, such as `spec.nodeName`.
     pub path: String,
-    /// The value of objects whose field is absent or empty: `""`, or what Kubernetes fills in, such as `false`.
+    /// The value of objects whose field is absent or empty: `""`, or Kubernetes' default, such as `false`.
     pub absent: String,
-    /// The place in [`Schema::fields`] of the field that stands in for this one where it is empty.
+    /// Index in [`Schema::fields`] of the field that replaces this one if it is empty.
     pub or: Option<usize>,
 }
 
-/// One object at one resourceVersion. Never changes; shared by everything that knows the object.
+/// One object at one resourceVersion. Immutable; shared by all users of the object.
 pub struct Entry {
-    /// The line, then the values of fields that do not stand in it as they are: escaped or absent ones.
+    /// The line, followed by the values of fields that are not contained in it verbatim: escaped or absent ones.
     text: Bytes,
     line_len: u32,
-    /// Behind kind and apiVersion and their commas.
+    /// Offset after kind and apiVersion and their commas.
     rest_at: u32,
-    /// Digits of the resourceVersion, uid, and the whole map of labels.
+    /// The digits of the resourceVersion, then uid, then the whole labels map.
     digits: Span,
     uid: Span,
     labels: Span,
-    /// The value of metadata, and its member `managedFields` with one comma.
+    /// The value of metadata, then its member `managedFields` with one comma.
     metadata: Span,
     managed_fields: Span,
-    /// As in [`Schema::fields`].
+    /// Values in the order of [`Schema::fields`].
     fields: Box<[Span]>,
     key: Box<str>,
-    /// Where in the key the name begins.
+    /// Offset of the name in the key.
     name_at: u32,
     builtin: bool,
-    /// Whether the line is told of a change of the object, not of a new one.
+    /// True if the stored line begins with MODIFIED, not ADDED.
     updated: bool,
     /// See [`Self::is_normal`].
     normal: bool,
-    /// Whether labels are strings without escapes, so that a key can be found without reading the others.
+    /// True if labels are strings without escapes, so that a text search can find a key.
     plain_labels: bool,
-    /// Of labels and node: here, where a walk comes by anyway, because the text is far away.
+    /// Sketch of labels and node. Stored here because a scan reads the entry anyway, while its text is a cache miss
+    /// away.
     sketch: Sketch,
     resource_version: u64,
-    /// There once one of them was asked for.
+    /// Created at the first use of a variant.
     variants: OnceLock<Box<Variants>>,
 }
 
-/// What is made of an object when a client asks for it first, and shared from then on.
+/// Values derived from an object at their first use, and shared from then on.
 #[derive(Default)]
 struct Variants {
-    /// Of the table it was shown in first.
+    /// Cells for the table that showed it first.
     cells: OnceLock<Made>,
     /// Its item in compressed lists.
     piece: OnceLock<Kept>,
 }
 
-/// Cells, and who made them.
+/// Cells, and the columns they were computed for.
 struct Made {
     rows: Arc<dyn Rows>,
-    /// `None` when they are too long to be kept.
+    /// `None` if the cells are too long to be cached.
     cells: Option<Cells>,
-    /// Their share of the room for long ones.
+    /// Their share of [`LONG_CELLS`].
     _share: Option<Share>,
 }
 
@@ -116,15 +117,15 @@ struct Made {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Object,
-    /// What stands behind kind and apiVersion, with the brace that closes the object.
+    /// The members after kind and apiVersion, with the brace that closes the object.
     Rest,
-    /// The same, with what closes the line.
+    /// Like `Rest`, with the tail of the line.
     RestOfLine,
     /// The value of metadata.
     Metadata,
 }
 
-/// A place in an entry's text. Empty ones stand at zero.
+/// A range of an entry's text. Empty spans are at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     start: u32,
@@ -132,66 +133,67 @@ struct Span {
 }
 
 impl Entry {
-    /// `""` for cluster-scoped objects.
+    /// Returns the namespace; `""` for cluster-scoped objects.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.key.get(..(self.name_at as usize).saturating_sub(1)).unwrap_or_default()
     }
 
-    /// The name without the namespace.
+    /// Returns the name without the namespace.
     #[must_use]
     pub fn name(&self) -> &str {
         self.key.get(self.name_at as usize..).unwrap_or_default()
     }
 
-    /// As it stands in the object; `""` when there is none.
+    /// Returns the uid as written in the object; `""` if absent.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.str(self.uid)
     }
 
-    /// The object's own position.
+    /// Returns the object's own resourceVersion.
     #[must_use]
     pub const fn resource_version(&self) -> u64 {
         self.resource_version
     }
 
-    /// Its digits, shared: they keep the object alive.
+    /// Returns the digits of the resourceVersion, as a slice that keeps the object alive.
     #[must_use]
     pub fn digits(&self) -> Bytes {
         self.slice(self.digits.start, self.digits.end)
     }
 
-    /// The value of metadata. Shared, not copied.
+    /// Returns the value of metadata. Shared, not copied.
     #[must_use]
     pub fn metadata(&self) -> Bytes {
         self.slice(self.metadata.start, self.metadata.end)
     }
 
-    /// Whether [`Draft::normal`] was said of it.
+    /// Returns true if [`Draft::normal`] was called for it.
     #[must_use]
     pub const fn is_normal(&self) -> bool {
         self.normal
     }
 
-    /// A label's value. Cost: reads the labels up to it, not the body.
+    /// Returns a label's value. Cost: reads the labels up to it, not the body.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         object::label(self.bytes(self.labels), key)
     }
 
-    /// All labels whose value is a string, as they stand in the object.
+    /// Returns all labels whose value is a string, as written in the object.
     pub(crate) fn labels(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         let members = json::members(self.bytes(self.labels)).map_while(Result::ok);
         members.filter_map(|member| Some((member.key.text()?, json::string(member.value)?)))
     }
 
-    /// What selectors may find: what it does not have is not there.
+    /// Returns the sketch of labels and node: a key or label missing in it is missing in the object.
     pub(crate) const fn sketch(&self) -> Sketch {
         self.sketch
     }
 
-    /// The value of a label that is looked for in many objects. Cost: one search through the labels.
+    /// Returns the value of a label, with a prepared search for use on many objects. Cost: one search through the
+    /// labels.
     pub(crate) fn find_label(&self, key: &LabelKey) -> Option<Cow<'_, str>> {
         if !self.plain_labels {
             return self.label(&key.key);
@@ -202,24 +204,24 @@ impl Entry {
         Some(Cow::Borrowed(str::from_utf8(value).expect("a draft is UTF-8 and spans lie between ASCII")))
     }
 
-    /// The value of a selectable field by its place in [`Schema::fields`]; `""` when the place does not exist.
+    /// Returns the value of a selectable field by its index in [`Schema::fields`]; `""` if the index does not exist.
     #[must_use]
     pub fn field(&self, place: usize) -> &str {
         self.fields.get(place).map_or("", |&span| self.str(span))
     }
 
-    /// The object itself: `{"kind":…}`, no newline. Shared, not copied.
+    /// Returns the object: `{"kind":…}`, no newline. Shared, not copied.
     #[must_use]
     pub fn object(&self) -> Bytes {
         self.slice(self.object_at(), self.object_end())
     }
 
-    /// Pushes the ADDED line: one slice, or two of an entry that came by an update.
+    /// Pushes the ADDED line: one slice, or two if the entry is an update.
     pub fn added(&self, out: &mut Slices) {
         self.push_line(&Told::Added, false, out);
     }
 
-    /// Pushes the MODIFIED line: one slice of an entry that came by an update, else two.
+    /// Pushes the MODIFIED line: one slice if the entry is an update, else two.
     pub fn modified(&self, out: &mut Slices) {
         self.push_line(&Told::Modified, false, out);
     }
@@ -229,7 +231,7 @@ impl Entry {
         self.push_line(&Told::Deleted(digits), false, out);
     }
 
-    /// Pushes an item of a LIST, with a comma before it unless it is the first. Items of built-in types have no kind and
+    /// Pushes an item of a LIST, with a comma before it unless it is the first. Items of built-in types omit kind and
     /// apiVersion.
     pub fn item(&self, first: bool, out: &mut Slices) {
         if self.builtin {
@@ -246,7 +248,7 @@ impl Entry {
         self.push_part(Part::Rest, without_managed_fields, None, out);
     }
 
-    /// Pushes the line as it is told, perhaps without managedFields.
+    /// Pushes the line for the given event type, optionally without managedFields.
     pub(crate) fn push_line(&self, told: &Told<'_>, without_managed_fields: bool, out: &mut Slices) {
         let as_stored = match told {
             Told::Added => !self.updated,
@@ -260,7 +262,7 @@ impl Entry {
         self.push_edited(start, self.line_len, without_managed_fields, told.digits(), out);
     }
 
-    /// Pushes a part of the line, perhaps without managedFields, or with other digits.
+    /// Pushes a part of the line, optionally without managedFields, or with other digits.
     pub(crate) fn push_part(&self, part: Part, without: bool, digits: Option<&Bytes>, out: &mut Slices) {
         let (start, end) = match part {
             Part::Object => (self.object_at(), self.object_end()),
@@ -275,8 +277,8 @@ impl Entry {
         self.builtin
     }
 
-    /// The cells in a table. Cost: the object is read when it is shown first, and each time when they are long and there is
-    /// no room to keep them.
+    /// Returns the cells in a table. Cost: parses the object at the first call, and at each call if the cells are long
+    /// and [`LONG_CELLS`] is full.
     pub(crate) fn cells(&self, rows: &Arc<dyn Rows>) -> Cow<'_, Cells> {
         let kept = &self.variants.get_or_init(Box::default).cells;
         let mut long = None;
@@ -287,7 +289,7 @@ impl Entry {
             let cells = if is_short || share.is_some() { Some(cells.shrink()) } else { long.replace(cells) };
             Made { rows: Arc::clone(rows), cells, _share: share }
         });
-        // Others when the columns of its type have changed, or differ in the other version.
+        // The cached cells do not fit if the type's columns have changed, or for another version of the type.
         let is_of = ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows));
         match (&made.cells, long) {
             (Some(cells), _) if is_of => Cow::Borrowed(cells),
@@ -296,21 +298,21 @@ impl Entry {
         }
     }
 
-    /// Returns true if it takes long to write in another encoding, see [`APART_BYTES`].
+    /// Returns true if it takes long to convert to another encoding, see [`APART_BYTES`].
     #[must_use]
     pub const fn is_long(&self) -> bool {
         self.len() > APART_BYTES
     }
 
-    /// Returns true if its cells in that table were made, and are kept.
+    /// Returns true if its cells for these columns are cached.
     pub(crate) fn has_cells(&self, rows: &Arc<dyn Rows>) -> bool {
         let made = self.variants.get().and_then(|variants| variants.cells.get());
         made.is_some_and(|made| made.cells.is_some() && ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows)))
     }
 
-    /// The object as an item of a compressed list; `make` is told the item without a comma, once for this version of the
-    /// object as long as there is room to keep what it makes. `None` when there is none and the object is long. Cost: a
-    /// third of the object's bytes from then on.
+    /// Returns the object as an item of a compressed list. `make` receives the item without a comma; it is called once
+    /// per object version if its result can be cached. Returns `None` if the cache is full and the object is long.
+    /// Memory: about a third of the object's bytes while cached.
     pub fn piece(&self, make: impl FnOnce(&[&[u8]]) -> Piece) -> Option<Piece> {
         if let Some(kept) = self.variants.get().and_then(|variants| variants.piece.get()) {
             return Some(kept.piece().clone());
@@ -323,23 +325,24 @@ impl Entry {
         let rest = self.bytes(Span { start: self.rest_at, end: self.object_end() });
         let piece = if self.builtin { make(&[b"{", rest]) } else { make(&[object]) };
         if let Some(kept) = PIECES.keep(&piece).filter(|_| has_room) {
-            // Somebody else may have been as fast: then this one goes.
+            // If another thread was first, its piece stays and this one is dropped.
             let _ = self.variants.get_or_init(Box::default).piece.set(kept);
         }
         Some(piece)
     }
 
-    /// Pushes a part of the line that contains metadata or lies in it: without managedFields, or with `digits` in place
-    /// of its own.
+    /// Pushes a part of the line that contains metadata or lies in it: without managedFields, or with `digits` in
+    /// place of its own.
     fn push_edited(&self, start: u32, end: u32, without: bool, digits: Option<&Bytes>, out: &mut Slices) {
         let cut = if without { self.managed_fields } else { Span::default() };
         let is_shared = self.may_keep(end - start - (cut.end - cut.start));
         if digits.is_none() && cut.is_empty() {
-            // Nearly every line of nearly every watch.
+            // The common case: nearly every line of nearly every watch.
             return out.push(self.part(start, end, is_shared));
         }
         let cut = (!cut.is_empty()).then(|| (cut, Bytes::new()));
-        // A copy: they may be a part of another long object, the one that came in place of this.
+        // Copied: the digits may be a slice of the new object, which may be long and must not be kept alive by this
+        // line.
         let swap = digits.map(|digits| (self.digits, Bytes::copy_from_slice(digits)));
         let edits = if self.managed_fields.start < self.digits.start { [cut, swap] } else { [swap, cut] };
         let mut at = start;
@@ -351,14 +354,14 @@ impl Entry {
         out.push(self.part(at, end, is_shared));
     }
 
-    /// Memory of the entry, in bytes, with its line. What is made when it is asked for first is not counted: the cells of
-    /// a table, some 150 bytes and seldom more than [`CELLS_KEPT_MAX`], and the compressed item, a third of the line.
+    /// Memory of the entry and its line, in bytes. Does not include derived values: table cells, some 150 bytes and
+    /// seldom more than [`CELLS_KEPT_MAX`], and the compressed item, about a third of the line.
     #[must_use]
     pub fn cost(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS
     }
 
-    /// Length of its line, in bytes.
+    /// Returns the length of its line, in bytes.
     pub(crate) const fn len(&self) -> usize {
         self.line_len as usize
     }
@@ -371,13 +374,13 @@ impl Entry {
         self.line_len - LINE_TAIL
     }
 
-    /// True if a client that gets so many bytes of it may keep all of it alive. Otherwise it would keep much for little,
-    /// which no bound counts.
+    /// Returns true if a slice of this many bytes may keep the whole entry alive. Otherwise a client would keep much
+    /// memory for little data, which no bound counts.
     const fn may_keep(&self, bytes: u32) -> bool {
         self.text.len() <= SHARED_BYTES_MIN || self.text.len() <= bytes as usize * SHARED_PART_MIN
     }
 
-    /// Bytes on their way to a client.
+    /// Returns bytes to send: a shared slice, or a copy.
     fn part(&self, start: u32, end: u32, is_shared: bool) -> Bytes {
         if is_shared { self.slice(start, end) } else { Bytes::copy_from_slice(self.bytes(Span { start, end })) }
     }
@@ -402,7 +405,7 @@ impl Keyed for Entry {
 }
 
 impl std::fmt::Debug for Entry {
-    /// Never the body.
+    /// Never prints the body.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}@{}", self.key, self.resource_version)
     }
@@ -418,25 +421,25 @@ impl Span {
     }
 }
 
-/// The head of the line that is stored.
+/// Returns the head of the stored line.
 const fn head(updated: bool) -> &'static [u8] {
     if updated { MODIFIED_HEAD } else { ADDED_HEAD }
 }
 
-/// The heads differ per type of event, the tail does not.
+/// Length of the tail of a line, which is equal for all event types.
 const LINE_TAIL: u32 = narrow(TAIL.len());
 
-/// A place in an entry's text.
+/// Converts an offset in an entry's text.
 ///
 /// # Panics
-/// At 4 GiB, which is far above [`OBJECT_BYTES_MAX`](informer_core::limits::OBJECT_BYTES_MAX).
+/// If the offset is 4 GiB or more, far above [`OBJECT_BYTES_MAX`](informer_core::limits::OBJECT_BYTES_MAX).
 #[expect(clippy::cast_possible_truncation, reason = "asserted in the line before; TryFrom is not const")]
 const fn narrow(at: usize) -> u32 {
     assert!(at <= u32::MAX as usize, "an object is shorter than 4 GiB");
     at as u32
 }
 
-/// The allocator's share for line, key, fields, reference counts, and the place in the map of objects.
+/// Allocator overhead of line, key and fields, reference counts, and the slot in the map of objects.
 const ALLOCATIONS: usize = 112;
 
 #[cfg(test)]
@@ -479,7 +482,7 @@ mod tests {
         out.iter().map(|slice| std::str::from_utf8(slice).expect("UTF-8")).collect()
     }
 
-    /// Goal: any member order, spacing and earlier resourceVersion give the one canonical line. Method: golden text.
+    /// Goal: any member order, white space and earlier resourceVersion give one canonical line. Method: golden text.
     #[test]
     fn an_object_becomes_its_canonical_line() {
         let line = r#"{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","name":"a","namespace":"b"},"spec":{"x":[1, 2]}}}"#.replace(", 2", ",2") + "\n";
@@ -504,7 +507,7 @@ mod tests {
         assert_eq!(entry.object(), expected.as_bytes());
     }
 
-    /// Goal: the digits of a deletion stand in the place of the content's, whatever their number. Method: parse it.
+    /// Goal: a deletion's line has its digits in place of the object's, for any number of digits. Method: parse it.
     #[test]
     fn heads_and_digits_are_swapped_and_nothing_else_changes() {
         for resource_version in [1, 99, 1_844_674_407_370_955] {
@@ -563,7 +566,7 @@ mod tests {
         assert_eq!((bare.key(), bare.namespace(), bare.name(), bare.label("a")), ("p", "", "p", None));
     }
 
-    /// Goal: an event's source is who reported it, if it says no other. Method: a field that falls back on another.
+    /// Goal: an Event's source falls back to its reporter. Method: a field with a replacement field.
     #[test]
     fn an_empty_field_is_what_stands_in_for_it() {
         let field = |path: &str, or| Field { label: path.into(), path: path.into(), absent: String::new(), or };
@@ -577,7 +580,8 @@ mod tests {
         }
     }
 
-    /// Goal: a search through labels finds what reading them finds. Method: maps of every kind, each key both ways.
+    /// Goal: a search through labels finds the values that parsing them finds. Method: maps of every kind, each key
+    /// both ways.
     #[test]
     fn a_label_is_found_where_it_is_read() {
         for labels in [

@@ -1,4 +1,4 @@
-//! A change of one object: as storage tells it, and as the window keeps it.
+//! A change of one object: as the storage delivers it, and as the window keeps it.
 
 use std::sync::Arc;
 
@@ -7,61 +7,61 @@ use informer_core::Time;
 
 use crate::entry::Entry;
 
-/// What storage tells a cache, in commit order.
+/// A change delivered by the storage, in commit order.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// The object is now this; its own resourceVersion is that of the change.
+    /// The object has this new value, whose resourceVersion is the position of the change.
     Put(Arc<Entry>),
-    /// The object is gone.
+    /// The object was deleted.
     Deleted {
         /// `namespace/name` or `name`.
         key: String,
-        /// Of the deletion.
+        /// Position of the deletion.
         resource_version: u64,
     },
-    /// Nothing at or below this resourceVersion is still to come.
+    /// All changes at or below this resourceVersion were delivered.
     Progress(u64),
 }
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// It was not there before.
+    /// The object did not exist before.
     Created,
-    /// It was there before with other content.
+    /// The object existed before with other content.
     Updated,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
 }
 
-/// One change, shared by the window, the buckets and whoever is sending it.
+/// One change, shared by the window, the buckets and the responses that contain it.
 #[derive(Debug)]
 pub struct Event {
-    /// What happened.
+    /// Kind of the change.
     pub kind: EventKind,
-    /// The object after the change; for a deletion, the last one.
+    /// The object after the change; for a deletion, the last value.
     pub object: Arc<Entry>,
-    /// The object before the change. `None` for a creation only.
+    /// The object before the change. `None` only for a creation.
     pub previous: Option<Arc<Entry>>,
-    /// Of the change. Above [`Entry::resource_version`] of `object` for a deletion, equal otherwise.
+    /// Position of the change. Greater than [`Entry::resource_version`] of `object` for a deletion, equal otherwise.
     pub resource_version: u64,
-    /// When the cache took it in.
+    /// Time at which the cache applied it.
     pub at: Time,
-    /// Digits of `resource_version`: shared with `object` where it has them.
+    /// Digits of `resource_version`, shared with `object` unless it is a deletion.
     pub(crate) digits: Bytes,
-    /// Counts the events of one cache, through all its histories, from one.
+    /// Number of the event in its cache, across all epochs, from one.
     pub(crate) number: u64,
 }
 
 impl Event {
-    /// An event; decides its kind.
+    /// Creates a `Created` event, or an `Updated` one if there is a previous value.
     pub(crate) fn put(number: u64, object: Arc<Entry>, previous: Option<Arc<Entry>>, at: Time) -> Self {
         let kind = if previous.is_some() { EventKind::Updated } else { EventKind::Created };
         let (resource_version, digits) = (object.resource_version(), object.digits());
         Self { kind, object, previous, resource_version, at, digits, number }
     }
 
-    /// The end of `last`.
+    /// Creates the deletion of `last`.
     pub(crate) fn deleted(number: u64, last: Arc<Entry>, resource_version: u64, at: Time) -> Self {
         let digits = Bytes::copy_from_slice(itoa::Buffer::new().format(resource_version).as_bytes());
         let previous = Some(Arc::clone(&last));
@@ -74,5 +74,5 @@ impl Event {
     }
 }
 
-/// Reference counts, allocator slack, and a place in the window and in up to three buckets.
+/// Reference counts, allocator slack, and a slot in the window and in up to three buckets.
 const EVENT_OVERHEAD: usize = 64;

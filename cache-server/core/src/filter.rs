@@ -1,6 +1,6 @@
-//! Which objects a client wants: scope, name, labels and fields, resolved once against the schema.
+//! The objects that a client selects: scope, name, labels and fields, resolved once against the schema.
 //!
-//! INVARIANT: `range` and `node` only narrow where to look; [`Filter::matches`] alone decides.
+//! INVARIANT: `range` and `node` only narrow the search; [`Filter::matches`] alone decides.
 
 mod shared;
 mod verdicts;
@@ -26,23 +26,23 @@ use crate::{
     limits::{CONDITIONS_PER_OBJECT, KEYS_SEARCHED_MAX, REQUIREMENTS_SKETCHED_MAX, VALUES_SKETCHED_MAX},
 };
 
-/// A selector asks for a field that objects of this type cannot be selected by.
+/// A selector names a field that this type does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("field label not supported: {label}")]
 pub struct UnknownField {
-    /// As the client wrote it.
+    /// The field as the client wrote it.
     pub label: String,
 }
 
-/// Which objects a client wants.
+/// A compiled selection of objects.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// Of the request's path.
+    /// The namespace in the request's path.
     namespace: Option<Box<str>>,
     range: Range,
     node: Option<Box<str>>,
     labels: label::Selector,
-    /// For each requirement of `labels`, in their order; none when there are more than [`KEYS_SEARCHED_MAX`].
+    /// One per requirement of `labels`, in their order; empty above [`KEYS_SEARCHED_MAX`].
     label_keys: Box<[LabelKey]>,
     terms: Terms,
     sketches: Sketches,
@@ -50,48 +50,48 @@ pub struct Filter {
     weight: usize,
 }
 
-/// What objects must have that are wanted, as far as their sketches tell.
+/// Sketch bits every matching object must have set (a necessary condition).
 #[derive(Clone, Debug, Default)]
 struct Sketches {
-    /// All of this.
+    /// Bits that must all be set.
     all: Sketch,
-    /// And one of each of these.
+    /// For each of these sets, the bits of at least one member must be set.
     any: Box<[Box<[Sketch]>]>,
 }
 
-/// A label's key, ready to be found in many objects.
+/// A label's key with a prepared search, for use on many objects.
 #[derive(Clone, Debug)]
 pub(crate) struct LabelKey {
     pub(crate) key: Box<str>,
-    /// Of `"key":"`. It stands nowhere else in a compact map of strings without escapes: keys in selectors begin with a
-    /// letter or digit, and what follows the end of a string does not.
+    /// Searches `"key":"`. In a compact map of strings without escapes it occurs only at the key: keys in selectors
+    /// begin with a letter or digit, and the text after the end of a string does not.
     pub(crate) finder: Finder<'static>,
 }
 
-/// Which keys can match.
+/// The keys that can match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Range {
     All,
-    /// Keys of one namespace, as `namespace/`.
+    /// Keys of one namespace, with the prefix `namespace/`.
     Namespace(Box<str>),
     /// One key.
     Key(Box<str>),
 }
 
-/// A field selector with its fields looked up. Memory: its values and twenty bytes for each.
+/// A field selector with resolved fields. Memory: its values and twenty bytes for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Terms {
-    /// One behind the other.
+    /// All values, concatenated.
     values: Box<str>,
     places: Box<[Place]>,
 }
 
-/// One comparison of [`Terms`].
+/// One comparison of [`Terms`], with the span of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Place {
     operand: Operand,
     op: field::Op,
-    /// Of the value.
+    /// Span of the value.
     start: u32,
     end: u32,
 }
@@ -108,17 +108,17 @@ struct Term<'a> {
 enum Operand {
     Name,
     Namespace,
-    /// A place in [`Schema::fields`].
+    /// An index in [`Schema::fields`].
     Field(u32),
 }
 
 impl Filter {
-    /// A filter over objects of `schema`. `namespace` is that of the request's path; `None` reads all, and is the only
-    /// choice for cluster-scoped types. `metadata.name` and `metadata.namespace` in `fields` narrow the range that is
-    /// read; contradictions match nothing.
+    /// Compiles a filter over objects of `schema`. `namespace` is the one in the request's path; `None` reads all
+    /// namespaces and is required for cluster-scoped types. `metadata.name` and `metadata.namespace` in `fields`
+    /// narrow the range that is read. Contradictions match no object.
     ///
     /// # Errors
-    /// [`UnknownField`] for a term that names neither those nor one of [`Schema::fields`].
+    /// [`UnknownField`] for a term that names neither of these two fields nor one of [`Schema::fields`].
     pub fn new(
         schema: &Schema,
         namespaced: bool,
@@ -151,7 +151,7 @@ impl Filter {
         Ok(Arc::new(Self { namespace, range, node, labels, label_keys, terms, sketches, weight }))
     }
 
-    /// Everything.
+    /// Returns a filter that matches every object.
     #[must_use]
     pub fn all() -> Arc<Self> {
         let labels = label::Selector::default();
@@ -160,8 +160,9 @@ impl Filter {
         Arc::new(Self { namespace, range, node, labels, label_keys, terms, sketches, weight: 1 })
     }
 
-    /// Whether `entry` is wanted. Cost: most that are not are known by their sketch, without a look at their text; of the
-    /// others string comparisons, and one search in the labels for each requirement, some 50 ns. The body is not scanned.
+    /// Returns true if `entry` matches. Cost: the sketch rejects most other objects without reading their text; the
+    /// rest costs string comparisons and one search in the labels per requirement, some 50 ns. The body is not
+    /// scanned.
     #[must_use]
     pub fn matches(&self, entry: &Entry) -> bool {
         self.sketches.may_be_in(entry.sketch())
@@ -170,55 +171,55 @@ impl Filter {
             && (self.labels.is_empty() || self.labels_match(entry))
     }
 
-    /// As how many objects one counts that is looked at: selectors may have thousands of conditions.
+    /// Returns the cost of one match in examined objects: selectors may have thousands of conditions.
     pub(crate) const fn weight(&self) -> usize {
         self.weight
     }
 
     fn labels_match(&self, entry: &Entry) -> bool {
         if self.label_keys.is_empty() {
-            // An object has few labels, whatever is asked about them.
+            // With many requirements, look up the object's few labels in the selector instead.
             return self.labels.matches_labels(entry.labels());
         }
-        // Requirements are asked in order, each once.
+        // `matches` evaluates each requirement once, in order.
         let mut keys = self.label_keys.iter();
         self.labels.matches(|_| keys.next().and_then(|key| entry.find_label(key)))
     }
 
-    /// Whether neither label nor field selector was given.
+    /// Returns true if neither a label nor a field selector was given.
     #[must_use]
     pub fn selects_all(&self) -> bool {
         self.terms.places.is_empty() && self.labels.is_empty()
     }
 
-    /// Whether every object is wanted.
+    /// Returns true if every object matches.
     pub(crate) fn is_trivial(&self) -> bool {
         self.selects_all() && self.namespace.is_none()
     }
 
-    /// Whether several watchers are likely to have an equal one, so that it should be known. A node's watchers are few
-    /// and their filters many.
+    /// Returns true if several watchers are likely to have an equal filter. A node has few watchers, and node filters
+    /// are many.
     pub(crate) fn is_worth_sharing(&self) -> bool {
         self.is_costly() || (self.node.is_none() && !matches!(self.range, Range::Key(_)))
     }
 
-    /// Whether asking it takes longer than to look up what it said.
+    /// Returns true if evaluating it takes longer than looking up a cached verdict.
     pub(crate) fn is_costly(&self) -> bool {
         !self.labels.is_empty() || self.terms.places.len() > 1
     }
 
-    /// The namespace of the request's path.
+    /// Returns the namespace in the request's path.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// Which keys can match.
+    /// Returns the keys that can match.
     pub(crate) const fn range(&self) -> &Range {
         &self.range
     }
 
-    /// The narrowest bucket that has every event of interest.
+    /// Returns the narrowest bucket that contains every matching event.
     pub(crate) fn scope(&self) -> Scope {
         match (&self.range, &self.node) {
             (Range::Key(key), _) => Scope::Name(key.clone()),
@@ -250,7 +251,7 @@ impl Sketches {
                 | Operator::Exists
                 | Operator::GreaterThan
                 | Operator::LessThan => all.add(Sketch::key(key)),
-                // What must not be there is not told by what may be.
+                // A sketch cannot prove that a label is present, so negative requirements set no bits.
                 Operator::NotIn | Operator::NotEquals | Operator::DoesNotExist => {}
             }
         }
@@ -265,7 +266,7 @@ impl Sketches {
     }
 }
 
-/// What is left out follows from these.
+/// Compares only these fields; the others are derived from them.
 impl PartialEq for Filter {
     fn eq(&self, other: &Self) -> bool {
         self.namespace == other.namespace
@@ -292,7 +293,7 @@ impl LabelKey {
 }
 
 impl Range {
-    /// The first key that can be in it.
+    /// Returns the first key that can be in the range.
     pub(crate) fn start(&self) -> &str {
         match self {
             Self::All => "",
@@ -301,7 +302,7 @@ impl Range {
         }
     }
 
-    /// Whether a key at or after [`Self::start`] is still in it.
+    /// Returns true if a key at or after [`Self::start`] is in the range.
     pub(crate) fn contains(&self, entry: &Entry) -> bool {
         match self {
             Self::All => true,
@@ -314,7 +315,7 @@ impl Range {
 impl Terms {
     fn new(schema: &Schema, selector: &field::Selector) -> Result<Self, UnknownField> {
         let (mut values, mut places) = (String::new(), Vec::with_capacity(selector.terms().len()));
-        // Requests are shorter than 4 GiB.
+        // The offset fits: requests are shorter than 4 GiB.
         let end = |values: &String| u32::try_from(values.len()).unwrap_or(u32::MAX);
         for term in selector.terms() {
             let operand = Operand::new(schema, &term.field)?;

@@ -1,9 +1,8 @@
-//! Which of an object's stored bytes a client gets, and what stands around them: the object whole, only its metadata, or
-//! a row of a table.
+//! The formats in which a client gets objects: whole, as metadata only, or as rows of a table.
 //!
-//! INVARIANT: nothing is encoded. Every form is slices of the entry's one line between texts that are constants or made
-//! once for an object version; only what depends on the time, the ages in a row, is written each time. INVARIANT:
-//! [`Form::whole`] costs what it costs without forms.
+//! INVARIANT: no object is re-encoded for a client. Every format is made of slices of the entry's one line between
+//! texts that are constants or computed once per object version; only the ages in a row depend on the time and are
+//! written each time. INVARIANT: [`Form::whole`] costs nothing extra.
 //!
 //! Source: apiserver `endpoints/handlers/response.go`, `registry/rest/table.go`; apimachinery `apis/meta/v1` types.
 
@@ -30,24 +29,24 @@ use crate::{
     slices::Slices,
 };
 
-/// Which of an object's stored bytes a client gets, and what stands around them. Cheap to clone.
+/// The format in which a client gets objects. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Form {
-    /// What is shown of an object.
+    /// The part of an object that is sent.
     pub content: Content,
-    /// Whether `metadata.managedFields` is left out.
+    /// True if `metadata.managedFields` is omitted.
     pub without_managed_fields: bool,
     /// Set by [`Self::at_version`].
     version: Option<Arc<Version>>,
 }
 
-/// What is shown of an object.
+/// The part of an object that is sent.
 #[derive(Clone, Debug, Default)]
 pub enum Content {
     /// The object.
     #[default]
     Whole,
-    /// Its metadata, as a PartialObjectMetadata.
+    /// Only its metadata, as a PartialObjectMetadata.
     Metadata(Meta),
     /// A row of a Table.
     Row(Arc<Row>),
@@ -63,20 +62,20 @@ pub enum Meta {
     V1Beta1,
 }
 
-/// How a table shows objects.
+/// The table format of one request.
 #[derive(Clone)]
 pub struct Row {
-    /// Makes the cells.
+    /// Computes the cells.
     pub rows: Arc<dyn Rows>,
-    /// The text of `columnDefinitions`, a JSON array: told once in a watch.
+    /// The text of `columnDefinitions`, a JSON array. A watch sends it once.
     pub definitions: Bytes,
-    /// What stands in `object`.
+    /// The content of a row's `object`.
     pub object: RowObject,
-    /// Of the Table, and of the PartialObjectMetadata in it.
+    /// Version of the Table, and of the PartialObjectMetadata in it.
     pub meta: Meta,
 }
 
-/// What stands in a row's `object`.
+/// The content of a row's `object`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowObject {
     /// A PartialObjectMetadata.
@@ -88,7 +87,7 @@ pub enum RowObject {
     None,
 }
 
-/// Another apiVersion than the stored one.
+/// An apiVersion other than the stored one.
 #[derive(Debug)]
 struct Version {
     api_version: Box<str>,
@@ -97,25 +96,26 @@ struct Version {
 }
 
 impl Form {
-    /// The object as it is stored.
+    /// Sends the object as stored.
     #[must_use]
     pub fn whole() -> Self {
         Self::default()
     }
 
-    /// Only the metadata.
+    /// Sends only the metadata.
     #[must_use]
     pub fn metadata(meta: Meta) -> Self {
         Self { content: Content::Metadata(meta), ..Self::default() }
     }
 
-    /// A row of a table.
+    /// Sends a row of a table.
     #[must_use]
     pub fn row(row: Row) -> Self {
         Self { content: Content::Row(Arc::new(row)), ..Self::default() }
     }
 
-    /// The same, of a custom resource that is read at another version than the stored one. Nothing is converted.
+    /// Sets the version of a custom resource that is read at another version than the stored one. No fields are
+    /// converted.
     #[must_use]
     pub fn at_version(self, kind: &str, api_version: &str) -> Self {
         let head = format!("{{\"kind\":{},\"apiVersion\":{},", json::quote(kind), json::quote(api_version));
@@ -123,8 +123,9 @@ impl Form {
         Self { version: Some(Arc::new(version)), ..self }
     }
 
-    /// The same of an object that is in no cache, such as the outcome of a dry run: JSON that starts with its kind and ends
-    /// with a newline. `None` when nothing changes: for [`Self::whole`], and for what is a Status or no object at all.
+    /// Formats an object that is in no cache, such as the result of a dry run: JSON that starts with its kind and ends
+    /// with a newline. Returns `None` if the text stays as it is: for [`Self::whole`], for a Status, and for text that
+    /// is not an object.
     #[must_use]
     pub fn text(&self, object: &[u8], now: i64) -> Option<Vec<u8>> {
         if self.is_plain() {
@@ -152,25 +153,25 @@ impl Form {
         Some(text)
     }
 
-    /// Returns true if `entry` takes long to show in this form: a row of a long object, whose cells are not kept. Such a
-    /// row is to be made where it holds up nobody.
+    /// Returns true if `entry` takes long to format: a row of a long object whose cells are not cached. Compute such a
+    /// row where it delays no other client.
     #[must_use]
     pub fn is_slow(&self, entry: &Entry) -> bool {
         entry.len() > ROW_APART_BYTES && self.is_fresh_row(entry)
     }
 
-    /// Returns true if the cells of `entry` are to be made.
+    /// Returns true if the cells of `entry` have to be computed.
     fn is_fresh_row(&self, entry: &Entry) -> bool {
         matches!(&self.content, Content::Row(row) if !entry.has_cells(&row.rows))
     }
 
-    /// Whether it is the stored bytes without a change.
+    /// Returns true if the stored bytes are sent unchanged.
     const fn is_plain(&self) -> bool {
         matches!(self.content, Content::Whole) && !self.without_managed_fields && self.version.is_none()
     }
 }
 
-/// A PartialObjectMetadata up to its metadata, with what stands before it.
+/// A PartialObjectMetadata up to its metadata, after the text `$before`.
 macro_rules! partial {
     ($before:literal, $version:literal) => {
         concat!($before, r#"{"kind":"PartialObjectMetadata","apiVersion":""#, $version, r#"","metadata":"#)
@@ -178,7 +179,7 @@ macro_rules! partial {
 }
 
 impl Meta {
-    /// As in `apiVersion`.
+    /// Returns the `apiVersion`.
     #[must_use]
     pub const fn api_version(self) -> &'static str {
         match self {
@@ -187,7 +188,7 @@ impl Meta {
         }
     }
 
-    /// A PartialObjectMetadata up to its metadata.
+    /// Returns a PartialObjectMetadata up to its metadata.
     const fn partial_head(self) -> &'static str {
         match self {
             Self::V1 => partial!("", "meta.k8s.io/v1"),
@@ -195,7 +196,7 @@ impl Meta {
         }
     }
 
-    /// The same behind another item.
+    /// Like [`Self::partial_head`], after another item.
     const fn next_partial_head(self) -> &'static str {
         match self {
             Self::V1 => partial!(",", "meta.k8s.io/v1"),
@@ -203,7 +204,7 @@ impl Meta {
         }
     }
 
-    /// The same in a line of a watch.
+    /// Like [`Self::partial_head`], in a line of a watch.
     const fn partial_line_head(self, told: &Told<'_>) -> &'static str {
         match (self, told) {
             (Self::V1, Told::Added) => partial!(r#"{"type":"ADDED","object":"#, "meta.k8s.io/v1"),
@@ -217,7 +218,7 @@ impl Meta {
 }
 
 impl Row {
-    /// A Table of one row up to the cells' array: its metadata, and the columns unless they were told before.
+    /// Writes a Table of one row up to the cells array: its metadata, and the columns unless `told` (already sent).
     fn table_head(&self, digits: &[u8], told: bool, text: &mut Vec<u8>) {
         text.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
         text.extend_from_slice(self.meta.api_version().as_bytes());
@@ -235,19 +236,19 @@ impl fmt::Debug for Row {
     }
 }
 
-/// What stands behind a row.
+/// The text that follows a row.
 #[derive(Clone, Copy, Debug)]
 enum Behind {
-    /// Nothing, or another one.
+    /// Only closes the row; another row may follow.
     Row,
-    /// The end of the table.
+    /// Also closes the table.
     Table,
-    /// The same, and that of its line.
+    /// Also closes the table and its line.
     Line,
 }
 
 impl Behind {
-    /// With what closes the row, and the `inner` objects in it that are open.
+    /// Returns the closing text of the row, including the PartialObjectMetadata in it if `inner`.
     const fn text(self, inner: bool) -> &'static [u8] {
         match (self, inner) {
             (Self::Row, false) => b"}",
@@ -260,15 +261,15 @@ impl Behind {
     }
 }
 
-/// Behind the metadata of a PartialObjectMetadata in a line.
+/// Follows the metadata of a PartialObjectMetadata in a line.
 const PARTIAL_LINE_TAIL: &[u8] = b"}}\n";
 
-/// What happened to an object, for the one who is told.
+/// The event type as one client sees it.
 #[derive(Clone, Debug)]
 pub(crate) enum Told<'a> {
     Added,
     Modified,
-    /// With the digits of the change.
+    /// Carries the digits of the deletion.
     Deleted(&'a Bytes),
 }
 
@@ -289,13 +290,13 @@ impl Told<'_> {
     }
 }
 
-/// A form on its way to one client.
+/// The format state of one response.
 #[derive(Debug, Default)]
 pub(crate) struct Showing {
     form: Form,
-    /// Unix seconds: what ages are counted to.
+    /// Current time for ages, in Unix seconds.
     now: i64,
-    /// Whether the columns of a table were told in this stream.
+    /// True once this stream has sent the columns of a table.
     told: bool,
 }
 
@@ -320,12 +321,12 @@ impl Showing {
         entry.item_as(&self.form, first, self.now, out);
     }
 
-    /// The bytes that showing `entry` counts as in a step that shows [`READ_PER_STEP`](crate::limits::READ_PER_STEP).
+    /// Returns the cost of formatting `entry`, in bytes of the [`READ_PER_STEP`](crate::limits::READ_PER_STEP) budget.
     pub(crate) fn effort(&self, entry: &Entry) -> usize {
         if self.form.is_fresh_row(entry) { ROW_EFFORT * entry.len().max(ROW_BYTES_MIN) } else { entry.len() }
     }
 
-    /// The item, to be made later if it takes long.
+    /// Returns the item as a deferred one if it takes long to format.
     pub(crate) fn slow_item(&self, entry: &Arc<Entry>, first: bool) -> Option<SlowItem> {
         let item = || SlowItem { entry: Arc::clone(entry), form: self.form.clone(), first, now: self.now };
         self.form.is_slow(entry).then(item)
@@ -356,7 +357,7 @@ impl Showing {
         }
     }
 
-    /// Pushes the line of a bookmark: an empty object in this form that only carries the position.
+    /// Pushes a bookmark line: an empty object in this format that carries only the position.
     pub(crate) fn bookmark(&mut self, schema: &Schema, at: u64, initial_events_end: bool, out: &mut Slices) {
         let row = match &self.form.content {
             Content::Whole => {
@@ -370,7 +371,7 @@ impl Showing {
             }
             Content::Row(row) => row,
         };
-        // The metadata is told even to who wants no objects: there is no other place for the annotation.
+        // The metadata is sent even for `includeObject=None`: the annotation has no other place.
         let object =
             watch_event::bookmark_object("PartialObjectMetadata", row.meta.api_version(), at, initial_events_end);
         let mut text = br#"{"type":"BOOKMARK","object":"#.to_vec();
@@ -385,7 +386,7 @@ impl Showing {
     }
 }
 
-/// An item of a list that takes long to make, see [`Form::is_slow`].
+/// A list item that takes long to format, see [`Form::is_slow`].
 #[derive(Debug)]
 pub struct SlowItem {
     entry: Arc<Entry>,
@@ -395,7 +396,7 @@ pub struct SlowItem {
 }
 
 impl SlowItem {
-    /// Makes the item, with a comma before it unless it is the first. Cost: reads the object, some milliseconds.
+    /// Formats the item, with a comma before it unless it is the first. Cost: parses the object, some milliseconds.
     #[must_use]
     pub fn make(&self) -> Slices {
         let mut out = Slices::new();
@@ -405,8 +406,8 @@ impl SlowItem {
 }
 
 impl Entry {
-    /// Pushes the object in this form, no newline. A row comes with the table around it. `now` is in Unix seconds; only
-    /// rows look at it.
+    /// Pushes the object in this format, no newline. A row comes with its table. `now` is in Unix seconds and used
+    /// only by rows.
     pub fn object_as(&self, form: &Form, now: i64, out: &mut Slices) {
         match &form.content {
             Content::Whole => self.push_whole(form, None, out),
@@ -441,17 +442,17 @@ impl Entry {
         }
     }
 
-    /// Pushes the ADDED line in this form; in a table the columns come along.
+    /// Pushes the ADDED line in this format; a table includes its columns.
     pub fn added_as(&self, form: &Form, now: i64, out: &mut Slices) {
         Showing { form: form.clone(), now, told: false }.line(self, &Told::Added, out);
     }
 
-    /// Pushes the MODIFIED line in this form; in a table without columns.
+    /// Pushes the MODIFIED line in this format; a table omits its columns.
     pub fn modified_as(&self, form: &Form, now: i64, out: &mut Slices) {
         Showing { form: form.clone(), now, told: true }.line(self, &Told::Modified, out);
     }
 
-    /// Pushes the DELETED line in this form, with `digits` as its resourceVersion; in a table without columns.
+    /// Pushes the DELETED line in this format, with `digits` as its resourceVersion; a table omits its columns.
     pub fn deleted_as(&self, digits: &Bytes, form: &Form, now: i64, out: &mut Slices) {
         Showing { form: form.clone(), now, told: true }.line(self, &Told::Deleted(digits), out);
     }
@@ -475,7 +476,7 @@ impl Entry {
         out.push_static(b"}");
     }
 
-    /// Pushes `{"cells":…,"object":…}` between `text` and what is `behind`.
+    /// Pushes `{"cells":…,"object":…}` after `text`, followed by the closing text for `behind`.
     #[expect(clippy::too_many_arguments, reason = "what a row is made of, and what stands around it")]
     fn push_row(
         &self,

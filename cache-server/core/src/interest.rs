@@ -1,10 +1,11 @@
-//! The wake-up protocol: who waits for which bucket, and the step that wakes them.
+//! The wake-up protocol: the watchers that wait for each bucket, and the step that wakes them.
 //!
-//! INVARIANT: nobody sleeps through an event. A watcher starts to wait while it holds the state's read lock and has seen
-//! that nothing is unread ([`look_or_wait`]); the writer pushes under the write lock and only then looks who waits
-//! ([`Interest::publish`]); the waking side forgets that a bucket was touched before it takes who waits there
-//! ([`Waking::wake`]). INVARIANT: wakers are called and dropped while no lock is held: both may run other people's code.
-//! INVARIANT: this file knows `std` and `super::sync` alone, so that `tests/wake_up.rs` can check it on every schedule.
+//! INVARIANT: no wake-up is lost. A watcher starts to wait while it holds the state's read lock and has seen that no
+//! event is unread ([`look_or_wait`]). The writer pushes under the write lock and only then checks for waiters
+//! ([`Interest::publish`]). The waking side clears a bucket's `touched` flag before it takes the waiters
+//! ([`Waking::wake`]). INVARIANT: wakers are called and dropped while no lock is held, because both may run foreign
+//! code. INVARIANT: this file imports only `std` and `super::sync`, so that `tests/wake_up.rs` can check it under
+//! every schedule.
 
 use std::{
     mem,
@@ -14,7 +15,7 @@ use std::{
 
 use super::sync::{AtomicBool, Mutex, Ordering, RwLock};
 
-/// The cache takes nothing in any more.
+/// The cache was closed and applies no more changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -30,19 +31,19 @@ impl std::error::Error for Closed {}
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     places: Mutex<Places>,
-    /// In the list of touched buckets already.
+    /// True if the bucket is already in the list of touched buckets.
     touched: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Places {
-    /// By index, in the order they came.
+    /// By index, in order of arrival.
     slots: Vec<Slot>,
-    /// How many of them wait.
+    /// Number of slots in use.
     waiting: u32,
-    /// The first slot that is free.
+    /// Head of the list of free slots.
     free: Option<u32>,
-    /// Counts how often everybody was taken out; a place is good for one round.
+    /// Number of times that all waiters were taken out; a place is valid for one round.
     rounds: u64,
 }
 
@@ -50,7 +51,7 @@ struct Places {
 #[derive(Debug)]
 enum Slot {
     Waiting(Waker),
-    /// With the next one that is free.
+    /// Free, with the index of the next free slot.
     Free(Option<u32>),
 }
 
@@ -58,12 +59,12 @@ enum Slot {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     index: u32,
-    /// The round it is good for, from one.
+    /// The round it is valid for, counted from one.
     round: u64,
 }
 
 impl Waiters {
-    /// Waits, once however often it is called. Returns a waker to drop outside of locks.
+    /// Registers the waker. Idempotent for one place. Returns a replaced waker, to be dropped without locks.
     fn wait(&self, place: &mut Place, waker: &Waker) -> Option<Waker> {
         let places = &mut *self.places.lock();
         if let Some(Slot::Waiting(waiting)) = places.at(*place) {
@@ -73,7 +74,7 @@ impl Waiters {
         None
     }
 
-    /// Takes a watcher out. Returns a waker to drop outside of locks.
+    /// Removes a watcher. Returns its waker, to be dropped without locks.
     pub(crate) fn leave(&self, place: Place) -> Option<Waker> {
         let places = &mut *self.places.lock();
         let free = Slot::Free(places.free);
@@ -87,7 +88,7 @@ impl Waiters {
         self.places.lock().waiting == 0
     }
 
-    /// Takes everybody out.
+    /// Takes all waiters out.
     fn take(&self, into: &mut Vec<Waker>) {
         let places = &mut *self.places.lock();
         let came = places.slots.len();
@@ -95,7 +96,7 @@ impl Waiters {
             Slot::Waiting(waker) => Some(waker),
             Slot::Free(_) => None,
         }));
-        // When most have left, the room for them goes too.
+        // Shrink the table after most watchers have left.
         places.slots.shrink_to(came * 2);
         (places.free, places.waiting) = (None, 0);
         places.rounds += 1;
@@ -103,7 +104,7 @@ impl Waiters {
 }
 
 impl Places {
-    /// The slot of a place that is still good.
+    /// Returns the slot of a place that is still valid.
     fn at(&mut self, place: Place) -> Option<&mut Slot> {
         if place.round == self.rounds + 1 { self.slots.get_mut(place.index as usize) } else { None }
     }
@@ -132,15 +133,15 @@ impl Places {
     }
 }
 
-/// What a look at the state came to.
+/// Result of reading the state.
 pub(crate) enum Look<T> {
     Found(T),
-    /// Nothing is unread.
+    /// No event is unread.
     Nothing,
 }
 
-/// Looks at `state`, and when it finds nothing there, waits with the waker given for the next event of the waiters given.
-/// The read lock is held for both, so nothing is pushed in between.
+/// Runs `look` on `state`, and if it finds no unread event, registers the given waker with the given waiters. Both
+/// happen under one read lock, so no event is pushed in between.
 pub(crate) fn look_or_wait<S, T>(
     state: &RwLock<S>,
     wait: Option<(&Waiters, &Waker)>,
@@ -162,7 +163,7 @@ pub(crate) fn look_or_wait<S, T>(
 /// Buckets touched since the last round, shared by the writer and the waking side.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
-    /// True once the waking side is gone. Then the writer wakes.
+    /// True once the waking side was dropped. The writer then wakes the watchers itself.
     orphaned: AtomicBool,
     rounds: Mutex<Touched>,
 }
@@ -170,14 +171,14 @@ pub(crate) struct Interest {
 #[derive(Debug, Default)]
 struct Touched {
     buckets: Vec<Arc<Waiters>>,
-    /// Of the waking side.
+    /// Waker of the waking side.
     waker: Option<Waker>,
     closed: bool,
 }
 
 impl Interest {
-    /// Changes `state` under its write lock with `push`, which notes whose buckets it touches, and lets the waking side
-    /// run when somebody waits there. `touched` is room kept between calls: empty before and after.
+    /// Changes `state` under its write lock with `push`, which collects the buckets it touches, then wakes the waking
+    /// side if a watcher waits in one of them. `touched` is a reused buffer: empty before and after.
     pub(crate) fn publish<S, T>(
         &self,
         state: &RwLock<S>,
@@ -189,10 +190,10 @@ impl Interest {
         pushed
     }
 
-    /// The caller holds no lock and has pushed before.
+    /// Called without locks, after the push.
     fn touch(&self, touched: &mut Vec<Arc<Waiters>>) {
         if self.orphaned.load(Ordering::Acquire) {
-            // Those noted before too: nobody comes for them.
+            // Take the waiters of every touched bucket, even of flagged ones: no waking side will come for them.
             let mut wakers = Vec::new();
             touched.drain(..).for_each(|waiters| waiters.take(&mut wakers));
             return wakers.into_iter().for_each(Waker::wake);
@@ -211,7 +212,7 @@ impl Interest {
         }
     }
 
-    /// Nothing is published any more. The last word of the writer.
+    /// The writer's last call: no change is published after it.
     pub(crate) fn close(&self) {
         let waker = {
             let rounds = &mut *self.rounds.lock();
@@ -225,20 +226,21 @@ impl Interest {
 }
 
 impl Waiters {
-    /// Whether somebody waits here and this was not noted before: the caller notes it.
+    /// Returns true if a watcher waits here and the bucket was not flagged before: the caller then lists it.
     fn touch(&self) -> bool {
-        // A bucket that is noted already is taken after this: whoever waited for what was just pushed came before.
+        // If the flag is set, the waking side takes the waiters after this load, including those of the event just
+        // pushed.
         let noted = self.touched.load(Ordering::Acquire);
         !noted && !self.is_empty() && !self.touched.swap(true, Ordering::AcqRel)
     }
 }
 
-/// Wakes the watchers of touched buckets. One task drives it; meanwhile the next events gather, and that is the
-/// coalescing.
+/// Wakes the watchers of touched buckets. One task drives it; events that arrive while it runs are coalesced into the
+/// next round.
 #[derive(Debug)]
 pub struct Waking {
     interest: Arc<Interest>,
-    /// Room kept between rounds.
+    /// Buffer reused between rounds.
     wakers: Vec<Waker>,
 }
 
@@ -247,10 +249,10 @@ impl Waking {
         Self { interest, wakers: Vec::new() }
     }
 
-    /// Ready when a bucket with somebody waiting was touched since the last round.
+    /// Ready when a bucket with a waiting watcher was touched since the last round.
     ///
     /// # Errors
-    /// [`Closed`] when the cache is closed and everybody was woken.
+    /// [`Closed`] if the cache is closed and all watchers were woken.
     pub fn poll_touched(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         let (outcome, _dropped_outside) = {
             let rounds = &mut *self.interest.rounds.lock();
@@ -265,23 +267,23 @@ impl Waking {
         outcome
     }
 
-    /// Wakes whoever waits at a touched bucket. Returns how many. Cost: one waker each.
+    /// Wakes the watchers that wait at touched buckets. Returns their number. Cost: one waker each.
     pub fn wake(&mut self) -> usize {
         let touched = mem::take(&mut self.interest.rounds.lock().buckets);
         for waiters in &touched {
-            // Before taking: who waits from now on is in the next round.
+            // Cleared before taking the waiters: a watcher that registers later is in the next round.
             waiters.touched.store(false, Ordering::Release);
             waiters.take(&mut self.wakers);
         }
         let woken = self.wakers.len();
         self.wake_all();
-        // When most have left, the room for them goes too.
+        // Shrink the buffer after most watchers have left.
         self.wakers.shrink_to(woken * 2);
         woken
     }
 
     fn wake_all(&mut self) {
-        // One by one: should a waker panic, the others are still there to be woken.
+        // One by one: if a waker panics, `drop` still wakes the others.
         while let Some(waker) = self.wakers.pop() {
             waker.wake();
         }

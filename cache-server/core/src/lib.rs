@@ -1,12 +1,13 @@
 //! One ordered history per resource type: the objects now, a window of recent events, and a cursor for each client.
 //!
-//! INVARIANT: appending an event costs the same for one watcher and for ten thousand; waking costs only those it
-//! concerns. INVARIANT: an object's wire bytes exist once; everything sent is a slice of them. Does no I/O and knows no
-//! clock.
+//! INVARIANT: appending an event costs the same for one watcher and for ten thousand; wake-ups reach only the watchers
+//! concerned. INVARIANT: an object's wire bytes exist once; every response is made of slices of them. Does no I/O and
+//! reads no clock.
 //!
-//! In reading order: an object and its bytes ([`entry`]), which of them a client gets ([`form`]), a change of it ([`event`]), which objects a client wants
-//! ([`filter`]), recent changes (`window`, `buckets`), who waits for them (`interest`), the cache that ties them
-//! together ([`mod@cache`], read through [`reader`]), and how clients walk it ([`cursor`], [`page`]) into [`slices`].
+//! In reading order: an object and its bytes ([`entry`]), the format in which a client gets them ([`form`]), a change
+//! ([`event`]), the objects that a client selects ([`filter`]), recent changes (`window`, `buckets`), the watchers
+//! that wait for them (`interest`), the cache that connects these parts ([`mod@cache`], read through [`reader`]), and
+//! the ways in which clients walk it ([`cursor`], [`page`]) into [`slices`].
 
 pub mod limits;
 

@@ -1,6 +1,6 @@
-//! The items of one LIST answer: where a page starts and ends in a snapshot, and its items one by one.
+//! The items of one LIST response: the start and end of a page in a snapshot, and its items one by one.
 //!
-//! INVARIANT: memory is a snapshot and two keys, whatever the number of items.
+//! INVARIANT: memory is a snapshot and two keys, independent of the number of items.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::{
     slices::{Budget, Slices},
 };
 
-/// A place in a snapshot: everything before it is done. Initial states and LIST answers walk the same way.
+/// A position in a snapshot, before which all objects were visited. Used by initial states and LIST responses.
 #[derive(Debug)]
 pub(crate) struct Walk {
     state: Frozen,
     filter: Arc<Filter>,
-    /// Where to go on.
+    /// Key to resume from.
     key: String,
-    /// Whether the object at `key` itself is done.
+    /// True if the object at `key` itself was visited.
     passed: bool,
-    /// False for a walk whose reader gets nothing of it.
+    /// False for a walk that only counts and sends no object.
     is_shown: bool,
 }
 
@@ -35,7 +35,7 @@ impl Walk {
         Self { state, filter, key, passed: false, is_shown: true }
     }
 
-    /// The same from `start` on: as in a continue token, relative to the namespace of the path, inclusive.
+    /// Starts at `start`: as in a continue token, relative to the namespace of the path, inclusive.
     pub(crate) fn starting(state: Frozen, filter: Arc<Filter>, start: &str) -> Self {
         let mut walk = Self::new(state, filter);
         let absolute = match walk.filter.namespace() {
@@ -46,7 +46,7 @@ impl Walk {
         walk
     }
 
-    /// Where [`Self::starting`] goes on behind what was shown so far; `None` when that is nothing.
+    /// Returns the key for [`Self::starting`] to resume after the visited objects; `None` before the first one.
     pub(crate) fn behind(&self) -> Option<String> {
         let prefix = self.filter.namespace().map_or(0, |namespace| namespace.len() + 1);
         self.passed.then(|| format!("{}\0", self.key.get(prefix..).unwrap_or_default()))
@@ -56,9 +56,9 @@ impl Walk {
         &self.state
     }
 
-    /// Shows objects that match, in key order, until `visit` says to stop behind one, or too many were looked at.
-    /// Returns whether there may be more; not to be called again when there is not. Of a state that was cut there is always
-    /// more, and nothing is shown.
+    /// Visits matching objects in key order until `visit` returns false or `LOOKED_AT_PER_STEP` are examined. Returns
+    /// true if there may be more; must not be called again after false. For a cut snapshot it visits no object and
+    /// always returns true.
     pub(crate) fn step(&mut self, mut visit: impl FnMut(&Arc<Entry>) -> bool) -> bool {
         let mut last = None;
         let mut more = false;
@@ -105,11 +105,11 @@ impl Walk {
     }
 }
 
-/// Shows every object of `range` from `key` on until `look` says to stop. Cost: O(log n + shown).
+/// Visits every object of `range` from `key` on until `look` returns false. Cost: O(log n + visited).
 fn walk(objects: &Objects<Entry>, range: &Range, key: &str, passed: bool, look: &mut impl FnMut(&Arc<Entry>) -> bool) {
     match (range, passed) {
         (Range::Key(_), true) => {}
-        // Everything in the range starts at or behind its start, so a key before it would change nothing.
+        // Every key in the range is at or after the range's start, so an earlier `key` makes no difference.
         (Range::Key(only), false) => {
             if let Some(entry) = objects.get(only).filter(|entry| key <= entry.key()) {
                 look(entry);
@@ -126,37 +126,37 @@ fn walk(objects: &Objects<Entry>, range: &Range, key: &str, passed: bool, look: 
     }
 }
 
-/// The items of one LIST answer. Holds a snapshot and a key, no list of items.
+/// The items of one LIST response. Holds a snapshot and a key, no list of items.
 #[derive(Debug)]
 pub struct Page {
     walk: Walk,
-    /// Matching objects left to send; `None` is all.
+    /// Matching objects left to send; `None` if unlimited.
     left: Option<usize>,
     first: bool,
     done: bool,
-    /// While the end of the page is looked for.
+    /// Set while the end of the page is being searched.
     ahead: Option<Box<Ahead>>,
     next: Option<String>,
     remaining: Option<u64>,
-    /// Objects from the start of the page on, if the page before counted them.
+    /// Objects from the start of the page on, if the previous page counted them.
     following: Option<u64>,
     showing: Showing,
-    /// An item behind everything that was pushed, to be made by the caller.
+    /// An item after all pushed ones that the caller has to format.
     slow: Option<SlowItem>,
 }
 
-/// Walks before a page to its last object, and on to count what follows.
+/// A walk ahead of the page to its last object, and then on to count the rest.
 #[derive(Debug)]
 struct Ahead {
     walk: Walk,
-    /// Matching objects up to the end of the page.
+    /// Matching objects left up to the end of the page.
     left: usize,
 }
 
 impl Page {
-    /// The objects of `snapshot` that `filter` wants, from `start` (as in a continue token: relative to the namespace of
-    /// the path, inclusive), at most `limit` of them; zero is no limit. Cost: without a limit nothing; with one, that of
-    /// [`Self::look_ahead`] to its end.
+    /// Creates a page of the objects of `snapshot` that match `filter`, from `start` (as in a continue token: relative
+    /// to the namespace of the path, inclusive), at most `limit` of them; zero means unlimited. Cost: none without a
+    /// limit; with one, a complete [`Self::look_ahead`].
     #[must_use]
     pub fn new(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
         let mut page = Self::begin(snapshot, filter, start, limit);
@@ -164,7 +164,7 @@ impl Page {
         page
     }
 
-    /// The same, of which it is not known yet what follows: call [`Self::look_ahead`] until there is no more.
+    /// Like [`Self::new`], without searching for the end: call [`Self::look_ahead`] until it returns false.
     #[must_use]
     pub fn begin(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
         let left = limit.filter(|&limit| 0 < limit);
@@ -178,18 +178,18 @@ impl Page {
         Self { walk, left, first: true, done: false, ahead, next, remaining, following, showing, slow: None }
     }
 
-    /// Objects from the start of the page on, as the page before says. Then those behind this page are not counted: a list
-    /// read page by page costs one walk over its objects and not one for each page.
+    /// Sets the number of objects from the start of the page on, as counted by the previous page. The objects after
+    /// this page are then not counted again, so a paged list costs one walk over its objects, not one per page.
     #[must_use]
     pub fn with_following(mut self, following: Option<u64>) -> Self {
         self.following = following;
         self
     }
 
-    /// Looks for the end of the page, and counts what follows when there is no selector. Returns whether there is more to
-    /// do. Cost: one step; each object of the page is walked over once, and those behind it when they are counted.
+    /// Searches for the end of the page and, without a selector, counts the objects after it. Returns true if there is
+    /// more to do. Cost: one step; visits each object of the page once, and each one after it if they are counted.
     pub fn look_ahead(&mut self) -> bool {
-        // Nothing follows a page that was cut, and nobody is told so: its reader is cut as well.
+        // A cut page needs no end: its reader is cut as well.
         let Some(Ahead { walk, left }) = self.ahead.as_deref_mut().filter(|ahead| !ahead.walk.state.is_cut()) else {
             return false;
         };
@@ -206,7 +206,7 @@ impl Page {
                 if *left == 0 && !walk.is_at_end() {
                     self.next = walk.behind();
                     let shown = self.left.and_then(|left| u64::try_from(left).ok());
-                    // A number that cannot be right is none.
+                    // A count smaller than the page is invalid and ignored; it comes from the client's token.
                     let known = self.following.zip(shown).and_then(|(following, shown)| following.checked_sub(shown));
                     let known = known.filter(|&remaining| remaining > 0);
                     self.remaining = walk.filter.selects_all().then(|| known.unwrap_or(0));
@@ -224,26 +224,25 @@ impl Page {
         more
     }
 
-    /// What the list's metadata says.
+    /// Returns the resourceVersion of the list's metadata.
     #[must_use]
     pub const fn resource_version(&self) -> u64 {
         self.walk.state.resource_version
     }
 
-    /// `start` of the next page, when at least one more stored object follows in the range, wanted or not.
+    /// Returns `start` of the next page, if at least one more object follows in the range, matching or not.
     #[must_use]
     pub fn next(&self) -> Option<&str> {
         self.next.as_deref()
     }
 
-    /// Objects after this page; only with [`Self::next`] and without selectors.
+    /// Returns the number of objects after this page; only with [`Self::next`] and without selectors.
     #[must_use]
     pub const fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// The same in another form: to be said before the first step. `now` is what ages in the rows of a table are counted
-    /// to, in Unix seconds.
+    /// Sets the format. Call before the first step. `now` is the time for ages in table rows, in Unix seconds.
     #[must_use]
     pub fn shown_as(mut self, form: Form, now: i64) -> Self {
         self.showing = Showing::new(form);
@@ -251,9 +250,9 @@ impl Page {
         self
     }
 
-    /// Pushes items with the commas between them, within `budget`. `false` once the last is pushed; `true` may push
-    /// nothing when nothing matched so far. Ask [`Self::take_slow`] after each step: the item it returns goes behind what
-    /// was pushed.
+    /// Pushes items with the commas between them, within `budget`. Returns false once the last is pushed; a step that
+    /// returns true may push no item. Call [`Self::take_slow`] after each step: the item it returns follows the pushed
+    /// ones.
     pub fn step(&mut self, budget: Budget, out: &mut Slices) -> bool {
         let showing = std::mem::take(&mut self.showing);
         let (mut slow, mut effort) = (None, 0);
@@ -269,13 +268,13 @@ impl Page {
         more
     }
 
-    /// The item at which the last step stopped because it takes long to make.
+    /// Takes the item at which the last step stopped because it takes long to format.
     pub fn take_slow(&mut self) -> Option<SlowItem> {
         self.slow.take()
     }
 
-    /// Shows objects, and whether each is the first of the page, until `visit` says to stop behind one. Returns as
-    /// [`Self::step`] does. For those who make other texts of them: it also stops when much was shown.
+    /// Visits objects until `visit` returns false or `READ_PER_STEP` bytes were visited; the flag is true for the
+    /// first object of the page. Returns as [`Self::step`] does. For callers that encode the objects themselves.
     pub fn visit(&mut self, mut visit: impl FnMut(&Arc<Entry>, bool) -> bool) -> bool {
         if self.done {
             return false;
@@ -295,7 +294,7 @@ impl Page {
         !self.done
     }
 
-    /// Shows objects and their text in this page's form, without commas, as [`Self::visit`] does.
+    /// Like [`Self::visit`], with each object's text in this page's format, without commas.
     pub fn visit_texts(&mut self, mut visit: impl FnMut(&Arc<Entry>, &Slices) -> bool) -> bool {
         let showing = std::mem::take(&mut self.showing);
         let mut text = Slices::new();
@@ -308,20 +307,20 @@ impl Page {
         more
     }
 
-    /// Returns true if items are made when they are shown first: rows of a table.
+    /// Returns true if items are table rows, which are computed at their first use.
     #[must_use]
     pub const fn shows_rows(&self) -> bool {
         self.showing.tells_time()
     }
 
-    /// Whether items are the stored bytes.
+    /// Returns true if items are the stored bytes.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.showing.is_plain()
     }
 
-    /// Whether the snapshot became too expensive to keep: reset the connection, never end it cleanly. Nothing more is
-    /// shown then, though there seems to be more.
+    /// Returns true if the snapshot was cut: reset the connection, never end it cleanly. The page then sends no more
+    /// items, although `step` returns true.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.walk.state.is_cut()

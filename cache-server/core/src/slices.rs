@@ -1,40 +1,40 @@
-//! Slices over shared bytes on their way to a socket, and how many a turn may take.
+//! A queue of slices over shared bytes on their way to a socket, and the budget of one step.
 
 use bytes::{Buf, Bytes};
 
-/// What one step may hand out.
+/// Bounds on the output of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Slices in `out` at which a step stops. An event takes up to four, which may go beyond.
+    /// Slices in `out` at which a step stops. An event takes up to four, which may exceed it.
     pub slices: usize,
-    /// Bytes in `out` at which a step stops. The object that reaches it still fits.
+    /// Bytes in `out` at which a step stops. The object that reaches it is still pushed.
     pub bytes: usize,
 }
 
-/// Slices in the order they are sent. They keep the objects they belong to alive, so let them go when sent.
+/// Slices in sending order. They keep their objects alive, so drop them once sent.
 ///
-/// Implements [`Buf`], whose `chunks_vectored` yields one I/O vector a slice.
+/// Implements [`Buf`], whose `chunks_vectored` yields one I/O vector per slice.
 #[derive(Debug, Default)]
 pub struct Slices {
     list: Vec<Bytes>,
-    /// Slices of `list` before this one are sent, and empty.
+    /// Slices of `list` before this index are sent, and empty.
     first: usize,
     bytes: usize,
 }
 
 impl Slices {
-    /// Nothing yet.
+    /// Returns an empty queue.
     #[must_use]
     pub const fn new() -> Self {
         Self { list: Vec::new(), first: 0, bytes: 0 }
     }
 
-    /// Makes room for as many slices, and no more.
+    /// Reserves capacity for exactly this many more slices.
     pub fn reserve(&mut self, count: usize) {
         self.list.reserve_exact(count);
     }
 
-    /// Puts a slice at the end; an empty one is left out.
+    /// Appends a slice; ignores an empty one.
     pub fn push(&mut self, slice: Bytes) {
         if !slice.is_empty() {
             self.bytes += slice.len();
@@ -42,53 +42,53 @@ impl Slices {
         }
     }
 
-    /// Puts a slice at the end that lives as long as the program.
+    /// Appends a static slice.
     pub fn push_static(&mut self, slice: &'static [u8]) {
         self.push(Bytes::from_static(slice));
     }
 
-    /// Bytes still to send.
+    /// Returns the bytes still to send.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Slices still to send.
+    /// Returns the number of slices still to send.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.list.len() - self.first
     }
 
-    /// Whether there is nothing to send.
+    /// Returns true if no bytes are left to send.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Whether a step should stop.
+    /// Returns true if a step should stop.
     #[must_use]
     pub const fn reached(&self, budget: Budget) -> bool {
         self.len() >= budget.slices || self.bytes >= budget.bytes
     }
 
-    /// The slices still to send.
+    /// Returns the slices still to send.
     pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
         self.list[self.first..].iter()
     }
 
-    /// Puts all of `other` at the end.
+    /// Appends all of `other`.
     pub fn append(&mut self, mut other: Self) {
         if self.is_empty() {
             *self = other;
             return;
         }
         self.bytes += other.bytes;
-        // Places of what is sent go: who always has a rest when more comes would keep them all.
+        // Removes the sent slots: a queue that never becomes empty would keep all of them.
         self.list.drain(..std::mem::take(&mut self.first));
         self.list.extend(other.list.drain(other.first..));
     }
 
-    /// How many slices the first `bytes` bytes are in.
+    /// Returns the number of slices that the first `bytes` bytes span.
     #[must_use]
     pub fn len_within(&self, bytes: usize) -> usize {
         let mut before = 0;
@@ -100,10 +100,10 @@ impl Slices {
         self.iter().take_while(begins_within).count()
     }
 
-    /// Takes the first `bytes` bytes off, without a copy.
+    /// Splits off the first `bytes` bytes, without a copy.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If there are fewer.
     #[must_use]
     pub fn split_to(&mut self, bytes: usize) -> Self {
         if bytes == self.bytes {
@@ -124,7 +124,7 @@ impl Slices {
         head
     }
 
-    /// Forgets everything and keeps the room.
+    /// Removes all slices and keeps the capacity.
     pub fn clear(&mut self) {
         self.list.clear();
         (self.first, self.bytes) = (0, 0);
@@ -135,7 +135,7 @@ impl IntoIterator for Slices {
     type Item = Bytes;
     type IntoIter = std::iter::Skip<std::vec::IntoIter<Bytes>>;
 
-    /// The slices still to send, without another reference to what they share.
+    /// Returns the slices still to send, by value.
     fn into_iter(self) -> Self::IntoIter {
         self.list.into_iter().skip(self.first)
     }
@@ -160,7 +160,7 @@ impl Buf for Slices {
     }
 
     /// # Panics
-    /// When there are fewer bytes left.
+    /// If fewer bytes are left.
     fn advance(&mut self, mut count: usize) {
         assert!(count <= self.bytes, "advanced past the end");
         self.bytes -= count;
@@ -171,7 +171,7 @@ impl Buf for Slices {
                 return;
             }
             count -= slice.len();
-            // Let go of the object right away: its last slice may be the last thing that keeps it.
+            // Drop the slice right away: it may be the last reference to its object.
             *slice = Bytes::new();
             self.first += 1;
         }
@@ -185,7 +185,7 @@ impl Buf for Slices {
 mod tests {
     use super::*;
 
-    /// Goal: what is read back is what was pushed, wherever a write stops. Method: advance by every step width.
+    /// Goal: the bytes read equal the bytes pushed, wherever a write stops. Method: advance by every step width.
     #[test]
     fn a_partial_write_continues_where_it_stopped() {
         for width in 1..12 {
@@ -226,7 +226,8 @@ mod tests {
         }
     }
 
-    /// Goal: a rest that never becomes empty costs what is in it. Method: more comes before all is taken, a thousand times.
+    /// Goal: a queue that never becomes empty has no capacity beyond its contents. Method: a thousand rounds that
+    /// append before the queue is empty.
     #[test]
     fn what_was_taken_off_leaves_no_room_behind() {
         let more = || {

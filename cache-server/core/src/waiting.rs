@@ -1,7 +1,7 @@
-//! Reads that wait for a position.
+//! Reads that wait until the cache has applied a position.
 //!
-//! INVARIANT: nobody waits for a position that was reached. Who registers looks at the position under the lock; the
-//! writer moves the position before it takes the lock.
+//! INVARIANT: no read waits for a position that was reached. A read checks the position under the lock before it
+//! registers; the writer stores the position before it takes the lock.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::interest::Closed;
 
-/// The position reached and who waits for a later one.
+/// The applied position, and the reads that wait for a later one.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// The cache's applied position; zero before the first listing.
@@ -28,7 +28,7 @@ pub(crate) struct Waiting {
 
 #[derive(Debug, Default)]
 struct Readers {
-    /// By position and number.
+    /// By position and reader number.
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
 }
@@ -38,7 +38,7 @@ impl Waiting {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// Moves the position and wakes who waited for it. The caller holds no lock.
+    /// Advances the position and wakes the reads that waited for it. The caller holds no lock.
     pub(crate) fn reach(&self, position: u64) {
         self.applied.store(position, Ordering::Release);
         let ready = {
@@ -59,7 +59,7 @@ impl Waiting {
     pub(crate) fn close(&self) {
         let all = {
             let readers = &mut *self.readers.lock();
-            // Under the lock: a read that registers later sees it.
+            // Set under the lock, so that a read that registers later sees it.
             self.closed.store(true, Ordering::Release);
             std::mem::take(&mut readers.wakers)
         };
@@ -72,13 +72,13 @@ impl Waiting {
 pub struct Reached {
     waiting: Arc<Waiting>,
     position: u64,
-    /// Which of the waiting readers this is, once it waits.
+    /// Its number among the waiting reads, once it is registered.
     number: Option<u64>,
 }
 
 impl Reached {
     pub(crate) fn new(waiting: Arc<Waiting>, position: u64) -> Self {
-        // Position zero does not exist: who asks for it waits for the first listing.
+        // No state has position zero: a read of it waits for the first listing.
         Self { waiting, position: position.max(1), number: None }
     }
 }

@@ -1,6 +1,6 @@
-//! Recent events: of one resource type (the window) or of what one bucket is about, as a ring that both share.
+//! Recent events of one resource type (the window) or of one bucket, as rings that share the events.
 //!
-//! INVARIANT: resourceVersions strictly increase. INVARIANT: every event above `lost` that belongs here is here.
+//! INVARIANT: resourceVersions strictly increase. INVARIANT: a log holds every event above `lost` that belongs to it.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use crate::{
     limits::{Limits, Total},
 };
 
-/// Events in order, and the newest position that is gone.
+/// Events in order, and the newest evicted position.
 #[derive(Debug)]
 pub(crate) struct Log {
     events: VecDeque<Arc<Event>>,
-    /// A reader at `lost` or above misses nothing.
+    /// Newest evicted position: a reader at `lost` or above misses no event.
     lost: u64,
 }
 
@@ -37,7 +37,7 @@ impl Log {
         self.events.push_back(event);
     }
 
-    /// Takes the oldest event out.
+    /// Evicts the oldest event.
     pub(crate) fn evict(&mut self) -> Option<Arc<Event>> {
         let event = self.events.pop_front()?;
         self.lost = event.resource_version;
@@ -47,7 +47,7 @@ impl Log {
         Some(event)
     }
 
-    /// Takes the oldest event out if it is the one at `resource_version`.
+    /// Evicts the oldest event if its position is `resource_version`.
     pub(crate) fn evict_at(&mut self, resource_version: u64) {
         if self.oldest().is_some_and(|event| event.resource_version == resource_version) {
             self.evict();
@@ -58,25 +58,25 @@ impl Log {
         self.events.front()
     }
 
-    /// The event at `resource_version`, if it is still there. Cost: O(log n).
+    /// Returns the event at `resource_version`, if it is still in the log. Cost: O(log n).
     pub(crate) fn get(&self, resource_version: u64) -> Option<&Arc<Event>> {
         let index = self.events.binary_search_by_key(&resource_version, |event| event.resource_version).ok()?;
         self.events.get(index)
     }
 
-    /// Events above `position` in order. Cost: O(log n) to find the first.
+    /// Returns the events above `position` in order. Cost: O(log n) to find the first.
     pub(crate) fn after(&self, position: u64) -> impl ExactSizeIterator<Item = &Arc<Event>> {
         self.events.range(self.index_after(position)..)
     }
 
-    /// Events in (`low`, `high`] from the newest to the oldest. Cost: O(log n) to find the first.
+    /// Returns the events in (`low`, `high`] from the newest to the oldest. Cost: O(log n) to find the first.
     pub(crate) fn back_from(&self, high: u64, low: u64) -> impl Iterator<Item = &Arc<Event>> {
         let high = self.index_after(high);
         self.events.range(self.index_after(low).min(high)..high).rev()
     }
 
-    /// Puts events in front that were left out when the log was made: `older` from the newest to the oldest, all of
-    /// those in (`lost`, [`Self::lost`]].
+    /// Prepends events that were left out when the log was created: `older` holds all events in (`lost`,
+    /// [`Self::lost`]], from the newest to the oldest.
     pub(crate) fn fill_back(&mut self, older: impl Iterator<Item = Arc<Event>>, lost: u64) {
         for event in older {
             self.events.push_front(event);
@@ -85,7 +85,7 @@ impl Log {
     }
 
     fn index_after(&self, position: u64) -> usize {
-        // Most readers are at or near the head.
+        // Fast path: most readers are at or near the head.
         if self.events.back().is_none_or(|last| last.resource_version <= position) {
             return self.events.len();
         }
@@ -93,16 +93,16 @@ impl Log {
     }
 }
 
-/// Places a log keeps allocated when its events go.
+/// Capacity that a log keeps allocated when its events are evicted.
 const ROOM_KEPT: usize = 64;
 
-/// The log of all events, and what it costs.
+/// The log of all events, and its memory cost.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) log: Log,
     bytes: usize,
     total: Total,
-    /// When the newest evicted event came in.
+    /// Time at which the newest evicted event was applied.
     lost_at: Option<Time>,
     covers: Option<Duration>,
 }
@@ -116,7 +116,7 @@ impl Window {
         self.bytes
     }
 
-    /// How far back it reaches, as of the last [`Self::measure`].
+    /// Returns how far back the window reaches, as of the last [`Self::measure`].
     pub(crate) const fn covers(&self) -> Option<Duration> {
         self.covers
     }
@@ -128,7 +128,7 @@ impl Window {
         self.log.push(event);
     }
 
-    /// Whether every bound holds. One event may be larger than all of them, but not older.
+    /// Returns true if every bound holds. A single event may exceed the byte and count bounds, but not the age.
     pub(crate) fn fits(&self, limits: &Limits, now: Time) -> bool {
         let Some(oldest) = self.log.oldest() else { return true };
         let small = self.log.len() == 1
@@ -138,7 +138,7 @@ impl Window {
         small && now.since(oldest.at) <= limits.window_age_max
     }
 
-    /// Whether the bounds hold that even open snapshots do not move.
+    /// Returns true if the bounds hold that even open snapshots cannot extend.
     pub(crate) fn fits_snapshots(&self, limits: &Limits) -> bool {
         self.log.len() == 1
             || self.bytes <= limits.snapshot_bytes_max.max(limits.window_bytes_max)

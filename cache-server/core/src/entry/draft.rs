@@ -14,10 +14,10 @@ use memchr::memchr2;
 
 use super::{Entry, Schema, Sketch, Span, head, narrow};
 
-/// Why bytes are no object.
+/// The reason why bytes were rejected as an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// Not one JSON object with one metadata object in it.
+    /// Not a single JSON object with one metadata object in it.
     #[error("not a JSON object with metadata")]
     NotAnObject,
     /// No `metadata.name`.
@@ -29,7 +29,7 @@ pub enum EntryError {
     /// Longer than [`OBJECT_BYTES_MAX`].
     #[error("the object has {bytes} bytes")]
     TooLarge {
-        /// Its length.
+        /// Its length in bytes.
         bytes: usize,
     },
 }
@@ -44,7 +44,7 @@ impl From<JsonError> for EntryError {
 pub struct Draft {
     /// The object with `"resourceVersion":""`.
     body: Vec<u8>,
-    /// Values of fields that do not stand in the body as they are. Spans beyond the body lead here.
+    /// Values of fields that are not contained in the body verbatim. Spans beyond the body point here.
     values: Vec<u8>,
     digits_at: usize,
     rest_at: usize,
@@ -62,12 +62,12 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Reads `object`, one JSON object with its members in any order; kind and apiVersion become those of `schema`, the
-    /// resourceVersion is whatever [`Self::commit`] says. Cost: two passes and one copy, some 3 ns a byte; white
-    /// space goes.
+    /// Parses `object`, one JSON object with its members in any order. Takes kind and apiVersion from `schema` and
+    /// leaves the resourceVersion to [`Self::commit`]. Cost: two passes and one copy, some 3 ns per byte; white space
+    /// is removed.
     ///
     /// # Errors
-    /// [`EntryError`]; never with the object's content.
+    /// [`EntryError`], which never contains the object's content.
     pub fn new(schema: &Schema, object: &[u8]) -> Result<Self, EntryError> {
         if object.len() > OBJECT_BYTES_MAX {
             return Err(EntryError::TooLarge { bytes: object.len() });
@@ -119,33 +119,33 @@ impl Draft {
         })
     }
 
-    /// The same, of a text that its writer gives to every object that says the same: of two such, different texts are
-    /// different objects.
+    /// Marks the text as canonical: its writer produces equal bytes for equal objects, so a byte comparison detects
+    /// no-op updates.
     #[must_use]
     pub const fn normal(mut self) -> Self {
         self.normal = true;
         self
     }
 
-    /// `namespace/name`, or `name` when there is no namespace.
+    /// Returns `namespace/name`, or `name` if there is no namespace.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Length of the object in bytes, without the digits of its resourceVersion.
+    /// Returns the length of the object in bytes, without the digits of its resourceVersion.
     #[must_use]
     pub fn len(&self) -> usize {
         self.body.len()
     }
 
-    /// Never: an object has a name.
+    /// Returns false, because an object has at least a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.body.is_empty()
     }
 
-    /// Whether committing would change nothing but the resourceVersion: such an update is no event.
+    /// Returns true if committing would change only the resourceVersion: such an update causes no event.
     #[must_use]
     pub fn same_content(&self, entry: &Entry) -> bool {
         let object = entry.object();
@@ -156,14 +156,14 @@ impl Draft {
             && object[head + digits..] == self.body[self.digits_at..]
     }
 
-    /// The entry at `resource_version`, of a new object. Cost: one allocation of the line's size and one for the entry.
+    /// Returns the entry of a new object at `resource_version`. Cost: one allocation of the line's size and one for
+    /// the entry.
     #[must_use]
     pub fn commit(self, resource_version: u64) -> Arc<Entry> {
         self.commit_as(false, resource_version)
     }
 
-    /// The same where an object was before. It says the same; its watchers, who are told that it was modified, get it in
-    /// one slice.
+    /// Like [`Self::commit`], for an object that existed before: its MODIFIED line is one slice.
     #[must_use]
     pub fn commit_update(self, resource_version: u64) -> Arc<Entry> {
         self.commit_as(true, resource_version)
@@ -205,7 +205,7 @@ impl Draft {
         })
     }
 
-    /// Where a span of the body, or of the values behind it, stands in the entry's text. The digits may lie in it.
+    /// Maps a span of the body, or of the values after it, to the entry's text. The span may contain the digits.
     fn place(&self, span: Span, head: usize, digits: usize) -> Span {
         if span.is_empty() {
             return span;
@@ -226,7 +226,7 @@ impl std::fmt::Debug for Draft {
     }
 }
 
-/// The body once it is written.
+/// The written body and its metadata.
 struct Canonical {
     body: Vec<u8>,
     rest_at: usize,
@@ -267,26 +267,27 @@ impl Canonical {
     }
 }
 
-/// What is found in metadata while it is written.
+/// Metadata members found while it is written.
 #[derive(Default)]
 struct Metadata {
     /// The whole value.
     at: Span,
-    /// The member with one comma: the one before it, or the one behind it when it is the first.
+    /// The member with one comma: the one before it, or the one after it if it is the first.
     managed_fields: Span,
-    /// Where the digits of the resourceVersion go.
+    /// Offset of the digits of the resourceVersion.
     digits_at: usize,
     name: String,
     namespace: String,
     uid: Span,
     labels: Span,
     plain_labels: bool,
-    /// Of the labels.
+    /// Sketch of the labels.
     sketch: Sketch,
 }
 
 impl Metadata {
-    /// Writes the object that `walk` has entered, with an empty resourceVersion in its place or first.
+    /// Writes the object that `walk` has entered, with an empty resourceVersion in its original position, or first if
+    /// absent.
     fn write(body: &mut Vec<u8>, object: &[u8], walk: &mut Walk<'_>) -> Result<Self, EntryError> {
         let mut members = Vec::new();
         while let Some(key) = walk.key()? {
@@ -317,7 +318,7 @@ impl Metadata {
                 found.read(&name, &body[start..], start)?;
             }
             if *name == *b"managedFields" && found.managed_fields.is_empty() {
-                // A member follows the first one: there is a resourceVersion.
+                // If it is first, another member follows: there is always a resourceVersion.
                 let comma = usize::from(is_first);
                 found.managed_fields = Span::new(before + comma, body.len() + comma);
             }
@@ -326,7 +327,7 @@ impl Metadata {
         Ok(found)
     }
 
-    /// Takes a member that stands at `start` in the body. The first of two members of one name counts.
+    /// Reads a member whose value starts at `start` in the body. Of duplicate members the first one counts.
     fn read(&mut self, key: &[u8], value: &[u8], start: usize) -> Result<(), EntryError> {
         let is_null = value == b"null";
         let text = || json::string(value).ok_or(EntryError::NotAnObject);
@@ -385,14 +386,14 @@ fn push_compact(body: &mut Vec<u8>, value: &[u8]) {
     body.extend_from_slice(&value[from..]);
 }
 
-/// Where a string ends whose contents begin at `at`: behind its closing quote.
+/// Returns the offset after the closing quote of a string whose contents begin at `at`.
 fn string_end(value: &[u8], mut at: usize) -> usize {
     while let Some(found) = value.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         at += found + 1;
         if value[at - 1] == b'"' {
             return at;
         }
-        // The byte behind a backslash ends nothing.
+        // Skip the escaped byte: it cannot end the string.
         at += 1;
     }
     value.len()
@@ -417,7 +418,7 @@ impl<'a> Fields<'a> {
         let spans = found
             .into_iter()
             .zip(&schema.fields)
-            // Kubernetes fills in what is empty as well.
+            // Kubernetes applies the default to empty values as well.
             .map(|(found, field)| match found.filter(|span| !span.is_empty() || field.absent.is_empty()) {
                 Some(span) => span,
                 None => push_value(body, &mut values, &field.absent),
@@ -432,7 +433,7 @@ impl<'a> Fields<'a> {
         Ok((spans, values))
     }
 
-    /// Walks the object entered last. `wanted` are places and the paths left to go.
+    /// Visits the object entered last. `wanted` are field indexes with the rest of their paths.
     fn visit(&mut self, walk: &mut Walk<'_>, wanted: &[(usize, &str)]) -> Result<(), JsonError> {
         while let Some(key) = walk.key()? {
             let key = key.bytes();
@@ -451,7 +452,7 @@ impl<'a> Fields<'a> {
                 let at = walk.value()?;
                 let span = self.scalar(at.start, at.end);
                 for place in here {
-                    // The first of two members of one name counts.
+                    // Of duplicate members the first one counts.
                     self.found[place] = self.found[place].or(span);
                 }
             }
@@ -459,7 +460,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// The text of a string, number or boolean; `None` for anything else.
+    /// Returns the text of a string, number or boolean; `None` for other values.
     fn scalar(&mut self, start: usize, end: usize) -> Option<Span> {
         let value = &self.body[start..end];
         match value.first()? {
@@ -474,7 +475,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What stands at `span` in the body, or in the values behind it.
+/// Returns the text at `span` in the body, or in the values after it.
 fn value_of<'a>(body: &'a [u8], values: &'a [u8], span: Span) -> &'a str {
     let (start, end) = (span.start as usize, span.end as usize);
     let bytes = match start.checked_sub(body.len()) {
@@ -484,12 +485,12 @@ fn value_of<'a>(body: &'a [u8], values: &'a [u8], span: Span) -> &'a str {
     std::str::from_utf8(bytes.unwrap_or_default()).expect("a draft is UTF-8 and spans lie between ASCII")
 }
 
-/// Puts a value behind the body.
+/// Appends a value after the body.
 fn push_value(body: &[u8], values: &mut Vec<u8>, value: &str) -> Span {
     let start = body.len() + values.len();
     values.extend_from_slice(value.as_bytes());
     Span::new(start, start + value.len())
 }
 
-/// For the two keys at the front and an inserted resourceVersion.
+/// Spare capacity for the keys kind and apiVersion and an inserted resourceVersion.
 const ROOM: usize = 64;

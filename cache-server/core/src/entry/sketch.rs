@@ -1,35 +1,36 @@
-//! Which labels an object may have, in sixteen bytes beside its key: most objects that a selector does not want are
-//! told by them, without a look at the object's text, which is in nobody's cache.
+//! A Bloom filter of an object's labels and node, in sixteen bytes in its entry: it rejects most objects that a
+//! selector does not match without reading the object's text, which is a CPU cache miss.
 //!
-//! INVARIANT: an object's sketch has the sketch of everything a selector can find in it. What it does not have is not
-//! there; what it has may be. So [`Filter::matches`](crate::Filter::matches) still asks the object in the end.
+//! INVARIANT: an object's sketch contains the bits of every key, label and node value that a selector can find in it.
+//! A missing bit proves absence; present bits prove nothing, so [`Filter::matches`](crate::Filter::matches) still
+//! checks the object in the end.
 //!
-//! Three bits of 128 for each key, each label and the node: about one in thirty says maybe of an object with ten labels.
-//! Source: B. H. Bloom, "Space/time trade-offs in hash coding with allowable errors", 1970.
+//! Three bits of 128 for each key, each label and the node: about 1 in 30 checks against an object with ten labels is
+//! a false positive. Source: B. H. Bloom, "Space/time trade-offs in hash coding with allowable errors", 1970.
 
 use informer_core::wire::json;
 
-/// A set of labels, or what is looked for in one.
+/// The bits of a set of labels, or the bits that a selector requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sketch([u64; 2]);
 
 impl Sketch {
-    /// Of a label's key, whatever its value.
+    /// Bits of a label's key, independent of its value.
     pub(crate) fn key(key: &str) -> Self {
         Self::bits(hash(0, key.as_bytes()))
     }
 
-    /// Of a label.
+    /// Bits of a label.
     pub(crate) fn label(key: &str, value: &str) -> Self {
         Self::bits(hash(hash(0, key.as_bytes()), value.as_bytes()))
     }
 
-    /// Of the value that watches of one node look for.
+    /// Bits of the value that watches of one node look for.
     pub(crate) fn node(value: &str) -> Self {
         Self::bits(hash(1, value.as_bytes()))
     }
 
-    /// Of a map of labels, as JSON; also whether it has nothing but strings without escapes, in keys and values.
+    /// Bits of a labels map in JSON. Also returns true if all keys and values are strings without escapes.
     pub(super) fn of_labels(map: &[u8]) -> (Self, bool) {
         let (mut sketch, mut plain) = (Self::default(), !map.contains(&b'\\'));
         for member in json::members(map) {
@@ -44,18 +45,18 @@ impl Sketch {
         (sketch, plain)
     }
 
-    /// Has what `other` has, too.
+    /// Adds the bits of `other`.
     pub(crate) const fn add(&mut self, other: Self) {
         self.0[0] |= other.0[0];
         self.0[1] |= other.0[1];
     }
 
-    /// Whether everything of `other` may be in it.
+    /// Returns true if all bits of `other` are set: it may be contained.
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0[0] & other.0[0] == other.0[0] && self.0[1] & other.0[1] == other.0[1]
     }
 
-    /// Whatever is looked for.
+    /// All bits set: contains any label.
     const ALL: Self = Self([u64::MAX; 2]);
 
     fn bits(hash: u64) -> Self {
@@ -68,7 +69,7 @@ impl Sketch {
     }
 }
 
-/// Spreads well enough for labels; nothing depends on it but time. Cost: one multiplication for eight bytes.
+/// A hash that is good enough for labels; its quality affects only speed. Cost: one multiplication per eight bytes.
 fn hash(seed: u64, text: &[u8]) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |hash: u64, word: u64| {
@@ -113,7 +114,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: nothing is missed. Method: random labels, all of them looked for.
+        /// Goal: no false negatives. Method: random labels, each looked up.
         #[test]
         fn what_is_there_is_never_ruled_out(labels in prop::collection::hash_map(".{0,12}", ".{0,20}", 0..30)) {
             let text = serde_json::to_string(&labels).expect("a map of strings");

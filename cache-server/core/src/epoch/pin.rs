@@ -1,7 +1,7 @@
-//! What one reader keeps of the past: a position in the history, and the objects of that time.
+//! A reader's share in the past: a position in the epoch and the objects at that position.
 //!
-//! INVARIANT: the objects of a reader that is cut are let go at once, whether it ever moves again or not: they are its
-//! history's to take. INVARIANT: a reader holds them itself only while it walks on, for one step.
+//! INVARIANT: the objects of a cut reader are freed at once, even if the reader never runs again, because the epoch
+//! owns them. INVARIANT: a reader holds the objects itself only during one step.
 
 use std::sync::{
     Arc,
@@ -14,31 +14,31 @@ use parking_lot::Mutex;
 use super::Epoch;
 use crate::{entry::Entry, limits::Limits};
 
-/// A snapshot's share in the window. Dropping it lets the events go.
+/// A snapshot's share in the window. Dropping it allows its events to be evicted.
 #[derive(Debug)]
 pub(crate) struct Pin {
     epoch: Arc<Epoch>,
     position: u64,
-    /// Tells it from others at its position.
+    /// Distinguishes pins at one position.
     number: u64,
     held: Arc<Held>,
 }
 
-/// What a pin has in common with its history.
+/// State shared by a pin and its epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// Once somebody reads them bit by bit.
+    /// Set once a reader reads the objects incrementally.
     objects: Mutex<Option<Objects<Entry>>>,
     cut: AtomicBool,
-    /// Whether its reader follows changes afterwards.
+    /// True if the reader follows changes after the snapshot.
     is_stream: AtomicBool,
-    /// Bytes of objects that were shown to its reader.
+    /// Bytes of objects that the reader was given.
     read: AtomicU64,
-    /// Whether everything was shown.
+    /// True once the reader was given all objects.
     done: AtomicBool,
 }
 
-/// A state that is read bit by bit, maybe by somebody slow.
+/// A snapshot that is read incrementally, possibly by a slow reader.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     pub(crate) resource_version: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Frozen {
 #[derive(Debug)]
 pub(crate) struct Cut {
     held: Arc<Held>,
-    /// Whether its time was over; else the bytes were.
+    /// True if the reader exceeded its time; false if the byte bound was reached.
     pub(super) late: bool,
 }
 
@@ -74,18 +74,19 @@ impl Drop for Pin {
 }
 
 impl Frozen {
-    /// `objects` at the position of `pin`, from now on in the hands of its history.
+    /// Moves `objects` at the position of `pin` into the ownership of the epoch.
     pub(crate) fn new(objects: Objects<Entry>, pin: Arc<Pin>, is_stream: bool) -> Self {
         pin.held.is_stream.store(is_stream, Ordering::Relaxed);
         let place = &mut *pin.held.objects.lock();
-        // Looked at under the lock: who cuts says so before it takes what is here.
+        // Checked under the lock: a cut sets the flag before it takes the objects from here.
         if !pin.is_cut() {
             *place = Some(objects);
         }
         Self { resource_version: pin.position, pin: Arc::clone(&pin) }
     }
 
-    /// The objects, for one step. `None` once it is cut, or its history is over and nothing more is sent of it.
+    /// Returns the objects, for one step. `None` once the reader is cut, or once its epoch ended and its stream was
+    /// released.
     pub(crate) fn objects(&self) -> Option<Objects<Entry>> {
         self.pin.held.objects.lock().clone()
     }
@@ -94,12 +95,12 @@ impl Frozen {
         self.pin.is_cut()
     }
 
-    /// `bytes` of objects were shown.
+    /// Counts `bytes` of objects given to the reader.
     pub(crate) fn read(&self, bytes: usize) {
         self.pin.held.read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Everything was shown: its reader may come back for what happened since.
+    /// Marks the snapshot as read to the end: the reader may resume with the events since.
     pub(crate) fn done(&self) {
         self.pin.held.done.store(true, Ordering::Relaxed);
     }
@@ -118,7 +119,7 @@ impl Held {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Whether its reader, since `since`, has had its time.
+    /// Returns true if the reader, open since `since`, exceeded its time.
     pub(super) fn is_late(&self, since: Time, now: Time, limits: &Limits) -> bool {
         let open = now.since(since);
         let least = u128::from(limits.stream_rate_min) * open.as_millis() / 1_000;
@@ -126,7 +127,7 @@ impl Held {
         limits.read_time_max <= open && !keeps_up
     }
 
-    /// Lets the objects go. To be called without locks.
+    /// Frees the objects. Call without locks.
     pub(super) fn release(&self) {
         let objects = self.objects.lock().take();
         drop(objects);
@@ -134,13 +135,13 @@ impl Held {
 }
 
 impl Cut {
-    /// Says it to the reader, which finds out when it moves.
+    /// Sets the cut flag; the reader notices at its next step.
     pub(super) fn new(held: Arc<Held>, late: bool) -> Self {
         held.cut.store(true, Ordering::Release);
         Self { held, late }
     }
 
-    /// Lets its objects go and counts it. To be called without locks.
+    /// Frees the objects and counts the cut. Call without locks.
     pub(crate) fn release(self, cuts: &Cuts) {
         self.held.release();
         let counter = match (self.held.is_stream(), self.late) {
@@ -153,7 +154,7 @@ impl Cut {
     }
 }
 
-/// Readers that were cut, by what they read and why.
+/// Readers that were cut, by kind of read and cause.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts {
     pub(crate) lists_for_bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! What keeps events, until when, and who is cut.
+//! Tests of the positions that keep events, their deadlines, and the readers that are cut.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn limits() -> Limits {
     Limits { read_time_max: Duration::from_secs(60), stream_rate_min: 1_000, ..Limits::default() }
 }
 
-/// Whether the event at `version` stays for somebody's sake at `now`.
+/// Returns true if some reader keeps the event at `version` at `now`.
 fn is_kept(epoch: &Epoch, version: u64, now: Time) -> bool {
     epoch.look(now, &limits());
     !epoch.let_go(version, false, now, &mut Vec::new())
@@ -63,7 +63,7 @@ fn a_cut_leaves_newer_snapshots_alone() {
     assert!(is_kept(&epoch, 10, at(0)) && !same_place_again.is_cut());
 }
 
-/// Goal: the memory of a reader that never moves again is given back. Method: objects that nothing else holds.
+/// Goal: the objects of a reader that never runs again are freed. Method: objects without other references.
 #[test]
 fn who_is_cut_keeps_no_objects() {
     let epoch = Epoch::new(1);
@@ -75,7 +75,7 @@ fn who_is_cut_keeps_no_objects() {
     cut.into_iter().for_each(|cut| cut.release(&cuts));
     assert!(state.is_cut() && state.objects().is_none());
     assert_eq!(cuts.streams_for_bytes.load(Ordering::Relaxed), 1);
-    // One that only begins to read finds out as well.
+    // A reader that starts after the cut notices it as well.
     let pin = Arc::clone(&state.pin);
     assert!(stream(&pin).objects().is_none());
 }

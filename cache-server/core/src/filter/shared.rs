@@ -1,8 +1,8 @@
-//! Equal filters of one cache, made one: their watchers share its memory and its verdicts.
+//! Deduplicates equal filters of one cache: their watchers share the filter's memory and its verdicts.
 //!
-//! INVARIANT: nothing is kept alive; a filter goes with its last watcher. INVARIANT: at most
-//! [`FILTERS_SHARED_MAX`] are known, and only while there are watchers in number: what died is swept out when the table
-//! has doubled. Beyond that a watcher has a filter of its own, which says the same.
+//! INVARIANT: the table keeps no filter alive; a filter is freed with its last watcher. INVARIANT: the table has at
+//! most [`FILTERS_SHARED_MAX`] entries, and dead ones are swept out when it has doubled. Above the limit a watcher
+//! gets a filter of its own with equal results.
 
 use std::{
     collections::HashMap,
@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 use super::{Filter, verdicts::Judge};
 use crate::limits::FILTERS_SHARED_MAX;
 
-/// The filters that watchers of one cache have.
+/// The filters of one cache's watchers.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
     hasher: RandomState,
     table: Mutex<Table>,
-    /// Times that a filter was asked about an event.
+    /// Number of evaluations of a filter against an event.
     pub(crate) asked: AtomicU64,
 }
 
@@ -31,14 +31,14 @@ pub(crate) struct Filters {
 struct Table {
     /// By hash. Of two filters with one hash, the later one is not shared.
     known: HashMap<u64, Weak<Judge>>,
-    /// How many there may be before those that died are looked for.
+    /// Number of entries at which dead ones are swept out.
     room: usize,
-    /// Filters that are not put in before a full table is looked through again.
+    /// Filters that are not inserted before a full table is swept again.
     skip: usize,
 }
 
 impl Filters {
-    /// The one that watchers of an equal filter use; a new one for the first of them.
+    /// Returns the shared filter equal to `filter`; the first watcher's filter becomes the shared one.
     pub(crate) fn share(&self, filter: Arc<Filter>) -> Arc<Judge> {
         if !filter.is_worth_sharing() {
             return Arc::new(Judge::new(filter));
@@ -59,7 +59,7 @@ impl Filters {
         }
     }
 
-    /// Times that selectors were asked about an event.
+    /// Returns the number of evaluations of selectors against an event.
     pub(crate) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
@@ -84,5 +84,5 @@ impl Table {
     }
 }
 
-/// Filters known before those that died are looked for.
+/// Minimum number of entries before dead ones are swept out.
 const ROOM_MIN: usize = 64;

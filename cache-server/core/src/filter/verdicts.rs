@@ -1,7 +1,7 @@
-//! What one selector says of recent events, found once for all watchers that share it.
+//! Cached verdicts of one selector on recent events, computed once for all watchers that share it.
 //!
-//! INVARIANT: a verdict is that of [`Filter::matches`], or it is not kept. One word holds an event's number and what was
-//! found, so a reader never sees half of either, whoever writes at the same time.
+//! INVARIANT: a cached verdict equals [`Filter::matches`]. One word holds an event's number and its verdict, so a
+//! reader never sees a torn pair while other threads write.
 
 use std::sync::{
     Arc, OnceLock,
@@ -14,19 +14,19 @@ use crate::{
     limits::VERDICTS_KEPT,
 };
 
-/// A filter as watchers of one cache use it: they may share it, and what it said.
+/// A filter as the watchers of one cache use it, with its cached verdicts once it is shared.
 #[derive(Debug)]
 pub(crate) struct Judge {
     filter: Arc<Filter>,
-    /// There once somebody shares it, and asking it costs more than looking here.
+    /// Created once the filter is shared, if evaluating it costs more than a look-up here.
     recent: OnceLock<Box<Recent>>,
 }
 
-/// Words of an event's number and its verdict, each in the place that the number says. Zero is nobody's: numbers begin
-/// with one.
+/// Words of an event's number and its verdict, at index number modulo length. Zero is an empty word, because numbers
+/// start at one.
 type Recent = [AtomicU64; VERDICTS_KEPT];
 
-/// Whether a filter wanted the object before an event, and wants it now.
+/// Whether the filter matched the object before an event, and matches it after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) before: bool,
@@ -42,14 +42,14 @@ impl Judge {
         &self.filter
     }
 
-    /// Keeps verdicts from now on, if that saves anything.
+    /// Caches verdicts from now on, if the filter is costly.
     pub(super) fn share(&self) {
         if self.filter.is_costly() {
             self.recent.get_or_init(|| Box::new([const { AtomicU64::new(0) }; VERDICTS_KEPT]));
         }
     }
 
-    /// The verdict, from whoever found it first; `asked` counts the times that selectors were asked.
+    /// Returns the verdict, from the cache if another watcher computed it; `asked` counts the evaluations.
     pub(crate) fn verdict(&self, event: &Event, asked: &AtomicU64) -> Verdict {
         if self.filter.is_trivial() {
             return Verdict { before: event.previous.is_some(), now: event.kind != EventKind::Deleted };
@@ -62,7 +62,7 @@ impl Judge {
             return Verdict::of(word);
         }
         let verdict = self.ask(event, asked);
-        // Who lags behind does not put its old events in the place of those that most are about to look at.
+        // A lagging watcher must not overwrite the verdicts of newer events, which most watchers read next.
         if word >> VERDICT_BITS < event.number {
             place.store(event.number << VERDICT_BITS | verdict.bits(), Ordering::Relaxed);
         }
@@ -88,5 +88,5 @@ impl Verdict {
     }
 }
 
-/// Of a word, at its low end.
+/// Number of low bits of a word that hold the verdict.
 const VERDICT_BITS: u32 = 2;

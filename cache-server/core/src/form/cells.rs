@@ -1,38 +1,39 @@
-//! The cells of a table's row: made once for an object version, with places where an age is written when it is sent.
+//! The cells of a table row: computed once per object version, with gaps for ages that are written when the row is
+//! sent.
 //!
 //! Source: apimachinery `util/duration`, `HumanDuration`.
 
-/// Makes the cells of objects of one kind.
+/// Computes the cells of objects of one kind.
 pub trait Rows: Send + Sync {
-    /// The cells of `object`, which is JSON. Never panics: what cannot be read gets the cell of what is not there, and
-    /// the object of a bookmark is empty.
+    /// Returns the cells of `object`, which is JSON. Must not panic: an unreadable value gets the cell of an absent
+    /// one, and the object of a bookmark is empty.
     fn cells(&self, object: &[u8]) -> Cells;
 }
 
-/// The text of a `cells` array, with places where an age is to be written when it is sent.
+/// The text of a `cells` array, with gaps for ages that are written when the row is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cells {
     text: String,
-    /// Where in the text, in order, and since when, in Unix seconds.
+    /// Offset in the text, ascending, and start of the age, in Unix seconds.
     ages: Vec<(u32, i64)>,
 }
 
 impl Cells {
-    /// Nothing yet. The array's brackets are for the caller to write.
+    /// Returns an empty text. The caller writes the array's brackets.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends JSON text as it is.
+    /// Appends JSON text verbatim.
     pub fn push(&mut self, json: &str) {
         self.text.push_str(json);
     }
 
-    /// Appends the time since `since` (Unix seconds) as people read it, such as `5m30s`, written when the row is sent.
-    /// No quotes come with it.
+    /// Appends the time since `since` (Unix seconds) in human-readable form, such as `5m30s`, computed when the row is
+    /// sent. Writes no quotes.
     pub fn push_since(&mut self, since: i64) {
-        // A row is shorter than 4 GiB, as its object is.
+        // The offset fits: like its object, a row is shorter than 4 GiB.
         let at = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
         self.ages.push((at, since));
     }
@@ -50,12 +51,12 @@ impl Cells {
         out.extend_from_slice(&text[from..]);
     }
 
-    /// Bytes of its text, without ages.
+    /// Returns the bytes of its text, without ages.
     pub(crate) const fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Gives back room it does not need: it is kept.
+    /// Frees spare capacity before the cells are cached.
     pub(crate) fn shrink(mut self) -> Self {
         self.text.shrink_to_fit();
         self.ages.shrink_to_fit();
@@ -63,7 +64,7 @@ impl Cells {
     }
 }
 
-/// A duration as kubectl shows it: two units while it is short, one when it is long. Escaped for JSON as Go does.
+/// Formats a duration as kubectl does: two units if short, one if long. Escaped for JSON as Go does.
 #[must_use]
 pub fn human_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
@@ -85,7 +86,7 @@ pub fn human_duration(seconds: i64) -> String {
 const TWO_YEARS: i64 = 2 * 365 * 86_400;
 const EIGHT_YEARS: i64 = 8 * 365 * 86_400;
 
-/// The smaller unit is left out when there is none of it.
+/// Formats two units; omits the smaller one if it is zero.
 fn two(large: i64, large_unit: char, small: i64, small_unit: char) -> String {
     if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
 }

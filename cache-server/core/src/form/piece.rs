@@ -1,6 +1,6 @@
-//! A list's item as a piece of a compressed list, and how many of them are kept.
+//! A list item as a piece of a compressed list, and the process-wide bound on cached pieces.
 //!
-//! INVARIANT: what is kept of all objects together stays within [`PIECES_BYTES_MAX`], and their long cells within
+//! INVARIANT: cached pieces of all objects together stay within [`PIECES_BYTES_MAX`], and cached long cells within
 //! [`LONG_CELLS_BYTES_MAX`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,45 +9,45 @@ use bytes::Bytes;
 
 use crate::limits::{LONG_CELLS_BYTES_MAX, PIECES_BYTES_MAX};
 
-/// One item, compressed so that it can stand anywhere in a deflate stream: whole blocks that refer to nothing outside
-/// and end on a whole byte. Shared by all lists that have the object.
+/// One item, compressed so that it is valid anywhere in a deflate stream: whole blocks without references to earlier
+/// data that end on a byte boundary. Shared by all lists that contain the object.
 #[derive(Clone, Debug)]
 pub struct Piece {
     /// Deflate blocks, none of them marked as the last.
     pub deflated: Bytes,
-    /// CRC-32 of the item as it was.
+    /// CRC-32 of the uncompressed item.
     pub sum: u32,
-    /// Its length as it was, in bytes.
+    /// Length of the uncompressed item, in bytes.
     pub len: u32,
 }
 
-/// Bytes of all pieces that are kept in this process.
+/// Bytes of all pieces that are cached in this process.
 pub(crate) static PIECES: Room = Room::new(PIECES_BYTES_MAX);
 
-/// Bytes of compressed objects that are kept for lists, of all caches of this process.
+/// Returns the bytes of compressed objects that are cached for lists, in all caches of this process.
 #[must_use]
 pub fn pieces_bytes() -> usize {
     PIECES.taken()
 }
 
-/// Bytes of all long cells that are kept in this process.
+/// Bytes of all long cells that are cached in this process.
 pub(crate) static LONG_CELLS: Room = Room::new(LONG_CELLS_BYTES_MAX);
 
-/// Room for what is kept with objects.
+/// A byte budget for data cached with objects.
 #[derive(Debug)]
 pub(crate) struct Room {
     taken: AtomicUsize,
     max: usize,
 }
 
-/// A piece that is kept with its object.
+/// A piece that is cached with its object.
 #[derive(Debug)]
 pub(crate) struct Kept {
     piece: Piece,
     _share: Share,
 }
 
-/// Bytes taken of a room. Dropping it gives them back.
+/// Bytes taken from a budget. Dropping it returns them.
 #[derive(Debug)]
 pub(crate) struct Share {
     bytes: usize,
@@ -59,12 +59,12 @@ impl Room {
         Self { taken: AtomicUsize::new(0), max }
     }
 
-    /// How much of it is taken, in bytes.
+    /// Returns the bytes taken.
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether it takes `bytes` more, which are then taken.
+    /// Takes `bytes`. Returns false, and takes none, if the budget is exceeded.
     fn take(&self, bytes: usize) -> bool {
         let sum = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if sum > self.max {
@@ -73,15 +73,15 @@ impl Room {
         sum <= self.max
     }
 
-    /// Keeps `piece`, if there is room.
+    /// Caches `piece`, if the budget allows it.
     pub(crate) fn keep(&'static self, piece: &Piece) -> Option<Kept> {
         let share = self.share(size_of::<Kept>() + piece.deflated.len())?;
         Some(Kept { piece: piece.clone(), _share: share })
     }
 
-    /// Takes `bytes`, if there is room.
+    /// Takes `bytes`, if the budget allows it.
     pub(crate) fn share(&'static self, bytes: usize) -> Option<Share> {
-        // Not made before: dropping it gives back what was never taken.
+        // Created lazily: dropping a share returns bytes, which must have been taken.
         self.take(bytes).then(|| Share { bytes, room: self })
     }
 }

@@ -1,12 +1,12 @@
-//! An object that is in no cache, taken apart: what a write answers.
+//! Parses an object that is in no cache, the response of a write, so that it can be formatted.
 
 use informer_core::{object::Meta as ObjectMeta, wire::json};
 
 use super::{Form, Meta};
 
-/// One object as JSON, with its metadata in the form that is wanted.
+/// One object as JSON, with its metadata already in the requested format.
 pub(super) struct Unstored<'a> {
-    /// Text and key of every member but kind and apiVersion, `None` in place of metadata.
+    /// Key and text of every member except kind and apiVersion; `None` is a placeholder for metadata.
     members: Vec<(Vec<u8>, Option<&'a [u8]>)>,
     kind: &'a [u8],
     api_version: &'a [u8],
@@ -15,7 +15,7 @@ pub(super) struct Unstored<'a> {
 }
 
 impl<'a> Unstored<'a> {
-    /// `None` for a Status, and for what is no object.
+    /// Returns `None` for a Status, and for text that is not an object.
     pub(super) fn read(object: &'a [u8], without_managed_fields: bool) -> Option<Self> {
         let meta = ObjectMeta::read(object).ok()?;
         if meta.kind.as_deref() == Some("Status") && meta.api_version.as_deref() == Some("v1") {
@@ -44,7 +44,7 @@ impl<'a> Unstored<'a> {
 
     pub(super) fn push_whole(&self, form: &Form, text: &mut Vec<u8>) {
         match &form.version {
-            // It ends with a comma, for a member that always follows.
+            // The head ends with a comma, which the next member writes itself.
             Some(version) => text.extend_from_slice(version.head.strip_suffix(b",").unwrap_or_default()),
             None => {
                 text.extend_from_slice(br#"{"kind":"#);
