@@ -128,7 +128,8 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// Joins the scope's bucket, so that its events are kept from `position` on. Does nothing if the epoch has ended.
+    /// Joins the scope's bucket, so that its events are kept from `position` on. Returns at once if the epoch has
+    /// ended.
     fn join(&mut self) -> Result<(), Expired> {
         let expired = |state: &State| Expired { asked: self.position, oldest: state.window.log.lost() };
         if self.scope == Scope::All {

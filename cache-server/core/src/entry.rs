@@ -657,7 +657,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: nothing is lost or invented. Method: random documents, pretty or compact, read back by a full decoder.
+        /// Goal: no content is lost or invented. Method: random documents, pretty or compact, read back by a full
+        /// decoder.
         #[test]
         fn an_entry_says_what_the_object_said(rest in any_json(), label in ".{0,8}", pretty: bool, at in 1..u64::MAX) {
             let mut object = json!({

@@ -1,4 +1,4 @@
-//! Which objects a request wants, and which page of them.
+//! The objects that a request selects, and the pages of its list.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn keys(page: &mut Page) -> String {
     items.iter().map(|item| common::Pod::read(item).key).collect::<Vec<_>>().join(" ")
 }
 
-/// Goal: scopes and selectors together select what Kubernetes says. Method: table over one state.
+/// Goal: scopes and selectors together select as in Kubernetes. Method: table over one state.
 #[test]
 fn scopes_and_selectors_narrow_each_other() {
     let (_writer, reader) = state(&["a-b/p", "a/p", "a/q", "b/p"]);
@@ -40,7 +40,7 @@ fn scopes_and_selectors_narrow_each_other() {
         (None, "", "metadata.name!=p", "a/q"),
         (None, "", "metadata.name=p,metadata.namespace=b", "b/p"),
         (None, "", "metadata.namespace=a", "a/p a/q"),
-        // Contradictions match nothing and are no error.
+        // Contradictions match no object and are not an error.
         (Some("a"), "", "metadata.namespace=b", ""),
         (Some("a"), "", "metadata.name=p,metadata.name=q", ""),
         (Some("a"), "", "metadata.name=p/q", ""),
@@ -64,7 +64,7 @@ fn an_unknown_field_is_refused() {
     assert_eq!(refused.err(), Some(UnknownField { label: "spec.foo".into() }));
 }
 
-/// Goal: what the metadata of a page promises. Method: table of limits and starts.
+/// Goal: correct continue keys and remaining counts of a page. Method: table of limits and starts.
 #[test]
 fn a_page_says_what_follows() {
     let (_writer, reader) = state(&["a/p", "a/q", "a/r", "b/p"]);
@@ -79,11 +79,11 @@ fn a_page_says_what_follows() {
         (Some("a"), "", None, 2, "a/p a/q", Some("q\0"), Some(1)),
         (Some("a"), "", Some("q\0"), 2, "a/r", None, None),
         (Some("a"), "", Some("../b/p"), 2, "a/p a/q", Some("q\0"), Some(1)),
-        // With a selector nothing is counted, and the last page may be empty.
+        // With a selector the rest is not counted, and the last page may be empty.
         (None, "metadata.name=p", None, 1, "a/p", Some("a/p\0"), None),
         (None, "metadata.name!=p", None, 2, "a/q a/r", Some("a/r\0"), None),
         (None, "metadata.name!=p", Some("a/r\0"), 2, "", None, None),
-        // One name is not paged.
+        // A list of one name is not paged.
         (Some("a"), "metadata.name=p", None, 1, "a/p", None, None),
     ] {
         let mut page = Page::new(reader.snapshot(), filter(namespace, "", fields), start, Some(limit));
@@ -93,7 +93,7 @@ fn a_page_says_what_follows() {
     }
 }
 
-/// Goal: no page holds a worker for long, however little of it matches. Method: count the steps it takes to know its end.
+/// Goal: no page blocks a worker for long, even if little of it matches. Method: count the steps to find its end.
 #[test]
 fn the_end_of_a_page_is_found_in_steps() {
     let keys: Vec<String> = (0..5_000).map(|place| format!("a/{place:04}")).collect();
@@ -112,7 +112,7 @@ fn the_end_of_a_page_is_found_in_steps() {
         }
         assert_eq!((count, page.next(), page.remaining()), (steps, next, remaining), "{fields} {limit:?}");
     }
-    // A page that was counted before it walks over itself alone; a count that cannot be right is no count.
+    // With a count from the previous page only the page itself is walked; an impossible count is ignored.
     for (following, steps, remaining) in
         [(Some(5_000), 0, 4_999), (Some(7), 0, 6), (Some(1), 3, 4_999), (Some(0), 3, 4_999)]
     {
@@ -123,7 +123,7 @@ fn the_end_of_a_page_is_found_in_steps() {
         }
         assert_eq!((count, page.next(), page.remaining()), (steps, Some("a/0000\0"), Some(remaining)), "{following:?}");
     }
-    // Who asks more of each object looks at fewer in a step.
+    // A filter with more conditions per object examines fewer objects per step.
     let fields = vec!["metadata.name!=none"; limits::CONDITIONS_PER_OBJECT * 9].join(",");
     let mut page = Page::new(reader.snapshot(), filter(None, "", &fields), None, None);
     let mut shown = 0;
@@ -134,7 +134,7 @@ fn the_end_of_a_page_is_found_in_steps() {
     assert_eq!(shown, limits::LOOKED_AT_PER_STEP.div_ceil(10));
 }
 
-/// Goal: what is made of large objects is made of few at a time. Method: objects of which two reach the bound.
+/// Goal: a step processes few large objects. Method: objects of which two reach the bound.
 #[test]
 fn a_step_shows_so_many_bytes_of_objects_at_most() {
     let annotation = "x".repeat(limits::READ_PER_STEP / 2);
@@ -175,21 +175,21 @@ fn cluster_scoped_objects_have_no_namespace() {
 }
 
 proptest! {
-    /// Goal: what is told without a look at the text is what the text says. Method: random labels and nodes, members twice
-    /// and escaped ones among them, against selectors that are asked of the decoded labels.
+    /// Goal: the sketch and the text search agree with the decoded text. Method: random labels and nodes, some
+    /// duplicated or escaped, against selectors evaluated on the decoded labels.
     #[test]
     fn a_filter_wants_what_its_selectors_want(
         labels in prop::collection::vec((0..6_usize, 0..6_usize), 0..8),
         node in 0..3_usize,
         wanted in prop_oneof![
             prop::collection::vec((0..8_usize, 0..6_usize, 0..6_usize), 0..4),
-            // More than are searched for one by one, most of which say nothing.
+            // More requirements than are searched for one by one, most of them negative.
             prop::collection::vec((2..4_usize, 0..6_usize, 0..60_usize), 9..14),
             prop::collection::vec((0..8_usize, 0..6_usize, 0..6_usize), 9..10),
         ],
         wanted_node in prop::option::of(0..3_usize),
     ) {
-        // Each name is written in two ways.
+        // Each name has a plain and an escaped spelling.
         let name = |place: usize| format!("{}{}", if place < 3 { "a" } else { "\\u0061" }, place % 3);
         let members: Vec<String> =
             labels.iter().map(|&(key, value)| format!(r#""{}":"{}""#, name(key), name(value))).collect();

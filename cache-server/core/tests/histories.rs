@@ -1,5 +1,5 @@
-//! Random histories: whatever a watcher sees must follow from the model's history, whoever is slow and whatever is
-//! evicted. The guarantees by name: Ordered, Unique, Reliable, Resumable, Bookmarkable, Atomic, Filtered, Converges.
+//! Random histories: every watcher's output must follow from the model's history, for any speed of the watcher and any
+//! evictions. The guarantees by name: Ordered, Unique, Reliable, Resumable, Bookmarkable, Atomic, Filtered, Converges.
 
 mod common;
 
@@ -10,14 +10,14 @@ use fastrand::Rng;
 use informer_core::Time;
 use watch_cache::{Budget, Cursor, Expired, Filter, Limits, Page, Reader, Slices, Start, Step, Waking, Writer, cache};
 
-/// The truth: what happened in one epoch.
+/// The reference: all changes of one epoch.
 #[derive(Clone, Default)]
 struct Model {
     epoch: u64,
-    /// Where the epoch began, and with what.
+    /// Start position of the epoch, with the objects listed there.
     from: u64,
     first: BTreeMap<String, Pod>,
-    /// By resourceVersion: the key, and the object or its end.
+    /// By resourceVersion: the key, and the object, or `None` for a deletion.
     history: Vec<(u64, String, Option<Pod>)>,
     applied: u64,
 }
@@ -34,7 +34,7 @@ impl Model {
         state
     }
 
-    /// What a watcher of `wanted` sees after `position`, by the table of selector transitions.
+    /// Returns the lines that a watcher of `wanted` sees after `position`, by the table of selector transitions.
     fn seen(&self, position: u64, wanted: &Wanted) -> Vec<(String, Pod)> {
         let mut state: BTreeMap<&str, &Pod> = self.first.iter().map(|(key, pod)| (key.as_str(), pod)).collect();
         let mut seen = Vec::new();
@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-/// A filter in the model's own words.
+/// A filter as the model evaluates it.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
     namespace: Option<String>,
@@ -99,20 +99,20 @@ impl Wanted {
     }
 }
 
-/// One client: watches, checks what it sees, and resumes where it was.
+/// One client: watches, checks its input, and resumes from its last position.
 struct Watcher {
     wanted: Wanted,
     cursor: Option<Cursor>,
     epoch: u64,
-    /// What was seen so far, and from where; the initial state while it is sent.
+    /// Start position of the lines seen so far; `initial` is set while the initial state is sent.
     from: u64,
     initial: Option<Vec<Pod>>,
-    /// Its connection broke in the initial state: the history, its position, and behind what.
+    /// Set if the connection broke in the initial state: the history id, its position, and the key to resume after.
     broken: Option<(u64, u64, String)>,
     seen: usize,
     /// Last position this client could resume from.
     last: u64,
-    /// Steps once in so many turns.
+    /// Runs one step in this many turns on average.
     slowness: usize,
 }
 
@@ -128,7 +128,7 @@ struct World {
     reached: Reached,
 }
 
-/// How often the interesting things happened: a test that never gets there proves nothing.
+/// Counts of the interesting cases: a test that never reaches them proves nothing.
 #[derive(Debug, Default)]
 struct Reached {
     lines: usize,
@@ -178,7 +178,7 @@ impl World {
         world
     }
 
-    /// A listing that may differ from what was known, as after an outage.
+    /// Relists with a state that may differ from the last one, as after an outage.
     fn relist(&mut self) {
         let position = self.model.applied + self.rng.u64(1..5);
         let mut first = self.model.state(self.model.applied);
@@ -275,7 +275,7 @@ impl World {
         if self.rng.bool() { self.begin(at) } else { self.resume(at) }
     }
 
-    /// From the state now.
+    /// Starts with the current state.
     fn begin(&mut self, at: usize) {
         let snapshot = self.reader.snapshot();
         let watcher = &mut self.watchers[at];
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// The connection breaks in the initial state. Perhaps the position is held.
+    /// Breaks the connection in the initial state. The position is held or not at random.
     fn break_off(&mut self, at: usize) {
         let watcher = &mut self.watchers[at];
         let Some(cursor) = &watcher.cursor else { return };
@@ -311,7 +311,7 @@ impl World {
         watcher.cursor = None;
     }
 
-    /// What is left of the same initial state, or another one from its beginning.
+    /// Continues with the rest of the initial state, or begins a new one if its history or position was lost.
     fn go_on(&mut self, at: usize) {
         let watcher = &mut self.watchers[at];
         let (history, position, behind) = watcher.broken.take().expect("broken");
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// Resumable: from the last position, or Expired and then from the state now.
+    /// Resumable: resumes from the last position, or gets Expired and starts with the current state.
     fn resume(&mut self, at: usize) {
         let oldest = self.reader.oldest();
         let watcher = &mut self.watchers[at];
@@ -339,7 +339,8 @@ impl World {
                 (watcher.cursor, watcher.from, watcher.seen) = (Some(cursor), last, 0);
                 (watcher.initial, watcher.epoch) = (None, self.model.epoch);
                 self.reached.resumed += 1;
-                // A position of an earlier epoch is below the window unless it is the very place the new one began.
+                // A position of an earlier epoch is below the window, except the exact position at which the new one
+                // began.
                 assert!(self.model.from <= last, "seed {}: resumed {last} in another history", self.seed);
             }
             Err(Expired { asked, oldest: told }) => {
@@ -367,7 +368,7 @@ impl World {
             assert!(sent.iter().all(|(kind, _)| kind == "ADDED"));
             initial.extend(sent.into_iter().map(|(_, pod)| pod));
         } else if current {
-            // Ordered, Unique, Reliable, Filtered: exactly the next ones.
+            // Ordered, Unique, Reliable, Filtered: exactly the next expected lines.
             let expected = self.model.seen(watcher.from, &watcher.wanted);
             let until = watcher.seen + sent.len();
             assert_eq!(Some(&sent[..]), expected.get(watcher.seen..until), "seed {seed}: {:?}", watcher.wanted);
@@ -395,7 +396,7 @@ impl World {
         self.bookmark(at);
     }
 
-    /// Atomic: the initial state is that of its position, in key order; and it can be resumed from.
+    /// Atomic: the initial state equals the state at its position, in key order, and can be resumed from.
     fn initial_done(&mut self, at: usize, position: u64) {
         let watcher = &mut self.watchers[at];
         let state = self.model.state(position);
@@ -407,7 +408,7 @@ impl World {
         assert!(again.is_ok(), "seed {}: an end bookmark at {position} cannot be resumed from", self.seed);
     }
 
-    /// Only somebody with something unread in its own bucket, or a snapshot, falls behind.
+    /// Only a watcher with an initial snapshot or with unread events in its own bucket falls behind.
     fn fell_behind(&mut self, at: usize, expired: Expired) {
         let watcher = &self.watchers[at];
         assert!(expired.asked < expired.oldest, "seed {}: {expired:?}", self.seed);
@@ -427,7 +428,7 @@ impl World {
         self.resume(at);
     }
 
-    /// Bookmarkable: nothing at or below is still to come, and it is the head.
+    /// Bookmarkable: a bookmark is at the head, and all lines up to it were seen.
     fn bookmark(&mut self, at: usize) {
         let watcher = &mut self.watchers[at];
         let Some(position) = watcher.cursor.as_mut().and_then(Cursor::bookmark) else { return };
@@ -438,7 +439,7 @@ impl World {
         self.reached.bookmarks += 1;
     }
 
-    /// An exact state equals the history replayed, or is Expired below the window.
+    /// An exact state equals the replayed history, or is Expired below the window.
     fn read_exactly(&mut self) {
         let position = self.rng.u64(self.model.from.saturating_sub(2)..=self.model.applied);
         match self.reader.at(position) {
@@ -456,7 +457,7 @@ impl World {
         }
     }
 
-    /// Pages of one snapshot give what the whole gives, with the right promises between.
+    /// Pages of one snapshot together equal the whole list, with correct `next` and `remaining` between them.
     fn read_pages(&mut self) {
         let wanted = Wanted::random(&mut self.rng);
         let limit = self.rng.usize(1..5);
@@ -488,7 +489,7 @@ impl World {
         assert_eq!(read, expected, "seed {}: {wanted:?} by {limit}", self.seed);
     }
 
-    /// Converges: nothing happens any more, and everybody gets to the head.
+    /// Converges: without further writes every watcher reaches the head.
     fn calm(&mut self) {
         for at in 0..self.watchers.len() {
             if self.watchers[at].broken.is_some() {
@@ -497,7 +498,7 @@ impl World {
             let there = (0..10_000).any(|_| {
                 self.step(at);
                 let watcher = &self.watchers[at];
-                // One that began in the future has nothing to reach.
+                // A watcher that started in the future has no position to reach yet.
                 let ahead = watcher.initial.is_none() && self.model.applied < watcher.from;
                 ahead || watcher.last == self.model.applied
             });
@@ -506,8 +507,8 @@ impl World {
     }
 }
 
-/// Goal: every guarantee for every watcher. Method: random writes, relistings, windows of random size, watchers of
-/// random filters and speeds, each line compared with the model's history. `SEEDS=5000` runs more.
+/// Goal: every guarantee for every watcher. Method: random writes, relists, windows of random size, and watchers with
+/// random filters and speeds; each line is compared with the model's history. `SEEDS=5000` runs more.
 #[test]
 fn every_watcher_sees_what_happened() {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);

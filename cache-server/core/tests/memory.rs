@@ -1,4 +1,4 @@
-//! What a watcher that has nothing to do costs, in bytes of the heap.
+//! The heap memory of an idle watcher, in bytes.
 
 mod common;
 
@@ -17,11 +17,11 @@ use watch_cache::{
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// Bytes for each watcher: its cursor, its bucket, what it waits in, and a filter of its own. 178 for everything, 620 for
-/// a node, 667 for an object, with names as short as here.
+/// Bytes per watcher: its cursor, its bucket, its waiters, and a filter of its own. 178 for a watch of all objects,
+/// 620 for a node, 667 for an object, with names as short as here.
 const BYTES_MAX: usize = 680;
 
-/// The filter of a watcher by its number.
+/// Returns the filter of a watcher by its number.
 type Make = fn(usize) -> Arc<Filter>;
 
 struct Nobody;
@@ -30,11 +30,11 @@ impl Wake for Nobody {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Held by each test: the heap is that of the process.
+/// Held by each test, because the heap is shared by the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Goal: ten thousand idle watches are cheap. Method: as many cursors that wait, of everything, of a node each, and of an
-/// object each; the bytes of all, shared.
+/// Goal: ten thousand idle watches are cheap. Method: as many waiting cursors, of all objects, of a node each, and of
+/// an object each; the total bytes divided by their number.
 #[test]
 fn an_idle_watcher_is_small() {
     const WATCHERS: usize = 10_000;
@@ -60,8 +60,8 @@ fn an_idle_watcher_is_small() {
     }
 }
 
-/// Goal: what is made for watchers that come back from far is gone soon after. Method: many of them come and leave, and
-/// the time passes in which more might have come.
+/// Goal: the index for watchers that resume from far back is freed soon after. Method: many of them come and leave,
+/// then two trims without another one.
 #[test]
 fn nothing_stays_of_watchers_that_came_back() {
     const EVENTS: u64 = 5_000;
@@ -89,8 +89,8 @@ fn nothing_stays_of_watchers_that_came_back() {
     assert!(left < kept / 10, "{left} bytes of {kept} are left");
 }
 
-/// Goal: watchers that come back from far again and again, as of a large cluster, cost no more than the window has. Method:
-/// some in each pause between trims, while the window moves on by all that it holds; nodes are never the same.
+/// Goal: watchers that keep resuming from far back, as in a large cluster, cost no more memory than the window.
+/// Method: one resume between trims while the window turns over completely; node names never repeat.
 #[test]
 fn nothing_is_kept_of_what_the_window_lost() {
     const EVENTS: u64 = 1_000;
@@ -119,8 +119,8 @@ fn nothing_is_kept_of_what_the_window_lost() {
     assert!(grown < 100 << 10, "{grown} bytes more");
 }
 
-/// Goal: a client that takes nothing keeps what it is about to get, not the objects that this was cut from. Method: objects
-/// of 1 MiB, of which a batch holds metadata, rows, or deletions; then the cache forgets everything else.
+/// Goal: a client that reads nothing keeps its pending bytes, not the objects they were cut from. Method: objects of 1
+/// MiB in a batch of metadata, rows or deletions; then the cache drops all other references.
 #[test]
 fn what_a_client_does_not_take_keeps_no_large_objects() {
     const LARGE: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! What is found or made once, however many watchers there are: verdicts of selectors, and bytes.
+//! Work that is done once, independent of the number of watchers: verdicts of selectors, and bytes.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn started() -> (Writer, Reader) {
     (writer, reader)
 }
 
-/// Writes events in turn about objects of three apps; each object moves on to the next app.
+/// Writes events for objects of three apps in turn; each object moves to the next app.
 fn write(writer: &mut Writer, positions: std::ops::Range<u64>) {
     for position in positions {
         let app = ["red", "green", "blue"][usize::try_from(position % 3).expect("a small number")];
@@ -37,8 +37,8 @@ fn write(writer: &mut Writer, positions: std::ops::Range<u64>) {
     }
 }
 
-/// Goal: selectors cost by event and distinct selector, not by watcher. Method: count what a thousand watchers with
-/// three selectors ask, and compare what they are told with watchers whose filters nobody shares.
+/// Goal: selectors cost per event and distinct selector, not per watcher. Method: count the evaluations of a thousand
+/// watchers with three selectors, and compare their lines with those of watchers with unshared filters.
 #[test]
 fn selectors_are_asked_once_for_all_watchers_that_have_them() {
     const EVENTS: u64 = 60;
@@ -58,8 +58,8 @@ fn selectors_are_asked_once_for_all_watchers_that_have_them() {
     }
 }
 
-/// Goal: order and distance of watchers change nothing but what is asked. Method: one is as far behind as verdicts are
-/// kept, and further.
+/// Goal: order and lag of watchers change only the number of evaluations. Method: one watcher lags by more events than
+/// verdicts are cached.
 #[test]
 fn who_lags_behind_asks_again_and_is_told_the_same() {
     let (mut writer, reader) = started();
@@ -87,7 +87,7 @@ fn watchers_without_selectors_ask_nothing() {
     assert_eq!((drain(&mut watcher).0.len(), reader.stats().selectors_asked), (10, 0));
 }
 
-/// Goal: a verdict is of one event, not of a position. Method: another history with the same positions and other objects.
+/// Goal: a verdict belongs to an event, not to a position. Method: a new epoch with equal positions and other objects.
 #[test]
 fn a_history_that_begins_again_has_verdicts_of_its_own() {
     let (mut writer, reader) = started();
@@ -96,14 +96,14 @@ fn a_history_that_begins_again_has_verdicts_of_its_own() {
         writer.apply(put(&pod("ns/a", "n", app, 10)), at(0)).expect("in order");
         both.each_mut().map(|watcher| drain(watcher).0)
     };
-    // Kept, so that the filter stays known.
+    // Kept open, so that the filter stays in the table.
     let _kept = [live(&reader, "app=red"), live(&reader, "app=red")];
     assert_eq!(told(&mut writer, "red"), [["ADDED ns/a@10"], ["ADDED ns/a@10"]]);
     writer.reset(Objects::new(), 9, at(0));
     assert_eq!(told(&mut writer, "blue"), [const { [""; 0] }; 2]);
 }
 
-/// Goal: filters are known while they are used, and no longer. Method: many that come and go, each alone, then pairs.
+/// Goal: filters are in the table only while they are used. Method: many that come and go one at a time, then pairs.
 #[test]
 fn filters_that_nobody_uses_are_forgotten() {
     let (mut writer, reader) = started();
@@ -116,7 +116,7 @@ fn filters_that_nobody_uses_are_forgotten() {
     assert_eq!(reader.stats().selectors_asked, 100);
 }
 
-/// Goal: more filters than are shared are as right as few. Method: twice as many that live at once.
+/// Goal: filters above the sharing limit give correct results. Method: twice the limit, open at once.
 #[test]
 fn more_filters_than_are_shared_say_the_same() {
     let (mut writer, reader) = started();
@@ -131,7 +131,7 @@ fn more_filters_than_are_shared_say_the_same() {
     }
 }
 
-/// What is sent, told apart by where it stands in memory.
+/// Identifies the slices by their addresses.
 fn places(out: &Slices) -> Vec<(usize, usize)> {
     out.iter().map(|slice| (slice.as_ptr().addr(), slice.len())).collect()
 }
@@ -143,7 +143,8 @@ fn endpoints(ready: bool) -> Draft {
     Draft::new(&schema(), object.as_bytes()).expect("an object")
 }
 
-/// Goal: one update to thousands of watchers is one text. Method: compare where the bytes stand that each is sent.
+/// Goal: one update is one text for thousands of watchers. Method: compare the addresses of the bytes that each
+/// receives.
 #[test]
 fn an_update_is_the_same_bytes_for_every_watcher() {
     let (mut writer, reader) = started();
@@ -167,7 +168,7 @@ fn an_update_is_the_same_bytes_for_every_watcher() {
             .collect();
         assert_eq!(sent.len(), 1, "{form:?}");
         assert_eq!(sent.iter().next().map(Vec::len), Some(slices), "{form:?}");
-        // All but what is constant stands in the entry: what is sent of it overlaps with the object.
+        // All but constants lies in the entry, so those slices overlap with the object.
         let object = entry.object();
         let (start, end) = (object.as_ptr().addr(), object.as_ptr().addr() + object.len());
         let constants = sent.iter().flatten().filter(|(at, len)| end <= *at || at + len <= start);
@@ -176,7 +177,7 @@ fn an_update_is_the_same_bytes_for_every_watcher() {
     }
 }
 
-/// Counts the rows it makes.
+/// Counts the rows it computes.
 #[derive(Default)]
 struct Counted(AtomicUsize);
 
@@ -189,7 +190,7 @@ impl Rows for Counted {
     }
 }
 
-/// Goal: cells are made once for an object version. Method: count, for watches and lists of two requests.
+/// Goal: cells are computed once per object version. Method: count them for watches and lists of two requests.
 #[test]
 fn a_row_is_made_once_for_everybody() {
     let (mut writer, reader) = started();

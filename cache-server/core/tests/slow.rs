@@ -1,4 +1,4 @@
-//! Slow readers of a frozen state, in virtual time: what the window keeps for them, and until when.
+//! Slow readers of a frozen state, in virtual time: the events that the window keeps for them, and for how long.
 
 mod common;
 
@@ -8,7 +8,7 @@ use watch_cache::{Budget, Cursor, Filter, Limits, Page, Reader, Slices, Start, S
 
 const ONE: Budget = Budget { slices: 1, bytes: 1 };
 
-/// A cache of ten objects at 110 whose window keeps ten events.
+/// Creates a cache of ten objects at 110 whose window keeps ten events.
 fn small() -> (Writer, Reader) {
     let limits = Limits { window_events_max: 10, ..Limits::default() };
     let (mut writer, _waking, reader) = cache(schema(), limits);
@@ -17,7 +17,7 @@ fn small() -> (Writer, Reader) {
     (writer, reader)
 }
 
-/// One write at `second`, at position 110 and as many.
+/// Writes once at `second`, at position 110 + `second`.
 fn write(writer: &mut Writer, second: u64) {
     let position = 110 + second;
     writer.apply(put(&pod("a/01", "", "", position)), at(second)).expect("in order");
@@ -27,8 +27,8 @@ fn stream(reader: &Reader) -> Cursor {
     reader.cursor(Start::Initial(reader.snapshot()), Filter::all()).expect("now")
 }
 
-/// Goal: who was slow and got everything can go on, and come back. Method: an object every five seconds, a write every
-/// second, against a window of ten.
+/// Goal: a slow stream that received everything can catch up, and can resume. Method: an object every five seconds, a
+/// write every second, with a window of ten events.
 #[test]
 fn a_stream_that_was_slow_has_time_to_catch_up_and_to_resume() {
     let (mut writer, reader) = small();
@@ -61,7 +61,8 @@ fn a_stream_that_was_slow_has_time_to_catch_up_and_to_resume() {
     assert_eq!((reader.stats().streams_cut_for_bytes, reader.stats().streams_cut_for_time), (0, 0));
 }
 
-/// Goal: only who costs something is cut. Method: a LIST and a stream that stop for minutes; then the window moves on.
+/// Goal: a slow reader is cut only when the window must move past it. Method: a LIST and a stream stop for minutes;
+/// then the window moves on.
 #[test]
 fn readers_that_stop_are_cut_when_the_window_moves_past_them() {
     let (mut writer, reader) = small();
@@ -83,7 +84,7 @@ fn readers_that_stop_are_cut_when_the_window_moves_past_them() {
     assert_eq!((reader.stats().lists_cut_for_time, reader.stats().streams_cut_for_time), (1, 1));
 }
 
-/// Goal: a state of a history that is over does not stay for ever. Method: the storage is listed again while a LIST reads.
+/// Goal: a state of an ended epoch is freed after `read_time_max`. Method: a relist while a LIST reads.
 #[test]
 fn a_list_of_a_history_that_is_over_has_its_time() {
     let (mut writer, reader) = small();
@@ -100,8 +101,8 @@ fn a_list_of_a_history_that_is_over_has_its_time() {
     assert!(list.is_cut());
 }
 
-/// Goal: who got nothing keeps nothing. Method: a page whose end was looked for, whose client leaves after a while before
-/// its first byte.
+/// Goal: a reader that received no data keeps no position. Method: a page with a known end, whose client leaves after
+/// a while before its first byte.
 #[test]
 fn a_page_that_nobody_took_lengthens_no_window() {
     let (mut writer, reader) = small();

@@ -1,10 +1,10 @@
-//! Nobody sleeps through an event, on any schedule: the wake-up protocol under a model checker.
+//! No watcher misses a wake-up on any schedule: the wake-up protocol under a model checker.
 //!
-//! Mounts the very file that runs, `src/interest.rs`, beside locks and atomics of the model. Each test runs once for every
-//! way in which its threads can take turns, with a few involuntary switches each. A watcher that nobody wakes is a
-//! deadlock, which the model reports with the schedule that led there.
+//! Mounts the production file, `src/interest.rs`, with the model's locks and atomics. Each test runs once for every
+//! interleaving of its threads, with at most 2 or 3 involuntary switches each. A watcher that is never woken is a
+//! deadlock, which the model reports with the schedule that led to it.
 //!
-//! INVARIANT: what looks, waits, pushes and wakes here is that file alone; this one only says who does how much.
+//! INVARIANT: all code that looks, waits, pushes and wakes is in that file; this one only sets up the scenarios.
 
 use std::{
     sync::Arc,
@@ -16,7 +16,7 @@ use loom::{sync::Notify, thread};
 use interest::{Closed, Interest, Look, Place, Waiters, Waking, look_or_wait};
 use sync::RwLock;
 
-/// The locks and atomics that `interest` takes, of the model. Its locks are never poisoned.
+/// The model's versions of the locks and atomics that `interest` imports. Its locks are never poisoned.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
     use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
@@ -48,7 +48,7 @@ mod sync {
 #[expect(unreachable_pub, reason = "the crate exports it")]
 mod interest;
 
-/// What stands for the cache: how many events each of two buckets has.
+/// A stand-in for the cache: the number of events in each of two buckets.
 #[derive(Default)]
 struct World {
     state: RwLock<State>,
@@ -63,7 +63,7 @@ struct State {
 }
 
 impl World {
-    /// What the writer does for one event, as `Writer::apply`.
+    /// Publishes one event, like `Writer::apply`.
     fn push(&self, buckets: &[usize]) {
         self.interest.publish(&self.state, &mut Vec::new(), |state, touched| {
             for &bucket in buckets {
@@ -73,13 +73,13 @@ impl World {
         });
     }
 
-    /// The same, and a round right behind it: one thread less to take turns.
+    /// Like `push`, followed directly by a wake-up round: one thread less to schedule.
     fn push_and_wake(&self, buckets: &[usize]) {
         self.push(buckets);
         Waking::new(Arc::clone(&self.interest)).wake();
     }
 
-    /// As `Writer::close`.
+    /// Ends the cache, like `Writer::close`.
     fn close(&self) {
         self.interest.publish(&self.state, &mut Vec::new(), |state, touched| {
             state.ended = true;
@@ -88,7 +88,7 @@ impl World {
         self.interest.close();
     }
 
-    /// What the waking task does.
+    /// Runs the waking task.
     fn wake(&self) {
         let mut waking = Waking::new(Arc::clone(&self.interest));
         while block_on(|cx| waking.poll_touched(cx)) != Err(Closed) {
@@ -97,7 +97,7 @@ impl World {
     }
 }
 
-/// What a cursor is.
+/// A stand-in for a cursor.
 struct Watcher {
     world: Arc<World>,
     bucket: usize,
@@ -110,7 +110,7 @@ impl Watcher {
         Self { world: Arc::clone(world), bucket, seen: 0, place: Place::default() }
     }
 
-    /// One step: how many events it has seen now, and `None` at the end.
+    /// Runs one step. Returns the number of events seen so far, or `None` at the end.
     fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<usize>> {
         let Self { world, bucket, seen, place } = self;
         let wait = Some((&*world.buckets[*bucket], cx.waker()));
@@ -132,7 +132,7 @@ impl Watcher {
         }
     }
 
-    /// Watches until it has seen that many.
+    /// Watches until it has seen this many events.
     fn until(&mut self, seen: usize) {
         while self.seen < seen {
             assert!(block_on(|cx| self.poll(cx)).is_some(), "not closed before that");
@@ -151,7 +151,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Blocks the thread until `poll` is ready: what a runtime does, and nothing more.
+/// Blocks the thread until `poll` is ready: a minimal runtime.
 fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     let bell = Arc::new(Bell(Notify::new()));
     let waker = Waker::from(Arc::clone(&bell));
@@ -178,14 +178,14 @@ fn check(switches: usize, scenario: impl Fn(Arc<World>) + Send + Sync + 'static)
     model.check(move || scenario(Arc::new(World::default())));
 }
 
-/// Starts a thread of the world.
+/// Spawns a thread with access to the world.
 fn spawn(world: &Arc<World>, scene: impl FnOnce(Arc<World>) + 'static) -> thread::JoinHandle<()> {
     let world = Arc::clone(world);
     thread::spawn(move || scene(world))
 }
 
-/// Goal: no event falls between looking and waiting, nor between two rounds. Method: a watcher and a writer, and rounds
-/// that begin whenever they may.
+/// Goal: no event is lost between looking and waiting, nor between two rounds. Method: a watcher and a writer, with
+/// rounds that begin at any time.
 #[test]
 fn a_watcher_gets_every_event() {
     check(3, |world| {
@@ -199,8 +199,8 @@ fn a_watcher_gets_every_event() {
     });
 }
 
-/// Goal: who leaves takes nobody along, and whoever gets that place is woken. Method: one leaves that waits, another
-/// waits for two events.
+/// Goal: a leaving watcher removes no other one, and the next user of its place is woken. Method: one waiting watcher
+/// leaves, another waits for two events.
 #[test]
 fn a_watcher_that_leaves_takes_nobody_along() {
     check(3, |world| {
@@ -215,7 +215,8 @@ fn a_watcher_that_leaves_takes_nobody_along() {
     });
 }
 
-/// Goal: a place is good for one round. Method: one is woken and leaves with its old place, which another has by now.
+/// Goal: a place is valid for one round. Method: a woken watcher leaves with its old place, which another one occupies
+/// by now.
 #[test]
 fn a_watcher_that_was_woken_takes_nobody_along() {
     check(3, |world| {
@@ -228,8 +229,7 @@ fn a_watcher_that_was_woken_takes_nobody_along() {
     });
 }
 
-/// Goal: a watcher that is polled by another task is woken there. Method: it waits with a waker that nobody hears, then
-/// with its own.
+/// Goal: a watcher that moves to another task is woken there. Method: it waits with a no-op waker, then with its own.
 #[test]
 fn a_watcher_that_waits_anew_is_woken_anew() {
     check(3, |world| {
@@ -246,7 +246,7 @@ fn a_watcher_that_waits_anew_is_woken_anew() {
     });
 }
 
-/// Goal: buckets do not hide each other. Method: one event for both, one for either, a watcher each.
+/// Goal: buckets are woken independently. Method: one event for both and one for the second, with a watcher each.
 #[test]
 fn every_bucket_of_an_event_is_woken() {
     check(3, |world| {
@@ -259,7 +259,8 @@ fn every_bucket_of_an_event_is_woken() {
     });
 }
 
-/// Goal: nobody waits for a cache that is closed, the waking task neither. Method: close while they come.
+/// Goal: no watcher waits for a closed cache, nor does the waking task. Method: close the cache while they start to
+/// wait.
 #[test]
 fn everybody_learns_of_the_end() {
     check(3, |world| {
@@ -272,7 +273,7 @@ fn everybody_learns_of_the_end() {
     });
 }
 
-/// Goal: wakers may run anything. Method: one that takes every lock there is, when it is called and when it is dropped.
+/// Goal: wakers may run any code. Method: a waker that takes every lock, when it is called and when it is dropped.
 #[test]
 fn wakers_run_while_no_lock_is_held() {
     struct Locks(Arc<World>);
@@ -298,7 +299,7 @@ fn wakers_run_while_no_lock_is_held() {
         let mut watcher = Watcher::new(&world, 0);
         let locks = || Waker::from(Arc::new(Locks(Arc::clone(&world))));
         let _ = watcher.poll(&Context::from_waker(&locks()));
-        // Another task takes over: the first waker is dropped.
+        // Another task takes over, so the first waker is dropped.
         let _ = watcher.poll(&Context::from_waker(&locks()));
         let _ = waking.poll_touched(&mut Context::from_waker(&locks()));
         world.push(&[0]);

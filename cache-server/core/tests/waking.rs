@@ -1,4 +1,4 @@
-//! Nobody sleeps through an event, and nobody is woken by what does not concern them.
+//! No watcher misses a wake-up, and none is woken by an event that does not concern it.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn listed() -> (Writer, Waking, Reader) {
     (writer, waking, reader)
 }
 
-/// A parked watcher and the count of its wake-ups.
+/// Returns a waiting watcher and the counter of its wake-ups.
 fn parked(reader: &Reader, filter: Arc<Filter>) -> (Cursor, Arc<Counting>) {
     let mut cursor = reader.cursor(Start::After(reader.applied()), filter).expect("at the head");
     let counting = Arc::new(Counting::default());
@@ -63,7 +63,7 @@ fn an_object_that_moves_wakes_its_old_node_too() {
     assert_eq!((old.1.count(), new.1.count()), (1, 1));
 }
 
-/// Goal: a watcher parks once. Method: poll it over and over, from one task and from another.
+/// Goal: a watcher is registered once. Method: poll it repeatedly, from one task and from another.
 #[test]
 fn a_watcher_that_parks_again_is_woken_once() {
     let (mut writer, mut waking, reader) = listed();
@@ -89,7 +89,7 @@ fn progress_alone_wakes_no_watcher() {
     assert_eq!((waking.wake(), counting.count(), cursor.bookmark()), (0, 0, Some(200)));
 }
 
-/// Blocks the thread until a future is ready: what a runtime does, and nothing more.
+/// Blocks the thread until a future is ready: a minimal runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -108,7 +108,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Goal: no wake-up is lost between looking and parking. Method: real threads, one of them waking; a lost one hangs.
+/// Goal: no wake-up is lost between looking and parking. Method: real threads, one of them waking; a lost wake-up
+/// hangs.
 #[test]
 fn every_watcher_on_every_thread_gets_everything() {
     const EVENTS: u64 = 3_000;
@@ -146,12 +147,12 @@ fn every_watcher_on_every_thread_gets_everything() {
             }
         });
         for n in 101..=100 + EVENTS {
-            // A new object each: only creations, so that no node sees another's.
+            // A new object each time: only creations, so that no node sees another node's events.
             writer.apply(put(&pod(&format!("a/{n}"), &format!("n{}", n % 2), "", n)), at(0)).expect("in order");
         }
         block_on(reader.reached(100 + EVENTS)).expect("written");
         assert_eq!(reader.applied(), 100 + EVENTS);
-        // The writer is dropped once all watchers are through, by moving it into the last thread to end.
+        // Move the writer into a last thread that drops it after all watchers have finished.
         threads.spawn(move || {
             while 0 < reader.stats().watchers() {
                 thread::yield_now();

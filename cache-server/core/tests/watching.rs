@@ -1,4 +1,4 @@
-//! What single watchers may rely on, one promise at a time.
+//! The guarantees of single watchers, one per test.
 
 mod common;
 
@@ -11,7 +11,7 @@ use watch_cache::{
     cache_within,
 };
 
-/// A cache listed at 100 with nothing in it.
+/// Creates an empty cache listed at 100.
 fn listed(limits: Limits) -> (Writer, watch_cache::Waking, Reader) {
     let (mut writer, waking, reader) = cache(schema(), limits);
     writer.reset(Objects::new(), 100, at(0));
@@ -28,7 +28,8 @@ fn open(reader: &Reader, start: Start, filter: &Arc<Filter>) -> Cursor {
     reader.cursor(start, Arc::clone(filter)).expect("within the window")
 }
 
-/// Goal: the quiet stay resumable. Method: a watch of one node, ten windows of events on others, then one of its own.
+/// Goal: a quiet watch stays resumable. Method: a watch of one node, ten windows of events on others, then one of its
+/// own.
 #[test]
 fn others_traffic_never_expires_a_watcher() {
     let (mut writer, _waking, reader) = listed(Limits { window_events_max: 10, ..Limits::default() });
@@ -45,7 +46,7 @@ fn others_traffic_never_expires_a_watcher() {
         assert!(before < reader.oldest(), "the window of all moved on");
         assert_eq!(watcher.bookmark(), Some(before + 100), "{fields}: nothing unread is at the head");
 
-        // A resume from that bookmark gives exactly the next event; so does the watcher itself.
+        // A resume from that bookmark yields exactly the next event, and so does the watcher itself.
         let mut resumed = open(&reader, Start::After(before + 100), &filter);
         let next = before + 101;
         write(&mut writer, [put(&pod("quiet/p", "quiet", "", next))]);
@@ -119,7 +120,8 @@ fn the_initial_state_ends_at_its_own_position_and_goes_on_from_there() {
     assert_eq!(drain(&mut watcher), (expected.map(str::to_owned).to_vec(), Step::Wait));
 }
 
-/// Goal: no end bookmark from which a resume would get 410. Method: the window forgets while the state is sent.
+/// Goal: no end bookmark at a position whose resume would get 410. Method: the window evicts events while the state is
+/// sent.
 #[test]
 fn a_slow_initial_state_ends_before_it_is_called_complete() {
     let limits = Limits { window_bytes_max: 2_000, snapshot_bytes_max: 6_000, ..Limits::default() };
@@ -140,7 +142,7 @@ fn a_slow_initial_state_ends_before_it_is_called_complete() {
     assert!(reader.stats().window_bytes <= 2_000, "nobody needs more any more");
 }
 
-/// Goal: a relisted storage is another history. Method: watchers before it, positions from before it.
+/// Goal: a relist starts another history. Method: watchers opened and positions taken before it.
 #[test]
 fn a_new_epoch_ends_watches_before_anything_newer_is_sent() {
     let (mut writer, _waking, reader) = listed(Limits::default());
@@ -199,7 +201,7 @@ fn a_change_out_of_order_is_refused_and_changes_nothing() {
     assert_eq!(reader.applied(), 107);
 }
 
-/// Goal: the undo equals the replay. Method: every position of a history in a window that lost its beginning.
+/// Goal: undoing events equals replaying them. Method: every position of a history whose beginning was evicted.
 #[test]
 fn an_exact_state_equals_the_history_replayed() {
     let (mut writer, _waking, reader) = listed(Limits { window_events_max: 300, ..Limits::default() });
@@ -215,7 +217,7 @@ fn an_exact_state_equals_the_history_replayed() {
     let kept = |reader: &Reader, position: u64| reader.at(position).map(|state| state.objects);
     let oldest = reader.oldest();
     for (position, expected) in &states {
-        // Between two events the older state holds.
+        // A position between two events has the state of the older one.
         for asked in [*position, position + 1] {
             match kept(&reader, asked) {
                 Ok(objects) => {
@@ -264,7 +266,8 @@ fn bounds_hold_by_bytes_count_and_age() {
     }
 }
 
-/// Goal: memory a watcher, whatever the number of objects. Method: its size, and what a page or snapshot owns.
+/// Goal: the memory of a watcher does not depend on the number of objects. Method: the sizes of cursor, page and
+/// filter.
 #[test]
 fn a_cursor_is_small() {
     assert!(size_of::<Cursor>() <= 256, "{}", size_of::<Cursor>());
@@ -273,7 +276,7 @@ fn a_cursor_is_small() {
     assert!(size_of::<Time>() <= 16);
 }
 
-/// Goal: a selective watch of many objects does not hold its worker. Method: count the steps.
+/// Goal: a selective watch of many objects does not block its worker. Method: count the steps.
 #[test]
 fn a_step_looks_at_a_bounded_number_of_objects() {
     let (mut writer, _waking, reader) = cache(schema(), Limits::default());
@@ -288,7 +291,7 @@ fn a_step_looks_at_a_bounded_number_of_objects() {
     assert_eq!((steps, out.is_empty()), (5, true));
 }
 
-/// Goal: an operator sees what watchers do. Method: one of them goes through every stage.
+/// Goal: the metrics show the phase of each watcher. Method: one watcher goes through every phase.
 #[test]
 fn the_stage_of_a_watcher_is_counted() {
     let (mut writer, _waking, reader) = listed(Limits { window_events_max: 10, ..Limits::default() });
@@ -318,18 +321,18 @@ fn the_stage_of_a_watcher_is_counted() {
     assert_eq!((counts(), reader.stats().watchers()), ([0, 0, 0, 0, 1], 0));
 }
 
-/// Whether the event at a position concerns a watcher.
+/// Returns true if the event at a position concerns a watcher.
 type Concerns = fn(u64) -> bool;
 
-/// Goal: a bucket that begins far back has all its events, whoever writes meanwhile and whoever was there before.
-/// Method: watchers of nodes, namespaces and objects resume from everywhere in a long window while a thread goes on
-/// writing; objects move between nodes.
+/// Goal: a bucket that begins far back has all its events, with concurrent writes and with or without earlier
+/// watchers. Method: watchers of nodes, namespaces and objects resume from positions all over a long window while a
+/// thread keeps writing; objects move between nodes.
 #[test]
 fn a_bucket_that_begins_far_back_has_every_event() {
     const BEFORE: u64 = 2_000;
     const MEANWHILE: u64 = 2_000;
     let end = 100 + BEFORE + MEANWHILE;
-    // Nine objects in three namespaces; each moves on to the next of three nodes when its turn comes again.
+    // Nine objects in three namespaces; each update moves an object to the next of three nodes.
     let (key, node) = (|n: u64| format!("ns-{}/{}", n % 3, n % 9), |n: u64| (n / 9) % 3);
     let (mut writer, _waking, reader) = listed(Limits::default());
     let event = |n: u64| put(&pod(&key(n), &format!("node-{}", node(n)), "", n));

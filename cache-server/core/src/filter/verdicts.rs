@@ -26,7 +26,7 @@ pub(crate) struct Judge {
 /// start at one.
 type Recent = [AtomicU64; VERDICTS_KEPT];
 
-/// Whether the filter matched the object before an event, and matches it after.
+/// Results of a filter for the object before and after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) before: bool,

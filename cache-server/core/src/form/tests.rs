@@ -1,4 +1,4 @@
-//! Goal: every form of an object is JSON that says what the object said, and nothing else. Method: golden texts, and a full
+//! Goal: every format of an object is JSON with the object's content and no other. Method: golden texts, and a full
 //! decoder over objects with their members in every order.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::*;
 use crate::Draft;
 use crate::limits::{CELLS_KEPT_MAX, LONG_CELLS_BYTES_MAX};
 
-/// The name, and the age since second 1000.
+/// Cells with the name, and the age since second 1000.
 struct NameAndAge;
 
 impl Rows for NameAndAge {
@@ -107,8 +107,8 @@ fn items_are_as_their_lists_have_them() {
     }
 }
 
-/// Goal: what is cut and swapped stands right in every order of members. Method: all orders of four members of metadata,
-/// compared with what a decoder makes of the object.
+/// Goal: cuts and swaps are correct for every member order. Method: all orders of four metadata members, compared with
+/// a decoder's view of the object.
 #[test]
 fn lines_of_every_form_say_the_same_wherever_members_stand() {
     let members =
@@ -199,7 +199,7 @@ fn bookmarks_come_in_the_form_of_their_stream() {
     }
 }
 
-/// Goal: cells are read from an object once, and never those of other columns. Method: count.
+/// Goal: cells are computed once per object, and never reused for other columns. Method: count.
 #[test]
 fn cells_are_made_once_for_an_object_version() {
     struct Counting(std::sync::atomic::AtomicUsize, &'static str);
@@ -220,7 +220,7 @@ fn cells_are_made_once_for_an_object_version() {
         assert_eq!(item, format!(r#"{{"cells":{expected},"object":null}}"#));
     }
     assert_eq!(one.0.load(std::sync::atomic::Ordering::Relaxed), 1);
-    // What is long is kept while there is room for it.
+    // Long cells are cached while there is room for them.
     for (length, times) in [(CELLS_KEPT_MAX + 1, 1), (LONG_CELLS_BYTES_MAX + 1, 2)] {
         let long: Arc<Counting> = Arc::new(Counting(0.into(), " ".repeat(length).leak()));
         let entry = self::entry(true, OBJECT);
@@ -231,7 +231,7 @@ fn cells_are_made_once_for_an_object_version() {
     }
 }
 
-/// Goal: what a write answers has the same forms as what is stored. Method: compare with those of the stored object.
+/// Goal: a write's response has the same formats as the stored object. Method: compare the two.
 #[test]
 fn what_is_not_stored_has_the_same_forms() {
     let entry = entry(true, OBJECT);

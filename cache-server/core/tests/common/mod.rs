@@ -1,4 +1,4 @@
-//! Small objects, and watch lines read back.
+//! Helpers of the tests: small objects, and parsed watch lines.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -11,7 +11,7 @@ use informer_core::{
 use serde_json::{Value, json};
 use watch_cache::{Budget, Change, Cursor, Draft, Entry, Field, Filter, Schema, Slices, Step};
 
-/// One object as the model knows it. Ordered as its key is.
+/// One object as the model knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pod {
     pub(crate) key: String,
@@ -80,8 +80,8 @@ pub(crate) fn at(seconds: u64) -> Time {
 
 pub(crate) const PLENTY: Budget = Budget { slices: 64, bytes: 16 << 10 };
 
-/// Steps until nothing is left to do. Returns the lines sent, `ADDED ns/name@rv` each, and the last step; `done RV`
-/// stands where the initial state was complete.
+/// Steps until the cursor waits or is over. Returns the lines sent, each as `ADDED ns/name@rv`, and the last step;
+/// `done RV` marks the end of the initial state.
 pub(crate) fn drain(cursor: &mut Cursor) -> (Vec<String>, Step) {
     let mut told = Vec::new();
     loop {
@@ -96,7 +96,7 @@ pub(crate) fn drain(cursor: &mut Cursor) -> (Vec<String>, Step) {
     }
 }
 
-/// The watch lines in `out`.
+/// Parses the watch lines in `out`.
 pub(crate) fn lines(out: &Slices) -> Vec<(String, Pod)> {
     let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.iter().copied()).collect();
     let text = String::from_utf8(bytes).expect("UTF-8");
@@ -108,7 +108,7 @@ pub(crate) fn lines(out: &Slices) -> Vec<(String, Pod)> {
         .collect()
 }
 
-/// A waker that counts.
+/// A waker that counts its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Counting(std::sync::atomic::AtomicUsize);
 
