@@ -1,9 +1,9 @@
-//! Gives memory back to the system after bursts.
+//! Returns memory to the system after bursts.
 //!
 //! glibc keeps freed memory for the next burst: each thread's arena grows to the largest burst it has seen and stays
-//! there. A task looks at the process's size once a second and trims when it has fallen quiet again after a rise.
-//! `MALLOC_ARENA_MAX=2` in the environment bounds the number of arenas as well; the runtime's workers are as many as
-//! cores, so there are few arenas in any case.
+//! that large. A task checks the process's size once a second and trims once it is quiet after a rise.
+//! `MALLOC_ARENA_MAX=2` in the environment bounds the number of arenas as well; the runtime has one worker per core,
+//! so there are few arenas in any case.
 
 use crate::{
     app::App,
@@ -11,7 +11,7 @@ use crate::{
     metrics::resident_bytes,
 };
 
-/// Trims after bursts, for ever. Cost at rest: one read of `/proc` a second.
+/// Trims after bursts, for ever. Cost at rest: one read of `/proc` per second.
 pub(crate) async fn trim_after_bursts(app: &App) {
     let mut watch = Watch::default();
     loop {
@@ -26,16 +26,16 @@ pub(crate) async fn trim_after_bursts(app: &App) {
     }
 }
 
-/// Looks in a row without growth that count as quiet.
+/// Consecutive checks without growth that count as quiet.
 const QUIET_LOOKS: u32 = 2;
 
-/// Looks between two trims when connections end all the time.
+/// Minimum number of checks between two trims while connections end continually.
 const BUSY_LOOKS: u32 = 10;
 
-/// Looks between two trims when caches let go of something all the time: of that, most is needed again.
+/// Minimum number of checks between two trims while caches evict steadily: freed memory is soon reused then.
 const CHURN_LOOKS: u32 = 60;
 
-/// Looks without a burst after which even a fraction of [`TRIM_BYTES`] is given back, once.
+/// Quiet checks after which even a fraction of [`TRIM_BYTES`] is returned, once.
 const SETTLED_LOOKS: u32 = 10;
 
 /// Decides when to trim.
@@ -43,26 +43,27 @@ const SETTLED_LOOKS: u32 = 10;
 struct Watch {
     /// Size after the last trim.
     floor: u64,
-    /// Connections that had ended at the last trim.
+    /// Number of ended connections at the last trim.
     ended: u64,
-    /// What caches had let go of at the last trim.
+    /// Bytes evicted by caches at the last trim.
     gone: u64,
-    /// The same at the last look.
+    /// Bytes evicted by caches at the last check.
     gone_last: u64,
-    /// Looks in a row in which they let go of little.
+    /// Consecutive checks in which caches evicted little.
     still: u32,
-    /// Size at the last look.
+    /// Size at the last check.
     last: u64,
-    /// Looks in a row without growth.
+    /// Consecutive checks without growth.
     quiet: u32,
-    /// Looks since the last trim.
+    /// Checks since the last trim.
     looks: u32,
 }
 
 impl Watch {
-    /// One look. True when it is time to trim: the size does not grow, and either lies clearly above the last floor, or
-    /// connections have ended since or caches let go of much, whose memory glibc keeps without the size showing it. The
-    /// last trim may have come in the middle of a burst: what its tail left is below those bounds, and goes later.
+    /// Runs one check. Returns true if it is time to trim: the size does not grow, and either it is clearly above the
+    /// last floor, or connections have ended or caches have evicted much since, whose memory glibc keeps without a
+    /// change in size. If the last trim came in the middle of a burst, its tail is below those bounds and is trimmed
+    /// later.
     fn look(&mut self, resident: u64, ended: u64, gone: u64) -> bool {
         let grew = resident > self.last + TRIM_BYTES / 4;
         self.quiet = if grew { 0 } else { self.quiet + 1 };
@@ -85,7 +86,7 @@ impl Watch {
     }
 }
 
-/// Returns free memory of all arenas to the system. Cost: milliseconds, walks the free lists.
+/// Returns the free memory of all arenas to the system. Cost: milliseconds, walks the free lists.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn trim() {
     #[expect(unsafe_code, reason = "glibc's call to give memory back; takes no pointer and is safe at any time")]
@@ -93,7 +94,7 @@ pub(crate) fn trim() {
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
-/// Other allocators look after themselves.
+/// Other allocators return memory on their own.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn trim() {}
 
@@ -103,7 +104,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Looks once a second at (MiB, connections ended) and tells at which looks it trims, to `floor` MiB.
+    /// Checks once per second with (MiB, ended connections) and asserts the checks at which it trims, to `floor` MiB.
     fn check(floor: u64, looks: &[(u64, u64)], expected: &[usize]) {
         let mut watch = Watch::default();
         watch.trimmed(floor * MIB, 0, 0);
@@ -123,8 +124,8 @@ mod tests {
         check(40, &sizes.map(|size| (size, 0)), &[7]);
     }
 
-    /// Goal: a trim in the middle of a burst does not keep the burst's tail. Method: 20 MiB and then 3 MiB, which is less
-    /// than a burst, with a trim between them.
+    /// Goal: a trim in the middle of a burst does not keep the burst's tail. Method: 20 MiB and then 3 MiB, which is
+    /// less than a burst, with a trim between them.
     #[test]
     fn the_tail_of_a_burst_is_given_back_once_it_is_quiet() {
         let mut looks = vec![(40, 0), (60, 0), (60, 0), (60, 0)];
@@ -157,8 +158,8 @@ mod tests {
         );
     }
 
-    /// Goal: objects that were deleted cost nothing, though no connection ends. Method: what caches let go of, in MiB, in a
-    /// process that keeps its size; all of it soon, or something all the time.
+    /// Goal: memory of deleted objects is returned even if no connection ends. Method: evicted MiB in a process of
+    /// constant size; all of it at once, or some all the time.
     #[test]
     fn memory_that_caches_let_go_of_is_given_back_though_the_size_does_not_show_it() {
         let trims = |gone: &[u64]| {

@@ -1,4 +1,4 @@
-//! What every request works with. Shared as `Arc<App>`; nothing in it changes after the start except behind its own
+//! The shared parts of a running server. Used as `Arc<App>`; after the start the parts change only behind their own
 //! locks.
 
 use std::sync::Arc;
@@ -17,47 +17,47 @@ use crate::{
 
 /// The parts of a running server.
 pub struct App {
-    /// What it was told.
+    /// Its settings.
     pub config: Config,
-    /// Which resource types exist, which changes while it runs.
+    /// The current resource types.
     pub registry: Arc<Live>,
-    /// What keeps it so.
+    /// Follows the CustomResourceDefinitions and updates the registry.
     pub(crate) definitions: Definitions,
-    /// What ends the namespaces that are deleted.
+    /// Finishes the deletion of namespaces.
     pub(crate) namespaces: Namespaces,
-    /// Where the truth is.
+    /// The objects.
     pub storage: Arc<dyn Storage>,
-    /// The watch caches in front of it.
+    /// The watch caches in front of the storage.
     pub caches: Arc<Caches>,
-    /// What clients learn of types, as far as they asked.
+    /// Cached OpenAPI documents.
     pub(crate) openapi: Documents,
-    /// For the bodies of requests.
+    /// Memory budget of request bodies.
     pub(crate) room: Room,
-    /// Turns of writes.
+    /// Concurrency limits of writes.
     pub(crate) work: Work,
-    /// What operators see.
+    /// Metrics of the server.
     pub metrics: Metrics,
-    /// Tells idle connections when to leave.
+    /// Closes idle connections while connection slots are short.
     pub(crate) crowd: Crowd,
 }
 
 impl App {
-    /// Builds the parts: built-in types over the embedded store. Starts nothing: each type's cache starts with its
-    /// first reader, and what follows definitions with [`Self::start`] or the first definition.
+    /// Builds the parts: built-in types over the embedded store. Starts no task: each type's cache starts with its
+    /// first reader, and the follower of definitions with [`Self::start`] or the first definition.
     ///
     /// # Panics
-    /// As [`Self::with_storage`].
+    /// Like [`Self::with_storage`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         let storage = Arc::new(Embedded::new(config.first_revision));
         Self::with_storage(config, storage)
     }
 
-    /// [`Self::new`] over another storage.
+    /// Like [`Self::new`], over another storage.
     ///
     /// # Panics
-    /// When `serde_json` is built with `preserve_order`, by whatever crate: then members are not in the order in which objects
-    /// are compared, and updates that change nothing would be written.
+    /// If any crate enables the `preserve_order` feature of `serde_json`: then members are not in the order in which
+    /// objects are compared, and no-op updates would be written.
     #[must_use]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Self {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
@@ -70,13 +70,13 @@ impl App {
         Self { config, registry, definitions, namespaces, storage, caches, openapi, room, work, metrics, crowd }
     }
 
-    /// Reads the definitions that are stored, and follows them from now on. To be called before anything is served.
+    /// Reads the stored definitions and follows them from now on. Call before serving requests.
     pub async fn start(&self) {
         self.definitions.settle().await;
     }
 }
 
-/// True unless `serde_json` keeps members in the order they came in.
+/// Returns true unless `serde_json` keeps members in insertion order.
 fn members_are_sorted() -> bool {
     let read = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(r#"{"b":0,"a":0}"#);
     read.is_ok_and(|members| members.keys().next().is_some_and(|first| first == "a"))

@@ -1,8 +1,9 @@
-//! The caches of all resource types: for each, one task that is the only writer and one that wakes.
+//! The caches of all resource types. Each type has one task that is the cache's only writer and one that wakes its
+//! watchers.
 //!
 //! INVARIANT: a type's tasks start with its first reader and end with [`Caches::shut_down`], or with the definition of
-//! the type they were started for. INVARIANT: a cache is listed again, and its history ends, only when its storage lost
-//! the thread or one of its tasks panicked. INVARIANT: no cache starts for a type whose definition is gone.
+//! the type they were started for. INVARIANT: a cache relists, and its history ends, only if the storage's change
+//! stream failed or one of its tasks panicked. INVARIANT: no cache starts for a type whose definition was deleted.
 
 mod task;
 
@@ -35,27 +36,27 @@ use crate::{
 pub struct NotReady {
     /// The type's id.
     pub resource: String,
-    /// How long it has not been ready.
+    /// Time for which it has not been ready.
     pub since: Duration,
-    /// Whether it never will be: the server shuts down.
+    /// True if it will never be ready: the server shuts down.
     pub stopped: bool,
 }
 
-/// A read cannot be as fresh as asked.
+/// A read could not be made as fresh as requested.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Unfresh {
     /// The position was not reached in time: 504.
     #[error("too large resource version: {asked}, current: {current}")]
     TooLarge {
-        /// The position asked for.
+        /// The requested position.
         asked: u64,
         /// The cache's position.
         current: u64,
     },
-    /// No cache yet: 429.
+    /// The cache is not listed yet: 429.
     #[error(transparent)]
     NotReady(#[from] NotReady),
-    /// The storage does not say where it is.
+    /// The storage did not report its revision.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -73,15 +74,16 @@ pub struct Caches {
 struct All {
     /// By type id.
     running: BTreeMap<String, Running>,
-    /// Types that definitions make, as of the last look at them: where they were defined, by type id.
+    /// Custom resource types at the last call of [`Caches::retain`]: their `defined_at`, by type id.
     defined: BTreeMap<String, u64>,
-    /// Types whose definition went or changed lately: who was sent to them before may still ask for their cache.
+    /// Types whose definition was deleted or changed recently: requests that were routed before may still ask for
+    /// their cache.
     retired: Vec<Retired>,
-    /// Whether it is too late to start one.
+    /// True once no cache may be started any more.
     stopped: bool,
 }
 
-/// A type whose definition is gone.
+/// A type whose definition was deleted or replaced.
 struct Retired {
     id: String,
     defined_at: u64,
@@ -91,25 +93,25 @@ struct Retired {
 /// One type's cache.
 #[derive(Clone)]
 struct Running {
-    /// Another one when the tasks had to start again.
+    /// Replaced when the tasks restart.
     reader: watch::Receiver<Reader>,
-    /// False from the moment its history is lost, or a task panicked, until it is listed again.
+    /// False from the loss of its history, or a panic of a task, until the next listing.
     well: Arc<AtomicBool>,
     since: Instant,
     /// [`ResourceType::defined_at`] of the type it was started for.
     defined_at: u64,
-    /// Turns true once, for its tasks.
+    /// Set to true once, to stop its tasks.
     stop: watch::Sender<bool>,
 }
 
 impl Caches {
-    /// Starts nothing yet: a tokio runtime is needed from [`Self::reader`] on.
+    /// Creates the caches without starting any: [`Self::reader`] and later calls need a tokio runtime.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, limits: Limits) -> Self {
         Self { storage, limits, total: Total::default(), started: Instant::now(), all: Mutex::default() }
     }
 
-    /// The type's reader, listed. Starts its tasks on first use; waits at most 3 s.
+    /// Returns the type's reader, listed. Starts its tasks at first use; waits at most 3 s.
     ///
     /// # Errors
     /// [`NotReady`].
@@ -117,7 +119,8 @@ impl Caches {
         self.listed(ty, Instant::now() + FRESH_WAIT).await
     }
 
-    /// The type's reader once it has passed everything that was committed when this was called. Waits at most 3 s.
+    /// Returns the type's reader once it has applied everything that was committed at the time of the call. Waits at
+    /// most 3 s.
     ///
     /// # Errors
     /// [`Unfresh`].
@@ -126,7 +129,7 @@ impl Caches {
         let reader = self.listed(ty, deadline).await?;
         let late = |asked| Unfresh::TooLarge { asked, current: reader.applied() };
         let Ok(committed) = timeout_at(deadline, self.storage.progress(ty)).await else {
-            // The storage is slow or its queue is full: nobody knows how far it is, but further than we are.
+            // The storage is slow or its queue is full: its revision is unknown, but above ours.
             return Err(late(reader.applied() + 1));
         };
         let committed = committed?;
@@ -137,7 +140,7 @@ impl Caches {
         }
     }
 
-    /// The type's reader once it has taken in `resource_version`. Waits at most 3 s.
+    /// Returns the type's reader once it has applied `resource_version`. Waits at most 3 s.
     ///
     /// # Errors
     /// [`Unfresh::TooLarge`] and [`Unfresh::NotReady`].
@@ -147,8 +150,9 @@ impl Caches {
         let mut reached = std::pin::pin!(reader.reached(resource_version));
         loop {
             if reader.applied() < resource_version {
-                // Writes of other types move the position too, but a quiet cache only learns of them when asked to.
-                // A storage that fails here is slow or away: then the position is not reached, which is the answer.
+                // Writes of other types advance the position too, but a quiet cache learns of them only through a
+                // progress request. An error is ignored: a storage that is slow or unavailable leaves the position
+                // unreached, which is reported below.
                 let _ = timeout_at(deadline, self.storage.progress(ty)).await;
             }
             let again = deadline.min(Instant::now() + PROGRESS_PAUSE);
@@ -161,31 +165,32 @@ impl Caches {
         }
     }
 
-    /// The newest revision that the storage has committed; `None` if it does not say in time.
+    /// Returns the newest revision that the storage has committed; `None` if it does not respond in time.
     pub(crate) async fn committed(&self, ty: &Arc<ResourceType>) -> Option<u64> {
         let deadline = Instant::now() + FRESH_WAIT;
         timeout_at(deadline, self.storage.progress(ty)).await.ok()?.ok()
     }
 
-    /// Now, on the clock of all caches: for [`Reader::hold`].
+    /// Returns the current time on the clock of all caches, for [`Reader::hold`].
     #[must_use]
     pub fn now(&self) -> Time {
         Time(self.started.elapsed())
     }
 
-    /// Returns true if the type's cache was started. One that was not has no objects that were written by requests.
+    /// Returns true if the type's cache was started. No request has written objects of a type without one.
     pub(crate) fn is_started(&self, ty: &ResourceType) -> bool {
         self.all.lock().running.contains_key(ty.id())
     }
 
-    /// Counters of every cache that was started, by type id.
+    /// Returns the counters of every started cache, by type id.
     #[must_use]
     pub fn stats(&self) -> Vec<(String, Stats)> {
         let running = self.all.lock().running.clone();
         running.into_iter().map(|(id, running)| (id, running.reader().stats())).collect()
     }
 
-    /// Ids of the types whose cache lost its history, or whose tasks panicked, and that are not listed again yet.
+    /// Returns the ids of the types whose cache lost its history, or whose tasks panicked, and that have not relisted
+    /// yet.
     #[must_use]
     pub fn down(&self) -> Vec<String> {
         let all = &*self.all.lock();
@@ -193,27 +198,27 @@ impl Caches {
         down.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Bytes that went with events of all types since the start.
+    /// Returns the bytes that were evicted with events of all types since the start.
     #[must_use]
     pub fn bytes_gone(&self) -> u64 {
         self.total.bytes_gone()
     }
 
-    /// Whether [`Self::shut_down`] was called.
+    /// Returns true once [`Self::shut_down`] was called.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.all.lock().stopped
     }
 
-    /// Ends all watches cleanly and all tasks. Reads of what is there still work.
+    /// Ends all watches cleanly and all tasks. Reads of the last states still work.
     pub fn shut_down(&self) {
         let all = &mut *self.all.lock();
         all.stopped = true;
         all.running.values().for_each(Running::stop);
     }
 
-    /// Ends the caches of types that `registry` does not have, or has defined otherwise since: their watches end
-    /// cleanly, their memory is released with their last reader.
+    /// Ends the caches of types that `registry` does not have any more, or has redefined: their watches end cleanly,
+    /// and their memory is freed with their last reader.
     pub(crate) fn retain(&self, registry: &Registry) {
         let now = Instant::now();
         let defined_at = |id: &String| registry.by_id(id).map(|ty| ty.defined_at);
@@ -242,11 +247,11 @@ impl Caches {
         }
     }
 
-    /// The type's cache, started if need be; `None` when it is too late to start one.
+    /// Returns the type's cache, started if necessary; `None` if it cannot be started any more.
     fn started(&self, ty: &Arc<ResourceType>) -> Option<Running> {
         let all = &mut *self.all.lock();
         if let Some(running) = all.running.get(ty.id()).filter(|running| running.defined_at >= ty.defined_at) {
-            // Who knows only an earlier definition would misread what is cached for a later one.
+            // A request with an earlier definition would misread entries cached for a later one.
             return (running.defined_at == ty.defined_at).then(|| running.clone());
         }
         let is_retired = |retired: &Retired| (retired.id.as_str(), retired.defined_at) == (ty.id(), ty.defined_at);
@@ -279,7 +284,7 @@ impl Running {
         self.reader.borrow().clone()
     }
 
-    /// The reader, listed and not closed; `None` once the tasks ended.
+    /// Returns the reader once it is listed and open; `None` once the tasks have ended.
     async fn listed(&self) -> Option<Reader> {
         let mut readers = self.reader.clone();
         loop {
@@ -287,7 +292,7 @@ impl Running {
             if reader.reached(0).await.is_ok() && !reader.is_closed() {
                 return Some(reader);
             }
-            // Closed: the tasks end, or start again with another one.
+            // Closed: the tasks either end, or restart with another reader.
             readers.changed().await.ok()?;
         }
     }
@@ -307,11 +312,11 @@ impl Drop for Caches {
     }
 }
 
-/// How long a type is remembered whose definition went: longer than any request was on its way to it. Memory: some 100
-/// bytes each.
+/// Time for which a type with a deleted definition is remembered: longer than any request is in flight. Memory: some
+/// 100 bytes each.
 const RETIRED_KEPT: Duration = Duration::from_secs(120);
 
-/// Between two questions to the storage while a read waits for a position; kube-apiserver's pause.
+/// Pause between two progress requests while a read waits for a position, as in kube-apiserver.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

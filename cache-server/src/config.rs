@@ -9,30 +9,32 @@ use std::{
 
 use crate::{limits, populate};
 
-/// What a server is told. Each field names its unit and default.
+/// The settings of a server. Each field names its unit and default.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen. Default 127.0.0.1:8001; port 0 picks one. Only loopback while there is no authentication.
+    /// Address to listen on. Default 127.0.0.1:8001; port 0 picks a free one. Only loopback while there is no
+    /// authentication.
     pub listen: SocketAddr,
-    /// How LIST bodies are made. Default streaming.
+    /// Encoding of LIST bodies. Default streaming.
     pub list_encoding: ListEncoding,
-    /// Revision the embedded store starts at; `None` takes one from the clock and from chance, so that positions of an
+    /// First revision of the embedded store; `None` derives it from the clock and random bits, so that positions of an
     /// earlier run are refused. For tests.
     pub first_revision: Option<u64>,
     /// Bounds of each resource type's cache.
     pub limits: watch_cache::Limits,
-    /// Pause between bookmarks on a quiet watch. Default 60 s. Shorter costs one line per watch each time.
+    /// Pause between bookmarks on a quiet watch. Default 60 s. A shorter pause costs one more line per watch each
+    /// time.
     pub bookmark_interval: Duration,
-    /// Bytes of one connection that the kernel holds and has not sent, above which its socket counts as full. Default
-    /// [`limits::SOCKET_UNSENT_BYTES`]. More is memory for each client that reads slowly. Linux alone has it.
+    /// Unsent bytes of one connection in the kernel above which its socket counts as full. Default
+    /// [`limits::SOCKET_UNSENT_BYTES`]. More costs memory for each client that reads slowly. Linux only.
     pub unsent_bytes: u32,
-    /// How long a full socket may take nothing before the server resets it. Default [`limits::SOCKET_STUCK`]. Longer
-    /// keeps what a client that stopped reading pins.
+    /// Time for which a full socket may make no progress before the server resets it. Default
+    /// [`limits::SOCKET_STUCK`]. A longer time keeps the memory pinned by stopped clients longer.
     pub socket_stuck: Duration,
-    /// Bytes of one stored object, however it was sent or patched. Default [`limits::OBJECT_BYTES_MAX`], as etcd's limit of
-    /// a request; larger ones are answered 413.
+    /// Bytes of one stored object, for every kind of write. Default [`limits::OBJECT_BYTES_MAX`], as in etcd's limit
+    /// of a request; larger ones get 413.
     pub object_bytes_max: usize,
-    /// How long open connections may take to end at shutdown. Default 10 s.
+    /// Time that open connections may take to finish at shutdown. Default 10 s.
     pub grace: Duration,
     /// Connections open at once. Default [`limits::CONNECTIONS_MAX`].
     pub connections_max: usize,
@@ -40,20 +42,20 @@ pub struct Config {
     pub load: Vec<PathBuf>,
     /// Synthetic objects created at start.
     pub populate: Option<populate::Spec>,
-    /// What TLS is spoken with. Default `None`: HTTP in the clear.
+    /// Certificate files for TLS. Default `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
 }
 
-/// Where a certificate and its key are.
+/// Paths of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// PEM: the server's certificate, then those that sign it.
+    /// PEM: the server's certificate, then its issuers.
     pub cert: PathBuf,
     /// PEM: the key of the first certificate, as PKCS #8, SEC 1 or PKCS #1.
     pub key: PathBuf,
 }
 
-/// How LIST bodies are made.
+/// Encoding of LIST bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ListEncoding {
     /// Item by item from a snapshot: memory does not grow with the list.

@@ -1,6 +1,6 @@
-//! A streaming watch cache that speaks the Kubernetes list/watch API. Embeddable: bind a server, then serve.
+//! A streaming watch cache that serves the Kubernetes list/watch API. Embeddable: bind a server, then serve.
 //!
-//! INVARIANT: the only crate that answers HTTP. Status codes and response bytes are decided in `http/`.
+//! INVARIANT: this is the only crate that serves HTTP. Status codes and response bytes are decided in `http/`.
 
 pub mod app;
 pub mod cacher;

@@ -1,9 +1,11 @@
-//! What operators see at `/metrics`: counters that handlers bump, and gauges read from their owners at scrape, so that
+//! Metrics at `/metrics`: counters that handlers increment, and gauges read from their owners at each scrape, so that
 //! they cannot drift.
 //!
-//! Names are kube-apiserver's own where the thing is the same; what only this server has starts with `cache_`.
+//! Names are kube-apiserver's own where the meaning is the same; metrics that only this server has start with
+//! `cache_`.
 //!
-//! INVARIANT: the series of a type end with its definition, at the next scrape or when there are twice as many as before.
+//! INVARIANT: the series of a type end with its definition, at the next scrape or when the number of series has
+//! doubled.
 
 use std::{
     collections::HashSet,
@@ -31,14 +33,14 @@ struct Request {
     code: u16,
 }
 
-/// Labels of requests whose clients left before an answer.
+/// Labels of requests whose clients disconnected before a response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Aborted {
     verb: &'static str,
     resource: String,
 }
 
-/// Labels of something that belongs to one resource type.
+/// Labels of a metric of one resource type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Resource {
     resource: String,
@@ -51,7 +53,7 @@ struct State {
     state: &'static str,
 }
 
-/// Labels of readers of one resource type that were cut: what they read, and what was over.
+/// Labels of cut readers of one resource type: the kind of read, and the bound that was exceeded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CutReaders {
     resource: String,
@@ -59,23 +61,23 @@ struct CutReaders {
     reason: &'static str,
 }
 
-/// Labels of initial streams of one resource type whose clients asked for marks: what they were told.
+/// Labels of initial streams of one resource type whose clients requested marks: the server's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Marked {
     resource: String,
     answer: &'static str,
 }
 
-/// Labels of a request that lasts.
+/// Labels of a long-running request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LongRunning {
     verb: &'static str,
     resource: String,
 }
 
-/// Labels that name a resource type.
+/// Labels that include a resource type.
 trait OfResource: Clone + Eq + Hash {
-    /// The type's id; empty for what is about no type.
+    /// Returns the type's id; empty if the request concerns no type.
     fn resource(&self) -> &str;
 }
 
@@ -109,7 +111,7 @@ impl OfResource for LongRunning {
     }
 }
 
-/// A family whose series end with their types. Memory: the labels twice.
+/// A metric family whose series end with their types. Memory: the labels twice.
 #[derive(Clone)]
 struct Series<L, M> {
     family: Family<L, M>,
@@ -118,7 +120,7 @@ struct Series<L, M> {
 
 struct Labels<L> {
     all: HashSet<L>,
-    /// How many there may be before those of types that are gone are looked for.
+    /// Number of series at which those of deleted types are removed.
     room: usize,
 }
 
@@ -128,7 +130,7 @@ impl<L: OfResource, M: Default + Clone> Series<L, M> {
         Self { family: Family::default(), labels: Arc::new(Mutex::new(labels)) }
     }
 
-    /// The metric of `labels`. Cost: one look-up once it is there.
+    /// Returns the metric of `labels`. Cost: one look-up once it exists.
     fn get(&self, labels: &L, types: &Live) -> M {
         if let Some(metric) = self.family.get(labels) {
             return metric.clone();
@@ -144,7 +146,7 @@ impl<L: OfResource, M: Default + Clone> Series<L, M> {
         self.family.get_or_create_owned(labels)
     }
 
-    /// Ends the series of types that are gone.
+    /// Removes the series of deleted types.
     fn retain(&self, types: &Live) {
         let types = types.now();
         let Labels { all, room } = &mut *self.labels.lock();
@@ -156,7 +158,7 @@ impl<L: OfResource, M: Default + Clone> Series<L, M> {
     }
 }
 
-/// Series of types that are gone that stay until the next scrape. Memory: some 200 bytes each.
+/// Series of deleted types that may stay until the next scrape. Memory: some 200 bytes each.
 const SERIES_ROOM: usize = 512;
 
 /// All metrics of one server.
@@ -179,7 +181,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Everything at zero. There are series of `types`, and of no type that they had before.
+    /// Creates all metrics at zero. They keep series only of current `types`.
     #[must_use]
     pub fn new(types: Arc<Live>) -> Self {
         let mut registry = Registry::default();
@@ -207,14 +209,14 @@ impl Metrics {
     }
 
     /// Counts one answered request. `verb` is Kubernetes' own, in capitals: `GET`, `LIST`, `WATCH`, `POST`; `resource`
-    /// is the type's id (`pods`, `deployments.apps`), empty for paths that are none. Both must be drawn from what the
-    /// server knows, never from the request's text.
+    /// is the type's id (`pods`, `deployments.apps`), empty for paths without a type. Both must come from the server's
+    /// own tables, never from the request's text.
     pub fn request(&self, verb: &str, resource: &str, code: u16) {
         let labels = Request { verb: verb.to_owned(), resource: resource.to_owned(), code };
         self.requests.get(&labels, &self.types).inc();
     }
 
-    /// Counts one request whose client left before it was answered; labels as in [`request`](Self::request).
+    /// Counts one request whose client disconnected before the response; labels as in [`request`](Self::request).
     pub(crate) fn aborted(&self, verb: &'static str, resource: &str) {
         self.aborted.get(&Aborted { verb, resource: resource.to_owned() }, &self.types).inc();
     }
@@ -229,7 +231,7 @@ impl Metrics {
         Watching { open, events }
     }
 
-    /// Counts one initial stream of `resource` whose client asked for marks, and was told `answer`.
+    /// Counts one initial stream of `resource` whose client requested marks and got `answer`.
     pub(crate) fn marked(&self, resource: &str, answer: Answered) {
         let labels = Marked { resource: resource.to_owned(), answer: answer.as_str() };
         self.marked.get(&labels, &self.types).inc();
@@ -242,12 +244,12 @@ impl Metrics {
         Connected { open: self.connections.clone(), ended: self.connections_ended.clone() }
     }
 
-    /// Connections that ended since the start.
+    /// Returns the number of connections that ended since the start.
     pub(crate) fn connections_ended(&self) -> u64 {
         self.connections_ended.get()
     }
 
-    /// The exposition text (OpenMetrics), with gauges read now.
+    /// Returns the exposition text (OpenMetrics), with gauges read now.
     #[must_use]
     pub fn text(&self, app: &App) -> String {
         self.requests.retain(&self.types);
@@ -268,7 +270,7 @@ impl Metrics {
 /// The Content-Type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// One open watch. Dropping it ends the count.
+/// One open watch. Dropping it decrements the gauge.
 #[derive(Debug)]
 pub struct Watching {
     open: Gauge,
@@ -276,7 +278,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Counts events written to this watch, bookmarks not included. Cheap: one atomic addition.
+    /// Counts events written to this watch, bookmarks not included. Cost: one atomic addition.
     pub fn sent(&self, events: u64) {
         self.events.inc_by(events);
     }
@@ -288,7 +290,7 @@ impl Drop for Watching {
     }
 }
 
-/// One open connection. Dropping it ends the count.
+/// One open connection. Dropping it decrements the gauge.
 #[derive(Debug)]
 pub(crate) struct Connected {
     open: Gauge,
@@ -304,7 +306,7 @@ impl Drop for Connected {
 
 type Number = Gauge<u64, AtomicU64>;
 
-/// What is read at scrape of one cache each.
+/// Metrics that are read from each cache at a scrape.
 #[derive(Default)]
 struct CacheGauges {
     objects: Family<Resource, Number>,
@@ -373,7 +375,7 @@ impl CacheGauges {
     }
 }
 
-/// Gauges whose owners are asked: the caches, and the kernel.
+/// Reads the gauges that have other owners: the caches, and the kernel.
 fn read_now(app: &App) -> Registry {
     let mut registry = Registry::default();
     let gauges = CacheGauges::default();
@@ -391,7 +393,7 @@ fn read_now(app: &App) -> Registry {
     registry
 }
 
-/// Resident memory of this process as the kernel counts it; `None` where there is no `/proc`.
+/// Returns the resident memory of this process as the kernel counts it; `None` without `/proc`.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -425,8 +427,8 @@ mod tests {
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
 
-    /// Goal: types that come and go leave no series and no memory. Method: requests, watches and events of many types that no
-    /// definition makes any more, then a scrape; and many of them without one.
+    /// Goal: deleted types leave no series and no memory. Method: requests, watches and events of many types without a
+    /// definition, then a scrape; then many of them without one.
     #[test]
     fn the_series_of_a_type_end_with_it() {
         let app = App::new(Config::default());

@@ -1,7 +1,7 @@
-//! Where the truth is: four verbs that every storage speaks: list, follow, write, progress.
+//! The storage interface: list, follow, write and progress.
 //!
-//! INVARIANT: one commit order. A revision is assigned, durable where the storage is, handed to its type's change
-//! stream, then acknowledged; what a stream yields is in that order and misses nothing.
+//! INVARIANT: one commit order. A write gets a revision, becomes durable if the storage is, enters its type's change
+//! stream, and is then acknowledged. A stream yields its changes in that order and without a gap.
 
 pub mod embedded;
 #[cfg(test)]
@@ -16,40 +16,41 @@ use crate::registry::ResourceType;
 
 pub use watch_cache::Change;
 
-/// The truth. Shared by all tasks.
+/// A storage of objects. Shared by all tasks.
 pub trait Storage: Send + Sync + 'static {
-    /// All objects of one type as of one revision, perhaps as entries of an earlier schema. The storage keeps nothing for
-    /// the reader.
+    /// Lists all objects of one type at one revision, possibly as entries of an earlier schema. The storage keeps no
+    /// state for the reader.
     ///
     /// # Errors
     /// [`StorageError`], also within the stream.
     fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>>;
 
-    /// All objects of one type as entries of its schema, and every change after them, in commit order, without a gap.
-    /// Dropping the changes gives back what the storage keeps for the reader.
+    /// Lists all objects of one type as entries of its schema, and streams every change after them, in commit order
+    /// and without a gap. Dropping the changes frees the storage's state for the reader.
     ///
     /// # Errors
-    /// [`StorageError`], also within both streams. The changes end with it: follow again.
+    /// [`StorageError`], also within both streams. The change stream ends after an error: call `follow` again.
     fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>>;
 
-    /// Writes one object. Cancel safe: once committed it is on its way to the change stream, whether or not the future
-    /// is polled again.
+    /// Writes one object. Cancel safe: a committed write reaches the change stream even if the future is not polled
+    /// again.
     ///
-    /// # Errors
+    /// [`WriteError`] if the expectation does not hold; no object is written then.
     /// [`WriteError`] when the expectation does not hold; nothing is written.
     fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>>;
 
-    /// The storage's revision now; promises a [`Change::Progress`] or a change at or above it in the type's stream.
+    /// Returns the storage's current revision, and promises a [`Change::Progress`] or a change at or above it in the
+    /// type's stream.
     ///
     /// # Errors
-    /// [`StorageError`] when the storage does not answer.
+    /// [`StorageError`] if the storage does not respond.
     fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>>;
 }
 
 /// Changes in commit order.
 pub type Changes = BoxStream<'static, Result<Change, StorageError>>;
 
-/// All objects of one type as of one revision.
+/// All objects of one type at one revision.
 pub struct Listed {
     /// The revision. Never zero.
     pub resource_version: u64,
@@ -57,20 +58,20 @@ pub struct Listed {
     pub entries: BoxStream<'static, Result<Arc<Entry>, StorageError>>,
 }
 
-/// A state, and what happens to it from then on.
+/// A listing and the changes after it.
 pub struct Followed {
-    /// The state.
+    /// The listing.
     pub listed: Listed,
     /// The changes after [`Listed::resource_version`].
     pub changes: Changes,
 }
 
-/// What a write expects to find.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// No object of that key.
+    /// No object with that key.
     Absent,
-    /// The object at exactly this resourceVersion.
+    /// An object at exactly this resourceVersion.
     At(u64),
 }
 
@@ -79,15 +80,15 @@ pub enum Expect {
 pub struct Txn {
     /// The object's type.
     pub ty: Arc<ResourceType>,
-    /// `namespace/name` or `name`; that of the draft.
+    /// `namespace/name` or `name`; equal to the draft's key.
     pub key: String,
-    /// What must be there.
+    /// The precondition.
     pub expect: Expect,
-    /// What is there afterwards; `None` deletes.
+    /// The new object; `None` deletes.
     pub put: Option<Draft>,
 }
 
-/// What a write did.
+/// Result of a write.
 #[derive(Clone, Debug)]
 pub struct Written {
     /// The revision of the write.
@@ -96,19 +97,19 @@ pub struct Written {
     pub entry: Arc<Entry>,
 }
 
-/// Why nothing was written.
+/// Reason why a write was not done.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Expected none, found one.
+    /// Expected no object, found one.
     #[error("the object exists")]
     Exists,
-    /// Expected one, found none.
+    /// Expected an object, found none.
     #[error("the object does not exist")]
     NotFound,
     /// Expected another version.
     #[error("the object is at {current}")]
     Conflict {
-        /// Where the object is now.
+        /// Current resourceVersion of the object.
         current: u64,
     },
     /// The storage failed.
@@ -119,13 +120,13 @@ pub enum WriteError {
 /// The storage failed; the text is for operators.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StorageError {
-    /// The changes after the revision are not known any more.
+    /// The changes after the revision were compacted.
     #[error("changes after {after} are not available")]
     Compacted {
-        /// What was asked for.
+        /// The requested revision.
         after: u64,
     },
-    /// The storage is not there.
+    /// The storage is not reachable.
     #[error("storage is not available: {0}")]
     Unavailable(String),
 }

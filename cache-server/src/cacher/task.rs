@@ -1,7 +1,7 @@
-//! The two tasks of one resource type: the cacher, which is the only writer, and the one that wakes; and a third, which
-//! starts both again with an empty cache when one of them panicked.
+//! The tasks of one resource type: the cacher, which is the only writer, the waking task, and a supervisor that
+//! restarts both with an empty cache if one of them panics.
 //!
-//! INVARIANT: a change is taken in before the next one is asked for; nothing here buffers.
+//! INVARIANT: a change is applied before the next one is requested; nothing is buffered here.
 
 use std::{
     future::poll_fn,
@@ -26,21 +26,21 @@ use crate::{
     storage::{Changes, Followed, Storage, StorageError},
 };
 
-/// What the tasks of one type work with.
+/// The inputs of one type's tasks.
 #[derive(Clone)]
 pub(super) struct Tasks {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) ty: Arc<ResourceType>,
     pub(super) limits: Limits,
     pub(super) total: Total,
-    /// When the clock of all caches began.
+    /// Start of the clock of all caches.
     pub(super) started: Instant,
     pub(super) stop: watch::Receiver<bool>,
-    /// False while the cache has no history that it follows, once it had one or failed to get one.
+    /// False while the cache follows no history, after it had one or failed to get one.
     pub(super) well: Arc<AtomicBool>,
 }
 
-/// Starts the tasks. The reader is replaced when they start again, and closed for good when its sender is gone.
+/// Starts the tasks. The reader is replaced when they restart, and its channel is closed when they end.
 pub(super) fn start(tasks: Tasks) -> watch::Receiver<Reader> {
     let (writer, waking, reader) = tasks.cache();
     let (readers, reader) = watch::channel(reader);
@@ -53,8 +53,8 @@ impl Tasks {
         cache_within(Arc::clone(&self.ty.schema), self.limits.clone(), self.total.clone())
     }
 
-    /// Runs the tasks until they are stopped. When one of them panics, the other ends with it, and both start again: an
-    /// event that was half taken in is in no cache.
+    /// Runs the tasks until they are stopped. If one of them panics, both are restarted with a new cache, so that a
+    /// half-applied event stays in none.
     async fn supervise(mut self, mut writer: Writer, mut waking: Waking, readers: watch::Sender<Reader>) {
         let mut pause = RELIST_PAUSE;
         loop {
@@ -63,7 +63,7 @@ impl Tasks {
             let mut waker = tokio::spawn(wake(waking));
             let ended = tokio::select! {
                 ended = &mut cacher => ended,
-                // It ends by itself only behind the cacher.
+                // The waking task returns on its own only after the cacher has closed the cache.
                 ended = &mut waker => if ended.is_ok() { (&mut cacher).await } else { ended },
             };
             if !ended.is_err_and(|error| error.is_panic()) {
@@ -74,7 +74,8 @@ impl Tasks {
             let reader;
             (writer, waking, reader) = self.cache();
             readers.send_replace(reader);
-            // Closes the old cache, if the panic did not. Its waking task ends behind that, once everybody was woken.
+            // Closes the old cache if the panic did not. The old waking task ends after that, once it has woken all
+            // watchers.
             cacher.abort();
             pause = if RELIST_PAUSE_MAX < began.elapsed() { RELIST_PAUSE } else { (pause * 2).min(RELIST_PAUSE_MAX) };
             tokio::select! {
@@ -86,7 +87,7 @@ impl Tasks {
     }
 }
 
-/// Lists, follows, and lists again when the storage lost the thread.
+/// Lists, follows the changes, and relists if the change stream fails.
 struct Cacher {
     tasks: Tasks,
     writer: Writer,
@@ -102,7 +103,7 @@ impl Cacher {
             };
             self.tasks.well.store(false, Ordering::Relaxed);
             tracing::warn!(resource = self.tasks.ty.id(), cause = %error.cause, "listing again");
-            // A history that was followed for a while is no reason to wait long.
+            // A history that was followed resets the backoff, however short it was.
             pause = if error.followed { RELIST_PAUSE } else { (pause * 2).min(RELIST_PAUSE_MAX) };
             tokio::select! {
                 biased;
@@ -113,7 +114,7 @@ impl Cacher {
         self.writer.close();
     }
 
-    /// One epoch: from a listing to the first change that does not come.
+    /// Runs one epoch: from a listing until the change stream ends or fails.
     async fn history(&mut self) -> ControlFlow<(), Lost> {
         let mut stop = self.tasks.stop.clone();
         let opened = tokio::select! {
@@ -147,7 +148,7 @@ impl Cacher {
         }
     }
 
-    /// Lists and starts the epoch; nothing is shown before the changes after it are on their way.
+    /// Lists and starts the epoch. The changes after the listing are subscribed before it is shown.
     async fn open(&mut self) -> Result<Changes, StorageError> {
         let Followed { listed, changes } = self.tasks.storage.follow(&self.tasks.ty).await?;
         let entries: Vec<Arc<Entry>> = listed.entries.try_collect().await?;
@@ -164,40 +165,41 @@ impl Cacher {
     }
 }
 
-/// Why a history ended.
+/// Reason for the end of a history.
 struct Lost {
     cause: String,
-    /// Whether it had begun.
+    /// True if the listing succeeded.
     followed: bool,
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that the caches are gone, which is the same.
+    // An error means that the caches were dropped, which stops the tasks too.
     let _ = stop.wait_for(|&stop| stop).await;
 }
 
-/// Wakes the watchers of touched buckets, round by round. While many run, the next events gather.
+/// Wakes the watchers of touched buckets, round by round. Events that arrive during a round and its pause are
+/// coalesced.
 async fn wake(mut waking: Waking) {
     while poll_fn(|cx| waking.poll_touched(cx)).await.is_ok() {
         let woken = waking.wake();
         let pause = ROUND_PER_WATCHER.saturating_mul(u32::try_from(woken).unwrap_or(u32::MAX)).min(ROUND_PAUSE_MAX);
-        // Below the timer's resolution a pause would last longer than it saves.
+        // A pause below the timer's resolution would last longer than it saves.
         if ROUND_PAUSE_MIN <= pause {
             sleep(pause).await;
         }
     }
 }
 
-/// What a woken watcher is expected to take for its events. The pause after a round is that times the watchers, so one
-/// round is done before the next begins, and a lone watcher never waits.
+/// Expected time for a woken watcher to process its events. The pause after a round is this times the number of
+/// watchers, so that a round finishes before the next begins and a lone watcher never waits.
 const ROUND_PER_WATCHER: Duration = Duration::from_micros(20);
 const ROUND_PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The most that coalescing may delay an event.
+/// Maximum delay that coalescing adds to an event.
 const ROUND_PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// How often a quiet window looks at its events' age.
+/// Interval at which a quiet window checks the age of its events.
 const TRIM_PAUSE: Duration = Duration::from_secs(5);
 
-/// Between two listings of a storage that fails: doubled each time, up to the second.
+/// Pause before a relist of a failing storage: doubled for each failure, up to `RELIST_PAUSE_MAX`.
 const RELIST_PAUSE: Duration = Duration::from_millis(50);
 const RELIST_PAUSE_MAX: Duration = Duration::from_secs(5);

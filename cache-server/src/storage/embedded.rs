@@ -1,10 +1,10 @@
-//! The embedded store: everything in memory, the cache's own entries, one revision for all types.
+//! The embedded store: all objects in memory, as the entries that the caches share, with one revision for all types.
 //!
-//! INVARIANT: under the one commit lock a revision is assigned and put into its type's queues, so every queue is in
-//! commit order. INVARIANT: nothing waits under that lock: room in the queues is reserved before it is taken.
-//! INVARIANT: a write whose future is dropped either never happened or is in the queues. INVARIANT: all objects of a type
-//! are entries of one schema, the newest one it was followed with, whenever somebody begins to follow it. INVARIANT: a
-//! type without objects and readers leaves nothing behind.
+//! INVARIANT: a write gets its revision and enters its type's queues under the one commit lock, so every queue is in
+//! commit order. INVARIANT: no code waits under that lock: capacity in the queues is reserved before it is taken.
+//! INVARIANT: a write whose future is dropped either did not happen or is in the queues. INVARIANT: whenever a reader
+//! begins to follow a type, all its objects are entries of one schema, the newest one it was followed with. INVARIANT:
+//! a type without objects and readers uses no memory.
 
 mod recast;
 
@@ -32,54 +32,56 @@ pub struct Embedded {
 
 #[derive(Debug)]
 struct Store {
-    /// Of the newest write.
+    /// Revision of the newest write.
     revision: u64,
     types: HashMap<String, Kept>,
-    /// Numbers of queues and versions of [`Kept::queues`]. Never used twice, even by a type that goes and comes back.
+    /// Last number given to a queue or used as [`Kept::version`]. Never reused, even if a type is removed and added
+    /// again.
     numbers: u64,
 }
 
-/// What is kept of one type.
+/// The objects and readers of one type.
 #[derive(Debug, Default)]
 struct Kept {
     objects: Objects<Entry>,
-    /// That of `objects`; `None` before the first one.
+    /// The schema of `objects`; `None` until the first write or reader.
     defined: Option<Defined>,
     /// True while some of `objects` may be entries of an earlier schema.
     is_mixed: bool,
     queues: Vec<Queue>,
-    /// Changes whenever `queues` gains or loses one. Zero before the first.
+    /// Changes whenever `queues` gains or loses a queue. Zero before the first.
     version: u64,
 }
 
-/// Changes on their way to one reader.
+/// The sending end of one reader's change queue.
 #[derive(Debug)]
 struct Queue {
     number: u64,
-    /// Everything at or below has been put in, or was listed.
+    /// All changes at or below it were queued or listed.
     told: u64,
     sender: Sender<Change>,
 }
 
-/// Room in every queue that a write has to go to, as of one version of the list of queues.
+/// Reserved capacity in every queue of a type, for one version of its list of queues.
 struct Room {
     version: u64,
     permits: Vec<(u64, OwnedPermit<Change>)>,
 }
 
-/// The revision of a store that starts `since` the Unix epoch, before its first write.
+/// Returns the first revision of a store that starts `since` the Unix epoch.
 ///
 /// Milliseconds times 2^20, plus 19 random bits. Two stores that start in different milliseconds are at least 2^19
-/// revisions apart, so the older one would have to write 500 objects a microsecond to reach the newer one. Random bits
-/// tell stores apart that start at one time of a clock that was set back. Below 2^62 until the year 2109.
+/// revisions apart, so the older one would have to write 500 objects per microsecond to reach the newer one. The
+/// random bits separate stores that start at the same clock time after the clock was set back. Below 2^62 until the
+/// year 2109.
 fn first_revision(since: Duration) -> u64 {
     let milliseconds = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).min(MILLISECONDS_MAX);
     milliseconds << REVISION_BITS | fastrand::u64(..1 << RANDOM_BITS)
 }
 
 impl Embedded {
-    /// An empty store at `first_revision`; its first write gets the one after. `None` takes one from the clock and from
-    /// chance, so that no position of an earlier store is one of this store.
+    /// Creates an empty store at `first_revision`; its first write gets the next one. `None` derives it from the clock
+    /// and random bits, so that positions of an earlier store are not valid in this one.
     #[must_use]
     pub fn new(first_revision: Option<u64>) -> Self {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -89,7 +91,7 @@ impl Embedded {
         Self { store: Arc::new(Mutex::new(store)) }
     }
 
-    /// Waits until every queue of `ty` has room for one change. Cancel safe: dropping it gives the room back.
+    /// Waits until every queue of `ty` has capacity for one change. Cancel safe: dropping it releases the capacity.
     async fn reserve(&self, ty: &str) -> Room {
         let (version, senders) = {
             let store = &*self.store.lock();
@@ -99,7 +101,7 @@ impl Embedded {
         };
         let mut permits = Vec::with_capacity(senders.len());
         for (number, sender) in senders {
-            // A reader that went away leaves its queue behind; nobody else notices.
+            // The reader was dropped: remove its queue here, because no one else would.
             if let Ok(permit) = sender.reserve_owned().await {
                 permits.push((number, permit));
             } else {
@@ -120,7 +122,7 @@ impl Embedded {
         outcome
     }
 
-    /// Opens a queue with the state, so that no change after the state is missed.
+    /// Opens a queue together with the state, so that no change after the state is missed.
     async fn open(&self, ty: &ResourceType) -> Result<Opened, StorageError> {
         loop {
             let objects = match self.try_open(ty) {
@@ -128,14 +130,14 @@ impl Embedded {
                 Err(objects) => objects,
             };
             let (store, id, into) = (Arc::clone(&self.store), ty.id().to_owned(), Defined::of(ty));
-            // Reading 100,000 objects again takes a second: neither under the lock nor on a worker.
+            // Parsing 100,000 objects again takes a second: do it neither under the lock nor on a runtime worker.
             let read = tokio::task::spawn_blocking(move || recast::all(&store, &id, &objects, &into));
             let failed = |_| StorageError::Unavailable("objects could not be read with a new schema".to_owned());
             read.await.map_err(failed)?;
         }
     }
 
-    /// Opens a queue if the objects are entries of the schema of `ty`; else returns the objects, some of which are not.
+    /// Opens a queue if all objects are entries of the schema of `ty`; otherwise returns the objects.
     fn try_open(&self, ty: &ResourceType) -> Result<Opened, Objects<Entry>> {
         let store = &mut *self.store.lock();
         let kept = store.types.entry(ty.id().to_owned()).or_default();
@@ -150,7 +152,7 @@ impl Embedded {
         Ok(Opened { revision, objects: kept.objects.clone(), subscribed })
     }
 
-    /// The revision now, when every reader of the type was told of it.
+    /// Returns the revision: `Ok` if every reader of the type was sent it, otherwise `Err`.
     fn told(&self, ty: &str) -> Result<u64, u64> {
         let store = &*self.store.lock();
         let behind = |queue: &Queue| queue.told < store.revision;
@@ -171,7 +173,7 @@ impl Embedded {
 }
 
 impl Store {
-    /// Takes a queue away whose reader is gone.
+    /// Removes the queue of a dropped reader.
     fn close(&mut self, ty: &str, number: u64) {
         let Some(kept) = self.types.get_mut(ty) else { return };
         kept.queues.retain(|queue| queue.number != number);
@@ -183,17 +185,17 @@ impl Store {
     }
 }
 
-/// A state, and the queue of what happens to it.
+/// A state, and the queue of the changes after it.
 struct Opened {
     revision: u64,
     objects: Objects<Entry>,
     subscribed: Subscribed,
 }
 
-/// The queues changed while room was reserved.
+/// The queues changed while capacity was being reserved.
 struct Retry;
 
-/// The end of a queue where its reader takes changes. When the reader goes, so does the queue.
+/// The receiving end of a queue. Dropping it removes the queue.
 struct Subscribed {
     receiver: Receiver<Change>,
     number: u64,
@@ -220,7 +222,8 @@ impl Kept {
         }
     }
 
-    /// Writes one object at the revision after `revision`, which it becomes, and tells every reader.
+    /// Writes one object at the revision after `revision`, advances `revision` to it, and sends the change to every
+    /// reader.
     fn commit(
         &mut self,
         revision: &mut u64,
@@ -249,9 +252,8 @@ impl Kept {
         Ok(Written { resource_version, entry })
     }
 
-    /// Takes the definition of `ty` over: from now on, what is written becomes an entry of its schema. As an error, the
-    /// objects, some of which are entries of an earlier one. An older definition than the one taken over before changes
-    /// nothing.
+    /// Adopts the definition of `ty`: later writes become entries of its schema. Returns the objects as an error if
+    /// some of them are entries of an earlier schema. A definition older than the adopted one is ignored.
     fn adopt(&mut self, ty: &ResourceType) -> Result<(), Objects<Entry>> {
         let known = self.defined.get_or_insert_with(|| Defined::of(ty));
         if ty.defined_at < known.at {
@@ -262,13 +264,13 @@ impl Kept {
         if self.is_mixed { Err(self.objects.clone()) } else { Ok(()) }
     }
 
-    /// `entry`, which was made for `ty`, as an entry of the schema that was taken over last.
+    /// Returns `entry`, which was made for `ty`, as an entry of the adopted schema.
     fn cast(&mut self, entry: Arc<Entry>, ty: &ResourceType) -> Arc<Entry> {
         let known = self.defined.get_or_insert_with(|| Defined::of(ty));
         if known.is_same(&ty.schema) { entry } else { recast::one(&entry, &known.schema) }
     }
 
-    /// Puts `change` into every queue. Nothing here waits.
+    /// Sends `change` to every queue. Never waits.
     fn tell(&mut self, change: &Change, revision: u64, mut permits: Vec<(u64, OwnedPermit<Change>)>) {
         for queue in &mut self.queues {
             queue.told = revision;
@@ -278,13 +280,13 @@ impl Kept {
         }
     }
 
-    /// True if nothing would be lost with it.
+    /// Returns true if removing it loses no state.
     fn is_unused(&self) -> bool {
         self.objects.is_empty() && self.queues.is_empty()
     }
 }
 
-/// A state in parts, so that no iterator has to borrow from it.
+/// Streams a state in parts, so that no iterator borrows from it.
 fn listed(resource_version: u64, objects: Objects<Entry>) -> Listed {
     let parts = stream::unfold((objects, None::<Arc<Entry>>), |(objects, last)| async move {
         let after = last.as_ref().map(|entry| informer_core::Keyed::key(&**entry));
@@ -321,7 +323,7 @@ impl Storage for Embedded {
         async move {
             loop {
                 let room = self.reserve(txn.ty.id()).await;
-                // From here to the return there is no await: committed is told and answered in one go.
+                // No await from here to the return: a committed write is queued and returned in one poll.
                 if let Ok(outcome) = self.commit(&mut txn, room) {
                     return outcome;
                 }
@@ -347,19 +349,19 @@ impl Storage for Embedded {
     }
 }
 
-/// Milliseconds are shifted by this many bits: the revisions that a store may write in one.
+/// Shift of the milliseconds: the bits for revisions written within one millisecond.
 const REVISION_BITS: u32 = 20;
 
 /// Random bits of a first revision: half of the revisions of a millisecond.
 const RANDOM_BITS: u32 = 19;
 
-/// Latest start, in Unix milliseconds, whose revisions are positive in 64 signed bits.
+/// Latest start, in Unix milliseconds, whose revisions are positive as signed 64-bit numbers.
 const MILLISECONDS_MAX: u64 = (1 << (63 - REVISION_BITS)) - 1;
 
-/// Changes on their way to one reader. Memory: one reference each. When full, writes to the type wait.
+/// Changes queued for one reader. Memory: one reference each. Writes to the type wait while a queue is full.
 const CHANGES_QUEUED: usize = 1_024;
 
-/// Entries handed out at once while listing.
+/// Entries per part of a listing.
 const LISTED_AT_ONCE: usize = 512;
 
 #[cfg(test)]

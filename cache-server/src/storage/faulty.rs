@@ -1,4 +1,4 @@
-//! A storage that fails or stalls when a test says so.
+//! A storage for tests that fails or stalls by a rule.
 
 use std::sync::{
     Arc,
@@ -20,12 +20,12 @@ pub(crate) enum Verb {
     Progress,
 }
 
-/// What becomes of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It succeeds.
     None,
-    /// It fails, and does nothing.
+    /// It fails without an effect.
     Fails,
     /// It never returns.
     Stalls,
@@ -35,25 +35,25 @@ type Rule = Box<dyn Fn(usize, Verb, &str) -> Fault + Send>;
 
 /// The embedded store behind a rule.
 pub(crate) struct Faulty {
-    /// To be written and read without faults.
+    /// The store itself, for access without faults.
     pub(crate) inner: Embedded,
     calls: AtomicUsize,
     rule: Mutex<Rule>,
 }
 
 impl Faulty {
-    /// A store whose calls go through `rule`: their number from zero on, the verb, and the type's id.
+    /// Creates a store whose calls go through `rule`: their number from zero on, the verb, and the type's id.
     pub(crate) fn new(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> Arc<Self> {
         let (calls, rule): (_, Rule) = (AtomicUsize::new(0), Box::new(rule));
         Arc::new(Self { inner: Embedded::new(Some(100)), calls, rule: Mutex::new(rule) })
     }
 
-    /// From now on nothing fails.
+    /// Disables all faults from now on.
     pub(crate) fn heal(&self) {
         *self.rule.lock() = Box::new(|_, _, _| Fault::None);
     }
 
-    /// Calls so far.
+    /// Returns the number of calls so far.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! Objects made anew when the schema of their type changes, while writes go on.
+//! Re-creates the entries of a type for a new schema while writes continue.
 //!
-//! INVARIANT: under the commit lock no object is read, and at most [`RECAST_PER_LOCK`] are replaced. INVARIANT: each object
-//! is read once for each reader that waits: what is written meanwhile is an entry of the new schema already.
+//! INVARIANT: under the commit lock no object is parsed, and at most [`RECAST_PER_LOCK`] are replaced. INVARIANT: each
+//! object is parsed once per waiting reader; concurrent writes already produce entries of the new schema.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use watch_cache::{Draft, Entry, Schema};
 use super::Store;
 use crate::registry::ResourceType;
 
-/// A schema, and where the storage was when it was defined.
+/// A schema, and the storage's revision when it was defined.
 #[derive(Debug)]
 pub(super) struct Defined {
     pub(super) schema: Arc<Schema>,
@@ -29,14 +29,14 @@ impl Defined {
     }
 }
 
-/// Puts entries of the schema `into` in place of `objects`, which the type had when it took the schema over, unless they
-/// were replaced meanwhile. Cost: about 15 µs for each object of 5 KB.
+/// Replaces `objects`, the type's entries when it adopted the schema, by entries of the schema `into`. Skips those
+/// that were replaced meanwhile. Cost: about 15 µs for each object of 5 KB.
 pub(super) fn all(store: &Mutex<Store>, ty: &str, objects: &Objects<Entry>, into: &Defined) {
     let mut left = objects.iter();
     loop {
         let read: Vec<_> = left.by_ref().take(RECAST_PER_LOCK).map(|entry| (entry, one(entry, &into.schema))).collect();
         let store = &mut *store.lock();
-        // All of them may be gone, or another definition in effect: then somebody else reads them.
+        // The type may have been removed, or redefined: then the reader of the new definition recasts.
         let Some(kept) = store.types.get_mut(ty) else { return };
         if !kept.defined.as_ref().is_some_and(|known| known.at == into.at && known.is_same(&into.schema)) {
             return;
@@ -53,11 +53,11 @@ pub(super) fn all(store: &Mutex<Store>, ty: &str, objects: &Objects<Entry>, into
     }
 }
 
-/// `entry` with another schema. One that the schema cannot read stays as it is.
+/// Returns `entry` with another schema. An entry that the schema cannot parse stays as it is.
 pub(super) fn one(entry: &Arc<Entry>, schema: &Schema) -> Arc<Entry> {
     let draft = Draft::new(schema, &entry.object());
     draft.map_or_else(|_| Arc::clone(entry), |draft| draft.commit(entry.resource_version()))
 }
 
-/// Objects that are replaced while the lock is held: about 2 µs each.
+/// Objects that are replaced under one lock: about 2 µs each.
 const RECAST_PER_LOCK: usize = 64;
