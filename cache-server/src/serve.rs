@@ -1,6 +1,7 @@
-//! Sockets: accepts connections, hands each request to `http`, and ends cleanly.
+//! The listening socket: accepts connections, hands each request to `http`, and shuts down cleanly.
 //!
-//! INVARIANT: the address is taken before anything is loaded, and nothing is accepted before everything is.
+//! INVARIANT: the address is bound before anything is loaded, and no connection is accepted before everything is
+//! loaded.
 
 mod connection;
 pub(crate) mod crowd;
@@ -33,18 +34,18 @@ use crate::{
     populate::{self, PopulateError},
 };
 
-/// Why a server cannot start: one line.
+/// Reason why a server cannot start, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Everybody could write, so only this machine may connect.
+    /// Anyone who can connect could write, so only loopback addresses are allowed.
     #[error("will not listen on {0}: there is no authentication, so only loopback addresses are allowed")]
     NotLoopback(SocketAddr),
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {}", reason(source))]
     Listen {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The certificate or its key cannot be used.
@@ -62,7 +63,7 @@ fn reason(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::AddrInUse { "the port is in use".to_owned() } else { error.to_string() }
 }
 
-/// A server that has its address and its objects, and waits to serve.
+/// A server with its address bound and its objects loaded, ready to serve.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -77,10 +78,10 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Takes the address, then loads and populates. Connections wait in the listen queue until [`Self::serve`].
+    /// Binds the address, then loads and populates. Connections wait in the listen queue until [`Self::serve`].
     ///
     /// # Errors
-    /// [`StartError`]; nothing was served, and the address is free again.
+    /// [`StartError`]; no request was served, and the address is released.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let address = config.listen;
         if !address.ip().is_loopback() {
@@ -104,26 +105,26 @@ impl Server {
         Ok(Self { listener, address, app, tls })
     }
 
-    /// Where it listens; the port is the real one.
+    /// Returns the bound address, with the real port.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// How a client begins its URLs: `http` or `https`.
+    /// Returns the scheme of the server's URLs: `http` or `https`.
     #[must_use]
     pub const fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// What its requests work with.
+    /// Returns the parts that its requests share.
     #[must_use]
     pub const fn app(&self) -> &Arc<App> {
         &self.app
     }
 
-    /// Serves until `shutdown` resolves. Then accepts nothing more, ends watches cleanly, lets requests finish for at
-    /// most [`Config::grace`], and drops what is left.
+    /// Serves until `shutdown` resolves. Then it stops accepting, ends watches cleanly, lets requests finish for at
+    /// most [`Config::grace`], and drops the remaining connections.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Self { listener, address, app, tls } = self;
         let (closing, closed) = watch::channel(());
@@ -162,10 +163,10 @@ impl Server {
     }
 }
 
-/// A socket that has its address but takes no connections yet. What is accepted later inherits its options.
+/// Creates a bound socket that does not listen yet. Accepted connections inherit its options.
 fn socket(address: SocketAddr, unsent_bytes: u32) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A server that restarts gets its port back at once; a port that is in use is still an error.
+    // Lets a restarted server rebind its port at once; a port in use is still an error.
     socket.set_reuseaddr(true)?;
     socket.set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
     #[cfg(target_os = "linux")]
@@ -179,14 +180,14 @@ fn socket(address: SocketAddr, unsent_bytes: u32) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// The next connection, once there is a slot for it.
+/// Accepts the next connection once a slot is free.
 async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
     let slot = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return (stream, slot),
             Err(error) => {
-                // Out of file descriptors, mostly: others must end first.
+                // Usually the process is out of file descriptors, and other connections must end first.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }

@@ -1,4 +1,4 @@
-//! Reads are as fresh as they ask to be, and a storage that loses the thread ends the history.
+//! Reads are as fresh as requested, and a failed change stream ends the history.
 
 use std::{
     collections::VecDeque,
@@ -38,7 +38,7 @@ fn embedded() -> (Arc<dyn Storage>, Caches) {
     (storage, caches)
 }
 
-/// Steps until something was sent or the cursor is over.
+/// Steps until slices were sent or the cursor is over.
 async fn step(cursor: &mut Cursor) -> (usize, Step) {
     let mut out = Slices::new();
     let step = poll_fn(|cx| match cursor.step(Budget { slices: 64, bytes: 16 << 10 }, &mut out, Some(cx)) {
@@ -79,7 +79,7 @@ async fn a_position_ahead_is_waited_for_and_then_refused() {
     let writes = async {
         for n in 0..3 {
             sleep(Duration::from_millis(500)).await;
-            // Another type's writes move the position as well.
+            // Writes of another type advance the position as well.
             create(&*storage, &maps, &format!("x{n}")).await;
         }
     };
@@ -125,7 +125,7 @@ async fn watchers_are_woken_and_end_with_the_server() {
     assert!(caches.reader(&ty("nodes")).await.is_err_and(|refused| refused.stopped), "nothing new starts");
 }
 
-/// A storage that does what its script says: each listing takes the next history.
+/// A storage that follows a script: each listing takes the next history.
 struct Scripted {
     histories: Mutex<VecDeque<History>>,
     listed: AtomicUsize,
@@ -133,7 +133,7 @@ struct Scripted {
 
 struct History {
     listed: Result<(u64, Vec<Arc<Entry>>), StorageError>,
-    /// What follows; the stream stays open behind `None`.
+    /// The changes; after `None` the stream stays open.
     changes: Vec<Option<Result<Change, StorageError>>>,
 }
 
@@ -183,7 +183,7 @@ fn unavailable<T>() -> Result<T, StorageError> {
     Err(StorageError::Unavailable("gone".to_owned()))
 }
 
-/// Goal: whatever ends the changes, the cache lists again and never shows a difference as an event. Method: a script.
+/// Goal: whatever ends the changes, the cache relists and never shows a difference as an event. Method: a script.
 #[tokio::test(start_paused = true)]
 async fn a_storage_that_loses_the_thread_is_listed_again() {
     let ends: [Vec<Option<Result<Change, StorageError>>>; 3] =
@@ -225,7 +225,7 @@ async fn a_fresh_read_that_cannot_be_had_says_how_far_we_are() {
     assert!(matches!(refused, Unfresh::TooLarge { asked: 30, current: 12 }), "{refused}");
 }
 
-/// The embedded store, whose changes panic at the objects called `defect`, each of them once.
+/// The embedded store, whose change stream panics once at each object called `defect`.
 struct Defective {
     inner: Embedded,
     panics: Arc<AtomicUsize>,
@@ -262,8 +262,8 @@ impl Storage for Defective {
     }
 }
 
-/// Goal: a defect in one task costs the open watches of its type, and nothing else. Method: a change whose task panics;
-/// reads, watches and consistent reads of that type and of another one before, while it is down, and after.
+/// Goal: a defect in one task costs only the open watches of its type. Method: a change whose task panics; reads,
+/// watches and consistent reads of that type and of another one before, while it is down, and after.
 #[tokio::test(start_paused = true)]
 async fn a_type_whose_task_panicked_starts_again() {
     let panics = Arc::<AtomicUsize>::default();
@@ -292,8 +292,8 @@ async fn a_type_whose_task_panicked_starts_again() {
     assert!(caches.reader(&pods).await.is_ok(), "what is there can still be read");
 }
 
-/// Goal: no cache is started for a definition that is gone, by who was sent to its type before. Method: a type that is
-/// defined, defined anew, and deleted, with and without a cache when that happens.
+/// Goal: a request that was routed before its definition was deleted starts no cache. Method: a type that is defined,
+/// redefined and deleted, with and without a cache at that time.
 #[tokio::test(start_paused = true)]
 async fn a_type_whose_definition_is_gone_gets_no_cache() {
     let (_, caches) = embedded();
@@ -320,7 +320,7 @@ async fn a_type_whose_definition_is_gone_gets_no_cache() {
     assert!(caches.reader(&defined(50)).await.is_ok(), "a definition that is not in effect yet");
 }
 
-/// A waker that fails.
+/// A waker that panics.
 struct Broken;
 
 impl std::task::Wake for Broken {
@@ -329,8 +329,8 @@ impl std::task::Wake for Broken {
     }
 }
 
-/// Goal: no watcher sleeps for ever because the task that wakes it is gone. Method: a waker that panics, before and behind
-/// others in one round.
+/// Goal: watchers are woken even after the waking task panicked. Method: a waker that panics, before and after others
+/// in one round.
 #[tokio::test(start_paused = true)]
 async fn a_type_whose_waking_task_panicked_starts_again() {
     let (storage, caches) = embedded();

@@ -1,7 +1,8 @@
-//! One accepted connection: what is spoken on it, and by whom it is served.
+//! One accepted connection: its protocol, and the phases that serve it.
 //!
-//! INVARIANT: what lasts as long as a connection is small: who it is, and the phase that it is in. A phase is boxed and
-//! makes the next one, so that none pays for the size of another, and what a phase needs is given back when it is over.
+//! INVARIANT: the state that lasts as long as a connection is small: its identity and its current phase. A phase is
+//! boxed and returns the next one, so that the task does not have the size of the largest phase, and a phase's memory
+//! is freed when it ends.
 
 use std::{net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
@@ -27,30 +28,30 @@ use crate::{
 pub(super) struct Connection {
     pub(super) app: Arc<App>,
     pub(super) tls: Option<Arc<Acceptor>>,
-    /// The address that it came to.
+    /// The local address of the listener.
     pub(super) bound: IpAddr,
-    /// Changes when the server ends.
+    /// Changes when the server shuts down.
     pub(super) closed: watch::Receiver<()>,
-    /// Held while the connection lives.
+    /// Connection slot, held while the connection lives.
     pub(super) slot: OwnedSemaphorePermit,
 }
 
-/// What a connection does for a while; it ends with what comes next.
+/// One phase of serving a connection; resolves to the next phase.
 pub(super) struct Phase(pub(super) Pin<Box<dyn Future<Output = hyper::Result<Option<Self>>> + Send>>);
 
 impl Phase {
-    /// A phase that is over with `doing`.
+    /// Boxes `doing` as a phase.
     pub(super) fn new(doing: impl Future<Output = hyper::Result<Option<Self>>> + Send + 'static) -> Self {
         Self(Box::pin(doing))
     }
 }
 
 impl Connection {
-    /// Serves it to its end. No `async fn`, which would keep room for what is given to it.
+    /// Serves the connection to its end. Not an `async fn`, whose future would keep space for all arguments.
     pub(super) fn run(self, stream: TcpStream) -> impl Future<Output = ()> + Send {
         let Self { app, tls, bound, closed, slot } = self;
         let held = (app.metrics.connection(), slot);
-        // Events are small and wanted at once.
+        // Disable Nagle's algorithm: events are small and must be sent at once.
         let _ = stream.set_nodelay(true);
         let handler = Handler { app, bound };
         let mut phase = match tls {
@@ -116,10 +117,11 @@ fn speak<S: Socket>(stream: S, protocol: Protocol, handler: Handler, closed: wat
     }
 }
 
-/// What an HTTP/2 client says first; no HTTP/1 method starts like this.
+/// Start of the HTTP/2 preface; no HTTP/1 method starts like this.
 const PREFACE: [u8; 4] = *b"PRI ";
 
-/// Looks at the first bytes without taking them. `None` when the client leaves, says nothing in time, or we close.
+/// Peeks at the first bytes. Returns `None` if the client disconnects or sends nothing in time, or if the server shuts
+/// down.
 async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<Protocol> {
     let looking = async {
         let mut pause = PEEK_PAUSE;
@@ -130,8 +132,8 @@ async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<
                 [] => return None,
                 start if start == PREFACE => return Some(Protocol::Http2),
                 start if !PREFACE.starts_with(start) => return Some(Protocol::Http1),
-                // Fewer bytes than it takes to tell: they come in pieces. Peeking again would not wait for more, and who
-                // sends no more must not keep us busy.
+                // Too few bytes to decide. Another peek would return the same bytes at once, so sleep: a client that
+                // sends no more must not keep the task busy.
                 _ => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PEEK_PAUSE_MAX);
@@ -145,6 +147,6 @@ async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<
     }
 }
 
-/// Pause before another look at a preface that came in pieces: doubled each time, up to the second.
+/// Pause before another peek at an incomplete preface: doubled each time, up to `PEEK_PAUSE_MAX`.
 const PEEK_PAUSE: Duration = Duration::from_millis(5);
 const PEEK_PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
-//! Connections that must leave when few more can be accepted: those that ask for nothing.
+//! Closes idle connections while few connection slots are free.
 //!
-//! INVARIANT: costs nothing while there is room: whoever is idle waits for one change of one value.
+//! INVARIANT: costs nearly nothing while slots are free: an idle connection waits for one timer, and then for a change
+//! of one value.
 
 use tokio::{
     sync::{Semaphore, watch},
@@ -9,11 +10,11 @@ use tokio::{
 
 use crate::limits::HEAD_TIMEOUT_CROWDED;
 
-/// Tells idle connections when others need their slots.
+/// Signals idle connections when their slots are needed.
 #[derive(Debug)]
 pub(crate) struct Crowd(watch::Sender<bool>);
 
-/// Part of the slots that must be free for idle connections to stay.
+/// Idle connections stay while at least one in this many slots is free.
 const FREE: usize = 8;
 
 impl Crowd {
@@ -21,20 +22,20 @@ impl Crowd {
         Self(watch::Sender::new(false))
     }
 
-    /// Notes how many of `max` slots are free.
+    /// Updates the signal: `slots` of `max` are free.
     pub(super) fn note(&self, slots: &Semaphore, max: usize) {
         let is_full = slots.available_permits().saturating_mul(FREE) < max;
         self.0.send_if_modified(|was| std::mem::replace(was, is_full) != is_full);
     }
 
-    /// Resolves when a connection that asks for nothing from now on has to leave.
+    /// Resolves when a connection that is idle from now on has to close.
     pub(super) async fn outlasts(&self) {
         sleep(HEAD_TIMEOUT_CROWDED).await;
         self.full().await;
     }
 
-    /// Like [`outlasts`](Self::outlasts) for a connection that is at work now and then: `idle_since` is when it began to
-    /// ask for nothing.
+    /// Like [`outlasts`](Self::outlasts), for a connection that is busy now and then: `idle_since` returns the start
+    /// of its idle time.
     pub(super) async fn outlasts_idle(&self, idle_since: impl Fn() -> Option<Instant>) {
         loop {
             let due = idle_since().map(|since| since + HEAD_TIMEOUT_CROWDED);
@@ -48,7 +49,7 @@ impl Crowd {
     }
 
     async fn full(&self) {
-        // The sender lives as long as this.
+        // An error is impossible: the sender lives as long as `self`.
         let _ = self.0.subscribe().wait_for(|is_full| *is_full).await;
     }
 }

@@ -1,26 +1,26 @@
-//! HTTP/2 clients that are cut off for what they send: said once a minute, however many they are.
+//! Rate-limited logging of HTTP/2 clients that are disconnected for flooding: one line a minute for all of them.
 
 use std::{error::Error, iter::successors, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Least time between two lines of the log.
+/// Minimum time between two log lines.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Connections of this process that were cut off.
+/// Disconnected floods of this process.
 static FLOODS: Floods = Floods(Mutex::new(Untold { last: None, count: 0 }));
 
 struct Floods(Mutex<Untold>);
 
 struct Untold {
-    /// Time of the last line.
+    /// Time of the last log line.
     last: Option<Instant>,
-    /// Connections since then.
+    /// Connections since that line.
     count: u64,
 }
 
-/// Notes how a connection ended; true if its client was cut off for what it sent.
+/// Logs a connection's error if its client was disconnected for flooding; returns true in that case.
 pub(super) fn note(error: &hyper::Error) -> bool {
     let is_flood = is_flood(error);
     if is_flood && let Some(connections) = FLOODS.count(Instant::now()) {
@@ -29,14 +29,14 @@ pub(super) fn note(error: &hyper::Error) -> bool {
     is_flood
 }
 
-/// True for the errors that h2 raises itself: it has no other mark for them than these words.
+/// Returns true for the errors that h2 raises for floods; only this text identifies them.
 fn is_flood(error: &hyper::Error) -> bool {
     let causes = successors(Some(error as &(dyn Error + 'static)), |&error| error.source());
     causes.map(ToString::to_string).any(|text| text.starts_with("connection error detected: detected excessive load"))
 }
 
 impl Floods {
-    /// Counts one more; how many there were, when it is time to say so.
+    /// Counts one connection. Returns the number since the last line if a line is due.
     fn count(&self, now: Instant) -> Option<u64> {
         let mut untold = self.0.lock();
         untold.count += 1;

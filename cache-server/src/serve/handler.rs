@@ -1,4 +1,4 @@
-//! What answers the requests of a connection.
+//! Answers the requests of a connection.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -18,7 +18,7 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    /// The answer to one request.
+    /// Returns the response to one request.
     pub(super) fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send + use<> {
         let (refusal, head_only) = (self.refusal(&request), request.method() == Method::HEAD);
         let app = Arc::clone(&self.app);
@@ -31,7 +31,7 @@ impl Handler {
         }
     }
 
-    /// Reason to refuse a request for the way it came, whatever it asks for.
+    /// Returns the reason to refuse a request for its Host or Origin, whatever resource it asks for.
     fn refusal(&self, request: &Request<Incoming>) -> Option<Refusal> {
         if request.version() == Version::HTTP_11 && !request.headers().contains_key(header::HOST) {
             return Some(Refusal::NoHost);
@@ -43,8 +43,8 @@ impl Handler {
     }
 }
 
-/// What HEAD gets: the head of the response. hyper leaves the body out for HTTP/1 alone, and an HTTP/2 client takes one
-/// for a broken stream.
+/// Removes the body of a response to HEAD. hyper omits it only for HTTP/1, and HTTP/2 clients treat a body as a stream
+/// error.
 fn without_body(response: Response<Body>) -> Response<Body> {
     let (mut head, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {

@@ -1,14 +1,15 @@
-//! Which names clients may call the server by.
+//! The host names under which clients may address the server.
 //!
-//! Anybody on this machine is served without credentials, and a browser on this machine runs pages of strangers. A page
-//! can point its own name at 127.0.0.1 (DNS rebinding), but not make the browser send another name than its own.
+//! Any process on this machine is served without credentials, and a browser on it runs pages of foreign sites. A page
+//! can resolve its own name to 127.0.0.1 (DNS rebinding), but cannot make the browser send another Host than that
+//! name.
 
 use std::net::IpAddr;
 
 use http::{Request, header};
 
-/// Whether the request names this server: `localhost`, a loopback address, or the address it listens on. One without a
-/// name is from no browser.
+/// Returns true if the request names this server: `localhost`, a loopback address, or the address it listens on. A
+/// request without a name is not from a browser.
 pub(super) fn is_ours<B>(request: &Request<B>, bound: IpAddr) -> bool {
     let headers = request.headers().get_all(header::HOST).iter();
     let named = headers.map(|value| value.to_str().is_ok_and(|host| is_allowed(host, bound)));

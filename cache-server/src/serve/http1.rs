@@ -1,10 +1,10 @@
-//! HTTP/1 connections: hyper answers requests, and hands over those that turn out to be watches, WebSockets too.
+//! HTTP/1 connections: hyper answers requests, and hands over those that turn out to be watches, including WebSockets.
 //!
-//! INVARIANT: nothing that was read is lost and nothing that was answered is left unsent when a connection changes hands,
-//! in either direction. INVARIANT: a response that was cut ends in a reset, never like a whole one.
+//! INVARIANT: no byte that was read is lost and no response is left unsent when a connection changes hands, in either
+//! direction. INVARIANT: a response that was cut ends in a reset, never like a complete one.
 //!
-//! The service puts the answer of a watch into a slot and stays pending, so hyper has nothing to write for it. Once all
-//! earlier answers left hyper's buffer, the connection is taken apart, and its buffers are freed.
+//! The service puts the response of a watch into a slot and stays pending, so hyper has no bytes to write for it. Once
+//! all earlier responses have left hyper's buffer, the connection is taken apart and its buffers are freed.
 
 use std::{
     convert::Infallible,
@@ -43,8 +43,8 @@ use crate::{
     limits,
 };
 
-/// Lets hyper serve `stream`, of which `kept` was read before, to its end or to the first watch. Once `closed` changes it
-/// takes no more requests, and ends with the open one.
+/// Lets hyper serve `stream`, after the bytes `kept` that were read before, until it ends or the first watch is
+/// accepted. Once `closed` changes it accepts no more requests, and ends with the open one.
 pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut closed: watch::Receiver<()>) -> Phase {
     let (slot, app) = (Arc::new(Slot::new()), Arc::clone(&handler.app));
     let service = Watching { handler, slot: Arc::clone(&slot) };
@@ -79,7 +79,7 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
             }
             Ok(None) => Ok(None),
             Err(error) => {
-                // The body of a response that cannot go on.
+                // The body of a response failed: reset, so that the response does not look complete.
                 if error.is_user() {
                     stream.reset_on_close();
                 }
@@ -89,7 +89,7 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
     })
 }
 
-/// Sends a watch. Requests behind it are served when it is over.
+/// Sends a watch. Pipelined requests after it are served once it has ended cleanly.
 fn watching<S: Socket>(mut takeover: Takeover<S, Body>, handler: Handler, closed: watch::Receiver<()>) -> Phase {
     Phase::new(async move {
         match takeover.ended().await {
@@ -110,12 +110,12 @@ fn watching<S: Socket>(mut takeover: Takeover<S, Body>, handler: Handler, closed
     })
 }
 
-/// Whether the server ends.
+/// Returns true if the server is shutting down.
 fn is_closing(closed: &watch::Receiver<()>) -> bool {
     closed.has_changed().unwrap_or(true)
 }
 
-/// Bytes in the order they were sent.
+/// Concatenates bytes in the order in which they were received.
 fn joined(first: Bytes, second: Bytes) -> Bytes {
     match (first.is_empty(), second.is_empty()) {
         (true, _) => second,
@@ -124,37 +124,39 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
     }
 }
 
-/// Serves requests until the connection is shut down, or a watch is asked for and every answer before it was sent.
+/// Serves requests until the connection is closed, or a watch is accepted and all earlier responses were sent.
 fn poll_serve<S: Socket>(
     connection: &mut http1::Connection<TokioIo<Resumed<S>>, Watching>,
     slot: &Slot,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<Watch>>> {
-    // Not `poll_without_shutdown`: it is done before the last of an answer is written.
+    // `poll_without_shutdown` would be ready before the last bytes of a response are written.
     if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
         return Poll::Ready(ended.map(|()| None));
     }
     if slot.watch.lock().is_none() {
         return Poll::Pending;
     }
-    // hyper flushes the stream whenever it is polled and has nothing more to write.
+    // hyper flushes the stream whenever it is polled and has no more bytes to write, so a flush proves that its buffer
+    // is empty.
     slot.flushed.store(false, Ordering::Relaxed);
-    // Not `poll_without_shutdown`: it is done before the last of an answer is written.
+    // `poll_without_shutdown` would be ready before the last bytes of a response are written.
     if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
         return Poll::Ready(ended.map(|()| None));
     }
     if slot.flushed.load(Ordering::Relaxed) { Poll::Ready(Ok(slot.watch.lock().take())) } else { Poll::Pending }
 }
 
-/// Where the parts of a connection meet that hyper holds.
+/// State shared between this file and the parts of a connection that hyper owns.
 struct Slot {
-    /// The watch that was asked for.
+    /// The accepted watch.
     watch: Mutex<Option<Watch>>,
-    /// Whether everything that hyper had to write was written.
+    /// True if hyper has written and flushed all its bytes.
     flushed: AtomicBool,
-    /// True while the socket takes no more of an answer.
+    /// True while the socket accepts no more bytes of a response.
     is_stuck: AtomicBool,
-    /// When the last answer was made to its end, or the connection began; `None` while one is made.
+    /// Time at which the last response was complete, or the connection began; `None` while a request is being
+    /// answered.
     idle_since: Mutex<Option<Instant>>,
 }
 
@@ -164,13 +166,13 @@ impl Slot {
         Self { watch: Mutex::default(), flushed, is_stuck, idle_since: Mutex::new(Some(Instant::now())) }
     }
 
-    /// Since when the client asks for nothing, or for something that it does not finish asking for.
+    /// Returns the start of the connection's idle time. Waiting for the rest of a request head counts as idle.
     fn idle_since(&self) -> Option<Instant> {
         self.idle_since.lock().filter(|_| !self.is_stuck.load(Ordering::Relaxed))
     }
 }
 
-/// One answer in the making. Dropped with the last of its body.
+/// Guard of a response in progress. Dropped with its body.
 struct Working(Arc<Slot>);
 
 impl Working {
@@ -186,7 +188,7 @@ impl Drop for Working {
     }
 }
 
-/// A body that keeps its connection at work.
+/// A body that marks its connection as busy.
 struct Answer {
     body: Body,
     _working: Working,
@@ -212,11 +214,11 @@ impl http_body::Body for Answer {
 /// An accepted watch whose response has not begun.
 struct Watch {
     response: Response<Body>,
-    /// Whether its client wants the connection to end with it.
+    /// True if the client asked to close the connection after it.
     last: bool,
 }
 
-/// Answers requests, but watches.
+/// Serves every request except watches, which are handed to `takeover`.
 struct Watching {
     handler: Handler,
     slot: Arc<Slot>,
@@ -234,7 +236,7 @@ impl Service<Request<Incoming>> for Watching {
         Box::pin(async move {
             let response = answer.await;
             let taken_over = match response.status() {
-                // Only a watch is answered so, whatever its body; hyper would wait for somebody to take the connection.
+                // Only an accepted WebSocket watch has this status. hyper would wait for an upgrade handler.
                 StatusCode::SWITCHING_PROTOCOLS => true,
                 _ => plain && response.body().is_watch(),
             };
@@ -247,8 +249,8 @@ impl Service<Request<Incoming>> for Watching {
     }
 }
 
-/// Whether the answer may be written by somebody else: a GET that has nothing behind its head. A watch of HTTP/1.0 ends
-/// with its connection; there are so few that hyper does them.
+/// Returns true if we may write the response ourselves: an HTTP/1.1 GET without a body. A watch of HTTP/1.0 ends with
+/// its connection; they are so rare that hyper serves them.
 fn is_plain(request: &Request<Incoming>) -> bool {
     request.method() == Method::GET
         && request.version() == Version::HTTP_11
@@ -256,13 +258,13 @@ fn is_plain(request: &Request<Incoming>) -> bool {
         && !request.headers().contains_key(header::UPGRADE)
 }
 
-/// Whether a request of HTTP/1.1 is the last one of its connection.
+/// Returns true if an HTTP/1.1 request is the last one of its connection.
 fn asks_to_close(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.any(|value| value.split(',').any(|token| token.trim().eq_ignore_ascii_case("close")))
 }
 
-/// A stream of which some was read before.
+/// A stream with bytes that were read from it before.
 struct Resumed<S> {
     stream: S,
     kept: Bytes,

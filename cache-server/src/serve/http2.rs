@@ -1,9 +1,9 @@
 //! HTTP/2 connections.
 //!
-//! INVARIANT: a stream that its client does not read holds two pages of unsent bytes and one batch of shared ones, and
-//! keeps no other stream waiting. INVARIANT: a watch is over [`WATCH_END_WAIT`](crate::limits::WATCH_END_WAIT) behind its
-//! deadline, also when its client takes nothing. INVARIANT: who does not answer a ping within [`HTTP2_PONG_WAIT`] is gone,
-//! and who does not begin within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
+//! INVARIANT: a stream that its client does not read holds at most two pages of unsent bytes and one batch of shared
+//! ones, and blocks no other stream. INVARIANT: a watch ends at most [`WATCH_END_WAIT`](crate::limits::WATCH_END_WAIT)
+//! after its deadline, even if its client reads nothing. INVARIANT: a client is disconnected if it does not answer a
+//! ping within [`HTTP2_PONG_WAIT`], or does not send its preface within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
 mod overdue;
 mod paged;
@@ -27,7 +27,7 @@ use crate::{
     limits::{HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX},
 };
 
-/// Serves a connection to its end. Once `closed` changes it takes no more requests, and ends with the last open one.
+/// Serves a connection to its end. Once `closed` changes it accepts no more requests, and ends with the last open one.
 pub(super) async fn serve<S: Socket>(
     stream: S,
     handler: Handler,
@@ -36,7 +36,7 @@ pub(super) async fn serve<S: Socket>(
     let mut builder = http2::Builder::new(Streams);
     builder
         .timer(TokioTimer::new())
-        // A page waits for the one before it.
+        // One page at most: the next one is polled after it was sent.
         .max_send_buf_size(PAGE_BYTES)
         .initial_stream_window_size(HTTP2_RECEIVE_BYTES_MAX)
         .initial_connection_window_size(HTTP2_RECEIVE_BYTES_MAX)
@@ -61,10 +61,10 @@ pub(super) async fn serve<S: Socket>(
     connection.await
 }
 
-/// Answers requests in pages.
+/// Answers requests with paged bodies.
 struct Pages {
     handler: Handler,
-    /// For the bodies of all streams together.
+    /// Memory budget for the request bodies of all streams together.
     room: Room,
 }
 

@@ -1,9 +1,8 @@
-//! A connection that ends when its client takes nothing any more.
+//! A stream that resets its connection once the client makes no progress.
 //!
-//! INVARIANT: a client that takes something within the time it is given (`Config::socket_stuck`), however little, is never
-//! ended. The kernel's own
-//! `TCP_USER_TIMEOUT` does not promise that: it counts from the first full window on, and takes it back only when the
-//! window opens for all that waits, so it ends readers that are merely slow.
+//! INVARIANT: a client that reads at least one byte within `Config::socket_stuck` is never disconnected. The kernel's
+//! own `TCP_USER_TIMEOUT` does not guarantee that: it counts from the first full window and stops only once the window
+//! opens for all waiting data, so it ends readers that are merely slow.
 
 use std::{
     io,
@@ -20,20 +19,21 @@ use tokio::{
 
 use crate::access::tls::TlsStream;
 
-/// A stream whose writes fail once its client has taken nothing of them for `patience`.
+/// A stream whose writes fail once the client has read none of them for `patience`.
 pub(super) struct Moving<S> {
     stream: S,
-    /// Makes the close of the stream a reset: what the kernel still holds must not look like an orderly end later.
+    /// Makes the close of the stream a reset: data that the kernel still holds must not look like an orderly end
+    /// later.
     abort: fn(&S),
-    /// How long a write may make no progress.
+    /// Maximum time for which a write may make no progress.
     patience: Duration,
-    /// Runs while a write waits. Memory: one timer, and only then.
+    /// Runs while a write is blocked. Memory: one timer, and only then.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-/// What a connection is served on.
+/// A stream on which a connection is served.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Makes the close of the stream a reset: a response that was cut must not look like a whole one.
+    /// Makes the close of the stream a reset: a response that was cut must not look like a complete one.
     fn reset_on_close(&self);
 }
 
@@ -62,7 +62,7 @@ fn reset_on_close(stream: &TcpStream) {
 }
 
 impl<S> Moving<S> {
-    /// Passes `written` on, unless it has been waiting for too long.
+    /// Passes `written` on, unless writes have been blocked for too long.
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stuck = None;
@@ -131,7 +131,8 @@ mod tests {
         Moving { stream, abort, patience: PATIENCE, stuck: None }
     }
 
-    /// Goal: a slow reader is served to the end, one that stops is not. Method: a byte every 59 s for an hour, then none.
+    /// Goal: a slow reader is served to the end, and one that stops is not. Method: a byte every 59 s for an hour,
+    /// then none.
     #[tokio::test(start_paused = true)]
     async fn only_a_reader_that_takes_nothing_is_ended() {
         let (ours, mut theirs) = duplex(1);

@@ -1,15 +1,15 @@
-//! Which requests a page of another site may have made.
+//! Refuses requests that a page of another site may have sent.
 //!
-//! The server asks for no credentials, so a browser on this machine could write for any page that it shows. Browsers
-//! name the page in `Origin` and its relation to the server in `Sec-Fetch-Site`; pages can set neither. Programs send
-//! neither, and fabric8 sends the server's own origin. Reads need no check: a page cannot see their answers without CORS
-//! headers. WebSockets do, because CORS does not apply to them.
+//! The server requires no credentials, so any page in a browser on this machine could write. Browsers send the page's
+//! origin in `Origin` and its relation to the server in `Sec-Fetch-Site`; pages can set neither. Programs send
+//! neither, and fabric8 sends the server's own origin. Reads need no check: a page cannot see the responses without
+//! CORS headers. WebSockets need one, because CORS does not apply to them.
 
 use http::{HeaderMap, HeaderName, Method, Request, header};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// True if a page of another site may have sent this request, and it would write or open a WebSocket.
+/// Returns true if a page of another site may have sent this request, and it is a write or opens a WebSocket.
 pub(super) fn is_foreign<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
@@ -29,7 +29,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// True if pages of `origin` come from the server that its clients call `host`. The port of the scheme may be left out.
+/// Returns true if pages of `origin` come from the server that its clients call `host`. The scheme's default port may
+/// be omitted.
 fn is_at(origin: &str, host: &str) -> bool {
     let (there, port) = match origin.split_once("://") {
         Some(("http", there)) => (there, ":80"),

@@ -1,12 +1,13 @@
-//! HTTP/1.1 watches, written by ourselves: chunks of slices over shared bytes, straight to the socket.
+//! HTTP/1.1 watches written without hyper: chunks of slices over shared bytes, straight to the socket.
 //!
-//! INVARIANT: nothing is queued. More is asked of the body only when all before it was taken. INVARIANT: the socket is
-//! read all the time, so a client that leaves is noticed at once, also while nothing happens and while it takes nothing.
-//! INVARIANT: a body that was cut never gets its last chunk. INVARIANT: a watch is over [`WATCH_END_WAIT`] behind its
-//! deadline, also when its client takes nothing or a byte a minute.
+//! INVARIANT: no output is queued. The body is polled only after the socket has accepted all earlier bytes. INVARIANT:
+//! the socket is always being read, so that a disconnect is noticed at once, even on a quiet or blocked watch.
+//! INVARIANT: a body that was cut never gets its last chunk. INVARIANT: a watch ends at most [`WATCH_END_WAIT`] after
+//! its deadline, even if the client reads nothing or a byte a minute.
 //!
-//! What a client sends behind the watch is kept, up to [`PIPELINED_BYTES_MAX`], for whoever serves the connection next.
-//! Beyond it the socket is not read any more, and that such a client left is noticed at the next write.
+//! Bytes that a client sends after the watch request are kept, up to [`PIPELINED_BYTES_MAX`], for the next server of
+//! the connection. Beyond that the socket is not read any more, and a disconnect of such a client is noticed at the
+//! next write.
 
 mod chunked;
 pub(super) mod head;
@@ -38,73 +39,73 @@ pub(super) struct Takeover<S, B> {
     stream: S,
     body: B,
     out: Chunked,
-    /// What the client sent behind its request.
+    /// Bytes that the client sent after its request.
     read: BytesMut,
-    /// Whether the stream may hold something that it has not sent.
+    /// True if the stream may hold unflushed bytes.
     unflushed: bool,
-    /// Whether the client was told that the connection ends with the response.
+    /// True if the response told the client that the connection ends with it.
     last: bool,
-    /// When the body ends by itself, if it is polled then.
+    /// Time at which the body ends by itself, if it is polled then.
     deadline: Option<Instant>,
-    /// Runs while the client does not take what is to be sent. Memory: one timer, and only then.
+    /// Runs while the socket is blocked. Memory: one timer, and only then.
     overdue: Option<Pin<Box<Sleep>>>,
 }
 
 /// How a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// All was sent, and its client knows that it is over.
+    /// The whole body was sent, including its end.
     Clean,
-    /// Its body cannot go on, or is far behind its deadline. The client must not take what it has for the whole.
+    /// The body failed, or is far past its deadline. The client must not take the response for complete.
     Cut,
-    /// There is no client any more.
+    /// The client disconnected.
     Gone,
 }
 
-/// What a look for more came to.
+/// Result of looking for bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// Something is there to be sent.
+    /// There are bytes to send.
     Some,
-    /// The body will wake us.
+    /// The body is pending and will wake the task.
     Nothing,
-    /// The body cannot go on.
+    /// The body failed.
     Cut,
 }
 
-/// Chunks sent in one turn, before others have theirs.
+/// Chunks sent in one poll before other tasks get a turn.
 const CHUNKS_PER_TURN: usize = 4;
 
-/// Bytes of one look at what the client sends. They are on the stack.
+/// Bytes of one read from the client, on the stack.
 const READ_BYTES: usize = 1 << 10;
 
 impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B> {
-    /// Begins to answer on `stream`, of which `read` was read already. `last` tells the client that the connection ends
-    /// with the response. The body ends by itself at `deadline`.
+    /// Starts a response on `stream`, of which `read` was already read. `last` tells the client that the connection
+    /// ends with the response. The body ends by itself at `deadline`.
     pub(super) fn new(stream: S, read: Bytes, response: Response<B>, last: bool, deadline: Option<Instant>) -> Self {
         let (parts, body) = response.into_parts();
         let out = Chunked::new(head::encode(&parts, last));
-        // Copies the leftover bytes, so that hyper's large read buffer can be freed.
+        // Copy the leftover bytes so that hyper's large read buffer can be freed.
         let read = BytesMut::from(&read[..]);
         Self { stream, body, out, read, unflushed: false, last, deadline, overdue: None }
     }
 
-    /// Sends until there is nothing more to send, or nobody to send it to.
+    /// Sends until the body ends or the client disconnects.
     pub(super) async fn ended(&mut self) -> End {
         std::future::poll_fn(|cx| self.poll_ended(cx)).await
     }
 
-    /// Whether the client was told that the connection ends with the response.
+    /// Returns true if the response told the client that the connection ends with it.
     pub(super) const fn is_last(&self) -> bool {
         self.last
     }
 
-    /// The connection.
+    /// Returns the stream.
     pub(super) const fn stream(&mut self) -> &mut S {
         &mut self.stream
     }
 
-    /// The connection, and what was read of it meanwhile.
+    /// Returns the stream and the bytes read from it meanwhile.
     pub(super) fn into_parts(self) -> (S, Bytes) {
         (self.stream, self.read.freeze())
     }
@@ -135,14 +136,15 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
         Poll::Pending
     }
 
-    /// True if the client had its time to take what is to be sent. The body is not polled meanwhile, and so cannot end.
+    /// Returns true if a blocked client is past the deadline plus [`WATCH_END_WAIT`]. The body is not polled while the
+    /// socket is blocked, so it cannot end by itself.
     fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(deadline) = self.deadline else { return false };
         let overdue = self.overdue.get_or_insert_with(|| Box::pin(sleep_until(deadline + WATCH_END_WAIT)));
         overdue.as_mut().poll(cx).is_ready()
     }
 
-    /// Asks the body for more, once everything before was sent.
+    /// Polls the body for more, once all earlier bytes were sent.
     fn find(&mut self, cx: &mut Context<'_>) -> Found {
         if self.out.is_over() || self.out.has_chunk() || self.unflushed {
             return Found::Some;
@@ -164,7 +166,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
         Found::Some
     }
 
-    /// Sends what there is to send.
+    /// Writes and flushes the pending bytes.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         while !self.out.is_empty() {
             let count = ready!(self.out.poll_write(Pin::new(&mut self.stream), cx))?;
@@ -181,7 +183,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
         Poll::Ready(Ok(()))
     }
 
-    /// Keeps what the client sends. Whether it left.
+    /// Keeps the bytes that the client sends. Returns true if it disconnected.
     fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
             let room = PIPELINED_BYTES_MAX.saturating_sub(self.read.len()).min(READ_BYTES);

@@ -1,4 +1,4 @@
-//! The server as an embedder sees it: start, answer, refuse, end.
+//! The server as an embedder sees it: start, requests, refusals, shutdown.
 
 use std::{future, net::Ipv4Addr};
 
@@ -71,8 +71,8 @@ async fn an_open_watch_ends_cleanly_at_shutdown() {
     assert!(TcpStream::connect(address).await.is_err(), "nothing listens any more");
 }
 
-/// Goal: nobody takes a list that was cut for a whole one. Method: a list larger than sockets hold, a tiny bound on what
-/// it keeps alive, a reader that stops, and writes until the bound is reached.
+/// Goal: a list that was cut never looks complete. Method: a list larger than the sockets' buffers, a tiny bound on
+/// snapshots, a reader that stops, and writes until the bound is reached.
 #[tokio::test]
 async fn a_list_that_is_cut_never_ends_like_a_whole_one() {
     let limits = watch_cache::Limits { window_bytes_max: 64 << 10, snapshot_bytes_max: 64 << 10, ..Default::default() };
@@ -97,7 +97,7 @@ async fn a_list_that_is_cut_never_ends_like_a_whole_one() {
         create(format!("b{index}"), 0).await;
     }
     app.caches.fresh(&ty).await.expect("taken in");
-    // A reset takes away what was not read; either way the end of a chunked body does not come.
+    // A reset discards unread bytes; either way the end of the chunked body does not arrive.
     let ended = stream.read_to_end(&mut answer).await;
     assert!(!answer.ends_with(b"\r\n0\r\n\r\n"), "{ended:?} after {} bytes", answer.len());
     assert!(answer.len() < 20_000_000, "{} bytes are the whole list", answer.len());

@@ -1,11 +1,11 @@
-//! Watches over WebSockets: each event a text message, straight from shared bytes to the socket.
+//! Watches over WebSockets: each event is a text message, straight from shared bytes to the socket.
 //!
-//! INVARIANT: nothing is queued. More is asked of the body only when all before it was taken, and of the client's pings
-//! only the latest is answered. INVARIANT: the socket is read all the time, so a client that leaves is noticed at once.
-//! INVARIANT: a body that was cut ends in a reset, never in a close frame. INVARIANT: a watch is over [`WATCH_END_WAIT`]
-//! behind its deadline, also when its client takes nothing or a byte a minute.
+//! INVARIANT: no output is queued. The body is polled only after the socket has accepted all earlier bytes, and only
+//! the client's latest ping is answered. INVARIANT: the socket is always being read, so that a disconnect is noticed
+//! at once. INVARIANT: a body that was cut ends in a reset, never in a close frame. INVARIANT: a watch ends at most
+//! [`WATCH_END_WAIT`] after its deadline, even if the client reads nothing or a byte a minute.
 //!
-//! Like `takeover` in all but the bytes around an event, and that nothing follows on the connection.
+//! Works like `takeover`, except for the bytes around an event, and that no request follows on the connection.
 //!
 //! Source: RFC 6455; apiserver `endpoints/handlers/watch.go`, HandleWS.
 
@@ -35,19 +35,19 @@ use crate::{
     limits::{SLICES_MAX, WATCH_END_WAIT, WEBSOCKET_CLOSE_WAIT},
 };
 
-/// Reason for the end of a WebSocket, as close frames carry it.
+/// Close code of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Code(u16);
 
 impl Code {
     /// All was sent.
     const NORMAL: Self = Self(1000);
-    /// The other side broke the protocol.
+    /// The peer violated the protocol.
     const PROTOCOL: Self = Self(1002);
-    /// The other side sent more than is taken.
+    /// The peer sent too much data.
     const TOO_BIG: Self = Self(1009);
 
-    /// A code that may stand in a frame; `None` for those that must not.
+    /// Returns a code that may occur in a close frame; `None` for reserved ones.
     const fn sent(code: u16) -> Option<Self> {
         match code {
             1000..=1003 | 1007..=1014 | 3000..=4999 => Some(Self(code)),
@@ -59,33 +59,33 @@ impl Code {
 /// How a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Both sides know that it is over, or the client had its time to say so.
+    /// Both sides closed, or the client's time to close has expired.
     Clean,
-    /// Its body cannot go on, or is far behind its deadline. The client must not take what it has for the whole.
+    /// The body failed, or is far past its deadline. The client must not take the stream for complete.
     Cut,
-    /// There is no client any more.
+    /// The client disconnected.
     Gone,
 }
 
-/// How far the server is with a watch.
+/// The server's side of the close handshake.
 #[derive(Debug)]
 enum Stage {
-    /// It sends events.
+    /// Sending events.
     Open,
-    /// It sends this frame next, and nothing behind it.
+    /// Sends this close frame next, and nothing after it.
     Closing(Bytes),
-    /// It sent its last frame, or is about to.
+    /// The close frame was sent, or is in `out`.
     Closed,
 }
 
-/// What a look for more came to.
+/// Result of looking for bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// Something is there to be sent, or the end is.
+    /// There are bytes to send, or the stream is closed.
     Some,
-    /// The body will wake us.
+    /// The body is pending and will wake the task.
     Nothing,
-    /// The body cannot go on.
+    /// The body failed.
     Cut,
 }
 
@@ -93,39 +93,38 @@ enum Found {
 struct WebSocket<S, B> {
     stream: S,
     body: B,
-    /// Head or frames that are still to be sent. Their room is freed with the last of them.
+    /// Unsent head or frames. The capacity is freed once all are sent.
     out: Slices,
-    /// True while the stream may hold something that it has not sent.
+    /// True while the stream may hold unflushed bytes.
     unflushed: bool,
     stage: Stage,
     /// Answer to the latest ping.
     pong: Option<Bytes>,
-    /// Reads what the client sends. `None` once that does not matter any more: it sent its last frame, or something that
-    /// is none.
+    /// Parser of the client's frames. `None` once its input is ignored: after its close frame or a protocol error.
     incoming: Option<Incoming>,
-    /// True once the client sent its last frame.
+    /// True once the client sent its close frame.
     client_closed: bool,
-    /// When the body ends by itself, if it is polled then.
+    /// Time at which the body ends by itself, if it is polled then.
     deadline: Option<Instant>,
-    /// Runs while the client does not take what is to be sent. Memory: one timer, and only then.
+    /// Runs while the socket is blocked. Memory: one timer, and only then.
     overdue: Option<Pin<Box<Sleep>>>,
-    /// Time that the client has to send its last frame. Memory: one timer, and only then.
+    /// Time limit for the client's close frame. Memory: one timer, and only then.
     wait: Option<Pin<Box<Sleep>>>,
 }
 
-/// Batches sent in one turn, before others have theirs.
+/// Batches sent in one poll before other tasks get a turn.
 const BATCHES_PER_TURN: usize = 4;
 
-/// Bytes of one read of what the client sends. They are on the stack.
+/// Bytes of one read from the client, on the stack.
 const READ_BYTES: usize = 1 << 10;
 
-/// Reads in one turn, before others have theirs.
+/// Reads in one poll before other tasks get a turn.
 const READS_PER_TURN: usize = 4;
 
-/// Slices of one write: a batch, and the header of each event, which has two slices or more.
+/// Slices per write: a batch, plus one header for each event, which has at least two slices.
 const VECTORS_MAX: usize = 2 * SLICES_MAX;
 
-/// Sends a watch on `stream`, of which `read` was read already. The connection ends with it.
+/// Sends a watch on `stream`, of which `read` was already read. The connection ends with it.
 pub(super) fn watching<S: Socket>(stream: S, read: &[u8], response: Response<body::Body>) -> Phase {
     let deadline = response.body().deadline();
     let mut socket = WebSocket::new(stream, read, response, deadline);
@@ -189,14 +188,14 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
         Poll::Pending
     }
 
-    /// True if the client has not taken what is to be sent long after the watch should have ended.
+    /// Returns true if a blocked client is past the deadline plus [`WATCH_END_WAIT`].
     fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(deadline) = self.deadline else { return false };
         let overdue = self.overdue.get_or_insert_with(|| Box::pin(sleep_until(deadline + WATCH_END_WAIT)));
         overdue.as_mut().poll(cx).is_ready()
     }
 
-    /// Makes what is sent next, once everything before was sent.
+    /// Queues the next bytes, once all earlier ones were sent.
     fn find(&mut self, cx: &mut Context<'_>) -> Found {
         if !self.out.is_empty() || self.unflushed {
             return Found::Some;
@@ -231,14 +230,14 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
         Found::Some
     }
 
-    /// Ends the watch behind what is being sent, unless its end began before.
+    /// Ends the watch after the bytes in `out`, unless it is closing already.
     fn close(&mut self, code: Option<Code>) {
         if matches!(self.stage, Stage::Open) {
             self.stage = Stage::Closing(frames::close(code));
         }
     }
 
-    /// Sends what there is to send.
+    /// Writes and flushes the pending bytes.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.out.is_empty() {
             let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
@@ -251,7 +250,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
             self.unflushed = true;
         }
         if self.unflushed {
-            // Most watches have nothing to send most of the time.
+            // Free the capacity: most watches are idle most of the time.
             self.out = Slices::new();
             ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
             self.unflushed = false;
@@ -259,8 +258,8 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until the client closed too. A socket that is closed with unread bytes is reset, and a reset can overtake
-    /// the last events on their way to the client's program.
+    /// Waits until the client has closed too. Closing a socket with unread input sends a reset, which can overtake the
+    /// last events on their way to the application.
     fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         if !self.client_closed {
             let wait = self.wait.get_or_insert_with(|| Box::pin(sleep(WEBSOCKET_CLOSE_WAIT)));
@@ -269,7 +268,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
         Poll::Ready(End::Clean)
     }
 
-    /// Reads what the client sends; true if it left.
+    /// Reads from the client; returns true if it disconnected.
     fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
         for _ in 0..READS_PER_TURN {
             let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
@@ -284,7 +283,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
         false
     }
 
-    /// Takes what the client sent.
+    /// Handles the bytes that the client sent.
     fn take(&mut self, mut bytes: &[u8]) {
         while let Some(incoming) = &mut self.incoming {
             match incoming.read(&mut bytes) {

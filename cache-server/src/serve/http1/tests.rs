@@ -1,4 +1,4 @@
-//! Connections of HTTP/1 that change hands, over real sockets and byte by byte.
+//! HTTP/1 connections that change hands, over real sockets and byte by byte.
 
 use std::{future, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -11,13 +11,13 @@ use tokio::{
 use super::*;
 use crate::{Server, app::App, config::Config};
 
-/// A watch that is over as soon as it said what there is to say.
+/// A watch that ends as soon as it has sent its initial data.
 const SHORT: &str = "/api/v1/configmaps?watch=1&timeoutSeconds=-1";
 
-/// A watch that lasts.
+/// A watch that stays open.
 const LONG: &str = "/api/v1/configmaps?watch=1&resourceVersion=0";
 
-/// A watch that begins with what there is.
+/// A watch that begins with the initial state.
 const INITIAL: &str = "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
                        &allowWatchBookmarks=true";
 
@@ -41,7 +41,7 @@ fn request(path: &str, more: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n")
 }
 
-/// A client that shows every byte.
+/// A client that exposes every byte.
 struct Raw {
     stream: TcpStream,
 }
@@ -59,7 +59,7 @@ impl Raw {
         self.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// What comes up to and with `end`.
+    /// Reads up to and including `end`.
     async fn until(&mut self, end: &str) -> String {
         let mut read = Vec::new();
         let reading = async {
@@ -77,7 +77,7 @@ impl Raw {
         self.until("\r\n\r\n").await
     }
 
-    /// The next chunk; the last one is empty.
+    /// Reads the next chunk; the last one is empty.
     async fn chunk(&mut self) -> String {
         let size = self.until("\r\n").await;
         let mut chunk = vec![0; usize::from_str_radix(size.trim(), 16).expect("a length") + 2];
@@ -85,7 +85,7 @@ impl Raw {
         String::from_utf8(chunk).unwrap().strip_suffix("\r\n").expect("the end of a chunk").to_owned()
     }
 
-    /// Everything, and whether it ended with the connection or broke.
+    /// Reads to the end; the result tells an orderly close from a reset.
     async fn rest(&mut self) -> (Vec<u8>, io::Result<usize>) {
         let mut read = Vec::new();
         let ended = self.stream.read_to_end(&mut read).await;
@@ -93,14 +93,14 @@ impl Raw {
     }
 }
 
-/// A head without what differs from answer to answer.
+/// Returns a head without the headers that differ between responses.
 fn constant(head: &str) -> String {
     let differs = |line: &&str| !line.starts_with("date: ") && !line.starts_with("audit-id: ");
     assert_eq!(head.split("\r\n").filter(|line| !differs(line)).count(), 2, "{head}");
     head.split("\r\n").filter(differs).collect::<Vec<_>>().join("\n")
 }
 
-/// Goal: no client can tell who wrote a watch. Method: the same watch with something behind its head stays hyper's.
+/// Goal: clients cannot tell which writer sent a watch. Method: compare with a watch with a body, which hyper serves.
 #[tokio::test]
 async fn the_head_of_a_watch_is_that_of_hyper() {
     let (_app, client) = start(watch_cache::Limits::default()).await;
@@ -142,8 +142,8 @@ async fn requests_before_and_behind_watches_are_answered_in_order() {
     assert!(client.chunk().await.contains(r#""name":"b""#), "the last watch goes on");
 }
 
-/// Goal: nothing of an answer is lost when the next request takes the connection over. Method: a list that no socket
-/// holds, with a watch right behind it, and a client that reads late.
+/// Goal: a response is not lost when the next request takes the connection over. Method: a list larger than the
+/// sockets' buffers, followed directly by a watch, and a client that reads late.
 #[tokio::test]
 async fn the_answer_before_a_watch_arrives_whole() {
     let (app, mut client) = start(watch_cache::Limits::default()).await;
@@ -151,7 +151,7 @@ async fn the_answer_before_a_watch_arrives_whole() {
         create(&app, &format!("a{index}"), 100_000).await;
     }
     client.send(&[request("/api/v1/configmaps", ""), request(LONG, "")].concat()).await;
-    // Another connection is served meanwhile, so the first one's sockets are full by now.
+    // Serving another connection takes long enough for the first one's sockets to fill up.
     let mut other = client.another().await;
     other.send(&request("/api/v1/configmaps", "Connection: close\r\n")).await;
     assert!(other.rest().await.1.is_ok());
@@ -170,8 +170,8 @@ async fn the_answer_before_a_watch_arrives_whole() {
     assert!(client.chunk().await.starts_with(r#"{"type":"ADDED","#));
 }
 
-/// Goal: the end of an answer waits for its reader where no request follows it. Method: a list of which a connection in
-/// memory holds little at a time; a body that never comes, after which nothing more is read, and a server that ends.
+/// Goal: the end of a response waits for its reader even if no request follows. Method: a list over an in-memory
+/// connection that holds little at a time; then a request body that never arrives, and a server that shuts down.
 #[tokio::test]
 async fn the_last_answer_of_a_connection_arrives_whole() {
     let (app, _client) = start(watch_cache::Limits::default()).await;
@@ -213,7 +213,7 @@ async fn a_watch_of_http_1_0_ends_with_its_connection() {
     assert!(ended.is_ok());
 }
 
-/// Goal: a client that leaves is noticed at once. Method: nothing ever happens to what it watches.
+/// Goal: a disconnect is noticed at once. Method: a watch of objects that never change.
 #[tokio::test]
 async fn a_watch_ends_with_its_client() {
     let (app, mut client) = start(watch_cache::Limits::default()).await;
@@ -249,9 +249,9 @@ async fn a_server_that_ends_ends_watches_and_takes_no_request_behind_them() {
     serving.await.unwrap();
 }
 
-/// Goal: nobody takes a state that was cut for a whole one. Method: as much as sockets never hold, a tiny bound on what
-/// it keeps alive, a reader that stops, and writes until the bound is reached. A list of HTTP/1.0 has no other end than
-/// that of its connection.
+/// Goal: a state that was cut never looks complete. Method: a state larger than the sockets' buffers, a tiny bound on
+/// snapshots, a reader that stops, and writes until the bound is reached. A list of HTTP/1.0 ends only with its
+/// connection.
 #[tokio::test]
 async fn what_is_cut_ends_in_a_reset() {
     let limits = watch_cache::Limits { window_bytes_max: 64 << 10, snapshot_bytes_max: 64 << 10, ..Default::default() };

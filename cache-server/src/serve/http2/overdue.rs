@@ -1,8 +1,8 @@
-//! Ends HTTP/2 watches whose client takes nothing. hyper polls a body only after the client took the frame before, so a
-//! body cannot end itself while its stream's window is shut.
+//! Resets HTTP/2 watches whose client reads nothing past their deadline. hyper polls a body only after the previous
+//! frame was accepted, so a body cannot end itself while its stream's window is closed.
 //!
-//! hyper hands each stream to an executor as one future, which polls the service and later the body. [`Streams`] runs that
-//! future beside a deadline that the service sets from within. Dropping the future resets the stream, and no other.
+//! hyper hands each stream to an executor as one future, which polls the service and later the body. [`Streams`] runs
+//! that future beside a deadline that the service sets from within. Dropping the future resets this stream only.
 
 use std::{cell::OnceCell, future::poll_fn, pin::pin, task::Poll};
 
@@ -11,16 +11,16 @@ use tokio::time::{Instant, sleep_until};
 use crate::limits::WATCH_END_WAIT;
 
 tokio::task_local! {
-    /// End of the watch that the stream of this task answers with. Empty for everything else.
+    /// Deadline of the watch on this task's stream. Empty for other requests.
     static DEADLINE: OnceCell<Instant>;
 }
 
-/// Sets the end of the watch that this task's stream answers with. Outside of [`Streams`] it does nothing.
+/// Sets the deadline of the watch on this task's stream. Has no effect outside of [`Streams`].
 pub(super) fn set_deadline(deadline: Instant) {
     let _ = DEADLINE.try_with(|place| place.set(deadline));
 }
 
-/// Runs the streams of a connection.
+/// Executor for the streams of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streams;
 
@@ -37,9 +37,9 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Stream
     }
 }
 
-/// Resolves [`WATCH_END_WAIT`] behind the deadline of this task, once one is set. Memory: no timer before.
+/// Resolves [`WATCH_END_WAIT`] after this task's deadline, once one is set. No timer exists before that.
 async fn overdue() {
-    // Set while this task is polled, so each poll looks.
+    // The service sets the deadline while this task is polled, so checking at each poll needs no waker.
     let deadline = poll_fn(|_| DEADLINE.with(|place| place.get().map_or(Poll::Pending, |&at| Poll::Ready(at)))).await;
     sleep_until(deadline + WATCH_END_WAIT).await;
 }

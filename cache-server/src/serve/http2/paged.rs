@@ -1,9 +1,9 @@
-//! A response body in pages, each of which is one frame, one TLS record and one write.
+//! Splits a response body into pages, each of which is one frame, one TLS record and one write.
 //!
-//! INVARIANT: whatever stands between slices and pages, the bytes are the same, and nothing waits for a page to be full.
+//! INVARIANT: paging does not change the bytes, and available bytes are never held back to fill a page.
 //!
-//! A frame is written by itself, with few I/O vectors in each write. So many small slices are copied into one, which
-//! costs a microsecond, and few large ones are left where they are.
+//! hyper writes each frame by itself, with few I/O vectors per write. Therefore many small slices are copied into one,
+//! which costs a microsecond, and a few large ones are sent as they are.
 
 use std::{
     pin::Pin,
@@ -16,20 +16,20 @@ use watch_cache::Slices;
 
 use crate::http::body::BodyError;
 
-/// Bytes of a full page. With the head of its frame it is the largest TLS record, and every client takes frames of this
+/// Bytes of a full page. With its frame head it is the largest TLS record, and every client accepts frames of this
 /// size.
 pub(super) const PAGE_BYTES: usize = (16 << 10) - FRAME_HEAD_BYTES;
 
-/// What stands before the payload of a frame.
+/// Length of a frame head.
 const FRAME_HEAD_BYTES: usize = 9;
 
-/// Slices that go out in one write: `bytes::Take`, which holds the payload of a frame, passes on no more.
+/// Slices per write: `bytes::Take`, which holds the payload of a frame, passes at most this many on.
 const SLICES_MAX: usize = 16;
 
 /// A body in pages.
 pub(super) struct Paged<B = crate::http::body::Body> {
     body: B,
-    /// What the body gave and no page took.
+    /// Bytes of the body that are in no page yet.
     rest: Slices,
 }
 
@@ -48,7 +48,7 @@ impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for Paged<B> {
         while rest.bytes() < PAGE_BYTES && !body.is_end_stream() {
             match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    // None of our bodies has trailers.
+                    // Our bodies have no trailers.
                     if let Ok(slices) = frame.into_data() {
                         rest.append(slices);
                     }
@@ -73,7 +73,7 @@ impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for Paged<B> {
     }
 }
 
-/// The next page off `rest`.
+/// Splits the next page off `rest`.
 fn page(rest: &mut Slices) -> Slices {
     let bytes = rest.bytes().min(PAGE_BYTES);
     if rest.len_within(bytes) <= SLICES_MAX {
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// What a body does when it is polled: gives this many slices of this length, waits, or fails.
+    /// One poll of the scripted body: returns this many slices of this length, is pending, or fails.
     #[derive(Clone, Copy)]
     enum Turn {
         Slices(usize, usize),
@@ -143,7 +143,7 @@ mod tests {
         frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.into_data().expect("data"))))
     }
 
-    /// Lengths of the pages and of how many slices each is; what waits is 0 in 0.
+    /// Returns (bytes, slices) of each page; a pending poll is (0, 0).
     fn pages(turns: &[Turn]) -> Vec<(usize, usize)> {
         let (mut paged, mut seen, mut got) = (paged(turns), Vec::new(), Vec::new());
         while !paged.is_end_stream() {

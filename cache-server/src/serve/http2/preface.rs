@@ -1,6 +1,6 @@
-//! Whether an HTTP/2 client has begun: hyper waits for its preface for ever, and asks nobody before whether it lives.
+//! Times out clients that never send the HTTP/2 preface; hyper has no timeout and no keep-alive before it.
 //!
-//! INVARIANT: what passes is not changed, kept or held up.
+//! INVARIANT: bytes pass through unchanged, unbuffered and without delay.
 
 use std::{
     io,
@@ -19,10 +19,10 @@ use tokio::{
 
 use crate::limits::HEAD_TIMEOUT;
 
-/// Bytes that a client begins with.
+/// Length of the client's preface.
 const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
-/// Whether the client has sent its preface.
+/// A flag that is set once the client has sent its preface.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Begun(Arc<AtomicBool>);
 
@@ -31,7 +31,7 @@ impl Begun {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Resolves when the client has not begun within [`HEAD_TIMEOUT`].
+    /// Resolves if the client has not sent its preface within [`HEAD_TIMEOUT`].
     pub(super) async fn is_late(&self) {
         sleep(HEAD_TIMEOUT).await;
         if self.is_so() {
@@ -40,7 +40,7 @@ impl Begun {
     }
 }
 
-/// A stream that notes when the preface was read of it.
+/// A stream that sets the flag once the preface was read from it.
 pub(super) struct Noting<S> {
     stream: S,
     /// Bytes of the preface that are still to be read.

@@ -1,4 +1,4 @@
-//! Connections over streams in memory, frame by frame.
+//! HTTP/2 connections over in-memory streams, frame by frame.
 
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -21,7 +21,7 @@ const RST_STREAM: u8 = 3;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// The client's end of a connection, and what keeps the server from ending it.
+/// Returns the client's end of a connection, and the handle whose drop shuts the server down.
 fn connect() -> (DuplexStream, watch::Sender<()>) {
     connect_to(Arc::new(App::new(Config::default())))
 }
@@ -33,7 +33,7 @@ fn connect_to(app: Arc<App>) -> (DuplexStream, watch::Sender<()>) {
     (client, closing)
 }
 
-/// The frame of a GET of `path` on `stream`.
+/// Returns the frame of a GET of `path` on `stream`.
 fn get(stream: u8, path: &str) -> Vec<u8> {
     let literal = |name: u8, value: &str| [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
     // GET and http of HPACK's static table, then :path and :authority without an index.
@@ -41,7 +41,7 @@ fn get(stream: u8, path: &str) -> Vec<u8> {
     [&[0, 0, u8::try_from(head.len()).unwrap(), 1, 5, 0, 0, 0, stream], &head[..]].concat()
 }
 
-/// Type, flags and payload of the next frame; `None` at the end.
+/// Reads type, flags and payload of the next frame; `None` at the end.
 async fn frame(client: &mut DuplexStream) -> Option<(u8, u8, Vec<u8>)> {
     let mut head = [0; 9];
     client.read_exact(&mut head).await.ok()?;
@@ -50,7 +50,7 @@ async fn frame(client: &mut DuplexStream) -> Option<(u8, u8, Vec<u8>)> {
     Some((head[3], head[4], payload))
 }
 
-/// The payload of the next question whether the client lives; `None` when the server ends the connection first.
+/// Returns the payload of the next ping; `None` if the server closes the connection first.
 async fn asked(client: &mut DuplexStream) -> Option<Vec<u8>> {
     loop {
         let (kind, flags, payload) = frame(client).await?;
@@ -60,7 +60,8 @@ async fn asked(client: &mut DuplexStream) -> Option<Vec<u8>> {
     }
 }
 
-/// Goal: a client that is silent but lives stays, and one that is gone goes. Method: answer for an hour, then never.
+/// Goal: a silent client that answers pings stays connected, and a dead one does not. Method: answer for an hour, then
+/// never.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_answer_is_gone() {
     let (mut client, _closing) = connect();
@@ -76,8 +77,8 @@ async fn who_does_not_answer_is_gone() {
     assert_eq!(asked_at.elapsed().as_secs(), HTTP2_PONG_WAIT.as_secs());
 }
 
-/// Goal: nobody holds a place among the connections without beginning. Method: nothing behind a part of the preface, over
-/// one connection by time and over another by the end of the server.
+/// Goal: a client that does not begin cannot hold a connection slot. Method: only a part of the preface; one
+/// connection ends by timeout, another by the server's shutdown.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_begin_is_gone() {
     for said in [4, PREFACE.len() - 1] {
@@ -96,8 +97,8 @@ async fn who_does_not_begin_is_gone() {
     }
 }
 
-/// Goal: a watch ends at its time though its client never opened its stream's window, and nothing else on the connection
-/// does. Method: a window of zero and one of ten bytes; the state and its end would be sent.
+/// Goal: a watch ends at its timeout even if its stream's window never opened, and the rest of the connection
+/// continues. Method: windows of zero and of ten bytes, with an initial state to be sent.
 #[tokio::test(start_paused = true)]
 async fn a_watch_whose_window_is_shut_ends_at_its_timeout() {
     for window in [0, 10] {

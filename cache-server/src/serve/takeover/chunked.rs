@@ -1,7 +1,7 @@
-//! A chunked response on its way to a socket: its head, then one chunk at a time.
+//! The pending bytes of a chunked response: its head, then one chunk at a time.
 //!
-//! INVARIANT: the bytes of a chunk are slices of shared bytes; only its frame is written here. INVARIANT: wherever a
-//! write stops, the next one goes on there.
+//! INVARIANT: a chunk's bytes are slices of shared bytes; only its framing is written here. INVARIANT: after a partial
+//! write the next one continues at the first unsent byte.
 
 use std::{
     io::{self, IoSlice, Write as _},
@@ -15,26 +15,26 @@ use watch_cache::Slices;
 
 use crate::limits::SLICES_MAX;
 
-/// What is still to be sent of a response.
+/// The unsent part of a response.
 pub(super) struct Chunked {
-    /// Head of the response. Freed when it was sent.
+    /// Head of the response. Freed once it was sent.
     head: Vec<u8>,
     /// Bytes of `head` that were sent.
     head_sent: usize,
-    /// How the chunk begins: its length.
+    /// Size line of the chunk.
     size: Size,
-    /// The bytes of the chunk. Freed when they were sent.
+    /// The bytes of the chunk. Freed once they were sent.
     slices: Slices,
-    /// What is still to be sent behind the chunk.
+    /// Unsent bytes after the chunk.
     tail: &'static [u8],
-    /// Whether no chunk follows.
+    /// True if no chunk follows.
     over: bool,
 }
 
-/// Longest line of a length: sixteen digits and the end of the line.
+/// Longest size line: sixteen digits and the line end.
 const SIZE_BYTES: usize = 18;
 
-/// The line that says how long a chunk is.
+/// The size line of a chunk.
 #[derive(Default)]
 struct Size {
     line: [u8; SIZE_BYTES],
@@ -56,37 +56,38 @@ impl Size {
     }
 }
 
-/// What ends a chunk.
+/// End of a chunk.
 const CHUNK_END: &[u8] = b"\r\n";
 
-/// What ends a chunk and the body.
+/// End of a chunk and of the body.
 const CHUNK_AND_BODY_END: &[u8] = b"\r\n0\r\n\r\n";
 
-/// What ends a body behind a chunk that was sent.
+/// End of a body whose last chunk was sent before.
 const BODY_END: &[u8] = b"0\r\n\r\n";
 
 impl Chunked {
-    /// A response that begins with `head`.
+    /// Starts a response with `head`.
     pub(super) fn new(head: Vec<u8>) -> Self {
         Self { head, head_sent: 0, size: Size::default(), slices: Slices::new(), tail: &[], over: false }
     }
 
-    /// Whether there is nothing to send now.
+    /// Returns true if there are no bytes to send now.
     pub(super) fn is_empty(&self) -> bool {
         self.tail.is_empty() && self.head.is_empty()
     }
 
-    /// Whether something of the body is still to be sent.
+    /// Returns true if a chunk is not completely sent.
     pub(super) fn has_chunk(&self) -> bool {
         !self.tail.is_empty()
     }
 
-    /// Whether the end of the body was said.
+    /// Returns true once the end of the body was queued.
     pub(super) const fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Makes `slices` the next chunk. There must be none left. An empty one is none: it would end the body.
+    /// Sets `slices` as the next chunk. The previous one must be sent. Ignores an empty one: an empty chunk would end
+    /// the body.
     pub(super) fn chunk(&mut self, slices: Slices) {
         debug_assert!(!self.has_chunk() && !self.over, "a chunk is sent before the next one");
         if !slices.is_empty() {
@@ -94,13 +95,13 @@ impl Chunked {
         }
     }
 
-    /// Says that the body is over, behind the chunk if one is left of which nothing was sent yet.
+    /// Queues the end of the body, after the current chunk if one is still completely unsent.
     pub(super) fn finish(&mut self) {
         self.tail = if self.has_chunk() { CHUNK_AND_BODY_END } else { BODY_END };
         self.over = true;
     }
 
-    /// Writes what fits; how many bytes it was.
+    /// Writes as much as fits; returns the number of bytes.
     pub(super) fn poll_write<W: AsyncWrite>(&self, into: Pin<&mut W>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut vectors = [IoSlice::new(&[]); SLICES_MAX];
         let mut count = 0;
@@ -119,7 +120,7 @@ impl Chunked {
         into.poll_write_vectored(cx, &vectors[..count])
     }
 
-    /// Goes on behind the next `count` bytes.
+    /// Advances past the next `count` bytes.
     pub(super) fn advance(&mut self, mut count: usize) {
         let mut take = |left: usize| {
             let taken = count.min(left);
@@ -136,7 +137,7 @@ impl Chunked {
         if taken > 0 {
             self.slices.advance(taken);
             if self.slices.is_empty() {
-                // Its room too: most watches have nothing to send most of the time.
+                // Free the capacity too: most watches are idle most of the time.
                 self.slices = Slices::new();
             }
         }
@@ -160,7 +161,7 @@ mod tests {
         slices
     }
 
-    /// Writes into `room` bytes at most; what was written.
+    /// Writes at most `room` bytes and returns them.
     fn write(out: &mut Chunked, room: usize) -> Vec<u8> {
         let mut space = vec![0; room];
         let mut into = Cursor::new(&mut space[..]);

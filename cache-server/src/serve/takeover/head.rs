@@ -1,12 +1,13 @@
-//! Heads of responses that hyper does not write: of streams, byte by byte as hyper would, and of WebSockets.
+//! Encodes the response heads that hyper does not write: those of streams, byte for byte as hyper would, and of
+//! WebSockets.
 
 use http::{header, response::Parts};
 use jiff::{Timestamp, fmt::rfc2822::DateTimePrinter};
 
-/// Room for the head of a watch: status, type, date, audit id.
+/// Capacity for the head of a watch: status, type, date, audit id.
 const ROOM: usize = 256;
 
-/// The head of a response with a chunked body. `last` says that the connection ends with it.
+/// Returns the head of a response with a chunked body. `last` adds `connection: close`.
 pub(in crate::serve) fn encode(parts: &Parts, last: bool) -> Vec<u8> {
     let mut out = begun(parts);
     if last && !parts.headers.contains_key(header::CONNECTION) {
@@ -16,7 +17,7 @@ pub(in crate::serve) fn encode(parts: &Parts, last: bool) -> Vec<u8> {
     ended(parts, out)
 }
 
-/// The head of a response behind which another protocol begins: `parts` name it.
+/// Returns the head of a response that switches to the protocol named in `parts`.
 pub(in crate::serve) fn switching(parts: &Parts) -> Vec<u8> {
     ended(parts, begun(parts))
 }
@@ -65,7 +66,7 @@ mod tests {
 
     const REQUEST: &str = "GET / HTTP/1.1\r\nHost: here\r\n";
 
-    /// The head that hyper writes for `response` with a body of unknown length.
+    /// Returns the head that hyper writes for `response` with a body of unknown length.
     async fn of_hyper(response: Response<()>, request: String) -> Vec<u8> {
         let (ours, mut theirs) = duplex(1 << 16);
         let answer = service_fn(move |_| {
@@ -83,7 +84,7 @@ mod tests {
         head
     }
 
-    /// The head without the time in it, which has the length of one.
+    /// Returns the head without its date, after checking the date's format.
     fn timeless(head: &[u8]) -> String {
         let head = String::from_utf8_lossy(head);
         let (before, date) = head.split_once("date: ").expect("a date");

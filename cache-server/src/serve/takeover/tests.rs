@@ -1,4 +1,4 @@
-//! Watches over streams in memory, against scripted bodies.
+//! Watches over in-memory streams, with scripted bodies.
 
 use bytes::Bytes;
 use http_body::Frame;
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::*;
 
-/// A body whose chunks a test sends; it is over when the test drops its end.
+/// A body whose chunks the test sends; it ends when the test drops its end.
 struct Script(UnboundedReceiver<Result<Slices, BodyError>>);
 
 impl Body for Script {
@@ -41,15 +41,15 @@ fn text(text: &str) -> Result<Slices, BodyError> {
     Ok(slices)
 }
 
-/// What a test holds of a watch.
+/// The test's handles on a watch.
 struct Watched {
     body: UnboundedSender<Result<Slices, BodyError>>,
     client: DuplexStream,
-    /// How it ended, what was read meanwhile, and the connection.
+    /// Result, bytes read meanwhile, and the connection.
     ended: JoinHandle<(End, Bytes, DuplexStream)>,
 }
 
-/// A watch whose connection holds `room` bytes in each direction, and that has been sent its head.
+/// Starts a watch whose connection holds `room` bytes in each direction, and reads its head.
 async fn watch(room: usize, read: &'static [u8]) -> Watched {
     let (ours, mut client) = duplex(room);
     let (body, chunks) = unbounded_channel();
@@ -109,20 +109,20 @@ async fn a_slow_reader_gets_every_byte() {
         }
         drop(body);
         whole = format!("{whole}0\r\n\r\n");
-        // The last chunk and the end may be one write; the bytes are the same.
+        // The last chunk and the end may be one write or two; the bytes are equal.
         expect(&mut client, &whole).await;
         assert_eq!(ended.await.unwrap().0, End::Clean, "room for {room}");
     }
 }
 
-/// A watch that is polled by hand, with `count` chunks to send through a connection that holds `room` bytes.
+/// Creates a watch to be polled by hand, with `count` chunks to send through a connection that holds `room` bytes.
 fn waiting(room: usize, count: usize) -> (Takeover<DuplexStream, Script>, DuplexStream) {
     let (ours, client) = duplex(room);
     let (body, chunks) = unbounded_channel();
     for _ in 0..count {
         body.send(text("more")).unwrap();
     }
-    // Open for as long as the test lasts.
+    // Keeps the body open for the rest of the test.
     std::mem::forget(body);
     (Takeover::new(ours, Bytes::new(), Response::new(Script(chunks)), false, None), client)
 }
@@ -179,8 +179,8 @@ async fn what_comes_behind_the_request_is_kept() {
     assert_eq!((end, &read[..]), (End::Clean, &b"GET /one and two"[..]));
 }
 
-/// Goal: a client cannot make us keep what it likes. Method: it sends more than the bound, and is not read any further;
-/// what is beyond stays in the connection for who serves it next.
+/// Goal: bytes after the request are kept only up to a bound. Method: a client sends more; the rest stays in the
+/// connection for its next server.
 #[tokio::test]
 async fn only_so_much_is_kept_of_what_comes_behind_the_request() {
     let Watched { body, mut client, ended } = watch(1 << 10, b"before").await;
@@ -210,8 +210,8 @@ async fn a_body_that_is_cut_does_not_end_like_a_whole_one() {
     assert_eq!(sent, "4\r\nhalf\r\n");
 }
 
-/// Goal: a client that takes little does not live on behind the end of its watch. Method: a byte every 50 s, and nothing,
-/// of a chunk that takes hours that way; then one that takes all of it just in time.
+/// Goal: a client that reads too slowly does not outlive its watch. Method: a byte every 50 s, and none, of a chunk
+/// that would take hours; then a client that reads all of it just in time.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_takes_a_byte_a_minute_is_ended_with_its_watch() {
     let lasts = std::time::Duration::from_secs(300);

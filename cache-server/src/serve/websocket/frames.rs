@@ -1,4 +1,4 @@
-//! Frames that the server sends: a header of two to ten bytes in front of shared bytes.
+//! Encodes the frames that the server sends: a header of two to ten bytes before shared bytes.
 //!
 //! Source: RFC 6455, section 5.2.
 
@@ -7,23 +7,23 @@ use watch_cache::Slices;
 
 use super::Code;
 
-/// First byte of a frame that is a whole message.
+/// Flag in the first byte of a frame that is a whole message.
 const LAST: u8 = 0x80;
 
-/// Kinds of frames, as they stand in the first byte.
+/// Frame types, in the first byte.
 pub(super) const TEXT: u8 = 0x1;
 pub(super) const CLOSE: u8 = 0x8;
 pub(super) const PING: u8 = 0x9;
 pub(super) const PONG: u8 = 0xa;
 
-/// Longest payload whose length stands in the second byte. Control frames have no longer one.
+/// Longest payload whose length fits into the second byte. Control frames must not be longer.
 pub(super) const SHORT_BYTES_MAX: usize = 125;
 
-/// Values of the second byte that say that the length follows, in two bytes or in eight.
+/// Values of the second byte that announce a length in the next two or eight bytes.
 pub(super) const LENGTH_IN_TWO: u8 = 126;
 pub(super) const LENGTH_IN_EIGHT: u8 = 127;
 
-/// Puts each line of `lines` into `out` as a message of its own, its newline included, as kube-apiserver does.
+/// Pushes each line of `lines` into `out` as one message, including its newline, as kube-apiserver does.
 pub(super) fn push_lines(lines: Slices, out: &mut Slices) {
     let mut headers = headers_of(&lines);
     out.reserve(lines.len() + headers.len() / 2);
@@ -38,7 +38,7 @@ pub(super) fn push_lines(lines: Slices, out: &mut Slices) {
     }
 }
 
-/// The headers of all lines, one behind the other: one allocation a batch.
+/// Encodes the headers of all lines into one buffer: one allocation per batch.
 fn headers_of(lines: &Slices) -> Bytes {
     let (mut headers, mut length) = (BytesMut::new(), 0);
     for slice in lines.iter() {
@@ -54,7 +54,7 @@ fn headers_of(lines: &Slices) -> Bytes {
     headers.freeze()
 }
 
-/// Lines are JSON without whitespace, cut into slices: no slice holds a newline but at its end.
+/// Returns true if a line ends here. Lines are JSON without white space, so only the end of a slice can be a newline.
 fn ends_line(slice: &Bytes) -> bool {
     slice.ends_with(b"\n")
 }
@@ -74,7 +74,7 @@ fn header(kind: u8, length: usize, out: &mut BytesMut) {
     }
 }
 
-/// Bytes of the header that `headers` begins with.
+/// Returns the length of the header that `headers` begins with.
 fn header_len(headers: &[u8]) -> usize {
     match headers.get(1) {
         Some(&LENGTH_IN_TWO) => 4,
@@ -84,12 +84,12 @@ fn header_len(headers: &[u8]) -> usize {
     }
 }
 
-/// An answer to a ping: its own payload.
+/// Returns a pong with the ping's payload.
 pub(super) fn pong(payload: &[u8]) -> Bytes {
     control(PONG, payload)
 }
 
-/// The last frame.
+/// Returns the close frame.
 pub(super) fn close(code: Option<Code>) -> Bytes {
     code.map_or_else(|| control(CLOSE, &[]), |code| control(CLOSE, &code.0.to_be_bytes()))
 }

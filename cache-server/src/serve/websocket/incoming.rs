@@ -1,6 +1,6 @@
-//! Frames that a client sends. A watch asks for nothing more, so only control frames matter; data is skipped.
+//! Parses the frames that a client sends. A watch has no client data, so only control frames matter; data is skipped.
 //!
-//! INVARIANT: at most one control frame is kept, 125 bytes; nothing of data is.
+//! INVARIANT: at most one control frame is buffered, 125 bytes, and no data.
 //!
 //! Source: RFC 6455, sections 5.2 to 5.5.
 
@@ -13,16 +13,16 @@ use crate::limits::WEBSOCKET_IGNORED_BYTES_MAX;
 /// Longest header: two bytes, eight of length, four of mask.
 const HEADER_BYTES_MAX: usize = 14;
 
-/// What a frame asks of the server.
+/// A control frame that the server has to act on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Send this back.
+    /// Answer with a pong that carries this payload.
     Ping(Vec<u8>),
-    /// End. The code is to be sent back; `None` if the client gave none.
+    /// Close, and send this code back; `None` if the client gave none.
     Close(Option<Code>),
 }
 
-/// Where the reader is in a frame.
+/// Position of the parser in a frame.
 #[derive(Debug)]
 enum State {
     /// In its header.
@@ -33,7 +33,7 @@ enum State {
     Data { left: u64 },
 }
 
-/// Reads the frames of one connection, however they are cut into pieces.
+/// A parser for the frames of one connection, fed with pieces of any size.
 #[derive(Debug)]
 pub(super) struct Incoming {
     state: State,
@@ -42,7 +42,7 @@ pub(super) struct Incoming {
     header_len: usize,
     /// Payload of a control frame, unmasked.
     payload: Vec<u8>,
-    /// Bytes of data that may still come.
+    /// Bytes of data frames that may still be skipped.
     ignores: u64,
 }
 
@@ -57,11 +57,11 @@ impl Incoming {
         }
     }
 
-    /// Takes `bytes` off up to the end of the next control frame. `None` when they are used up.
+    /// Consumes `bytes` up to the end of the next control frame. Returns `None` once they are used up.
     ///
     /// # Errors
-    /// The code to close with: the client does not keep to the protocol, or sends more data than is skipped. Nothing may
-    /// be read after that.
+    /// The code to close with, if the client violates the protocol or sends more data than is skipped. Must not be
+    /// called after an error.
     pub(super) fn read(&mut self, bytes: &mut &[u8]) -> Result<Option<Message>, Code> {
         loop {
             match self.state {
@@ -95,7 +95,7 @@ impl Incoming {
         }
     }
 
-    /// Reads on in a header; true once it is whole.
+    /// Continues to read a header; returns true once it is complete.
     fn read_header(&mut self, bytes: &mut &[u8]) -> Result<bool, Code> {
         loop {
             let due = self.header_due()?;
@@ -117,7 +117,7 @@ impl Incoming {
         };
         let kind = header[0] & 0x0f;
         self.state = if kind & 0x8 == 0 {
-            // Its header counts: empty frames without end cost as much.
+            // The header counts too: endless empty frames cost as much.
             let cost = length.saturating_add(header.len() as u64);
             self.ignores = self.ignores.checked_sub(cost).ok_or(Code::TOO_BIG)?;
             State::Data { left: length }
@@ -128,14 +128,14 @@ impl Incoming {
         Ok(true)
     }
 
-    /// How long the header is, as far as its first bytes tell.
+    /// Returns the length of the header, as far as the bytes so far determine it.
     fn header_due(&self) -> Result<usize, Code> {
         let [first, second, ..] = self.header[..self.header_len] else { return Ok(2) };
         let (is_last, reserved, kind) = (first & 0x80 != 0, first & 0x70, first & 0x0f);
         let (is_masked, length) = (second & 0x80 != 0, second & 0x7f);
         let is_control = kind & 0x8 != 0;
         let is_known = matches!(kind, 0..=2 | CLOSE | PING | PONG);
-        // No extension is spoken that gives reserved bits a meaning.
+        // Reserved bits belong to extensions, and none is negotiated.
         if !is_masked || !is_known || reserved != 0 {
             return Err(Code::PROTOCOL);
         }
@@ -150,14 +150,14 @@ impl Incoming {
     }
 }
 
-/// Takes up to `count` bytes off the front.
+/// Splits up to `count` bytes off the front.
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
     let (taken, rest) = bytes.split_at(count.min(bytes.len()));
     *bytes = rest;
     taken
 }
 
-/// What a control frame asks for; `None` for an answer to a ping, which the server never sends.
+/// Interprets a control frame; `None` for a pong, since the server sends no pings.
 fn message(kind: u8, payload: Vec<u8>) -> Result<Option<Message>, Code> {
     match (kind, &payload[..]) {
         (PING, _) => Ok(Some(Message::Ping(payload))),
@@ -177,7 +177,7 @@ mod tests {
 
     const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-    /// A frame as a client sends it.
+    /// Returns a frame as a client sends it.
     fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
         let mut out = vec![first];
         match payload.len() {
@@ -205,7 +205,7 @@ mod tests {
         Ok(messages)
     }
 
-    /// Goal: frames are read alike however TCP cuts them. Method: pieces of every width.
+    /// Goal: frames are parsed alike however TCP splits them. Method: pieces of every width.
     #[test]
     fn control_frames_are_read_between_data_however_they_are_cut() {
         let sent = [

@@ -1,4 +1,4 @@
-//! WebSockets over streams in memory, against scripted bodies.
+//! WebSockets over in-memory streams, with scripted bodies.
 
 use bytes::Bytes;
 use http_body::Frame;
@@ -11,7 +11,7 @@ use tokio::{
 
 use super::*;
 
-/// A body whose batches a test sends; it is over when the test drops its end.
+/// A body whose batches the test sends; it ends when the test drops its end.
 struct Script(UnboundedReceiver<Result<Slices, BodyError>>);
 
 impl Body for Script {
@@ -47,14 +47,14 @@ fn frame(line: &str) -> Vec<u8> {
     [&[0x81, u8::try_from(line.len()).unwrap()], line.as_bytes()].concat()
 }
 
-/// What a test holds of a watch.
+/// The test's handles on a watch.
 struct Watched {
     body: UnboundedSender<Result<Slices, BodyError>>,
     client: DuplexStream,
     ended: JoinHandle<End>,
 }
 
-/// A watch whose connection holds `room` bytes in each direction, and that has been sent its head.
+/// Starts a watch whose connection holds `room` bytes in each direction, and reads its head.
 async fn watch(room: usize, read: &'static [u8]) -> Watched {
     let (ours, mut client) = duplex(room);
     let (body, batches) = unbounded_channel();
@@ -89,7 +89,7 @@ async fn each_line_is_sent_at_once_as_a_message_and_the_end_is_a_close_frame() {
     assert_eq!(ended.await.unwrap(), End::Clean);
 }
 
-/// Goal: pieces of any size arrive as whole messages. Method: a connection that holds few bytes, and pings between.
+/// Goal: pieces of any size arrive as whole messages. Method: a connection that holds few bytes, and pings in between.
 #[tokio::test]
 async fn a_slow_reader_gets_every_byte_and_its_pongs_between_messages() {
     for room in [1, 2, 3, 7, 64] {
@@ -110,7 +110,7 @@ async fn a_slow_reader_gets_every_byte_and_its_pongs_between_messages() {
         let mut rest = Vec::new();
         reader.read_to_end(&mut rest).await.unwrap();
         sending.await.unwrap();
-        // The client closed before all was sent: what follows its close frame is whole messages, and the answers.
+        // The client closed before all was sent: the server completes its current message and then sends its answers.
         let rest = rest.strip_suffix(b"\x88\x02\x03\xe9").or_else(|| rest.strip_suffix(NORMAL)).expect("a close frame");
         let rest = match rest.windows(PONG.len()).position(|part| part == PONG) {
             Some(at) => [&rest[..at], &rest[at + PONG.len()..]].concat(),
@@ -135,7 +135,7 @@ async fn pings_are_answered_while_nothing_happens() {
     assert!(body.is_closed());
 }
 
-/// Goal: a client cannot make the server keep answers. Method: it sends a thousand pings and reads none.
+/// Goal: a client cannot make the server queue answers. Method: it sends a thousand pings and reads none.
 #[tokio::test]
 async fn only_the_latest_ping_is_answered_to_a_client_that_takes_nothing() {
     let Watched { body, mut client, ended } = watch(64, b"").await;
@@ -157,7 +157,7 @@ async fn a_client_that_breaks_the_protocol_is_told_and_left() {
     for (sent, code) in [(&b"\x81\x01x"[..], 1002_u16), (b"\x82\xff\x01\0\0\0\0\0\0\0\0\0\0\0", 1009)] {
         let Watched { body, mut client, ended } = watch(1 << 10, b"").await;
         client.write_all(sent).await.unwrap();
-        // What follows is not read as frames.
+        // Later input is not parsed as frames.
         client.write_all(PING).await.unwrap();
         expect(&mut client, &[&[0x88, 2][..], &code.to_be_bytes()].concat()).await;
         assert!(body.send(lines("more\n")).is_ok(), "the body is let go with the connection");
@@ -167,7 +167,7 @@ async fn a_client_that_breaks_the_protocol_is_told_and_left() {
     }
 }
 
-/// Goal: a client that does not answer a close frame holds nothing for long.
+/// Goal: a client that does not answer a close frame is disconnected after a while.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_close_is_left_after_a_while() {
     let Watched { body, mut client, ended } = watch(1 << 10, b"").await;
@@ -208,7 +208,7 @@ async fn for_a_reader_that_takes_nothing_no_more_than_a_batch_is_made() {
         body.send(lines("more\n")).unwrap();
     }
     let mut socket = WebSocket::new(ours, b"", Response::new(Script(batches)), None);
-    // The head is stuck, so nothing is asked of the body.
+    // The head is blocked, so the body is not polled.
     for _ in 0..10 {
         assert!(socket.poll_ended(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
     }
@@ -216,7 +216,7 @@ async fn for_a_reader_that_takes_nothing_no_more_than_a_batch_is_made() {
     drop(client);
 }
 
-/// Goal: a client that takes nothing holds its watch no longer than one that reads.
+/// Goal: a client that reads nothing holds its watch hardly longer than one that reads.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_takes_nothing_is_cut_soon_after_the_end_of_its_watch() {
     let (ours, client) = duplex(8);

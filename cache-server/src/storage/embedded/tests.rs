@@ -1,4 +1,4 @@
-//! One commit order, whatever writers, readers and cancellations do.
+//! One commit order under concurrent writers, readers and cancellations.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ async fn follow(store: &Embedded, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry
     (listed.resource_version, listed.entries.try_collect().await.expect("embedded storage lists"), changes)
 }
 
-/// A version of `maps` that was defined at `defined_at`, with a selectable field.
+/// Returns a version of `maps` that was defined at `defined_at`, with a selectable field.
 fn redefined(api_version: &str, defined_at: u64) -> Arc<ResourceType> {
     let mut registry = Registry::builtin();
     let maps = registry.find("", "v1", "configmaps").expect("a built-in type");
@@ -47,7 +47,7 @@ fn redefined(api_version: &str, defined_at: u64) -> Arc<ResourceType> {
     Arc::new(changed)
 }
 
-/// A change as text: `+a/x@7`, `-a/x@8`, `=9`.
+/// Formats a change: `+a/x@7`, `-a/x@8`, `=9`.
 fn told(change: &Change) -> String {
     match change {
         Change::Put(entry) => format!("+{}@{}", entry.key(), entry.resource_version()),
@@ -104,8 +104,8 @@ async fn progress_is_told_to_who_is_behind_and_only_then() {
     assert!(poll!(changes.next()).is_pending(), "nothing is told twice");
 }
 
-/// Goal: a listing that nobody follows keeps nothing alive. Method: list, replace an object twice, and look whether its
-/// versions are gone; then the same for changes that are dropped.
+/// Goal: a listing without a reader keeps no object alive. Method: list, replace an object twice, and check that its
+/// versions are freed; then do this for dropped changes.
 #[tokio::test]
 async fn a_listing_that_is_not_followed_keeps_nothing() {
     let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
@@ -123,8 +123,8 @@ async fn a_listing_that_is_not_followed_keeps_nothing() {
     assert_eq!(alive(), 0);
 }
 
-/// Goal: types that come and go leave nothing behind. Method: writes, refused writes, listings, readers that go before or
-/// after the last object, and questions for progress, each of a type of its own.
+/// Goal: types that come and go leave no memory behind. Method: writes, refused writes, listings, readers dropped
+/// before or after the last object, and progress requests, each for a type of its own.
 #[tokio::test]
 async fn a_type_without_objects_and_readers_leaves_nothing_behind() {
     let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
@@ -144,8 +144,8 @@ async fn a_type_without_objects_and_readers_leaves_nothing_behind() {
     assert_eq!(kept(), 0);
 }
 
-/// Goal: room that was reserved before a type went and came back is not taken for room in its new queues. Method: reserve,
-/// let all go, follow again, commit.
+/// Goal: capacity reserved before a type was removed and added again is not used for its new queues. Method: reserve,
+/// drop everything, follow again, commit.
 #[tokio::test]
 async fn a_type_that_comes_back_misses_no_write() {
     let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
@@ -158,7 +158,7 @@ async fn a_type_that_comes_back_misses_no_write() {
     assert_eq!(next(&mut changes).await, "+a/x@11");
 }
 
-/// Goal: a full queue makes writes wait, outside the lock; a reader that goes away frees them. Method: fill it.
+/// Goal: a full queue makes writes wait outside the lock, and dropping its reader unblocks them. Method: fill it.
 #[tokio::test]
 async fn a_slow_reader_makes_writes_of_its_type_wait_and_no_others() {
     let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
@@ -181,7 +181,7 @@ async fn a_slow_reader_makes_writes_of_its_type_wait_and_no_others() {
     assert!(keys.contains(&"waits".into()) && !keys.contains(&"dropped".into()), "dropped before its commit");
 }
 
-/// The state after everything told up to `a/end`, by key and revision; asserts that it was told in order.
+/// Replays all changes up to `a/end` into a state by key and revision; asserts that they arrive in order.
 async fn replay(from: u64, mut changes: Changes) -> BTreeMap<String, u64> {
     let mut state = BTreeMap::new();
     let mut last = from;
@@ -206,8 +206,8 @@ async fn replay(from: u64, mut changes: Changes) -> BTreeMap<String, u64> {
     state
 }
 
-/// Goal: the order told is the order of revisions, without gaps, under concurrent writers of which some give up.
-/// Method: real threads; replay what was told and compare it with what is stored.
+/// Goal: changes arrive in the order of revisions, without gaps, under concurrent writers some of which cancel.
+/// Method: real threads; replay the changes and compare the result with the stored state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_writers_commit_in_one_order() {
     let (store, pods, maps) = (Arc::new(Embedded::new(Some(10))), ty("pods"), ty("configmaps"));
@@ -228,7 +228,7 @@ async fn concurrent_writers_commit_in_one_order() {
                 };
                 let mut write = store.write(txn);
                 if rng.u8(0..4) == 0 {
-                    // Gives up at once: it either happened or it did not.
+                    // Cancelled after one poll: the write either happened or did not.
                     let _ = poll!(&mut write);
                 } else {
                     let _ = write.await;
@@ -250,9 +250,9 @@ async fn concurrent_writers_commit_in_one_order() {
     assert_eq!(replayed, stored);
 }
 
-/// Goal: no position of one store is one of another, whatever starts after what, and every reader of signed 64-bit numbers
-/// takes it. Method: starts a millisecond apart in which the earlier one writes without a pause, starts at one time, and
-/// clocks that never ran or are far ahead.
+/// Goal: no position of one store is valid in another, whatever their start times, and every position fits signed
+/// 64-bit numbers. Method: starts a millisecond apart with an earlier store that writes without a pause, starts at
+/// equal times, and clocks that never ran or are far ahead.
 #[test]
 fn positions_of_different_stores_are_different() {
     let start = |milliseconds| first_revision(Duration::from_millis(milliseconds));
@@ -271,8 +271,8 @@ fn positions_of_different_stores_are_different() {
     assert_eq!(revision(&Embedded::new(Some(0))), 1);
 }
 
-/// Goal: a type that is defined otherwise has entries of that definition, whenever they were written. Method: a schema
-/// with a field, and a writer that did not hear of it.
+/// Goal: a redefined type has entries of its new definition, whenever they were written. Method: a schema with a
+/// field, and a writer that uses the old one.
 #[tokio::test]
 async fn objects_follow_the_schema_they_are_followed_with() {
     let store = Embedded::new(Some(10));
@@ -299,8 +299,8 @@ async fn an_outdated_definition_changes_no_object() {
     }
 }
 
-/// Goal: nobody waits while many objects are read again. Method: a schema change of 30,000 objects on one thread, while
-/// writes and questions for progress of another type, and writes of the type itself, go on on another.
+/// Goal: no request waits while many objects are recast. Method: a schema change of 30,000 objects on one thread,
+/// while another thread writes and requests progress of another type, and writes the type itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schema_change_holds_nobody_up() {
     let (store, pods, maps) = (Arc::new(Embedded::new(Some(10))), ty("pods"), ty("configmaps"));
