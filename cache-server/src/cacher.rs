@@ -222,6 +222,7 @@ impl Caches {
     pub(crate) fn retain(&self, registry: &Registry) {
         let now = Instant::now();
         let defined_at = |id: &String| registry.by_id(id).map(|ty| ty.defined_at);
+        // Collected first, so that tasks are stopped and readers dropped outside the lock.
         let ended: Vec<_> = {
             let All { running, defined, retired, .. } = &mut *self.all.lock();
             let custom = registry.iter().filter(|ty| ty.custom.is_some());

@@ -1,4 +1,4 @@
-//! Settings of a server: plain data with defaults. The command line fills it in `cli.rs`; nothing else reads arguments
+//! Settings of a server: plain data with defaults. The command line fills it in `cli.rs`; no other code reads arguments
 //! or the environment.
 
 use std::{

@@ -137,6 +137,7 @@ impl<L: OfResource, M: Default + Clone> Series<L, M> {
         }
         let is_full = {
             let known = &mut *self.labels.lock();
+            // Inserted before the series is created, so that no series is missing in `labels`.
             known.all.insert(labels.clone());
             known.room < known.all.len()
         };
@@ -152,6 +153,7 @@ impl<L: OfResource, M: Default + Clone> Series<L, M> {
         let Labels { all, room } = &mut *self.labels.lock();
         all.retain(|labels| {
             let stays = labels.resource().is_empty() || types.by_id(labels.resource()).is_some();
+            // A label set without a series stays: another thread is about to create it.
             stays || !self.family.remove(labels)
         });
         *room = all.len() * 2 + SERIES_ROOM;

@@ -99,6 +99,7 @@ impl Server {
         if let Some(spec) = &app.config.populate {
             populate::into_storage(&app, spec).await?;
         }
+        // Loading leaves garbage behind that would otherwise stay resident.
         allocator::trim();
         let listener = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -153,6 +154,7 @@ impl Server {
         }
         drop(listener);
         tracing::info!(connections = connections.len(), "shutting down");
+        // Ends the watches cleanly; dropping `closing` then ends each connection after its open requests.
         app.caches.shut_down();
         drop(closing);
         let drained = async { while connections.join_next().await.is_some() {} };

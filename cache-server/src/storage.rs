@@ -35,8 +35,8 @@ pub trait Storage: Send + Sync + 'static {
     /// Writes one object. Cancel safe: a committed write reaches the change stream even if the future is not polled
     /// again.
     ///
+    /// # Errors
     /// [`WriteError`] if the expectation does not hold; no object is written then.
-    /// [`WriteError`] when the expectation does not hold; nothing is written.
     fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>>;
 
     /// Returns the storage's current revision, and promises a [`Change::Progress`] or a change at or above it in the

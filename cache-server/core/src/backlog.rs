@@ -102,6 +102,7 @@ impl Backlog {
                 None => return,
             }
         };
+        // A second, shorter lock per chunk: the index gives positions, and events may be evicted in between.
         for few in places.chunks(EVENTS_PER_LOCK / 4) {
             let found =
                 view.with(|state| past.events.extend(few.iter().filter_map(|&at| state.window.log.get(at)).cloned()));
@@ -139,6 +140,7 @@ impl View<'_> {
         let (applied, lost) = self.with(|state| (state.applied, state.window.log.lost()))?;
         let index = match slot {
             Some(index) if index.epoch == self.epoch.id && lost <= index.read => index,
+            // An index of another epoch, or one with a gap below the window, is useless: start at the head.
             Some(_) | None => slot.insert(Index::new(self.epoch.id, applied)),
         };
         index.used = true;
@@ -185,10 +187,12 @@ impl Index {
             let (from, read) = (self.from, self.read);
             let few: Vec<_> = view.with(|state| {
                 let log = &state.window.log;
+                // Newer events first, so that `read` reaches the head before the scan goes back to `after`.
                 let newer = log.after(read).take(EVENTS_PER_LOCK);
                 newer.chain(log.back_from(from, after)).take(EVENTS_PER_LOCK).cloned().collect()
             })?;
             if few.is_empty() {
+                // Every position in (`after`, `from`] without an event is covered as well.
                 self.from = after.min(self.from);
                 return Some(true);
             }
@@ -212,6 +216,7 @@ impl Index {
             (Scope::Node(_) | Scope::All, _) => (None, None),
         };
         for key in [key, other].into_iter().flatten() {
+            // Avoids allocating a key that exists already.
             if !self.places.contains_key(key) {
                 self.places.insert(key.into(), VecDeque::new());
             }

@@ -83,6 +83,7 @@ impl Buckets {
                 return Join::Expired;
             }
             let rest = || window.back_from(begin, past.read);
+            // Bounds the work under the write lock.
             if rest().nth(EVENTS_PER_LOCK).is_some() {
                 return Join::Far;
             }
@@ -93,6 +94,7 @@ impl Buckets {
         let bucket = map.entry(key.into()).or_insert_with(new);
         if past.position < begin {
             bucket.log.fill_back(
+                // Events above `begin` are in the bucket already and must not be added twice.
                 past.events.drain(..).rev().skip_while(|event| begin < event.resource_version),
                 past.position,
             );
@@ -128,6 +130,7 @@ impl Buckets {
         node_field: Option<usize>,
         mut touched: impl FnMut(&Arc<Waiters>),
     ) {
+        // Every event concerns the watchers of `Scope::All`.
         touched(&self.all);
         self.each(event, node_field, |bucket| {
             bucket.log.push(Arc::clone(event));
@@ -155,6 +158,7 @@ impl Buckets {
         self.namespaces.get_mut(event.object.namespace()).map(&mut visit);
         self.names.get_mut(event.object.key()).map(&mut visit);
         if let Some(place) = node_field
+            // Most types have no node field or no node watchers: skip reading the field.
             && !self.nodes.is_empty()
         {
             let (node, before) = nodes(event, place);

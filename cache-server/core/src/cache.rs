@@ -217,6 +217,7 @@ impl Writer {
         let epoch = Epoch::new(number);
         let old = self.shared.interest.publish(&self.shared.state, &mut self.touched, |state, touched| {
             state.epoch.end();
+            // Collected from the old buckets: their watchers must learn of the end.
             touched.extend(state.buckets.everybody());
             let events = state.events;
             mem::replace(state, State { objects, window, buckets, applied: resource_version, epoch, events })
@@ -226,6 +227,7 @@ impl Writer {
         self.shared.retired.lock().push(Arc::downgrade(&old.epoch));
         drop(old);
         let _dropped_outside = self.shared.exact.lock().clear();
+        // After the state was replaced and its lock released: a read that wakes up here must see the new state.
         self.shared.waiting.reach(resource_version);
     }
 
@@ -274,6 +276,7 @@ impl Writer {
     /// Evicts events that are too old. Call every few seconds while no changes arrive.
     pub fn trim(&mut self, now: Time) {
         self.evict(now);
+        // Taken out of the lock: `upgrade` may leave the last reference to an epoch, whose drop frees its objects.
         let mut retired = mem::take(&mut *self.shared.retired.lock());
         retired.retain(|epoch| {
             let epoch = epoch.upgrade();

@@ -200,6 +200,7 @@ impl Entry {
         }
         let labels = self.bytes(self.labels);
         let value = labels.get(key.finder.find(labels)? + key.finder.needle().len()..)?;
+        // `plain_labels` rules out escapes, so the next quote ends the value.
         let value = value.get(..memchr(b'"', value)?)?;
         Some(Cow::Borrowed(str::from_utf8(value).expect("a draft is UTF-8 and spans lie between ASCII")))
     }
@@ -255,6 +256,7 @@ impl Entry {
             Told::Modified => self.updated,
             Told::Deleted(_) => false,
         };
+        // The stored head fits only its own event type; for others the head is a constant slice.
         let start = if as_stored { 0 } else { self.object_at() };
         if !as_stored {
             out.push_static(told.head());
@@ -317,6 +319,7 @@ impl Entry {
         if let Some(kept) = self.variants.get().and_then(|variants| variants.piece.get()) {
             return Some(kept.piece().clone());
         }
+        // Half the length is a generous estimate of the compressed size.
         let has_room = PIECES.taken() + self.len() / 2 < PIECES_BYTES_MAX;
         if !has_room && self.len() > PIECE_ALONE_BYTES_MAX {
             return None;
@@ -344,6 +347,7 @@ impl Entry {
         // Copied: the digits may be a slice of the new object, which may be long and must not be kept alive by this
         // line.
         let swap = digits.map(|digits| (self.digits, Bytes::copy_from_slice(digits)));
+        // Edits are applied in text order, which depends on the object's member order.
         let edits = if self.managed_fields.start < self.digits.start { [cut, swap] } else { [swap, cut] };
         let mut at = start;
         for (span, replacement) in edits.into_iter().flatten() {

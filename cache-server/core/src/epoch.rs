@@ -153,6 +153,7 @@ impl Epoch {
                 gone.extend(readers.extract_if(.., |_, open| open.held.is_stream()));
             }
         }
+        // Freed after the lock: the objects of a stream may be large.
         gone.iter().for_each(|(_, open)| open.held.release());
     }
 

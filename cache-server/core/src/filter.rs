@@ -131,6 +131,7 @@ impl Filter {
             let wanted = |term: &Term<'_>| term.operand == operand && term.op == field::Op::Eq;
             terms.iter().find(wanted).map(|term| term.value)
         };
+        // The namespace of the path wins: a contradicting `metadata.namespace` term then matches no object in it.
         let one_namespace = namespace.or_else(|| exactly(Operand::Namespace)).filter(|_| namespaced);
         let range = match (exactly(Operand::Name), one_namespace) {
             (Some(name), Some(namespace)) => Range::Key(format!("{namespace}/{name}").into()),
@@ -139,6 +140,7 @@ impl Filter {
             (_, None) => Range::All,
         };
         let node = schema.node_field.and_then(|place| {
+            // Fields with one path are aliases, such as `spec.host` for `spec.nodeName`.
             let same = |other: usize| schema.fields.get(other).map(|field| &field.path);
             let is_node = |operand| matches!(operand, Operand::Field(other) if same(other as usize) == same(place));
             terms.iter().find(|term| is_node(term.operand) && term.op == field::Op::Eq).map(|term| term.value.into())
@@ -165,6 +167,7 @@ impl Filter {
     /// scanned.
     #[must_use]
     pub fn matches(&self, entry: &Entry) -> bool {
+        // Cheapest checks first: the sketch is in the entry, while fields and labels are in its text.
         self.sketches.may_be_in(entry.sketch())
             && self.namespace.as_deref().is_none_or(|namespace| entry.namespace() == namespace)
             && self.terms.iter().all(|term| term.matches(entry))

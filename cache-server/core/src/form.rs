@@ -352,6 +352,7 @@ impl Showing {
                 let position = told.digits().map_or_else(|| entry.digits(), Bytes::clone);
                 row.table_head(&position, self.told, &mut text);
                 entry.push_row(&self.form, row, told.digits(), self.now, text, Behind::Line, out);
+                // Only the first line of a stream carries the columns, as in kube-apiserver.
                 self.told = true;
             }
         }

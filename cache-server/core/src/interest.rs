@@ -55,7 +55,7 @@ enum Slot {
     Free(Option<u32>),
 }
 
-/// Where a watcher waits; by default nowhere.
+/// A watcher's registration among the waiters of a bucket; by default there is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     index: u32,

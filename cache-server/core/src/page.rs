@@ -49,6 +49,7 @@ impl Walk {
     /// Returns the key for [`Self::starting`] to resume after the visited objects; `None` before the first one.
     pub(crate) fn behind(&self) -> Option<String> {
         let prefix = self.filter.namespace().map_or(0, |namespace| namespace.len() + 1);
+        // The zero byte makes the key the smallest one after the last visited object.
         self.passed.then(|| format!("{}\0", self.key.get(prefix..).unwrap_or_default()))
     }
 
@@ -63,6 +64,7 @@ impl Walk {
         let mut last = None;
         let mut more = false;
         let (mut looked, mut shown) = (0, 0);
+        // Clones the map for one step only: a cut can then free the objects even if this reader stops.
         let Some(objects) = self.state.objects() else { return true };
         {
             let range = self.filter.range();
@@ -80,6 +82,7 @@ impl Walk {
             };
             walk(&objects, range, &self.key, self.passed, &mut look);
         }
+        // A walk ahead must not count as progress: the client has received no bytes of it.
         if self.is_shown {
             self.state.read(shown);
         }

@@ -148,6 +148,7 @@ impl Reader {
             let batch: Vec<Arc<Event>> = {
                 let state = self.shared.state.read();
                 let oldest = state.window.log.lost();
+                // The epoch may have changed, or the position been evicted, since the last batch.
                 if state.epoch.number != now.epoch || resource_version < oldest {
                     return Err(Expired { asked: resource_version, oldest });
                 }

@@ -41,6 +41,7 @@ impl Log {
     pub(crate) fn evict(&mut self) -> Option<Arc<Event>> {
         let event = self.events.pop_front()?;
         self.lost = event.resource_version;
+        // Shrink after a burst, to half only, so that a steady window does not reallocate.
         if self.events.capacity() > ROOM_KEPT && self.events.len() < self.events.capacity() / 4 {
             self.events.shrink_to(self.events.capacity() / 2);
         }

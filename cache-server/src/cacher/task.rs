@@ -1,7 +1,7 @@
 //! The tasks of one resource type: the cacher, which is the only writer, the waking task, and a supervisor that
 //! restarts both with an empty cache if one of them panics.
 //!
-//! INVARIANT: a change is applied before the next one is requested; nothing is buffered here.
+//! INVARIANT: a change is applied before the next one is requested; no change is buffered here.
 
 use std::{
     future::poll_fn,

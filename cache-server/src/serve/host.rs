@@ -14,6 +14,7 @@ pub(super) fn is_ours<B>(request: &Request<B>, bound: IpAddr) -> bool {
     let headers = request.headers().get_all(header::HOST).iter();
     let named = headers.map(|value| value.to_str().is_ok_and(|host| is_allowed(host, bound)));
     let authority = request.uri().authority().map(|authority| is_allowed(authority.as_str(), bound));
+    // All of them count: HTTP/2 sends `:authority`, and an HTTP/1 target may be absolute.
     named.chain(authority).all(|ours| ours)
 }
 

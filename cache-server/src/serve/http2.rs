@@ -54,6 +54,7 @@ pub(super) async fn serve<S: Socket>(
         () = app.crowd.outlasts_idle(|| (!begun.is_so()).then_some(unbegun_since)) => return Ok(()),
         _ = closed.changed() => {}
     }
+    // hyper's graceful shutdown waits for the preface, so drop a connection without one.
     if !begun.is_so() {
         return Ok(());
     }

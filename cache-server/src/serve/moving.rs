@@ -65,6 +65,7 @@ impl<S> Moving<S> {
     /// Passes `written` on, unless writes have been blocked for too long.
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
+            // Any progress restarts the time.
             self.stuck = None;
             return written;
         }

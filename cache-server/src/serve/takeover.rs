@@ -51,7 +51,7 @@ pub(super) struct Takeover<S, B> {
     overdue: Option<Pin<Box<Sleep>>>,
 }
 
-/// How a watch ended.
+/// The end of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The whole body was sent, including its end.
@@ -111,6 +111,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
     }
 
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        // Always read first: a disconnect is noticed even if the body is pending and the socket blocked.
         if self.is_gone(cx) {
             return Poll::Ready(End::Gone);
         }
@@ -132,6 +133,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
                 return Poll::Pending;
             }
         }
+        // Yield to other tasks, and be polled again.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

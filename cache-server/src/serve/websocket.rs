@@ -56,7 +56,7 @@ impl Code {
     }
 }
 
-/// How a watch ended.
+/// The end of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// Both sides closed, or the client's time to close has expired.
@@ -163,6 +163,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
     }
 
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        // Always read first: a disconnect is noticed even if the body is pending and the socket blocked.
         if self.is_gone(cx) {
             return Poll::Ready(End::Gone);
         }
@@ -209,6 +210,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
             }
             Stage::Open => {}
         }
+        // Before the body: a busy watch must not delay the answer to a ping.
         if let Some(pong) = self.pong.take() {
             self.out.push(pong);
             return Found::Some;

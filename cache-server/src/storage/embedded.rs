@@ -115,7 +115,10 @@ impl Embedded {
         let Store { revision, types, .. } = &mut *self.store.lock();
         let kept = types.entry(txn.ty.id().to_owned()).or_default();
         let outcome =
+            // The list of queues is checked under the lock: a queue that was opened meanwhile has no reserved
+            // capacity.
             if kept.version == room.version { Ok(kept.commit(revision, txn, room.permits)) } else { Err(Retry) };
+        // A refused write or a deletion may leave the type empty.
         if kept.is_unused() {
             types.remove(txn.ty.id());
         }
@@ -147,6 +150,7 @@ impl Embedded {
         let (sender, receiver) = mpsc::channel(CHANGES_QUEUED);
         kept.version = number;
         kept.queues.push(Queue { number, told: revision, sender });
+        // A weak reference: a dropped store must not be kept alive by its readers.
         let store = Arc::downgrade(&self.store);
         let subscribed = Subscribed { receiver, number, ty: ty.id().to_owned(), store };
         Ok(Opened { revision, objects: kept.objects.clone(), subscribed })

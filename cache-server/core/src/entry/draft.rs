@@ -72,6 +72,7 @@ impl Draft {
         if object.len() > OBJECT_BYTES_MAX {
             return Err(EntryError::TooLarge { bytes: object.len() });
         }
+        // Checked before parsing: the parser and all spans assume valid UTF-8.
         if std::str::from_utf8(object).is_err() {
             return Err(EntryError::NotAnObject);
         }
@@ -245,6 +246,7 @@ impl Canonical {
         let mut walk = Walk::new(object)?;
         while let Some(key) = walk.key()? {
             let name = key.bytes();
+            // `schema` decides these two; they were written first.
             if let b"kind" | b"apiVersion" = &*name {
                 continue;
             }
@@ -303,6 +305,7 @@ impl Metadata {
         for (key, at) in members {
             let name = key.bytes();
             let is_position = *name == *b"resourceVersion";
+            // A duplicate resourceVersion: the first one is kept.
             if is_position && found.digits_at > 0 {
                 continue;
             }
@@ -357,6 +360,7 @@ fn push_position(body: &mut Vec<u8>) -> usize {
 
 fn push_key(body: &mut Vec<u8>, key: Key<'_>) -> Result<(), EntryError> {
     let name = key.bytes();
+    // Fast path: such a name needs no escaping.
     if name.iter().all(|byte| byte.is_ascii_alphanumeric()) {
         body.push(b'"');
         body.extend_from_slice(&name);

@@ -34,6 +34,7 @@ impl Sketch {
     pub(super) fn of_labels(map: &[u8]) -> (Self, bool) {
         let (mut sketch, mut plain) = (Self::default(), !map.contains(&b'\\'));
         for member in json::members(map) {
+            // If the map cannot be read, claim every label: a false positive is harmless, a false negative is not.
             let Ok(member) = member else { return (Self::ALL, false) };
             let Some(key) = member.key.text() else { return (Self::ALL, false) };
             sketch.add(Self::key(&key));

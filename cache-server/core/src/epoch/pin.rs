@@ -129,6 +129,7 @@ impl Held {
 
     /// Frees the objects. Call without locks.
     pub(super) fn release(&self) {
+        // Moved out first, so that the map is freed after the lock is released.
         let objects = self.objects.lock().take();
         drop(objects);
     }

@@ -50,6 +50,7 @@ impl Filters {
                 judge.share();
                 judge
             }
+            // A hash collision: the known filter keeps its place, and this one is not shared.
             Some(_) => Arc::new(Judge::new(filter)),
             None => {
                 let judge = Arc::new(Judge::new(filter));
@@ -79,6 +80,7 @@ impl Table {
         if self.known.len() < self.room {
             self.known.insert(hash, Arc::downgrade(judge));
         } else {
+            // A full sweep of a full table costs too much to repeat for each new filter.
             self.skip = FILTERS_SHARED_MAX;
         }
     }

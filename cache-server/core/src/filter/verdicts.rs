@@ -57,6 +57,7 @@ impl Judge {
         let Some(recent) = self.recent.get() else { return self.ask(event, asked) };
         let place = usize::try_from(event.number % VERDICTS_KEPT as u64).unwrap_or_default();
         let place = &recent[place];
+        // Relaxed is enough: the word itself contains the event number that validates the verdict.
         let word = place.load(Ordering::Relaxed);
         if word >> VERDICT_BITS == event.number {
             return Verdict::of(word);

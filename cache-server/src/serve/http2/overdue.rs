@@ -1,5 +1,5 @@
-//! Resets HTTP/2 watches whose client reads nothing past their deadline. hyper polls a body only after the previous
-//! frame was accepted, so a body cannot end itself while its stream's window is closed.
+//! Resets HTTP/2 watches whose client does not read, once they are past their deadline. hyper polls a body only after
+//! the previous frame was accepted, so a body cannot end itself while its stream's window is closed.
 //!
 //! hyper hands each stream to an executor as one future, which polls the service and later the body. [`Streams`] runs
 //! that future beside a deadline that the service sets from within. Dropping the future resets this stream only.

@@ -80,6 +80,7 @@ fn page(rest: &mut Slices) -> Slices {
         return rest.split_to(bytes);
     }
     let mut page = Slices::new();
+    // More slices than one write takes: copy them into one.
     page.push(rest.copy_to_bytes(bytes));
     page
 }

@@ -113,6 +113,7 @@ impl Chunked {
         }
         let filled = self.slices.chunks_vectored(&mut vectors[count..SLICES_MAX - 1]);
         count += filled;
+        // The tail goes into this write only if all slices fit before it; one vector is reserved for it.
         if filled == self.slices.len() {
             vectors[count] = IoSlice::new(self.tail);
             count += 1;

@@ -32,6 +32,7 @@ fn begun(parts: &Parts) -> Vec<u8> {
 }
 
 fn ended(parts: &Parts, mut out: Vec<u8>) -> Vec<u8> {
+    // RFC 9110 asks for a Date header; hyper adds it in the same place.
     if !parts.headers.contains_key(header::DATE)
         && let Ok(now) = DateTimePrinter::new().timestamp_to_rfc9110_string(&Timestamp::now())
     {

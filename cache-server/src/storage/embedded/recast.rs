@@ -46,6 +46,7 @@ pub(super) fn all(store: &Mutex<Store>, ty: &str, objects: &Objects<Entry>, into
             return;
         }
         for (entry, recast) in read {
+            // A concurrent write has replaced the entry by one of the new schema already.
             if kept.objects.get(entry.key()).is_some_and(|now| Arc::ptr_eq(now, entry)) {
                 kept.objects.put(recast);
             }
