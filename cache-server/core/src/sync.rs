@@ -1,7 +1,7 @@
 //! The locks and atomics of the wake-up protocol.
 //!
-//! INVARIANT: `interest` takes them from here and from nowhere else. `tests/wake_up.rs` mounts that file beside a module
-//! of this name whose locks and atomics are a model checker's, and so checks the very text that runs.
+//! INVARIANT: `interest` imports its locks and atomics only from here. `tests/wake_up.rs` mounts that file with a
+//! module of this name that contains a model checker's locks and atomics, and so checks the production source.
 
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
 
