@@ -1,12 +1,12 @@
-//! Answers HTTP: routes a request, and turns every outcome into a response.
+//! HTTP layer: routes a request, runs its handler, and turns every outcome into a response.
 //!
-//! INVARIANT: status codes and response bytes are decided here and below, nowhere else in the server.
+//! INVARIANT: no module outside this one and its submodules decides status codes or response bytes.
 //!
-//! In reading order: where a path leads (`route`), what a client accepts (`negotiate`) and asks for (`query`), the
-//! answers to reads (`list`, `watch`), to writes (`write`) and to questions about the server (`discovery`), the bodies
-//! they stream ([`body`]), and errors (`status`).
+//! In reading order: paths (`route`), Accept (`negotiate`) and query parameters (`query`), the handlers for reads
+//! (`list`, `watch`), writes (`write`) and server documents (`discovery`), streamed response bodies ([`body`]), and
+//! errors (`status`).
 //!
-//! What is left out, knowingly: protobuf and CBOR as answers, and gzip of anything but lists of whole objects.
+//! Not implemented, on purpose: protobuf and CBOR responses, and gzip of anything but lists of whole objects.
 
 pub mod body;
 
@@ -52,12 +52,12 @@ use self::{
 };
 use crate::{app::App, metrics};
 
-/// What every request gets.
+/// The response type of every handler.
 pub(crate) type Response = http::Response<Body>;
 
 const AUDIT_ID: header::HeaderName = header::HeaderName::from_static("audit-id");
 
-/// Answers one request. Never fails: what goes wrong is said in the response.
+/// Answers one request. Never fails: every error becomes a response.
 ///
 /// Cost: a request body is read into memory, up to [`limits::REQUEST_BODY_BYTES_MAX`] within
 /// [`limits::BODIES_BYTES_MAX`]; response bodies are streams.
@@ -110,18 +110,18 @@ where
     response
 }
 
-/// Reason to refuse a request before it is routed.
+/// Reason to refuse a request before routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It has no Host header, which HTTP/1.1 demands.
+    /// No Host header, which HTTP/1.1 requires.
     NoHost,
-    /// Its Host header names another server: it may come from a page whose name was pointed here.
+    /// The Host header names another server: possibly DNS rebinding by a web page.
     ForeignHost,
-    /// A page of another site may have sent it, and it would write.
+    /// A write or WebSocket that a page of another site may have sent.
     ForeignOrigin,
 }
 
-/// Answers a request that is not routed.
+/// Answers a request that is refused before routing.
 pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Response {
     let (parts, _) = request.into_parts();
     let status = match refusal {
@@ -135,10 +135,10 @@ pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Res
     response
 }
 
-/// Headers that every response has.
+/// Sets the headers that every response carries.
 fn finish(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    // Browsers must not take stored text for a script or a page.
+    // Browsers must not interpret stored text as a script or a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let id = uuid();
     headers.insert(AUDIT_ID, HeaderValue::from_str(&id).expect("hexadecimal digits and dashes are a header"));
@@ -155,13 +155,13 @@ fn uuid() -> String {
 struct Call<'a> {
     method: &'a Method,
     headers: &'a HeaderMap,
-    /// For the bodies of its connection, where several may arrive at once.
+    /// Body budget of the connection; `None` if the connection carries one request at a time.
     room: Option<&'a Room>,
     accept: String,
     query: Query,
-    /// Whether people read a document that has one form.
+    /// True if documents with only one form are indented for people.
     indent: bool,
-    /// How errors are written.
+    /// Encoding of errors.
     errors: Wanted,
 }
 
@@ -175,19 +175,20 @@ impl<'a> Call<'a> {
         Self { method: &parts.method, headers: &parts.headers, room, accept, query, indent, errors }
     }
 
-    /// How long the client lets us work on the answer; `None` is as long as it takes. Watches have a time of their own.
+    /// Returns the client's time limit for the answer, from `?timeout=`; `None` means no limit. Watches have their own
+    /// timeout.
     fn time(&self, verb: &str) -> Result<Option<Duration>, Status> {
         let Some(text) = self.query.get("timeout").filter(|text| !text.is_empty() && verb != "WATCH") else {
             return Ok(None);
         };
         let nanoseconds = go::parse_duration(text)
             .map_err(|error| Status::bad_request(format!("invalid timeout specified in the request URL - {error}")))?;
-        // Zero and less ask for nothing.
+        // Zero and negative durations set no limit. Limits of `BODY_WAIT` or more are ignored.
         let time = u64::try_from(nanoseconds).ok().filter(|&time| time > 0).map(Duration::from_nanos);
         Ok(time.filter(|&time| time < BODY_WAIT))
     }
 
-    /// As [`answer`](Self::answer), within the time that the client gives.
+    /// Like [`answer`](Self::answer), within the client's time limit.
     async fn answer_in_time<B>(&self, app: &App, route: &Route, verb: &str, body: B) -> Result<Response, Status>
     where
         B: http_body::Body,
@@ -197,7 +198,7 @@ impl<'a> Call<'a> {
         let began = Instant::now();
         match tokio::time::timeout(time, self.answer(app, route, body)).await {
             Ok(answer) if began.elapsed() < time => answer,
-            // What needs no waiting is not late for the timer, but may be for a time of a nanosecond.
+            // `timeout` polls the handler first, so an immediate answer can come after a limit of 1 ns.
             Ok(_) | Err(_) => Ok(status::out_of_time()),
         }
     }
@@ -224,7 +225,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Kubernetes' word for what is asked.
+    /// Returns the Kubernetes verb of the request.
     fn verb(&self, target: &Target) -> &'static str {
         let named = target.name.is_some();
         match *self.method {
@@ -241,7 +242,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Answers about objects.
+    /// Answers a request for objects.
     async fn resource<B>(&self, app: &App, target: &Target, body: B) -> Result<Response, Status>
     where
         B: http_body::Body,
@@ -255,7 +256,7 @@ impl<'a> Call<'a> {
         match (self.method, name) {
             (&Method::GET, _) => {}
             _ if target.watched => return Err(Status::generic_method_not_allowed()),
-            // There is no object of all namespaces.
+            // POST without a namespace is refused: every object of a namespaced type belongs to one namespace.
             (&Method::POST, None) if !everywhere => {}
             (&Method::DELETE, None) if !everywhere && target.ty.verbs.contains(&"deletecollection") => {}
             (&Method::PUT | &Method::PATCH | &Method::DELETE, Some(_)) => {}
@@ -266,7 +267,7 @@ impl<'a> Call<'a> {
         let answer = Answer::read(self.headers, &self.query)?;
         if self.method != Method::GET {
             let body = intake::read(std::pin::pin!(body), Rooms { server: &app.room, connection: self.room }).await?;
-            // Its definition may have changed, or gone, while the body was on its way.
+            // The type's definition may have been changed or deleted while the body arrived.
             let target = &target.renewed(&app.registry.now()).ok_or_else(Status::generic_not_found)?;
             if self.method == Method::POST && target.ty.terminating {
                 return Err(status::terminating(&target.ty));
@@ -296,7 +297,8 @@ impl<'a> Call<'a> {
 
     async fn write(&self, app: &App, target: &Target, body: &[u8], wanted: &Answer) -> Result<Response, Status> {
         let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        // Browsers send a body of no type without asking the server first, so no page may rely on JSON as the default.
+        // Browsers send a body without Content-Type to other origins without a CORS preflight, so JSON must not be the
+        // default for requests with an Origin.
         let untyped = content_type.is_none_or(|text| text.trim().is_empty());
         if untyped && !body.is_empty() && self.headers.contains_key(header::ORIGIN) {
             return Err(Status::generic_unsupported_media_type());
@@ -313,14 +315,14 @@ impl<'a> Call<'a> {
         if *self.method == Method::DELETE && target.name.is_none() {
             return list::delete(app, target, &request, &ListOptions::read(&self.query)?, wanted).await;
         }
-        // A type's cache starts with its first reader. Starting it before the first write as well lets a client watch
-        // from the version of what it wrote. A cache that is late is no reason to refuse a write.
+        // A type's cache starts with its first reader. Starting it before the first write lets a client watch from the
+        // version of that write. A cache that is not ready does not fail the write.
         let reader = app.caches.reader(&target.ty).await.ok();
         let size = request.size(reader.as_ref())?;
         app.work.run(size, self.write_one(app, &request, wanted)).await?
     }
 
-    /// Writes one object, and answers it.
+    /// Runs one write (or the read of a scale) and builds its response.
     async fn write_one(&self, app: &App, request: &write::Request<'_>, wanted: &Answer) -> Result<Response, Status> {
         let answer = match *self.method {
             Method::GET => write::read_scale(app, request).await?,
@@ -343,9 +345,9 @@ impl<'a> Call<'a> {
         Ok(response)
     }
 
-    /// Answers about the server.
+    /// Answers a request for a server document: discovery, health, version or metrics.
     fn document(&self, app: &App, route: &Route) -> Result<Response, Status> {
-        // Some probes ask for the head alone; kube-apiserver tells its health whatever the method.
+        // Some probes send HEAD; kube-apiserver answers health checks for any method.
         let probes = self.method == Method::HEAD && matches!(route, Route::Health(..));
         if self.method != Method::GET && !probes {
             return Err(Status::generic_method_not_allowed());
@@ -388,10 +390,10 @@ impl<'a> Call<'a> {
     }
 
     fn health(&self, app: &App, endpoint: Health, check: Option<&str>) -> Response {
-        // Who gets an answer knows that the server listens; caches start with their first reader.
+        // Answering at all proves that the server listens; caches start with their first reader, so they are no check.
         let of = |name: &'static str, passes| Check { name: name.into(), passes };
         let mut checks = vec![of("ping", true), of("poststarthook/crd-informer-synced", app.definitions.are_known())];
-        // Who is told to end is still alive, but takes nothing new; so is who lost the history of a type.
+        // A server that shuts down, or has a cache that is down, is alive but not ready for new clients.
         if endpoint == Health::Readyz {
             checks.push(of("shutdown", !app.caches.is_stopped()));
             let down = app.caches.down().into_iter();
@@ -405,12 +407,13 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Bytes of a body that nobody wants, and the time that they may take, for a connection to serve another request. A
-/// connection that just ended would fail the next one. Go's number.
+/// Limits for draining an unread request body, so that the connection can serve another request; closing it could fail
+/// the client's next one. Size as in Go's net/http.
 const UNWANTED_BYTES_MAX: usize = 256 << 10;
 const UNWANTED_WAIT: Duration = Duration::from_secs(1);
 
-/// Whether what is left of the body of an answered request came to its end. Who waits to be told to send it is not.
+/// Drains the unread request body so that the connection can be reused. Returns false if the body is too long or too
+/// slow, and for `Expect: 100-continue` clients, which may never send it.
 async fn passes_by<B: http_body::Body>(parts: &Parts, mut body: Pin<&mut B>) -> bool {
     let passed = async {
         let mut left = UNWANTED_BYTES_MAX;

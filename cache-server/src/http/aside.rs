@@ -1,17 +1,18 @@
-//! Runs work that takes milliseconds on threads of its own, a few at a time.
+//! Runs work that takes milliseconds on blocking threads, with bounded concurrency.
 //!
-//! INVARIANT: such work never has all cores: while it waits for its turn or runs, the workers answer everybody else.
+//! INVARIANT: such work occupies at most half of the cores (or one): the runtime's workers stay free for other
+//! requests.
 
 use std::{sync::LazyLock, thread::available_parallelism};
 
 use tokio::sync::Semaphore;
 
-/// Work that may run at once in this process: half of the cores.
+/// Permits for work running at once in this process: half of the cores, at least one.
 static TURNS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))));
 
-/// Runs `work` on a blocking thread once it has a turn; `None` if it panicked. Needs a tokio runtime. Cancel safe: work
-/// that has begun goes on without its client, and keeps its turn until it ends.
+/// Runs `work` on a blocking thread once a permit is free; `None` if it panicked. Needs a tokio runtime. Cancel safe:
+/// work that has started runs to its end without its client, and keeps its permit until then.
 pub(super) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let turn = TURNS.acquire().await.expect("the semaphore is never closed");
     let work = tokio::task::spawn_blocking(move || {
@@ -27,8 +28,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: slow work is never in the way of other tasks. Method: more of it than there are turns, on a runtime of one
-    /// worker, none of which ends before the others were answered.
+    /// Goal: slow work does not delay other tasks. Method: start more slow work than there are permits on a runtime
+    /// with one worker, and let it end only after another task has run.
     #[tokio::test]
     async fn workers_are_free_while_slow_work_runs() {
         let (release, wait) = mpsc::channel::<()>();
@@ -37,7 +38,7 @@ mod tests {
             .map(|number| {
                 let wait = std::sync::Arc::clone(&wait);
                 tokio::spawn(run(move || {
-                    // An error means that the sender is gone: go on.
+                    // An error means that the sender was dropped: continue.
                     let _ = wait.lock().recv();
                     number
                 }))

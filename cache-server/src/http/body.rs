@@ -1,7 +1,7 @@
 //! Response bodies: slices over shared bytes, pulled when the socket drains.
 //!
-//! INVARIANT: nothing is queued for a client. A body makes its next batch when it is polled, and a batch is at most
-//! `BATCH` plus one event.
+//! INVARIANT: no data is queued for a client. A body makes its next batch when polled, and a batch is at most `BATCH`
+//! plus one event.
 
 use std::{
     fmt,
@@ -20,17 +20,17 @@ pub use watch_cache::Slices;
 use super::{Response, list::Listing, watch::Watch};
 use crate::limits;
 
-/// What one turn of a body may hand to the socket. An event may add four slices, and a chunked body brings two of its
-/// own, so this many still go out in one vectored write.
+/// Limit of one batch handed to the socket. An event can add four slices, and chunked encoding two, so that a batch
+/// still fits into one vectored write.
 pub(crate) const BATCH: Budget = Budget { slices: limits::SLICES_MAX - 8, bytes: limits::BATCH_BYTES };
 
 /// A response body.
 pub struct Body(Kind);
 
 enum Kind {
-    /// All there is, and its length is told.
+    /// A complete body with a known length.
     Full(Slices),
-    /// A stream that is over after this: no length is told.
+    /// The last bytes of a stream, without a declared length.
     Last(Slices),
     /// A LIST, item by item.
     List(Box<Listing>),
@@ -38,10 +38,10 @@ enum Kind {
     Watch(Box<Watch>),
 }
 
-/// The body cannot go on. The connection is reset, so that nobody takes what was sent for the whole.
+/// The body cannot be completed. The connection is reset so that the client does not take the part for the whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// A LIST or an initial state that took so long that keeping its state became too expensive.
+    /// A LIST or an initial state was read so slowly that keeping its state became too expensive.
     #[error("the state was read too slowly")]
     Cut,
 }
@@ -52,7 +52,7 @@ impl Body {
         Self(Kind::Full(slices))
     }
 
-    /// A stream that is over after `slices`.
+    /// A stream that ends after `slices`.
     pub(crate) const fn last(slices: Slices) -> Self {
         Self(Kind::Last(slices))
     }
@@ -65,8 +65,8 @@ impl Body {
         Self(Kind::Watch(Box::new(watch)))
     }
 
-    /// When a watch ends by itself; `None` for other bodies. A sink that cannot poll the body because its client takes
-    /// nothing ends the watch soon after.
+    /// Returns when a watch ends by itself; `None` for other bodies. A sink that cannot poll the body because its
+    /// client does not read must end the watch soon after.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.0 {
             Kind::Watch(watch) => Some(watch.deadline()),
@@ -74,12 +74,12 @@ impl Body {
         }
     }
 
-    /// Whether it is an accepted watch.
+    /// True if it is an accepted watch.
     pub(crate) const fn is_watch(&self) -> bool {
         matches!(self.0, Kind::Watch(_))
     }
 
-    /// True if it is what a watch answers: events, or the one that says why there are none.
+    /// True if it answers a watch: with events, or with the one ERROR event.
     pub(super) const fn has_events(&self) -> bool {
         matches!(self.0, Kind::Watch(_) | Kind::Last(_))
     }
@@ -155,7 +155,7 @@ pub(crate) fn json(code: StatusCode, body: Body) -> Response {
     typed(code, HeaderValue::from_static("application/json"), body)
 }
 
-/// A response with a plain text.
+/// A response with a plain text body.
 pub(crate) fn text(code: StatusCode, body: Body) -> Response {
     typed(code, HeaderValue::from_static("text/plain; charset=utf-8"), body)
 }

@@ -1,7 +1,7 @@
-//! Says what is served: `/api`, `/apis`, their group versions, `/version` and, in `health`, whether all is well.
+//! Discovery documents: `/api`, `/apis`, their group versions, `/version`, and the health endpoints (`health`).
 //!
-//! INVARIANT: everything is computed from the registry, so what is announced is what is served, at any time. `/api` and
-//! `/apis` are both aggregated or both legacy for one Accept header, as clients demand.
+//! INVARIANT: every document is computed from the registry, so it announces exactly the types that are served. For one
+//! Accept header `/api` and `/apis` are both aggregated or both legacy, as clients require.
 //!
 //! Source: apiserver `endpoints/discovery` and `endpoints/discovery/aggregated`.
 
@@ -22,7 +22,7 @@ use self::documents::{
 };
 pub(super) use self::health::{Check, Health, health};
 
-/// A path of discovery.
+/// Path of a discovery document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DiscoveryPath {
     /// `/`.
@@ -42,18 +42,18 @@ pub(super) enum DiscoveryPath {
     },
 }
 
-/// A body and the headers that depend on it.
+/// Body of a document and the headers that depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Document {
     /// Content-Type.
     pub(super) content_type: &'static str,
-    /// Set for aggregated discovery: clients may ask again with it, and any cache may keep the answer.
+    /// Set for aggregated discovery: clients may revalidate with it, and any cache may store the answer.
     pub(super) etag: Option<String>,
     /// JSON.
     pub(super) body: Bytes,
 }
 
-/// A version of the aggregated form.
+/// A version of aggregated discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Aggregated {
     parameter: &'static str,
@@ -61,7 +61,7 @@ struct Aggregated {
     content_type: &'static str,
 }
 
-/// The two that clients ask for. They differ in their names alone.
+/// The two versions that clients request. They differ only in their names.
 const AGGREGATED: [Aggregated; 2] = [
     Aggregated {
         parameter: "v=v2",
@@ -75,8 +75,8 @@ const AGGREGATED: [Aggregated; 2] = [
     },
 ];
 
-/// The document at `path`, in the form that `accept` asks for; `None` when nothing is served there. `address` is where
-/// the client found the server.
+/// Returns the document at `path` in the form that `accept` requests; `None` if `path` is not served. `address` is the
+/// server's address as the client sees it.
 pub(super) fn document(
     registry: &Registry,
     path: &DiscoveryPath,
@@ -105,8 +105,7 @@ pub(super) fn document(
     }
 }
 
-/// The aggregated form that the first clause of Accept asks for which is understood; `None` when it asks for the legacy
-/// one.
+/// Returns the aggregated form of the first clause of Accept that is understood; `None` for the legacy form.
 fn aggregated(accept: Option<&str>) -> Option<Aggregated> {
     for clause in accept.unwrap_or_default().split(',') {
         let mut parts = clause.split(';').map(str::trim);
@@ -127,10 +126,10 @@ fn aggregated(accept: Option<&str>) -> Option<Aggregated> {
     None
 }
 
-/// Paths that are there whatever types are.
+/// Paths that are served whatever types are registered.
 const PATHS: [&str; 8] = ["/api", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/readyz", "/version"];
 
-/// All paths below which something is served, in order; indented for everybody.
+/// Returns all served paths in order, always indented.
 fn root(registry: &Registry) -> Document {
     let groups = registry.groups().flat_map(|group| match &*group.group {
         "" => vec![format!("/api/{}", group.version)],
@@ -147,8 +146,8 @@ fn json(document: &impl Serialize) -> Document {
     Document { content_type: "application/json", etag: None, body: body.into() }
 }
 
-/// The named groups once each with their versions, both in the order of discovery. Versions of one group need not stand
-/// beside each other.
+/// Returns each named group with its versions, both in the order of discovery. Versions of one group need not be
+/// adjacent in the registry.
 fn named_groups(registry: &Registry) -> Vec<(&str, Vec<&GroupVersion>)> {
     let mut groups: Vec<(&str, Vec<&GroupVersion>)> = Vec::new();
     let mut places = HashMap::new();
@@ -199,7 +198,7 @@ fn resources(group: &GroupVersion) -> Document {
             categories: &[],
         }));
     }
-    // kube-apiserver leaves the version out for the core group alone.
+    // kube-apiserver omits the apiVersion for the core group only.
     let version = (!group.group.is_empty()).then_some("v1");
     json(&ApiResourceList {
         kind: "APIResourceList",
@@ -211,7 +210,7 @@ fn resources(group: &GroupVersion) -> Document {
 
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// What stands behind the name of an object. Group and version are empty when they are those of the object.
+/// Subresource of a type. Group and version are empty if they equal the type's.
 struct Subresource<'a> {
     name: &'static str,
     group: &'static str,
@@ -223,7 +222,7 @@ fn subresources(ty: &ResourceType) -> Vec<Subresource<'_>> {
     let status = ty.has_status.then_some(Subresource { name: "status", group: "", version: "", kind: &ty.kind });
     let scale = ty.scale.as_ref();
     let scale = scale.map(|_| Subresource { name: "scale", group: "autoscaling", version: "v1", kind: "Scale" });
-    // The order of those who announce them: by name, or as written down.
+    // Built-in types announce subresources by name; CRDs in the order of apiextensions-apiserver.
     let ordered = if ty.custom.is_some() { [status, scale] } else { [scale, status] };
     ordered.into_iter().flatten().collect()
 }
@@ -261,7 +260,7 @@ fn version_discovery(group: &GroupVersion) -> VersionDiscovery<'_> {
 }
 
 fn resource_discovery(ty: &ResourceType) -> ResourceDiscovery<'_> {
-    // Custom types say again what the group and version around them are.
+    // Custom types repeat the group and version around them.
     let (group, version) = if ty.custom.is_some() { (&*ty.group, &*ty.version) } else { ("", "") };
     let own = ResponseKind { group, version, kind: &ty.kind };
     let subresource = |Subresource { name, group, version, kind }| SubresourceDiscovery {
@@ -281,7 +280,7 @@ fn resource_discovery(ty: &ResourceType) -> ResourceDiscovery<'_> {
     }
 }
 
-/// FNV-1a: enough to see that a document changed.
+/// FNV-1a: sufficient to detect that a document changed.
 pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -290,12 +289,12 @@ pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
 const MAJOR: &str = "1";
 const MINOR: &str = "36";
 
-/// The version that clients are told.
+/// Version reported to clients.
 pub(super) fn git_version() -> String {
     format!("v{MAJOR}.{MINOR}.0")
 }
 
-/// The body of `/version`: two spaces of indentation, no newline at the end.
+/// Body of `/version`: indented by two spaces, without a newline at the end.
 pub(super) fn version() -> Bytes {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,7 +1,7 @@
-//! Lists in other words than the stored bytes: indented for people, as YAML, and compressed.
+//! Encodes lists in forms other than the stored bytes: indented JSON, YAML and gzip.
 //!
-//! INVARIANT: a list is written item by item, so that it costs the memory of one item, whatever its length. INVARIANT:
-//! what is decompressed, or read as YAML, is the same list.
+//! INVARIANT: a list is encoded item by item, so that it costs the memory of one item, whatever its length. INVARIANT:
+//! decompressing a list, or parsing its YAML, gives the list as stored.
 
 mod gzip;
 mod indented;
@@ -20,20 +20,20 @@ use super::{
     pretty,
 };
 
-/// How a list's text is written.
+/// Encoding of a list, and its state.
 #[derive(Debug)]
 pub(super) enum Encoder {
-    /// As it is stored: slices of shared bytes.
+    /// The stored bytes: shared slices.
     Plain,
-    /// For people.
+    /// Indented JSON.
     Indented(Indented),
-    /// For people who like YAML.
+    /// YAML, for people.
     Yaml(Box<Yaml>),
-    /// Compressed, of objects as they are stored.
+    /// Gzip of objects as stored.
     Gzip(Gzip),
 }
 
-/// What a client likes.
+/// Encoding that a client requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Compact JSON.
@@ -41,14 +41,14 @@ pub(super) enum Wanted {
     Json,
     /// Compact JSON, compressed when it is long.
     Gzip,
-    /// JSON with white space.
+    /// Indented JSON.
     Indented,
     /// YAML.
     Yaml,
 }
 
 impl Wanted {
-    /// What a client likes, by its headers.
+    /// Returns the encoding for an answer format.
     pub(super) const fn of(answer: &Answer) -> Self {
         match (answer.encoding, answer.indent, answer.gzip) {
             (Encoding::Yaml, ..) => Self::Yaml,
@@ -63,7 +63,7 @@ impl Wanted {
     }
 }
 
-/// A response of one short document; `json` is compact and ends with a newline.
+/// Builds the response for one short document; `json` is compact and ends with a newline.
 pub(super) fn whole(code: StatusCode, json: Bytes, wanted: Wanted) -> Response {
     let text = match wanted {
         Wanted::Json | Wanted::Gzip => json,
@@ -77,8 +77,8 @@ pub(super) fn whole(code: StatusCode, json: Bytes, wanted: Wanted) -> Response {
 }
 
 impl Encoder {
-    /// An encoder of a list whose compact JSON is `head`, items, `tail`; `head` ends with the bracket that opens them.
-    /// One that is to be compressed starts plain: whether it is long is not known yet.
+    /// Creates an encoder for a list whose compact JSON is `head`, items, `tail`; `head` ends with the opening bracket
+    /// of the items. A gzip encoder starts plain, because the length of the list is not known yet.
     pub(super) fn new(wanted: Wanted, head: &[u8], tail: &[u8]) -> Self {
         match wanted {
             Wanted::Json | Wanted::Gzip => Self::Plain,
@@ -87,7 +87,7 @@ impl Encoder {
         }
     }
 
-    /// The list up to its items.
+    /// Writes the part of the list before its items.
     pub(super) fn head(&mut self, head: Bytes, out: &mut Slices) {
         match self {
             Self::Plain => out.push(head),
@@ -100,7 +100,7 @@ impl Encoder {
         }
     }
 
-    /// The next items of `page`, within `budget`; as [`Page::step`].
+    /// Writes the next items of `page`, within `budget`; like [`Page::step`].
     pub(super) fn step(&mut self, page: &mut Page, budget: Budget, out: &mut Slices) -> bool {
         match self {
             Self::Plain => page.step(budget, out),
@@ -126,7 +126,7 @@ impl Encoder {
         }
     }
 
-    /// The list behind its items.
+    /// Writes the part of the list behind its items.
     pub(super) fn tail(&mut self, tail: Bytes, out: &mut Slices) {
         let mut text = Vec::new();
         match self {
@@ -141,7 +141,7 @@ impl Encoder {
         out.push(text.into());
     }
 
-    /// A list without items, given as compact JSON.
+    /// Encodes a list without items, given as compact JSON.
     pub(super) fn empty(&self, empty: Bytes) -> Bytes {
         match self {
             Self::Plain | Self::Gzip(_) => empty,
@@ -150,7 +150,7 @@ impl Encoder {
         }
     }
 
-    /// Of the whole answer.
+    /// Content-Type of the whole answer.
     pub(super) fn content_type(&self) -> HeaderValue {
         match self {
             Self::Plain | Self::Indented(_) | Self::Gzip(_) => Wanted::Json.content_type(),
@@ -158,7 +158,7 @@ impl Encoder {
         }
     }
 
-    /// Goes over to a compressed list: the head, and `entries` as its first items.
+    /// Creates a gzip encoder, and writes the head and `entries` as the first items.
     pub(super) fn compress(head: &[u8], entries: &[Arc<Entry>], out: &mut Slices) -> Self {
         let mut gzip = Gzip::default();
         Gzip::start(out);

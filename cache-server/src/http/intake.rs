@@ -1,11 +1,11 @@
-//! Reads request bodies into memory, within a budget that all of them share.
+//! Reads request bodies into memory, within a shared budget.
 //!
-//! A body takes room for what has arrived, and for all of it once it is longer than [`BODY_PIECEMEAL_BYTES`]. Small and
-//! large bodies have separate budgets, of the server and of each connection, so that large bodies never keep small ones
-//! waiting. Without room a body waits for [`ROOM_WAIT`] and is then answered 429. A small body that is complete already
-//! does not wait: its bytes are in memory whether it has room or not. INVARIANT: bodies cost what they have bytes, however
-//! many pieces they come in. INVARIANT: a client that holds its bodies back keeps nobody out: while others wait for the
-//! same budget, a body must come at [`BODY_RATE_MIN`].
+//! A body of up to [`BODY_PIECEMEAL_BYTES`] reserves budget for the bytes that have arrived; a longer one reserves its
+//! whole length. Small and large bodies have separate budgets, per server and per connection, so that large bodies
+//! never delay small ones. A body that gets no budget within [`ROOM_WAIT`] is refused with 429. A small body that has
+//! arrived in one piece never waits: its bytes are in memory either way. INVARIANT: a body costs its length in memory,
+//! however many pieces it arrives in. INVARIANT: a client that holds back its body cannot block others: while other
+//! bodies wait for the same budget, each body must arrive at [`BODY_RATE_MIN`] or more.
 
 use std::{
     ops::Deref,
@@ -33,20 +33,20 @@ use crate::limits::{
     CONNECTION_SMALL_BODIES_BYTES_MAX, REQUEST_BODY_BYTES_MAX, ROOM_WAIT, SMALL_BODIES_BYTES_MAX,
 };
 
-/// How long the body of a request may take to arrive; kube-apiserver's time for a whole request, which clients can only
-/// make shorter.
+/// Longest time for a request body to arrive. Equal to kube-apiserver's timeout for a whole request, which clients can
+/// only shorten.
 pub(super) const BODY_WAIT: Duration = Duration::from_secs(60);
 
-/// Pause between two looks at a body that does not come, while others may wait for its room.
+/// Interval at which a stalled body is checked against [`BODY_RATE_MIN`].
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Bytes of one permit.
+/// Bytes per semaphore permit.
 const UNIT: usize = 1 << 10;
 
-/// Room for bodies: of all requests, or of one connection. Clones share it.
+/// Budget for request bodies, of the server or of one connection. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
-    /// For bodies up to [`BODY_PIECEMEAL_BYTES`], and for the beginnings of longer ones.
+    /// For bodies up to [`BODY_PIECEMEAL_BYTES`], and for longer ones until they exceed it.
     small: Pool,
     large: Pool,
 }
@@ -57,11 +57,11 @@ struct Pool(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     units: Arc<Semaphore>,
-    /// Bodies that wait for room.
+    /// Number of bodies that wait for budget.
     waiting: AtomicUsize,
 }
 
-/// The room that a body needs: the server's, and its connection's where that may have several at once.
+/// The budgets that a body draws from: the server's, and its connection's if that can carry several requests at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rooms<'a> {
     pub(super) server: &'a Room,
@@ -69,12 +69,12 @@ pub(super) struct Rooms<'a> {
 }
 
 impl Room {
-    /// For the bodies of all requests.
+    /// Creates the budget for all requests of the server.
     pub(crate) fn of_server() -> Self {
         Self { small: Pool::new(SMALL_BODIES_BYTES_MAX), large: Pool::new(BODIES_BYTES_MAX) }
     }
 
-    /// For the bodies of one connection.
+    /// Creates the budget for the requests of one connection.
     pub(crate) fn of_connection() -> Self {
         Self { small: Pool::new(CONNECTION_SMALL_BODIES_BYTES_MAX), large: Pool::new(CONNECTION_BODIES_BYTES_MAX) }
     }
@@ -110,7 +110,7 @@ impl Pool {
 }
 
 impl Rooms<'_> {
-    /// True while another body waits for the room that a body of so many bytes has.
+    /// Returns true if another body waits for the budget that a body with `arrived` bytes draws from.
     fn are_wanted(self, arrived: usize) -> bool {
         let is_large = arrived > BODY_PIECEMEAL_BYTES;
         let is_wanted = |room: &Room| room.pool(is_large).0.waiting.load(Ordering::Relaxed) > 0;
@@ -118,7 +118,7 @@ impl Rooms<'_> {
     }
 }
 
-/// A whole body. Gives its room back when it is dropped.
+/// A complete request body. Returns its budget when dropped.
 #[derive(Debug)]
 pub(super) struct Whole {
     bytes: Bytes,
@@ -133,7 +133,7 @@ impl Deref for Whole {
     }
 }
 
-/// Room that one body has.
+/// Budget reserved by one body.
 #[derive(Debug, Default)]
 struct Taken {
     is_large: bool,
@@ -142,7 +142,7 @@ struct Taken {
     connection: Option<OwnedSemaphorePermit>,
 }
 
-/// Room that a body lacks.
+/// Budget that a body still needs.
 #[derive(Clone, Copy)]
 struct Wanted {
     is_large: bool,
@@ -152,7 +152,8 @@ struct Wanted {
 /// Reads the whole body of a request.
 ///
 /// # Errors
-/// 413 for a longer one than [`REQUEST_BODY_BYTES_MAX`], 429 without room, 504 for one that does not arrive in time.
+/// 413 for a body longer than [`REQUEST_BODY_BYTES_MAX`], 429 if no budget is free in time, 504 if it does not arrive
+/// in time.
 pub(super) async fn read<B>(mut body: Pin<&mut B>, rooms: Rooms<'_>) -> Result<Whole, Status>
 where
     B: http_body::Body,
@@ -168,7 +169,7 @@ where
         if arrived > REQUEST_BODY_BYTES_MAX {
             return Err(status::body_too_large(REQUEST_BODY_BYTES_MAX));
         }
-        // What will be refused is read, so that its client reads the answer, but not kept.
+        // An oversized body is drained but not kept: the client reads the answer only after sending it.
         if declared.is_some_and(|declared| declared > REQUEST_BODY_BYTES_MAX) {
             continue;
         }
@@ -192,7 +193,7 @@ where
     Ok(Whole { bytes: kept.into(), _taken: taken })
 }
 
-/// The next bytes of a body; `None` at its end.
+/// Returns the next bytes of a body; `None` at its end.
 async fn next<B>(
     mut body: Pin<&mut B>,
     rooms: Rooms<'_>,
@@ -204,7 +205,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     loop {
-        // Many small pieces lie ready mostly, and need no timer.
+        // Small pieces are usually ready already; polling once avoids a timer for each.
         let frame = match body.frame().now_or_never() {
             Some(frame) => frame,
             None => wait(body.as_mut(), rooms, pace, arrived).await?,
@@ -212,7 +213,7 @@ where
         match frame {
             None => return Ok(None),
             Some(Err(_)) => return Err(Status::bad_request("the body of the request did not arrive")),
-            // Trailers say nothing that is asked for.
+            // Skip trailers; no handler uses them.
             Some(Ok(frame)) => {
                 if let Ok(mut data) = frame.into_data()
                     && data.has_remaining()
@@ -224,7 +225,7 @@ where
     }
 }
 
-/// Waits for the next frame, as long as its body has time.
+/// Waits for the next frame until the deadline. Fails earlier if the body is slow while others wait for its budget.
 async fn wait<B: http_body::Body>(
     mut body: Pin<&mut B>,
     rooms: Rooms<'_>,
@@ -243,11 +244,11 @@ async fn wait<B: http_body::Body>(
     }
 }
 
-/// How fast a body comes.
+/// Arrival rate of a body.
 struct Pace {
-    /// When it must have come.
+    /// Deadline for the whole body.
     end: Instant,
-    /// When it last was fast enough, and the bytes that had come by then.
+    /// Time at which the body was last fast enough, and the bytes that had arrived by then.
     since: Instant,
     then: usize,
 }
@@ -258,7 +259,8 @@ impl Pace {
         Self { end: now + BODY_WAIT, since: now, then: 0 }
     }
 
-    /// True once it came at less than [`BODY_RATE_MIN`] for [`BODY_RATE_AFTER`], until it has caught up.
+    /// Returns true once the body arrived at less than [`BODY_RATE_MIN`] for [`BODY_RATE_AFTER`], until it has caught
+    /// up.
     fn is_slow(&mut self, now: Instant, arrived: usize) -> bool {
         let took = now - self.since;
         if took < BODY_RATE_AFTER {
@@ -273,7 +275,7 @@ impl Pace {
     }
 }
 
-/// Appends `data`, which may be shared with a much larger buffer. `whole` is the length of the body, where it is known.
+/// Appends a copy of `data`, which may be a slice of a much larger buffer. `whole` is the length of the body, if known.
 fn keep(kept: &mut Vec<u8>, data: &[u8], whole: Option<usize>) {
     let len = kept.len() + data.len();
     if len > kept.capacity() {
@@ -284,11 +286,12 @@ fn keep(kept: &mut Vec<u8>, data: &[u8], whole: Option<usize>) {
 }
 
 impl Taken {
-    /// Takes room for a body of `bytes` in all, if it has less. What becomes a large body gives back its small one's room.
+    /// Reserves budget for a body of `bytes` in total. A body that becomes large returns its budget for small bodies.
     async fn grow(&mut self, bytes: usize, rooms: Rooms<'_>) -> Result<(), Status> {
         let Some(wanted) = self.wants(bytes) else { return Ok(()) };
         let waiting = timeout(ROOM_WAIT, async {
-            // The connection's first: a body that waits for its own connection keeps nothing of the others'.
+            // The connection's budget comes first: a body that waits for its own connection must not hold the server's
+            // budget.
             let connection = match rooms.connection {
                 Some(room) => Some(room.pool(wanted.is_large).take(wanted.units).await),
                 None => None,
@@ -300,7 +303,7 @@ impl Taken {
         Ok(())
     }
 
-    /// The same without waiting, as far as there is room.
+    /// Like `grow`, without waiting; reserves what is free.
     fn try_grow(&mut self, bytes: usize, rooms: Rooms<'_>) {
         let Some(wanted) = self.wants(bytes) else { return };
         let take = |room: &Room| room.pool(wanted.is_large).try_take(wanted.units);
@@ -309,7 +312,7 @@ impl Taken {
         }
     }
 
-    /// The room that is lacking for a body of `bytes` in all.
+    /// Returns the budget missing for a body of `bytes` in total.
     fn wants(&self, bytes: usize) -> Option<Wanted> {
         let is_large = bytes > BODY_PIECEMEAL_BYTES;
         let has = if is_large == self.is_large { self.units } else { 0 };
@@ -327,7 +330,7 @@ impl Taken {
         self.units += wanted.units as usize;
     }
 
-    /// Gives back what a body of `bytes` does not need.
+    /// Returns the budget that a body of `bytes` does not need.
     fn shrink(&mut self, bytes: usize) {
         let less = self.units.saturating_sub(bytes.div_ceil(UNIT));
         for permit in [&mut self.connection, &mut self.server].into_iter().flatten() {
@@ -345,7 +348,7 @@ fn merge(kept: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePer
     }
 }
 
-/// Counts a body that waits, for as long as it does.
+/// Counts a waiting body until dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {

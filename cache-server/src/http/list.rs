@@ -1,8 +1,9 @@
-//! Answers LIST and GET from the watch cache.
+//! Answers LIST, GET and DELETECOLLECTION from the watch cache.
 //!
-//! INVARIANT: what a request asks for decides which state it reads, and nothing else does: most recent (wait until the
-//! cache has passed the storage), any, not older than N (wait), or exactly N (undo the window). A read never falls back
-//! to something dearer; it says 410, 429 or 504. INVARIANT: a body holds one snapshot and one key, whatever its length.
+//! INVARIANT: only the request's parameters decide which state it reads: the most recent one (waits until the cache has
+//! reached the storage), any, one not older than N (waits), or exactly N (undoes events of the window). A read never
+//! falls back to a more expensive source; it fails with 410, 429 or 504. INVARIANT: a body holds one snapshot and one
+//! key, whatever its length.
 //!
 //! Source: apiserver `storage/cacher/delegator/interface.go`, KEP-2340, KEP-4988.
 
@@ -39,10 +40,10 @@ use super::{
 };
 use crate::{app::App, config::ListEncoding, limits, registry::ResourceType};
 
-/// How long the position of a paged listing stays readable after its last page, within the window's bounds.
+/// How long the position of a paged list stays readable after each page, within the bounds of the window.
 const NEXT_PAGE_WAIT: Duration = Duration::from_secs(75);
 
-/// Steps through the objects in one turn, whether they find something or not. Bounds the time it holds a worker.
+/// Page steps per poll, whether they find matches or not. Bounds the time that a poll holds a worker.
 const STEPS_MAX: usize = 4;
 
 /// `GET …/{plural}`.
@@ -61,10 +62,11 @@ pub(super) async fn list(
     respond(app, &target.ty, page, selected.resource_version, answer).await
 }
 
-/// `DELETE …/{plural}`: deletes the objects that a LIST of the same query shows, one by one, and answers that LIST.
+/// `DELETE …/{plural}`: deletes the objects that a LIST with this query returns, one by one, and answers with that
+/// LIST.
 ///
 /// # Errors
-/// The Status to answer with. What can be refused is, before anything is deleted; after that, the Status of the first
+/// The Status to answer with. Requests are refused before anything is deleted; after that, the Status of the first
 /// object that could not be deleted.
 pub(super) async fn delete(
     app: &App,
@@ -76,7 +78,7 @@ pub(super) async fn delete(
     let deletion = write::Collection::read(app, request).await?;
     answer.form(&target.ty, Of::List)?;
     let (selected, state) = Selected::read(app, target, options).await?;
-    // Without a share in the window: this deletion would fill it, and cut its own answer.
+    // Detach the snapshot from the window: the events of this deletion could evict its position and cut the answer.
     let objects = state.objects.clone();
     drop(state);
     let mut page = selected.page(selected.detached(&objects)).await;
@@ -92,52 +94,52 @@ pub(super) async fn delete(
         tokio::task::yield_now().await;
     }
     deletion.delete(app, &target.ty, &entries).await?;
-    // Of the time of the answer: deleting may have taken as long as a state is kept.
+    // Begin a new page: the deletion may have taken longer than a page's state is kept.
     let page = selected.page(selected.detached(&objects)).await;
     respond(app, &target.ty, page, selected.resource_version, answer).await
 }
 
-/// The objects of one state that the query of a collection names.
+/// The objects of one state that a collection request selects.
 struct Selected {
     reader: Reader,
-    /// The position that the answer names.
+    /// The resourceVersion of the answer.
     resource_version: u64,
     filter: Arc<Filter>,
-    /// Where the page starts, as in a token.
+    /// First key of the page, as in a continue token.
     start: Option<String>,
     limit: Option<usize>,
-    /// Objects from there on, as the token says.
+    /// Number of objects from `start` on, according to the token.
     following: Option<u64>,
 }
 
 impl Selected {
-    /// Waits for the state that `options` ask for.
+    /// Waits for the state that `options` request.
     async fn read(app: &App, target: &Target, options: &ListOptions) -> Result<(Self, Snapshot), Status> {
         let filter = query::filter(options, target)?;
         let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
         let read = ListRead::of(options, one)?;
         let (reader, state) = state(&read, app, &target.ty).await?;
-        // What is said is what was asked for: the state at N may have been made by an earlier write.
+        // Report the requested version: the state at N may stem from an earlier write.
         let resource_version = if let Which::Exact { at, .. } = read.which { at } else { state.resource_version };
         let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
-        // Of the same state only: objects come and go in the latest one.
+        // The token's count holds only for the state it was taken from, not for the latest one.
         let is_same = matches!(read.which, Which::Exact { by_token: true, .. });
         let following = is_same.then(|| ContinueToken::following(&options.continue_token)).flatten();
         Ok((Self { reader, resource_version, filter, start: read.start, limit, following }, state))
     }
 
-    /// The page of `state` that was asked for.
+    /// Returns the requested page of `state`.
     async fn page(&self, state: Snapshot) -> Page {
         let page = Page::begin(state, Arc::clone(&self.filter), self.start.as_deref(), self.limit);
         let mut page = page.with_following(self.following);
         while page.look_ahead() {
-            // A selector that matches little, or much to count: let others run.
+            // Yield to other tasks while a selector matches little, or much is to be counted.
             tokio::task::yield_now().await;
         }
         page
     }
 
-    /// Keeps the position for the page behind this one.
+    /// Keeps the position readable for the next page, if there is one.
     fn hold_next(&self, app: &App, page: &Page) {
         if page.next().is_some() {
             self.reader.hold(self.resource_version, app.caches.now() + NEXT_PAGE_WAIT);
@@ -149,10 +151,10 @@ impl Selected {
     }
 }
 
-/// A LIST of `page`, which says that it is at `resource_version`.
+/// Answers with a LIST of `page` at `resource_version`.
 ///
 /// # Errors
-/// 406 and 400 for a form that a list does not have, 500 when the body could not be made in memory.
+/// 406 and 400 for a form that a list cannot have, 500 if the body could not be made in memory.
 async fn respond(
     app: &App,
     ty: &ResourceType,
@@ -165,7 +167,7 @@ async fn respond(
     match app.config.list_encoding {
         ListEncoding::Streaming => Ok(listing.into_response(wanted)),
         ListEncoding::Buffered => {
-            // Encoding takes long enough to be in the way of everybody else on this worker.
+            // Encoding takes long enough to delay other tasks on this worker.
             let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
             let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
             Ok(body::json(StatusCode::OK, whole.into()))
@@ -202,7 +204,7 @@ pub(super) async fn get(
     aside::run(respond).await.ok_or_else(|| Status::internal("the object could not be shown"))
 }
 
-/// The response of a GET. Cost: that of reading the object, where it is not sent as it is stored.
+/// Builds the response of a GET. Cost: parses the object unless it is sent as stored.
 fn one(entry: &Entry, form: &Form, wanted: Wanted) -> Response {
     let mut slices = Slices::new();
     entry.object_as(form, unix_now(), &mut slices);
@@ -213,17 +215,17 @@ fn one(entry: &Entry, form: &Form, wanted: Wanted) -> Response {
     }
 }
 
-/// Now, in Unix seconds: what the ages in a table are counted to.
+/// Returns the current time in Unix seconds, used for the ages in tables.
 pub(super) fn unix_now() -> i64 {
     jiff::Timestamp::now().as_second()
 }
 
-/// Slices in one piece, taken out.
+/// Takes all slices out as one buffer.
 fn joined(slices: &mut Slices) -> Bytes {
     slices.copy_to_bytes(slices.remaining())
 }
 
-/// The state a LIST reads, and where it came from.
+/// Waits for the state that a LIST reads; returns it with its cache.
 async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Snapshot), Status> {
     let reader = match read.which {
         Which::MostRecent => app.caches.fresh(ty).await?,
@@ -246,23 +248,23 @@ async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Re
     Ok((reader, snapshot))
 }
 
-/// The body of a LIST: head, items from a frozen state, tail.
+/// Body of a LIST: head, items of a snapshot, tail.
 pub(super) struct Listing {
-    /// In the form that was asked for.
+    /// Shown in the requested form.
     page: Page,
     ends: Ends,
-    /// Whether an item was handed out, and with it, the head.
+    /// True once an item was handed out, and the head with it.
     begun: bool,
-    /// Whether everything was handed out.
+    /// True once everything was handed out.
     over: bool,
-    /// What was made before it was known whether the list is short.
+    /// Bytes written while deciding whether the list is long enough to compress.
     first: Slices,
     encoder: Encoder,
-    /// The next item, while it is made apart.
+    /// The next item, while a blocking thread makes it.
     slow: Option<Slow>,
 }
 
-/// An item that takes long to make.
+/// An item that is too slow to make on a worker.
 struct Slow {
     /// `None` if it could not be made.
     item: BoxFuture<'static, Option<Slices>>,
@@ -270,13 +272,13 @@ struct Slow {
     is_last: bool,
 }
 
-/// What stands around the items of a list.
+/// Text around the items of a list.
 pub(super) struct Ends {
-    /// Up to the first item, with the bracket.
+    /// Text before the first item, up to and including the opening bracket.
     pub(super) head: Bytes,
-    /// Behind the last, from the bracket on, with a newline.
+    /// Text behind the last item, from the closing bracket on, with a newline.
     pub(super) tail: Bytes,
-    /// In place of both when there are no items: `null` is a list to some clients' Go types.
+    /// The whole list if it has no items: `null` is what some clients' Go types expect.
     pub(super) empty: Bytes,
 }
 
@@ -321,7 +323,7 @@ impl Listing {
         Self { page, ends, begun: false, over: false, first: Slices::new(), encoder: Encoder::Plain, slow: None }
     }
 
-    /// Pushes the next batch; nothing when nothing matched so far. `out` is empty until the first item.
+    /// Pushes the next batch; pushes nothing if no item matched yet. `out` is empty until the first item.
     fn step(&mut self, out: &mut Slices) {
         if !self.begun {
             self.encoder.head(self.ends.head.clone(), out);
@@ -339,7 +341,7 @@ impl Listing {
             if !more {
                 return self.finish(out);
             }
-            // Rows take a thousand times as long as slices.
+            // A table row takes about a thousand times as long as sharing slices.
             if out.reached(BATCH) || self.page.shows_rows() && self.begun {
                 return;
             }
@@ -349,7 +351,7 @@ impl Listing {
         }
     }
 
-    /// Pushes the end.
+    /// Pushes the tail, or the empty list if there were no items.
     fn finish(&mut self, out: &mut Slices) {
         self.over = true;
         if self.begun {
@@ -360,7 +362,7 @@ impl Listing {
         }
     }
 
-    /// The answer as its client wants it.
+    /// Builds the response in the encoding that the client wants.
     fn into_response(mut self, wanted: Wanted) -> Response {
         self.encoder = Encoder::new(wanted, &self.ends.head, &self.ends.tail);
         let mut first = Slices::new();
@@ -376,7 +378,7 @@ impl Listing {
         response
     }
 
-    /// Looks whether the list is long enough to be compressed, and begins with what was looked at.
+    /// Reads items until the list is long enough to compress or ends, and writes those items in the encoding chosen.
     fn begin_compressed(&mut self, first: &mut Slices) {
         let (mut entries, mut plain, mut more) = (Vec::new(), Slices::new(), true);
         plain.push(self.ends.head.clone());
@@ -402,7 +404,7 @@ impl Listing {
         }
     }
 
-    /// A short list has a length, a long one is a stream.
+    /// Gives a list that ends in its first batch a Content-Length; longer ones are streamed.
     fn into_body(mut self, mut first: Slices) -> Body {
         if first.is_empty() && !self.is_over() {
             self.step(&mut first);
@@ -414,8 +416,8 @@ impl Listing {
         Body::list(self)
     }
 
-    /// The whole body in memory, each object decoded and encoded again: what it takes when nothing is shared. `None` when
-    /// its state could not be kept for so long.
+    /// Builds the whole body in memory, decoding and encoding each object, as a server without shared bytes would.
+    /// `None` if the state could not be kept for that long.
     fn into_whole(mut self) -> Option<Vec<u8>> {
         let mut whole = self.ends.head.to_vec();
         let mut begun = false;
@@ -442,7 +444,7 @@ impl Listing {
         }
     }
 
-    /// Whether everything was handed out.
+    /// True once everything was handed out.
     pub(super) const fn is_over(&self) -> bool {
         self.over
     }
@@ -471,7 +473,7 @@ impl Listing {
         }
         self.step(&mut out);
         if out.is_empty() && !self.is_over() {
-            // A selector that matches little: let others run, and go on.
+            // Yield to other tasks: the selector matches little.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -1,6 +1,6 @@
-//! One line of the debug log for each request: enough to find, without a proxy, why a client failed.
+//! Debug log line of each request: enough to find, without a proxy, why a client failed.
 //!
-//! INVARIANT: no body is logged, and no token: of page tokens only the first characters, of credentials nothing.
+//! INVARIANT: bodies and credentials are never logged, and only the first characters of page tokens.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use http::{StatusCode, header, request::Parts};
 
 use crate::{app::App, limits::LOGGED_CHARS_MAX};
 
-/// A request that is being answered. Counts and logs it once, also if its client leaves before there is an answer.
+/// A request in progress. Counts and logs it exactly once, also if its client disconnects before the answer.
 pub(super) struct Answering<'a> {
     app: &'a App,
     parts: &'a Parts,
@@ -18,12 +18,13 @@ pub(super) struct Answering<'a> {
 }
 
 impl<'a> Answering<'a> {
-    /// `verb` and `resource` are drawn from what the server knows, never from the request's text.
+    /// `verb` and `resource` come from the registry and fixed names, never from the request's text, so that metric
+    /// labels are bounded.
     pub(super) const fn new(app: &'a App, parts: &'a Parts, verb: &'static str, resource: &'a str) -> Self {
         Self { app, parts, verb, resource, answered: false }
     }
 
-    /// The head of the answer is decided. `error` is the message of a Status.
+    /// Records the status code of the answer. `error` is the message of a Status.
     pub(super) fn answered(&mut self, code: StatusCode, error: Option<&str>) {
         let Self { app, parts, verb, resource, .. } = *self;
         self.answered = true;
@@ -47,10 +48,10 @@ impl Drop for Answering<'_> {
     }
 }
 
-/// Path and query, page tokens cut.
+/// Displays path and query, with page tokens cut.
 struct Target<'a>(&'a Parts);
 
-/// Characters of a page token that are logged: enough to tell whether it is one of ours.
+/// Logged characters of a page token: enough to recognise our own tokens.
 const TOKEN_CHARS: usize = 8;
 
 impl fmt::Display for Target<'_> {
@@ -67,7 +68,7 @@ impl fmt::Display for Target<'_> {
     }
 }
 
-/// The program that asks.
+/// Displays the client's User-Agent.
 struct Agent<'a>(&'a Parts);
 
 impl fmt::Display for Agent<'_> {
@@ -77,7 +78,7 @@ impl fmt::Display for Agent<'_> {
     }
 }
 
-/// The first [`LOGGED_CHARS_MAX`] characters of a text.
+/// Displays the first [`LOGGED_CHARS_MAX`] characters of a text.
 struct Cut<'a>(&'a str);
 
 impl fmt::Display for Cut<'_> {

@@ -1,11 +1,11 @@
-//! Reads Accept: in which encoding a client wants an answer, and which form of the objects in it.
+//! Content negotiation: reads from Accept the encoding of an answer and the form of its objects.
 //!
 //! INVARIANT: clauses are tried in the order of their quality, and the first whose media type and parameters can be
-//! served wins; one that asks for anything unknown is passed over, so that a client that also takes plain JSON gets that.
-//! INVARIANT: whether an error is indented depends on the clauses without a form alone, as there is no form of an error.
+//! served wins. A clause with unknown requirements is skipped, so that a client that also accepts plain JSON gets that.
+//! INVARIANT: only clauses without a form decide whether an error is indented, as errors have no other form.
 //!
-//! One form is our own: `application/json;drop=metadata.managedFields` is the objects without their managedFields, for
-//! clients that do not look at them. Servers that do not know the parameter ignore it.
+//! One form is our own: `application/json;drop=metadata.managedFields` returns objects without managedFields, for
+//! clients that do not use them. Servers that do not know the parameter ignore it.
 //!
 //! Source: apiserver `endpoints/handlers/negotiation/negotiate.go`, `endpoints/handlers/{rest,response}.go`.
 
@@ -16,26 +16,26 @@ use watch_cache::{Form, Meta, Row, RowObject};
 use super::{encode::Wanted, status, table::Columns};
 use crate::registry::ResourceType;
 
-/// The media types this server answers in, the preferred one first.
+/// Media types of this server's answers, the preferred one first.
 const SERVED: &[(&str, Encoding)] = &[("application/json", Encoding::Json), ("application/yaml", Encoding::Yaml)];
 
-/// What this server streams.
+/// Media types of this server's streams.
 const STREAMED: [&str; 1] = ["application/json;stream=watch"];
 
-/// Media types that Kubernetes has, served here or not: asking for another one is refused in other words.
+/// Media types that Kubernetes knows, served here or not; refusals of others have a different message.
 const KNOWN: [&str; 4] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
 
-/// How an answer is written.
+/// Encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// JSON.
     Json,
-    /// YAML: not in a stream.
+    /// YAML; not available in streams.
     Yaml,
 }
 
-/// What is shown of objects.
+/// Part of each object that an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Whole,
@@ -47,39 +47,39 @@ enum Shape {
     Table(Meta),
 }
 
-/// What an answer is about.
+/// Subject of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     /// One object.
     Object,
     /// A list.
     List,
-    /// The objects of a watch.
+    /// The events of a watch.
     Events,
-    /// How many of something there are: `…/{name}/scale`.
+    /// A Scale: `…/{name}/scale`.
     Scale,
 }
 
-/// How a client wants its answer.
+/// Answer format that a client requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// How it is written.
+    /// Encoding of the answer.
     pub(crate) encoding: Encoding,
-    /// Whether JSON that is not a stream is indented.
+    /// True if JSON that is not a stream is indented.
     pub(crate) indent: bool,
-    /// Whether long lists may be compressed.
+    /// True if long lists may be compressed.
     pub(crate) gzip: bool,
     shape: Shape,
     without_managed_fields: bool,
-    /// The parameter `includeObject`, unread.
+    /// The query parameter `includeObject`, not parsed yet.
     include_object: String,
 }
 
 impl Answer {
-    /// Reads what the client of a request wants.
+    /// Reads the requested format from the headers and query of a request.
     ///
     /// # Errors
-    /// 406 when no clause can be served.
+    /// 406 if no clause can be served.
     pub(crate) fn read(headers: &HeaderMap, query: &Query) -> Result<Self, Status> {
         let accept = joined(headers, header::ACCEPT);
         let include_object = query.get("includeObject").unwrap_or_default().to_owned();
@@ -112,10 +112,10 @@ impl Answer {
         })
     }
 
-    /// Whether it can be streamed.
+    /// Checks that the answer can be streamed.
     ///
     /// # Errors
-    /// 406 when it cannot. Other clauses are not looked at, as in kube-apiserver.
+    /// 406 if it cannot. Other clauses are not tried, as in kube-apiserver.
     pub(crate) fn check_stream(&self) -> Result<(), Status> {
         match self.encoding {
             Encoding::Json => Ok(()),
@@ -123,11 +123,11 @@ impl Answer {
         }
     }
 
-    /// The form of objects of `ty`.
+    /// Returns the form of objects of `ty`.
     ///
     /// # Errors
-    /// 406 for the metadata of one object where there is a list, and the other way round; 400 for parameters of a table
-    /// that cannot be read. Kubernetes finds out when it has the objects, so their own errors come first.
+    /// 406 for the metadata of one object where the answer is a list, and the other way round; 400 for invalid table
+    /// parameters. kube-apiserver checks these after it has the objects, so errors about the objects come first.
     pub(crate) fn form(&self, ty: &ResourceType, of: Of) -> Result<Form, Status> {
         let mut form = match self.shape {
             Shape::Whole => Form::whole(),
@@ -153,7 +153,7 @@ impl Answer {
     }
 }
 
-/// Kubernetes' name for the Go type that holds objects of `ty`, as its messages have it.
+/// Returns Kubernetes' name of the Go type of `ty`'s objects, for its error messages.
 fn go_type(ty: &ResourceType, suffix: &str) -> String {
     if !ty.schema.builtin {
         return format!("*unstructured.Unstructured{suffix}");
@@ -175,21 +175,21 @@ fn include_object(text: &str) -> Result<RowObject, Status> {
     }
 }
 
-/// One header, or all of them joined as if they were one; empty when there is none or it is no text.
+/// Returns all values of a header joined by commas; values that are not text are left out.
 pub(crate) fn joined(headers: &HeaderMap, name: header::HeaderName) -> String {
     let values: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
     values.join(",")
 }
 
-/// Whether a document that has one form only is indented: `;pretty=1` in Accept, else `?pretty=`, else by the program
-/// that asks.
+/// Returns true if a document with only one form is indented: by `;pretty=1` in Accept, else by `?pretty=`, else by the
+/// client's program.
 pub(crate) fn is_for_people(headers: &HeaderMap, query: &Query) -> bool {
     let accept = joined(headers, header::ACCEPT);
     let plain = clauses(&accept).into_iter().find(Clause::is_plain);
     plain.is_some_and(|clause| clause.parameter("pretty") == Some("1")) || is_read_by_people(headers, query)
 }
 
-/// How an error is written. Those who take nothing that an error can be get what people can read.
+/// Returns the encoding of errors. Clients that accept no encoding of an error get indented JSON.
 pub(crate) fn of_error(headers: &HeaderMap, query: &Query) -> Wanted {
     let accept = joined(headers, header::ACCEPT);
     let clauses = clauses(&accept);
@@ -211,15 +211,15 @@ fn is_read_by_people(headers: &HeaderMap, query: &Query) -> bool {
     }
 }
 
-/// One media range and its parameters.
+/// One media range of a header and its parameters.
 struct Clause<'a> {
     range: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
     quality: f32,
 }
 
-/// The clauses of a header that can be served at all, the preferred ones first: by quality, then those that name a type
-/// before those that take any, then as they came.
+/// Parses the clauses of a header with a quality above zero, sorted by preference: by quality, then named types before
+/// wildcards, then by position.
 fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> =
         accept.split(',').filter_map(Clause::parse).filter(|clause| clause.quality > 0.0).collect();
@@ -246,7 +246,7 @@ impl<'a> Clause<'a> {
         self.parameters.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
     }
 
-    /// Whether the range takes `media_type`. Names of media types do not depend on case.
+    /// Returns true if the range includes `media_type`. Names of media types are case-insensitive.
     fn names(&self, media_type: &str) -> bool {
         self.range == "*/*"
             || self.range.eq_ignore_ascii_case(media_type)
@@ -256,14 +256,14 @@ impl<'a> Clause<'a> {
                 .is_some_and(|of| media_type.split_once('/').is_some_and(|(range, _)| range.eq_ignore_ascii_case(of)))
     }
 
-    /// `None` when it cannot be written, or not as a stream.
+    /// Returns the encoding; `None` if this server does not have it, or not as a stream.
     fn encoding(&self) -> Option<Encoding> {
         let streams = self.parameter("stream").is_some_and(|stream| !stream.is_empty());
         let (_, encoding) = SERVED.iter().find(|(name, _)| self.names(name))?;
         (!streams || *encoding != Encoding::Yaml).then_some(*encoding)
     }
 
-    /// What the parameters ask for; `None` when that cannot be served.
+    /// Returns the form that the parameters request; `None` if it cannot be served.
     fn shape(&self) -> Option<Shape> {
         let known = matches!(self.parameter("stream"), None | Some("" | "watch"))
             && matches!(self.parameter("sv"), None | Some("" | "v1"));
@@ -287,7 +287,7 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// Whether it takes what has one form only, such as an error.
+    /// Returns true if the clause accepts documents with only one form, such as errors.
     fn is_plain(&self) -> bool {
         self.encoding().is_some() && self.shape() == Some(Shape::Whole)
     }

@@ -1,18 +1,19 @@
-//! Indents JSON for people, as Go's `json.Indent` does with two spaces: no newline at the end, `{}` and `[]` stay.
+//! Indents JSON for people, as Go's `json.Indent` does with two spaces: no newline at the end, `{}` and `[]` unchanged.
 //!
 //! INVARIANT: only white space between tokens changes; strings and numbers are copied as they are.
 
-/// How many times as long as a document its indented form may be, and what short ones may have in any case.
+/// Bounds of an indented document: at most `TIMES_MAX` times its compact length plus `BYTES_ALLOWED`.
 pub(crate) const TIMES_MAX: usize = 8;
 pub(crate) const BYTES_ALLOWED: usize = 64 << 10;
 
-/// Indents one JSON document; one whose indentation would be most of it, for it is deep and has many members, stays as it
-/// is. Cost: one pass.
+/// Indents one JSON document. A document that is deep and has many members stays as it is if its indentation would
+/// exceed the bounds. Cost: one pass.
 pub(crate) fn indent(json: &[u8]) -> Vec<u8> {
     indent_at(json, 0)
 }
 
-/// The same for a part of a document that stands `depth` levels deep; or up to a bracket, or from one on.
+/// Like [`indent`], for a part of a document that is `depth` levels deep; the part may end at an opening bracket, or
+/// begin at a closing one.
 pub(crate) fn indent_at(json: &[u8], depth: usize) -> Vec<u8> {
     let bytes_max = json.len() * TIMES_MAX + BYTES_ALLOWED;
     let mut out = Vec::with_capacity(json.len() * 2);
@@ -56,7 +57,7 @@ pub(crate) fn indent_at(json: &[u8], depth: usize) -> Vec<u8> {
     out
 }
 
-/// Where the string ends whose contents start at `at`: behind its closing quote.
+/// Returns the end of the string whose contents start at `at`: the position behind its closing quote.
 fn string_end(json: &[u8], mut at: usize) -> usize {
     while let Some(&byte) = json.get(at) {
         match byte {
@@ -93,7 +94,7 @@ mod tests {
                 r#"{"a":"x:{,}\"\\","b":[1,{"c":[]}],"d":{}}"#,
                 "{\n  \"a\": \"x:{,}\\\"\\\\\",\n  \"b\": [\n    1,\n    {\n      \"c\": []\n    }\n  ],\n  \"d\": {}\n}",
             ),
-            // Not JSON: it ends, and nothing is lost.
+            // Invalid JSON: the loop ends, and no byte is lost.
             ("\"abc\\", "\"abc\\"),
             ("}", "\n}"),
         ] {

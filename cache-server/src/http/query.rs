@@ -1,6 +1,6 @@
-//! Which objects a query selects, by the fields that a type has.
+//! Builds the object filter of a query, from selectors and the fields that the type supports.
 //!
-//! INVARIANT: what does not depend on the type was read and refused before, by [`ListOptions`].
+//! INVARIANT: [`ListOptions`] has already validated everything that does not depend on the type.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use watch_cache::{Filter, UnknownField};
 
 use super::route::Target;
 
-/// Which objects of `target` are wanted.
+/// Builds the filter for the objects of `target`.
 ///
 /// # Errors
-/// 400 for a field that objects of this type cannot be selected by, in the dialect of the type.
+/// 400 for a field that objects of this type cannot be selected by, in the wording of the type.
 pub(crate) fn filter(options: &ListOptions, target: &Target) -> Result<Arc<Filter>, Status> {
     let ty = &target.ty;
     let refuse = |label: &str| Status::bad_request(ty.refuse_field(label));
-    // The schema is that of all versions of a type; this one may have fewer fields.
+    // The schema covers all versions of a type; this version may have fewer fields.
     let is_known = |field: &str| match field {
         NAME => true,
         NAMESPACE => ty.selects_namespace(),
@@ -33,7 +33,7 @@ pub(crate) fn filter(options: &ListOptions, target: &Target) -> Result<Arc<Filte
             .map_err(|UnknownField { label }| refuse(&label))
     };
     let wanted = filter(&options.fields)?;
-    // The path of a watch of one object says the same as a selector.
+    // The path of a watch of one object is equivalent to a selector on its name.
     match &target.name {
         None => Ok(wanted),
         Some(name) if options.fields.is_empty() => filter(&field::Selector::one(NAME, name)),

@@ -1,8 +1,9 @@
-//! Initial streams that go on where they broke, for clients that ask for it by a header: `docs/resuming.md`.
+//! Resumable initial streams: a client that opts in by a header continues where its stream broke. See
+//! `docs/resuming.md`.
 //!
-//! INVARIANT: a client that does not ask sees nothing of it. INVARIANT: what goes on behind a mark is the state that the
-//! mark is of, of this very history and for this very question; everything else begins anew, and says so before its first
-//! object. INVARIANT: a token is never an error.
+//! INVARIANT: a client that does not opt in sees no difference. INVARIANT: a resumed stream continues the state that
+//! its token was taken from, in this very history and for this very request; every other stream starts over and reports
+//! that before its first object. INVARIANT: a token never causes an error.
 
 use std::{
     hash::{BuildHasher as _, Hash, RandomState},
@@ -27,16 +28,16 @@ use watch_cache::{Content, Cursor, Form, Reader, Slices, Snapshot, Start};
 use super::{Response, route::Target};
 use crate::{app::App, registry::ResourceType};
 
-/// Bytes of events between two marks: what a break costs at most, beside what the network held.
+/// Bytes of events between two marks: the most that a break repeats, beside the bytes in flight.
 const MARK_BYTES: usize = 128 << 10;
 
-/// How long the position of a stream that was marked stays readable after it broke, within the window's bounds. As for
-/// the next page of a list, and longer than the delays of our own clients.
+/// How long the position of a marked stream stays readable after a break, within the bounds of the window. Equal to the
+/// wait for the next page of a list, and longer than the backoff of our own clients.
 const MARKED_WAIT: Duration = Duration::from_secs(75);
 
 const HEADER: HeaderName = HeaderName::from_static(marks::HEADER);
 
-/// What tells this process's tokens from all others. Two keys make a hash of 128 bits.
+/// Keys that make this process's tokens unique. Two 64-bit hashes give a check of 128 bits.
 static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
 
 /// A keyed hash.
@@ -54,18 +55,18 @@ impl Check {
     }
 }
 
-/// A watch whose client asks for marks.
+/// A watch whose client opted in.
 pub(super) struct Asked {
     ty: Arc<ResourceType>,
-    /// Of the metadata form; `None` for whole objects.
+    /// apiVersion of the metadata form; `None` for whole objects.
     partial: Option<&'static str>,
-    /// Of everything that decides which objects are sent, and in which form.
+    /// Hash of everything that decides which objects are sent, and in which form.
     question: Check,
     token: String,
 }
 
 impl Asked {
-    /// `None` when the client does not ask, or asks for what has no marks.
+    /// Reads the header; `None` if the client did not opt in, or if the request cannot have marks.
     pub(super) fn read(headers: &HeaderMap, target: &Target, options: &ListOptions, form: &Form) -> Option<Self> {
         let header = headers.get(HEADER)?;
         let has_end = options.send_initial_events == Some(true) && options.allow_bookmarks;
@@ -79,13 +80,13 @@ impl Asked {
         let selectors = (options.labels.to_string(), options.fields.to_string());
         let question = Check::of((place, selectors, partial, form.without_managed_fields));
         let said = header.to_str().unwrap_or_default();
-        // What is no token is as good as one of another server, and not kept.
+        // An invalid token counts as one of another server, and is not stored.
         let token = if said == marks::NEW || marks::is_token(said) { said.to_owned() } else { String::new() };
         has_end.then_some(Self { ty, partial, question, token })
     }
 
-    /// Where to go on, if that can be, for a watch that would start as `from` says. Waits for nothing: the cache that a token
-    /// is of was listed.
+    /// Returns the position to resume from, if the token is valid for a watch that would start at `from`. Never waits:
+    /// a token's cache has been listed already.
     pub(super) fn rest(&self, app: &App, from: WatchStart) -> Option<(Reader, Start)> {
         let WatchStart::State(least) = from else { return None };
         let (text, check) = self.token.rsplit_once('.')?;
@@ -96,12 +97,12 @@ impl Asked {
         if position < least.unwrap_or(0) || !is_ours(&reader.snapshot()) {
             return None;
         }
-        // Checked again: the history may have ended in between.
+        // Check again: the history may have ended in between.
         let snapshot = reader.at(position).ok().filter(is_ours)?;
         (snapshot.resource_version == position).then_some((reader, Start::Rest(snapshot, start)))
     }
 
-    /// The marks of a stream that begins as `start` says. What its header says.
+    /// Creates the marks of a stream that starts at `start`, and the value of its response header.
     pub(super) fn marks(self, app: &App, reader: &Reader, start: &Start) -> Option<(Marks, Answered)> {
         let (snapshot, answered) = match start {
             Start::Initial(snapshot) if self.token == marks::NEW => (snapshot, Answered::Accepted),
@@ -135,30 +136,30 @@ impl Asked {
     }
 }
 
-/// Says what became of the question.
+/// Sets the response header that reports whether the stream resumed.
 pub(super) fn say(answered: Answered, response: &mut Response) {
     response.headers_mut().insert(HEADER, HeaderValue::from_static(answered.as_str()));
 }
 
-/// Marks of one stream while its initial state is sent. Once told, its position is held for a while after it broke; until
-/// then the stream itself keeps it.
+/// Marks of one stream while it sends the initial state. Once the client knows a mark, dropping this holds the position
+/// for `MARKED_WAIT`; during the stream the cursor keeps it.
 pub(super) struct Marks {
     asked: Asked,
     reader: Reader,
     history: u64,
     position: u64,
-    /// When, on the clock of all caches and on ours.
+    /// Start time, on the caches' clock and on tokio's.
     opened: (Time, Instant),
-    /// Since the last mark.
+    /// Bytes since the last mark.
     bytes: usize,
-    /// Whether the mark asked with is still to be told again.
+    /// True until the token that the client sent is repeated.
     echoes: bool,
-    /// Whether anybody knows the position.
+    /// True if the client knows the position.
     told: bool,
 }
 
 impl Marks {
-    /// Pushes the mark that opens a stream that goes on. How many that are.
+    /// Pushes the mark that opens a resumed stream. Returns the number of marks pushed.
     pub(super) fn open(&mut self, out: &mut Slices) -> u64 {
         if !std::mem::take(&mut self.echoes) {
             return 0;
@@ -167,7 +168,7 @@ impl Marks {
         1
     }
 
-    /// `bytes` more were pushed. Pushes a mark behind them if one is due; how many that are.
+    /// Adds `bytes` that were pushed, and pushes a mark behind them if one is due. Returns the number of marks pushed.
     pub(super) fn step(&mut self, bytes: usize, cursor: &Cursor, out: &mut Slices) -> u64 {
         self.bytes += bytes;
         if self.bytes < MARK_BYTES {
@@ -185,8 +186,8 @@ impl Marks {
         1
     }
 
-    /// The initial state was sent. What of it is lost on its way is behind a mark that the window mostly reaches anyway:
-    /// not worth keeping it longer for everybody.
+    /// Ends the marks after the initial state was sent. Bytes lost in flight follow a position that the window usually
+    /// still covers, so holding it longer is not worth the memory.
     pub(super) fn done(mut self) {
         self.told = false;
     }

@@ -1,6 +1,6 @@
-//! Reads a path: which resource, which object, which document.
+//! Parses request paths into routes: resource, object, subresource or server document.
 //!
-//! INVARIANT: a route names only what the registry has; everything else is one of the two kinds of "not found".
+//! INVARIANT: a route names only types of the registry; every other path is one of the two kinds of "not found".
 //!
 //! Source: apiserver `endpoints/request/requestinfo.go` and `endpoints/installer.go`.
 
@@ -14,23 +14,24 @@ use super::{
 };
 use crate::registry::{Registry, ResourceType};
 
-/// What a path is about.
+/// Resource, namespace, name and subresource in a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// The resource type.
     pub(crate) ty: Arc<ResourceType>,
-    /// The namespace in the path; `None` is all of them, or a cluster-scoped type.
+    /// Namespace in the path; `None` means all namespaces, or a cluster-scoped type.
     pub(crate) namespace: Option<String>,
-    /// The object; `None` is the collection.
+    /// Name of the object; `None` means the collection.
     pub(crate) name: Option<String>,
-    /// What stands behind the name: `status`.
+    /// Path segment behind the name, such as `status`.
     pub(crate) subresource: Option<String>,
-    /// Whether the path itself asks for a watch: `…/watch/…`, deprecated.
+    /// True if the path itself requests a watch: `…/watch/…`, deprecated.
     pub(crate) watched: bool,
 }
 
 impl Target {
-    /// The same now: types come and go. `None` when there is no such place any more.
+    /// Looks the type up again, as custom types can change while a request runs. Returns `None` if the type was deleted
+    /// or its scope changed.
     pub(crate) fn renewed(&self, registry: &Registry) -> Option<Cow<'_, Self>> {
         if self.ty.custom.is_none() {
             return Some(Cow::Borrowed(self));
@@ -40,32 +41,33 @@ impl Target {
     }
 }
 
-/// Where a path leads.
+/// Destination of a request path.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
-    /// A collection or an object of a type that is served.
+    /// A collection or an object of a served type.
     Resource(Target),
-    /// A document that says what is served.
+    /// A discovery document.
     Discovery(DiscoveryPath),
-    /// A document that says what types look like.
+    /// An OpenAPI document.
     OpenApi(OpenApiPath),
-    /// A health endpoint, perhaps one check of it.
+    /// A health endpoint, or one check of it.
     Health(Health, Option<String>),
     /// `/version`.
     Version,
     /// `/metrics`.
     Metrics,
-    /// What stands behind the name of a custom resource, and its type does not have: a Status about the object.
+    /// Unknown subresource of a custom resource: 404 with the object's details.
     Missing(Target),
-    /// A process in a pod, or what listens on a node or behind a service: a Status that says that there is none.
+    /// Connection to a process in a pod, or proxy to a node, pod or service: refused with a Status, as this server runs
+    /// no pods.
     Connect(Arc<ResourceType>),
-    /// Nothing, but inside a group of built-in types: a Status.
+    /// Unknown path inside a group of built-in types: 404 with a Status.
     NotFound,
-    /// Nothing at all: plain text.
+    /// Unknown path anywhere else: 404 in plain text.
     Unknown,
 }
 
-/// Reads a path. One slash at the end does not matter.
+/// Parses a path. One trailing slash is ignored.
 pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
@@ -127,7 +129,7 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
     if matches!(found, Route::NotFound) { not_found() } else { found }
 }
 
-/// The type whose objects' processes are asked for.
+/// Returns the resource of a path that connects to a process or proxies to it (`exec`, `log`, `proxy`, …).
 fn connected<'a>(group: &str, rest: &[&'a str]) -> Option<&'a str> {
     match (group, rest) {
         ("", ["namespaces", _, plural @ "pods", _, "exec" | "attach" | "portforward" | "log"])
@@ -139,7 +141,8 @@ fn connected<'a>(group: &str, rest: &[&'a str]) -> Option<&'a str> {
 
 fn in_resources(find: impl Fn(&str) -> Option<Arc<ResourceType>>, rest: &[&str]) -> Route {
     match *rest {
-        // `namespaces` is also the prefix of everything inside one; these two are about the namespace itself.
+        // `namespaces` is also the prefix of namespaced resources; these two subresources belong to the namespace
+        // itself.
         ["namespaces", name, subresource @ ("status" | "finalize")] => {
             resource(find("namespaces"), None, Some(name), Some(subresource))
         }
@@ -166,7 +169,7 @@ fn resource(
     subresource: Option<&str>,
 ) -> Route {
     let Some(ty) = ty else { return Route::NotFound };
-    // Objects of namespaces have one in their path; all others have none.
+    // Paths to namespaced objects name a namespace; all others do not.
     let scope_fits = if ty.namespaced { namespace.is_some() || name.is_none() } else { namespace.is_none() };
     let subresource_exists = match subresource {
         None => true,
@@ -184,10 +187,10 @@ fn resource(
     if subresource_exists { Route::Resource(target) } else { Route::Missing(target) }
 }
 
-/// Refuses names that no object can have because they would not be one segment of a path.
+/// Refuses names that no object can have because they are not a single path segment.
 ///
 /// # Errors
-/// 400 in the words of apimachinery's `validation/path` and apiserver's `registry/generic/registry/store.go`.
+/// 400 with the messages of apimachinery's `validation/path` and apiserver's `registry/generic/registry/store.go`.
 pub(crate) fn check_name(name: &str) -> Result<(), Status> {
     let may_not = match name {
         "." | ".." => format!("may not be '{name}'"),
@@ -203,7 +206,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Status> {
 mod tests {
     use super::*;
 
-    /// A route in one line.
+    /// Describes the route of `path` in one line.
     fn lead(path: &str) -> String {
         match parse(&Registry::builtin(), path) {
             Route::Resource(Target { ty, namespace, name, subresource, watched }) => {

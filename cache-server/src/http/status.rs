@@ -1,6 +1,6 @@
-//! Turns every error into a Status, and every Status into a response. The only file that maps errors to HTTP.
+//! Maps every error to a Status, and every Status to a response. The only file that maps errors to HTTP.
 //!
-//! INVARIANT: texts that storage wrote for operators go to the log, never to a client.
+//! INVARIANT: the storage's error texts are for operators: they go to the log, never to a client.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     storage::{StorageError, WriteError},
 };
 
-/// The response that carries `status`: its code, its body, and `Retry-After` when it says how long to wait.
+/// Builds the response for `status`: code, body, and `Retry-After` if the status has a delay.
 pub(crate) fn respond(status: &Status, wanted: Wanted) -> Response {
     let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let json = bounded(status).map_or_else(|| status.to_json(), |short| short.to_json());
@@ -30,8 +30,8 @@ pub(crate) fn respond(status: &Status, wanted: Wanted) -> Response {
     response
 }
 
-/// The status with its texts cut to [`MESSAGE_BYTES_MAX`] each, and no more causes than fit into as much: they name what
-/// clients sent. `None` if it is short.
+/// Returns the status with each text cut to [`MESSAGE_BYTES_MAX`], and only the causes that fit into that size
+/// together: these texts repeat client input. `None` if the status is short already.
 fn bounded(status: &Status) -> Option<Status> {
     let length = |cause: &Cause| cause.message.len() + cause.field.len();
     let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes[..]);
@@ -60,46 +60,47 @@ fn cut(text: &mut String) {
     }
 }
 
-/// What a path answers that nothing is served at, as Go's router does.
+/// Response for a path that is not served, as of Go's router.
 pub(crate) fn page_not_found() -> Response {
     body::text(StatusCode::NOT_FOUND, Body::from("404 page not found\n".to_owned()))
 }
 
-/// A request body longer than `limit` bytes.
+/// Error for a request body longer than `limit` bytes.
 pub(crate) fn body_too_large(limit: usize) -> Status {
     Status::request_entity_too_large(&format!("limit is {limit}"))
 }
 
-/// There is no room for one more request body, or one more large write, within the time that one waits.
+/// Error if the budget for request bodies or for writes does not become free in time.
 pub(crate) fn no_room() -> Status {
     Status::too_many_requests("Too many requests, please try again later.", 1)
 }
 
-/// Nothing of what a client accepts is known here. `available` are media types.
+/// Error if the client accepts only unknown media types. `available` are the media types of this server.
 pub(crate) fn no_representation(available: &[&str]) -> Status {
     let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
     Status { message, details: Some(Details::default()), ..Status::not_acceptable(&[]) }
 }
 
-/// The metadata of one object where there is a list, or the other way round. `go_type` is what there is.
+/// Error for the metadata form of one object where the answer is a list, or the other way round. `go_type` names the
+/// answer's type.
 pub(crate) fn not_that_form(form: &str, what_it_is: &str, go_type: &str) -> Status {
     let message = format!("you requested {form}, but the requested object {what_it_is} ({go_type})");
     Status { message, ..Status::not_acceptable(&[]) }
 }
 
-/// The time that a request gave itself is over. kube-apiserver answers it from a place that knows no media types.
+/// Response once the request's own time limit passed. kube-apiserver writes it without content negotiation.
 pub(crate) fn out_of_time() -> Response {
     const BODY: &str = r#"{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}"#;
     body::text(StatusCode::GATEWAY_TIMEOUT, Body::from(BODY.to_owned()))
 }
 
-/// Nothing is created that is about to be deleted.
+/// Error for a create while the type's definition is being deleted.
 pub(crate) fn terminating(ty: &ResourceType) -> Status {
     let message = "create not allowed while custom resource definition is terminating".into();
     Status { message, ..Status::method_not_supported(&ty.group, &ty.plural, "create") }
 }
 
-/// What custom resources say to a method that does nothing at this path.
+/// Error of custom resources for a method that a path does not support.
 pub(crate) fn method_not_supported(ty: &ResourceType, method: &Method) -> Status {
     let verb = match *method {
         Method::POST => "create",
@@ -111,17 +112,18 @@ pub(crate) fn method_not_supported(ty: &ResourceType, method: &Method) -> Status
     Status::method_not_supported(&ty.group, &ty.plural, verb)
 }
 
-/// A request for another host.
+/// Error for a request whose Host header names another server.
 pub(crate) fn foreign_host() -> Status {
     forbidden("the Host header names another server")
 }
 
-/// A write or a WebSocket that a page of another site may have sent.
+/// Error for a write or a WebSocket that a page of another site may have sent.
 pub(crate) fn foreign_origin() -> Status {
     forbidden("pages of another origin may not write here, nor open a WebSocket")
 }
 
-/// Logs, exec and whatever else needs a kubelet. Clients do not repeat what gets 405, and do not take the pod for gone.
+/// Error for logs, exec and other requests that need a kubelet. Clients do not repeat a request after 405, and do not
+/// conclude that the pod was deleted.
 pub(crate) fn runs_no_pods() -> Status {
     let message = "this server keeps objects and runs no pods: there are no logs, and no process to connect to".into();
     Status { message, ..Status::generic_method_not_allowed() }
@@ -131,7 +133,7 @@ fn forbidden(text: &'static str) -> Status {
     Status { status: "Failure".into(), message: text.into(), reason: Reason::Forbidden, code: 403, ..Status::default() }
 }
 
-/// Seconds to wait for a cache that has not been ready for `since`: e^(0.06 s), from 1 to 30.
+/// Returns the seconds to wait for a cache that has not been ready for `since`: e^(0.06 s), from 1 to 30.
 ///
 /// # Source
 /// apiserver `storage/cacher/cacher.go`, KEP-4568.
@@ -168,7 +170,7 @@ impl From<StorageError> for Status {
     }
 }
 
-/// Only for what a handler cannot say better: it knows the object's name, this does not.
+/// Fallback: handlers should map these errors themselves, because they know the object's name.
 impl From<WriteError> for Status {
     fn from(error: WriteError) -> Self {
         match error {

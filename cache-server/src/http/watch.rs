@@ -1,14 +1,14 @@
-//! Answers WATCH: where it starts, what it is told, and how it ends.
+//! Answers WATCH: start position, events, bookmarks, and how the stream ends.
 //!
-//! INVARIANT: an error before the stream is accepted is an HTTP status; what depends on the history (too old, too new)
-//! is one ERROR event in a stream that then ends. An initial state that cannot be completed is cut, also when the watch's
-//! own time is over, so that nobody takes it for the whole: its objects come in the order of their keys, so the last one
-//! is no position to go on from. Everything else that ends a stream ends it cleanly and without a word: the client
-//! resumes. INVARIANT: a watch costs its cursor and one timer; nothing is queued for it.
+//! INVARIANT: an error before the stream is accepted is an HTTP status; one that depends on the history (position too
+//! old or too new) is a single ERROR event in a stream that then ends. An initial state that cannot be completed is cut
+//! (the connection is reset), also when the watch's deadline passes, so that no client takes it for complete: its
+//! objects come in key order, so the last one is no position to resume from. Every other end is clean and without an
+//! event: the client resumes. INVARIANT: a watch costs its cursor and one timer; no events are queued for it.
 //!
-//! Differences from kube-apiserver, on purpose: bookmarks come every minute even when nothing moved, as signs of life,
-//! and more often when the window is short, so that their positions can always be resumed from. A watch that begins ahead
-//! of the cache, and still is after [`FRESH_WAIT`](crate::limits::FRESH_WAIT), gets an error, see [`Ahead`].
+//! Differences from kube-apiserver, on purpose: bookmarks come every minute even without events, as signs of life, and
+//! more often when the window is short, so that a client can always resume from their positions. A watch that begins
+//! ahead of the cache, and still is after [`FRESH_WAIT`](crate::limits::FRESH_WAIT), gets an error, see [`Ahead`].
 //!
 //! Source: apiserver `endpoints/handlers/watch.go`, `storage/cacher/{cacher,cache_watcher}.go`; KEP-3157.
 
@@ -35,28 +35,29 @@ use super::{
 };
 use crate::{app::App, cacher::Unfresh, metrics::Watching, registry::ResourceType};
 
-/// How long a watch lasts that does not say: at random, so that those that came together do not return together.
+/// Range of the lifetime of a watch without `timeoutSeconds`: random, so that clients that came together reconnect
+/// spread out.
 const UNASKED_SECONDS: std::ops::Range<u64> = 1_800..3_600;
 
-/// Longest time a watch may ask for. Longer ones end here; clients resume.
+/// Upper bound on a requested lifetime; longer watches end here, and clients resume.
 const SECONDS_MAX: u64 = 366 * 24 * 3_600;
 
-/// How long before its end a watch is told where it is.
+/// How long before its end a watch gets its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// Least pause between two bookmarks because of a short window.
+/// Lower bound on the bookmark interval of a short window.
 const SHORT_WINDOW_BOOKMARKS: Duration = Duration::from_secs(5);
 
-/// How often a watch that sleeps looks whether the window became shorter.
+/// Interval at which an idle watch checks whether the window became shorter.
 const WINDOW_LOOKS: Duration = Duration::from_secs(20);
 
-/// How soon a bookmark is tried again that could not be told.
+/// Delay before another attempt at a bookmark that could not be sent.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long the ends of watches are spread when the storage was listed again: their clients return over that time.
+/// Period over which watches end after a relist of the storage, so that their clients reconnect spread out.
 const ENDS_SPREAD: Duration = Duration::from_secs(10);
 
-/// Steps of the cursor in one turn, whether they find something or not. Bounds the time it holds a worker.
+/// Cursor steps per poll, whether they find events or not. Bounds the time that a poll holds a worker.
 const STEPS_MAX: usize = 4;
 
 /// `GET …/{plural}?watch=true`.
@@ -113,7 +114,7 @@ pub(super) async fn watch(
     Ok(response)
 }
 
-/// An accepted stream that only says why it is over.
+/// Answers with a stream of one ERROR event.
 fn refused(status: &Status) -> Response {
     let mut slices = Slices::new();
     slices.push(watch_event::error(status).into());
@@ -124,7 +125,7 @@ fn stream(body: Body) -> Response {
     body::json(StatusCode::OK, body)
 }
 
-/// How long a watch lasts, from the arrival of its request. Less than nothing is nothing.
+/// Returns the lifetime of a watch, counted from the arrival of its request. Negative timeouts mean zero.
 fn lifetime(timeout_seconds: Option<i64>) -> Duration {
     match timeout_seconds {
         None | Some(0) => Duration::from_secs(fastrand::u64(UNASKED_SECONDS)),
@@ -132,7 +133,7 @@ fn lifetime(timeout_seconds: Option<i64>) -> Duration {
     }
 }
 
-/// Where a watch reads, and from where on.
+/// Finds the cache and the start position of a watch.
 async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Start), Unfresh> {
     let reader = match from {
         WatchStart::State(None) | WatchStart::Now(true) => app.caches.fresh(ty).await?,
@@ -147,12 +148,13 @@ async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(R
     Ok((reader, start))
 }
 
-/// A watch that begins ahead of the cache, and the error that it gets if it stays ahead. Memory: none for other watches.
+/// Pending check of a watch that begins ahead of the cache, and its error if the cache does not catch up. Allocated
+/// only for such watches.
 ///
-/// A position that the storage itself has not reached is of another history: of a server whose clock was ahead, or whose
-/// store was restored. Silence would hide what happens in this history up to there. The error is 410, as for every position
-/// that nothing can be resumed from, because clients relist on 410 and many repeat the watch on anything else. Where the
-/// storage does not say where it is, the cache may just be late: 504.
+/// A position that the storage itself has not reached belongs to another history: the server's clock was ahead, or its
+/// store was restored. Silence would hide this history's events up to that position. The error is 410, as for every
+/// position that cannot be resumed from, because clients relist on 410 while many repeat the watch on anything else. If
+/// the storage does not report its position, the cache may just lag: 504.
 struct Ahead(Pin<Box<dyn Future<Output = Option<Status>> + Send>>);
 
 impl Ahead {
@@ -169,26 +171,26 @@ impl Ahead {
                     Some(current) if current < asked => Some(Status::unknown_position(asked, current)),
                     Some(_) | None => Some(error.into()),
                 },
-                // A cache that ended meanwhile ends the cursor as well.
+                // A cache that stopped meanwhile ends the cursor as well.
                 Unfresh::NotReady(_) | Unfresh::Storage(_) => None,
             }
         })))
     }
 }
 
-/// When a watch is told where it is.
+/// Bookmark schedule of a watch.
 struct Bookmarks {
     reader: Reader,
-    /// Longest pause.
+    /// Longest interval between two bookmarks.
     every: Duration,
-    /// When it was told last, or started.
+    /// Time of the last bookmark, or of the start.
     told: Instant,
-    /// Once more, shortly before the end; `None` when that was done, or the watch is too short for it.
+    /// Time of the last bookmark, shortly before the end; `None` once it was sent, or if the watch is too short for it.
     before_the_end: Option<Instant>,
 }
 
 impl Bookmarks {
-    /// The pause as of now: at least three bookmarks while a position can be resumed from.
+    /// Returns the current interval: at least three bookmarks while the window covers a position.
     fn pause(&self) -> Duration {
         let window = self.reader.covers().map(|covered| (covered / 3).max(SHORT_WINDOW_BOOKMARKS));
         window.map_or(self.every, |pause| pause.min(self.every))
@@ -203,10 +205,10 @@ impl Bookmarks {
         self.before_the_end = self.before_the_end.filter(|&at| at > now);
     }
 
-    /// When to look again.
+    /// Returns when to check again.
     fn next(&self, now: Instant) -> Instant {
         if self.is_due(now) {
-            // It could not be told: something was unread.
+            // The bookmark was due but events were unread, so it could not be sent.
             return now + RETRY;
         }
         let regular = (self.told + self.pause()).min(now + WINDOW_LOOKS);
@@ -214,40 +216,40 @@ impl Bookmarks {
     }
 }
 
-/// The body of a watch.
+/// Body of a watch.
 pub(super) struct Watch {
-    /// While the initial state is sent, for a client that asked for them. Goes before the cursor, so that the position is
-    /// held without a gap.
+    /// Resume tokens, while the initial state is sent to a client that requested them. Declared before the cursor:
+    /// dropping it holds the position before the cursor releases it.
     marks: Option<Box<Marks>>,
     /// `None` once the stream is over.
     cursor: Option<Cursor>,
     bookmarks: Option<Bookmarks>,
-    /// `None` once the cache has reached the position of the cursor.
+    /// `None` once the cache has reached the cursor's position.
     ahead: Option<Ahead>,
-    /// Whether the end of the initial state is still to be told.
+    /// True until the bookmark `initial-events-end` is sent, if the client requested it.
     end_bookmark: bool,
     deadline: Instant,
-    /// Whether the history is over and only the deadline is waited for.
+    /// True once the history ended and the watch only waits for its deadline.
     ending: bool,
-    /// Whether it was over before the initial state was sent.
+    /// True if the history ended before the initial state was sent.
     partial: bool,
-    /// Whether it is still to be said that the initial state was cut.
+    /// True until the cut of the initial state is reported.
     cut: bool,
-    /// The earlier of the next look at bookmarks and the deadline.
+    /// Rings at the earlier of the next bookmark check and the deadline.
     timer: Pin<Box<Sleep>>,
     watching: Watching,
 }
 
-/// What a turn came to.
+/// Outcome of one poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// There may be more right now.
+    /// More events may be ready.
     More,
-    /// The cursor will wake us.
+    /// Caught up; the cursor wakes the task.
     Waiting,
     /// The stream is over.
     Over,
-    /// The initial state will not be complete.
+    /// The initial state cannot be completed.
     Cut,
 }
 
@@ -266,21 +268,21 @@ impl Watch {
         Self { marks, cursor, bookmarks, ahead, end_bookmark, deadline, ending, partial, cut, timer, watching }
     }
 
-    /// When it ends by itself.
+    /// Time at which the watch ends by itself.
     pub(super) const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether everything was said.
+    /// True once the stream is over and everything was handed out.
     pub(super) const fn is_over(&self) -> bool {
         self.cursor.is_none() && !self.cut
     }
 
-    /// The next lines; `None` once the stream is over. Registers the waker with the cursor and the timer.
+    /// Returns the next lines; `None` once the stream is over. Registers the waker with the cursor and the timer.
     ///
     /// # Errors
-    /// [`BodyError::Cut`] behind the last of what is sent of an initial state that will not be complete: the stream must
-    /// not end cleanly. Nothing follows.
+    /// [`BodyError::Cut`] behind the last part of an initial state that cannot be completed: the stream must not end
+    /// cleanly. No frame follows.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Slices, BodyError>>> {
         if std::mem::take(&mut self.cut) {
             return Poll::Ready(Some(Err(BodyError::Cut)));
@@ -297,9 +299,9 @@ impl Watch {
         };
         match turn {
             Turn::Over | Turn::Cut => (self.marks, self.cursor) = (None, None),
-            // Others first: nothing was found in a while.
+            // No event matched in `STEPS_MAX` steps: yield to other tasks.
             Turn::More if out.is_empty() => cx.waker().wake_by_ref(),
-            // Not before the cursor waits: until then a bookmark has nothing to say, and the timer stays rung.
+            // Bookmarks wait until the cursor has caught up; the timer stays ready until then.
             Turn::Waiting if rang => self.on_timer(&mut out, cx),
             Turn::More | Turn::Waiting => {}
         }
@@ -314,14 +316,14 @@ impl Watch {
         }
     }
 
-    /// The error of a watch whose position the cache did not reach in time.
+    /// Returns the error of a watch whose position the cache did not reach in time.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Option<Status> {
         let Poll::Ready(error) = self.ahead.as_mut()?.0.as_mut().poll(cx) else { return None };
         self.ahead = None;
         error
     }
 
-    /// Takes what the cursor has, up to a batch.
+    /// Reads up to a batch of events from the cursor.
     fn read(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
         let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
         if cursor.tells_time() {
@@ -363,15 +365,15 @@ impl Watch {
         turn
     }
 
-    /// The end, of a part of a state or of a stream.
+    /// Ends the stream: cut if the initial state is incomplete, clean otherwise.
     fn over(&mut self) -> Turn {
-        // Nobody takes the part that was sent until the deadline for the whole state either.
+        // The deadline passed during the initial state: the client must not take the part for the whole.
         let is_part = self.cursor.as_ref().is_some_and(|cursor| cursor.behind().is_some());
-        // Said once.
+        // Report the cut once.
         if std::mem::replace(&mut self.partial, false) || is_part { Turn::Cut } else { Turn::Over }
     }
 
-    /// The storage was listed again. Nothing more is sent, and the stream ends at a time of its own.
+    /// Stops sending after a relist of the storage, and moves the deadline to a random time within `ENDS_SPREAD`.
     fn end_soon(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
         if !self.ending {
             self.ending = true;
@@ -398,7 +400,7 @@ impl Watch {
         }
     }
 
-    /// A bookmark was written.
+    /// Records that a bookmark was sent.
     fn told(&mut self) {
         if let Some(bookmarks) = &mut self.bookmarks {
             bookmarks.tell(Instant::now());
@@ -406,7 +408,7 @@ impl Watch {
     }
 }
 
-/// Lines that begin in `slices`. The rest of a line begins with the object's kind, a comma or digits.
+/// Counts the lines that begin in `slices`. Later slices of a line begin with the object's kind, a comma or digits.
 fn lines(slices: &Slices) -> u64 {
     slices.iter().filter(|slice| slice.starts_with(br#"{"type":"#)).count() as u64
 }

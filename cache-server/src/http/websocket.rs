@@ -1,8 +1,8 @@
-//! WebSocket handshakes: fabric8 and browsers ask for watches in this way.
+//! WebSocket handshakes, which fabric8 and browsers use for watches.
 //!
-//! INVARIANT: only a watch becomes a WebSocket. Every error before that is an ordinary answer of HTTP/1.1.
+//! INVARIANT: only a watch becomes a WebSocket. Every error before that is an ordinary HTTP/1.1 response.
 //!
-//! Differences from kube-apiserver, on purpose: an Origin is not needed, and of several subprotocols the first is taken.
+//! Differences from kube-apiserver, on purpose: no Origin is required, and the first of several subprotocols is chosen.
 //!
 //! Source: RFC 6455, section 4.2; `golang.org/x/net/websocket/hybi.go`; apiserver `endpoints/handlers/watch.go`.
 
@@ -13,21 +13,21 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 use super::{Response, negotiate};
 
-/// Key that RFC 6455 has servers append to the client's.
+/// GUID that RFC 6455 has servers append to the client's key.
 const SERVER_KEY: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Length of a client's key, decoded.
+/// Decoded length of a client's key.
 const KEY_BYTES: usize = 16;
 
-/// Version of the protocol that RFC 6455 describes.
+/// Protocol version of RFC 6455.
 const VERSION: &str = "13";
 
-/// Prefix of the subprotocol by which browsers bring a token. It is a credential, so it is never chosen.
+/// Prefix of the subprotocol in which browsers send a bearer token. It is a credential, so the server never echoes it.
 ///
 /// Source: apiserver `authentication/request/websocket/protocol.go`.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// A handshake that can be accepted.
+/// A valid handshake.
 #[derive(Debug)]
 pub(super) struct Handshake {
     accept: HeaderValue,
@@ -35,11 +35,11 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// The handshake of a request; `None` if it asks for no WebSocket. HTTP/1.0 and HTTP/2 know no such upgrade.
-    /// `is_stream` is true for what kube-apiserver serves over one: a watch, or a process in a pod.
+    /// Reads the handshake of a request; `None` if it requests no WebSocket. HTTP/1.0 and HTTP/2 have no such upgrade.
+    /// `is_stream` is true for requests that kube-apiserver serves over WebSockets: watches and connections to pods.
     ///
     /// # Errors
-    /// 400 for a handshake that cannot be accepted.
+    /// 400 for an invalid handshake.
     pub(super) fn read(parts: &Parts, is_stream: bool, has_body: bool) -> Result<Option<Self>, Status> {
         let headers = &parts.headers;
         let asked =
@@ -63,14 +63,14 @@ impl Handshake {
         Err(Status::bad_request(wrong))
     }
 
-    /// Turns the answer of a watch into the head of a WebSocket. Leaves errors as they are.
+    /// Turns the response of a watch into a WebSocket upgrade. Leaves errors unchanged.
     pub(super) fn accept(self, answer: Response) -> Response {
         if !answer.body().has_events() {
             return answer;
         }
         let (mut head, body) = answer.into_parts();
         head.status = StatusCode::SWITCHING_PROTOCOLS;
-        // Types of bodies are for those of HTTP.
+        // Content-Type describes an HTTP body, and a WebSocket has none.
         head.headers.remove(header::CONTENT_TYPE);
         head.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -82,12 +82,12 @@ impl Handshake {
     }
 }
 
-/// The proof that the client's key was read.
+/// Computes Sec-WebSocket-Accept, which proves that the server read the client's key.
 fn accept(key: &str) -> String {
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{SERVER_KEY}").as_bytes()))
 }
 
-/// The subprotocol to speak: the first that the client offers. None changes anything about a watch.
+/// Chooses the first subprotocol that the client offers. No subprotocol changes how a watch is sent.
 fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let offered = negotiate::joined(headers, header::SEC_WEBSOCKET_PROTOCOL);
     let mut offered = offered.split(',').map(str::trim);
@@ -121,7 +121,7 @@ mod tests {
             .0
     }
 
-    /// The key and its proof are the example of RFC 6455, section 1.3.
+    /// The key and its accept value are the example of RFC 6455, section 1.3.
     #[test]
     fn a_handshake_is_accepted_with_the_proof_of_its_key() {
         let handshake = Handshake::read(&parts("GET", &HANDSHAKE), true, false).unwrap().unwrap();

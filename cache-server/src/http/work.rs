@@ -1,7 +1,8 @@
-//! Where writes run, and how many at once: decoding a large body takes a tenth of a second and a hundred MiB.
+//! Schedules writes and bounds their concurrency: decoding a large body takes a tenth of a second and a hundred MiB.
 //!
-//! INVARIANT: a worker of the runtime is never held for longer than a small document takes. INVARIANT: what all writes
-//! have decoded at once is bounded: small ones by its bytes, large ones by their number, each by [`DECODED_BYTES_MAX`].
+//! INVARIANT: a write never holds a worker of the runtime for longer than a small document takes. INVARIANT: the memory
+//! of all documents decoded at once is bounded: small ones by their bytes, large ones by their number, each by
+//! [`DECODED_BYTES_MAX`].
 //!
 //! [`DECODED_BYTES_MAX`]: limits::DECODED_BYTES_MAX
 
@@ -18,20 +19,20 @@ use tokio::{
 use super::status;
 use crate::limits;
 
-/// Turns that writes take.
+/// Permits for writes.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// Bytes of decoded documents, in KiB.
+    /// In KiB of decoded documents.
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
-/// How much there is to do.
+/// Estimated size of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// On a worker of the runtime. Bytes that it has decoded at once.
+    /// Runs on a worker of the runtime. The bytes that it decodes at once.
     Small(usize),
-    /// On a thread of its own.
+    /// Runs outside the runtime's workers.
     Large,
 }
 
@@ -46,10 +47,11 @@ impl Default for Work {
 }
 
 impl Work {
-    /// Does `work` in its turn. Cancelled with its caller while it waits, or while it is small; a large one is carried out.
+    /// Runs `work` once it has its permits. Dropping the future cancels work that waits or is small; large work runs to
+    /// its end.
     ///
     /// # Errors
-    /// 429 when its turn does not come within [`limits::ROOM_WAIT`].
+    /// 429 if no permit is free within [`limits::ROOM_WAIT`].
     pub(crate) async fn run<T>(&self, size: Size, work: impl Future<Output = T>) -> Result<T, Status> {
         let (turns, count) = match size {
             Size::Small(bytes) => (&self.small, bytes.min(limits::SMALL_WRITES_BYTES_MAX) >> 10),
@@ -70,7 +72,8 @@ async fn turn(turns: &Arc<Semaphore>, count: usize) -> Result<OwnedSemaphorePerm
     waiting.await.map(|turn| turn.expect("turns are never closed")).map_err(|_| status::no_room())
 }
 
-/// True where other threads take over what a blocked worker leaves. Programs with one thread have nobody else.
+/// Returns true if the runtime can move the tasks of a blocked worker to another thread. A current-thread runtime
+/// cannot.
 fn is_threaded() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
@@ -81,7 +84,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: large writes never take all workers. Method: as many as there can be that wait for a task of the one worker.
+    /// Goal: large writes never occupy all workers. Method: 16 large writes that each wait for a task on the only
+    /// worker.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn the_runtime_goes_on_while_large_writes_run() {
         let work = Arc::new(Work::default());

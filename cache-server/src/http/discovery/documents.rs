@@ -1,4 +1,4 @@
-//! The JSON documents of discovery, member by member as kube-apiserver orders them.
+//! JSON types of the discovery documents, with members in kube-apiserver's order.
 //!
 //! Source: apimachinery `pkg/apis/meta/v1`, `k8s.io/api/apidiscovery/v2`, `pkg/version`.
 
@@ -39,7 +39,7 @@ pub(super) struct ApiGroupList<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ApiGroup<'a> {
-    // Only a group alone says what it is.
+    // Only a group document of its own has kind and apiVersion; items of a list have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ pub(super) struct ApiResource<'a> {
     pub(super) name: String,
     pub(super) singular_name: &'a str,
     pub(super) namespaced: bool,
-    // Only where they differ from the list's.
+    // Present only if they differ from the list's.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) group: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -129,7 +129,7 @@ pub(super) struct ResourceDiscovery<'a> {
     pub(super) subresources: Vec<SubresourceDiscovery<'a>>,
 }
 
-/// Group and version are empty when they are those around a built-in type.
+/// Group and version are empty if they equal those around a built-in type.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct ResponseKind<'a> {
     pub(super) group: &'a str,

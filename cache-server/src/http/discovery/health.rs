@@ -1,10 +1,10 @@
-//! `/livez`, `/readyz` and `/healthz` in plain text.
+//! Health endpoints `/livez`, `/readyz` and `/healthz`, in plain text.
 //!
 //! Source: apiserver `server/healthz`.
 
 use std::borrow::Cow;
 
-/// Which health endpoint was asked.
+/// A health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum Health {
     /// `/healthz`.
@@ -15,17 +15,17 @@ pub(in crate::http) enum Health {
     Readyz,
 }
 
-/// One thing that must be well.
+/// One condition that a health endpoint reports.
 #[derive(Debug, Clone)]
 pub(in crate::http) struct Check {
-    /// Its name in `/readyz/{name}` and in verbose answers.
+    /// Name in `/readyz/{name}` and in verbose answers.
     pub(in crate::http) name: Cow<'static, str>,
-    /// Whether it is.
+    /// True if the condition holds.
     pub(in crate::http) passes: bool,
 }
 
-/// The answer of a health endpoint: 200 or 500, and plain text. `check` asks for one check alone; `None` is returned
-/// when there is no such check.
+/// Returns the answer of a health endpoint: 200 or 500, and plain text. `check` selects a single check; returns `None` if
+/// there is no such check.
 pub(in crate::http) fn health(
     endpoint: Health,
     check: Option<&str>,
@@ -76,7 +76,7 @@ pub(in crate::http) fn health(
 mod tests {
     use super::*;
 
-    /// Goal: health answers. Method: two checks, one of them failing or not, and the query.
+    /// Goal: status and text of health answers. Method: two checks, one failing or not, with several queries.
     #[test]
     fn health_is_short_unless_asked_or_failing() {
         let ask = |query: &[(&str, &str)], well: bool| {

@@ -1,14 +1,15 @@
-//! Lists as gzip, made of pieces that all clients share: nothing is compressed for one client.
+//! Gzip encoding of lists from compressed pieces that all clients share, without a compressor per client.
 //!
-//! A piece is one object's bytes as deflate blocks that refer to nothing outside of it and end on a whole byte, so
-//! pieces may follow each other in any order. What stands between them, commas and the ends of the list, goes in as it
-//! is. The checksum of the whole is computed from those of its parts. It is one member, as any gzip reader expects.
+//! A piece is one object's bytes as deflate blocks without references outside of it that end on a byte boundary, so
+//! pieces can follow each other in any order. Commas and the two ends of the list are stored blocks between them. The
+//! checksum of the whole is combined from the checksums of its parts. The result is a single member, which any gzip
+//! reader understands.
 //!
-//! That costs compression: 5 KB of JSON by themselves shrink to a third, a whole list would shrink to a tenth. It saves
-//! the 256 KiB of a compressor, and its time, for each client.
+//! The price is compression: 5 KB of JSON alone shrink to a third, a whole list would shrink to a tenth. It saves each
+//! client a compressor's 256 KiB and its time.
 //!
-//! Pieces are kept up to a bound. Beyond it an object is compressed for each list that has it, and one that is long goes in
-//! as it is, so that a client never costs more than its batch.
+//! The cache of pieces is bounded. Beyond the bound an object is compressed again for each list, and a long object is
+//! stored uncompressed, so that a client never costs more than its batch.
 //!
 //! Source: RFC 1951 and 1952.
 
@@ -18,20 +19,20 @@ use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
 use watch_cache::{Entry, Piece, Slices};
 
-/// The header of a gzip member: deflate, no name, no time, made for speed, by any system.
+/// Header of a gzip member: deflate, no name, no time, fastest compression, unknown system.
 const HEADER: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
-/// An empty block that says it is the last.
+/// An empty block with the flag of the last block.
 const LAST_BLOCK: &[u8] = &[0x03, 0x00];
-/// A stored block of a comma.
+/// A stored block that holds a comma.
 const COMMA: &[u8] = &[0, 1, 0, 0xfe, 0xff, b','];
-/// Bytes of a stored block at most.
+/// Longest contents of a stored block, in bytes.
 const STORED_MAX: usize = 0xffff;
-/// kube-apiserver's level, for the same reason: most of the gain for little time.
+/// Compression level, as in kube-apiserver: most of the gain for little time.
 const LEVEL: u32 = 1;
-/// Room for the blocks' own bytes, beyond what does not shrink.
+/// Bytes for block headers, beyond the length of incompressible data.
 const BLOCKS_ROOM: usize = 64;
 
-/// Writes one list.
+/// State of one compressed list.
 #[derive(Debug, Default)]
 pub(crate) struct Gzip {
     sum: crc32fast::Hasher,
@@ -39,12 +40,12 @@ pub(crate) struct Gzip {
 }
 
 impl Gzip {
-    /// What stands at the front of a member.
+    /// Writes the header of the member.
     pub(crate) fn start(out: &mut Slices) {
         out.push_static(HEADER);
     }
 
-    /// Text that is not compressed.
+    /// Writes `text` uncompressed.
     pub(crate) fn stored(&mut self, text: &[u8], out: &mut Slices) {
         for part in text.chunks(STORED_MAX) {
             out.push([&*stored_header(part.len()), part].concat().into());
@@ -53,7 +54,7 @@ impl Gzip {
         self.len += text.len() as u64;
     }
 
-    /// One object, and the comma before it.
+    /// Writes one object, and the comma before it.
     pub(crate) fn item(&mut self, entry: &Entry, first: bool, out: &mut Slices) {
         if !first {
             out.push_static(COMMA);
@@ -66,7 +67,7 @@ impl Gzip {
         self.len += u64::from(piece.len);
     }
 
-    /// One object as it is: slices of the shared bytes, and no memory.
+    /// Writes one object uncompressed: slices of the shared bytes, without a copy.
     fn as_it_is(&mut self, entry: &Entry, out: &mut Slices) {
         let mut item = Slices::new();
         entry.item(true, &mut item);
@@ -81,23 +82,24 @@ impl Gzip {
         }
     }
 
-    /// The end of the member.
+    /// Writes the end of the member.
     pub(crate) fn end(&self, out: &mut Slices) {
         let mut end = LAST_BLOCK.to_vec();
         end.extend_from_slice(&self.sum.clone().finalize().to_le_bytes());
-        // Its length modulo 2^32, as the format has it.
+        // The format stores the length modulo 2^32.
         end.extend_from_slice(&self.len.to_le_bytes()[..4]);
         out.push(end.into());
     }
 }
 
-/// What stands in front of a stored block of `len` bytes, at most [`STORED_MAX`]: not the last one, and its length twice.
+/// Returns the header of a stored block of `len` bytes, at most [`STORED_MAX`]: not the last block, the length and its
+/// complement.
 fn stored_header(len: usize) -> Bytes {
     let [low, high] = u16::try_from(len).expect("a block is that short").to_le_bytes();
     Bytes::copy_from_slice(&[0, low, high, !low, !high])
 }
 
-/// Compresses one item. Cost: some 5 ns a byte, and a compressor of 256 KiB for each worker thread that ever did.
+/// Compresses one item. Cost: about 5 ns a byte, and a compressor of 256 KiB per thread that ever compressed.
 fn deflate(parts: &[&[u8]]) -> Piece {
     thread_local! {
         static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::new(LEVEL), false));
@@ -144,8 +146,8 @@ mod tests {
         slices.iter().flat_map(|slice| slice.to_vec()).collect()
     }
 
-    /// Goal: any reader of gzip finds the list. Method: lists of every make, joined and read by another implementation's
-    /// checks of sum and length.
+    /// Goal: any gzip reader can read the list. Method: lists of all kinds, joined and decoded by flate2, which checks
+    /// the length and the checksum.
     #[test]
     fn pieces_make_one_member() {
         let random: String = (0..200_000).map(|_| fastrand::alphanumeric()).collect();

@@ -1,27 +1,27 @@
-//! Lists with two spaces a level, as Go's `json.Indent` writes them: no newline at the end, `[]` stays.
+//! Encodes lists with two spaces a level, as Go's `json.Indent` does: no newline at the end, `[]` unchanged.
 
 use crate::http::pretty::indent_at;
 
-/// How deep the items of a list stand.
+/// Depth of the items of a list.
 const ITEM_DEPTH: usize = 2;
-/// How deep its members stand.
+/// Depth of the list's own members.
 const MEMBER_DEPTH: usize = 1;
 
-/// Writes one list.
+/// State of one indented list.
 #[derive(Debug, Default)]
 pub(crate) struct Indented {
     any: bool,
 }
 
 impl Indented {
-    /// The list up to its items: `head` ends with the bracket that opens them.
+    /// Returns the part of the list before its items: `head` ends with their opening bracket.
     pub(crate) fn head(head: &[u8]) -> Vec<u8> {
         let mut text = indent_at(head, 0);
         text.truncate(text.trim_ascii_end().len());
         text
     }
 
-    /// One item, without a comma.
+    /// Writes one item, and a comma before it unless it is the first.
     pub(crate) fn item(&mut self, item: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(if self.any { b",\n" } else { b"\n" });
         self.any = true;
@@ -29,10 +29,10 @@ impl Indented {
         out.extend_from_slice(&indent_at(item, ITEM_DEPTH));
     }
 
-    /// The list behind its items: `tail` begins with the bracket that closes them.
+    /// Writes the part of the list behind its items: `tail` begins with their closing bracket.
     pub(crate) fn tail(&self, tail: &[u8], out: &mut Vec<u8>) {
         let text = indent_at(tail, MEMBER_DEPTH + 1);
-        // The bracket stands on a line of its own unless there is nothing in front of it.
+        // The closing bracket has its own line unless the list is empty.
         out.extend_from_slice(if self.any { &text } else { text.trim_ascii_start() });
     }
 }
@@ -51,7 +51,8 @@ mod tests {
         String::from_utf8(out).expect("text")
     }
 
-    /// Goal: item by item is as good as at once. Method: both, for lists of both shapes, with and without items.
+    /// Goal: encoding item by item gives the same text as indenting the whole. Method: both, for lists of both shapes,
+    /// with and without items.
     #[test]
     fn a_list_is_indented_as_the_whole_document_would_be() {
         let items = [r#"{"metadata":{"name":"a"},"spec":{},"x":[1,{"y":"z, [{"}]}"#, "{}", r#"{"a":[]}"#];

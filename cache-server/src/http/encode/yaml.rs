@@ -1,6 +1,6 @@
-//! Objects and lists as YAML: members sorted, as Kubernetes writes them.
+//! Encodes objects and lists as YAML, members sorted as Kubernetes does.
 //!
-//! An item is decoded and written again, so this costs some ten times what JSON does. It is for people.
+//! Each item is decoded and encoded again, at about ten times the cost of JSON. For people only.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::http::pretty::{BYTES_ALLOWED, TIMES_MAX};
 
-/// Writes one list.
+/// State of one YAML list.
 #[derive(Debug)]
 pub(crate) struct Yaml {
-    /// `items` or `rows`.
+    /// Member that holds the items: `items` or `rows`.
     member: String,
     head: String,
     tail: String,
@@ -19,7 +19,8 @@ pub(crate) struct Yaml {
 }
 
 impl Yaml {
-    /// A list whose compact JSON is `head`, items, `tail`. `None` when that is no document with one empty list in it.
+    /// Creates an encoder for a list whose compact JSON is `head`, items, `tail`. `None` if that is no document with
+    /// one empty list.
     pub(crate) fn new(head: &[u8], tail: &[u8]) -> Option<Self> {
         let Ok(Value::Object(empty)) = serde_json::from_slice(&[head, tail].concat()) else { return None };
         let is_empty_list = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
@@ -29,12 +30,12 @@ impl Yaml {
         Some(Self { head: members(before)?, tail: members(after)?, member, any: false })
     }
 
-    /// The list up to its items.
+    /// Returns the part of the list before its items.
     pub(crate) fn head(&self) -> &str {
         &self.head
     }
 
-    /// One item. What cannot be read is left out: a stored object always can.
+    /// Writes one item. An item that cannot be parsed is left out; stored objects always can.
     pub(crate) fn item(&mut self, item: &[u8], out: &mut Vec<u8>) {
         let Some(text) = document(item) else { return };
         if !std::mem::replace(&mut self.any, true) {
@@ -50,7 +51,7 @@ impl Yaml {
         }
     }
 
-    /// The list behind its items.
+    /// Writes the part of the list behind its items.
     pub(crate) fn tail(&self, out: &mut Vec<u8>) {
         if !self.any {
             out.extend_from_slice(self.member.as_bytes());
@@ -67,15 +68,15 @@ fn members(members: Vec<(String, Value)>) -> Option<String> {
     write(&Value::Object(Map::from_iter(members)), usize::MAX)
 }
 
-/// One JSON document as YAML, with a newline at the end. One whose indentation would be most of it, for it is deep and
-/// has many members or lines, stays JSON, which is YAML too. `None` for what cannot be read.
+/// Encodes one JSON document as YAML, with a newline at the end. A document that is deep and has many members or lines
+/// stays JSON, which is valid YAML, if its indentation would exceed the bounds. `None` if `json` cannot be parsed.
 pub(crate) fn document(json: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(json).ok()?;
     let text = write(&value, json.len() * TIMES_MAX + BYTES_ALLOWED);
     text.or_else(|| Some(format!("{value}\n")))
 }
 
-/// `None` for what takes more bytes; nothing else is there that YAML cannot hold.
+/// Returns `None` if the text exceeds `bytes_max`; YAML can hold every JSON value.
 fn write(value: &Value, bytes_max: usize) -> Option<String> {
     let mut text = Bounded { text: String::new(), room: bytes_max };
     serde_saphyr::to_fmt_writer(&mut text, value).ok()?;
@@ -86,7 +87,7 @@ fn write(value: &Value, bytes_max: usize) -> Option<String> {
     Some(text)
 }
 
-/// A text with room for so many more bytes.
+/// A text that may grow by `room` more bytes.
 struct Bounded {
     text: String,
     room: usize,
@@ -110,7 +111,7 @@ mod tests {
         serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
-    /// Goal: no text changes on its way. Method: everything that YAML reads as something else than text.
+    /// Goal: every text survives encoding. Method: texts that YAML would read as something other than text.
     #[test]
     fn what_is_written_is_read_back() {
         for text in [
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(read(&document(numbers.to_string().as_bytes()).expect("YAML")), numbers);
     }
 
-    /// A value made of letters that mean something in YAML.
+    /// Returns a random value of characters that have a meaning in YAML.
     fn any_value(random: &mut fastrand::Rng, depth: usize) -> Value {
         const LETTERS: [char; 30] = [
             'a', 'b', '0', '1', 'e', '.', '-', '+', ' ', ' ', '\n', '\n', '\t', '\r', ':', '#', ',', '?', '|', '>',
@@ -205,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Goal: an item means the same in a list as by itself. Method: random values of letters that mean something.
+    /// Goal: an item is read back from a list unchanged. Method: random values of characters that have a meaning in YAML.
     #[test]
     fn any_value_is_read_back() {
         let mut random = fastrand::Rng::with_seed(7);
@@ -221,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Goal: no document takes much more memory than its JSON. Method: ones that would be mostly indentation.
+    /// Goal: no document takes much more memory than its JSON. Method: documents that would be mostly indentation.
     #[test]
     fn a_document_that_would_be_mostly_indentation_is_json() {
         let lines = json!("\na".repeat(20_000)).to_string();
