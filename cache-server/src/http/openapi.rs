@@ -1,14 +1,14 @@
-//! `/openapi/v3`: what types look like and what can be asked of them, for clients that validate, apply and explain.
+//! OpenAPI documents at `/openapi/v3`, for clients that validate, apply and explain.
 //!
-//! The index names a document for each group version, with a hash in its address: who asks with it may keep the answer
-//! forever. A document is made when it is first asked for, away from the tasks that answer requests, and kept until its
-//! types change; nothing is kept before. `api/v1` has 580 KiB, `apps/v1` 350 KiB, the others 40 to 270 KiB, and the 18
-//! of built-in types together 2.5 MiB. In a debug build the first takes 0.1 s and all of them 0.5 s.
+//! The index lists a document for each group version, with a hash in its URL: a client may cache a document with a hash
+//! forever. A document is built on its first request, on a blocking thread, and cached until its types change. `api/v1`
+//! has 580 KiB, `apps/v1` 350 KiB, the others 40 to 270 KiB, and the 18 of built-in types together 2.5 MiB. In a debug
+//! build the first takes 0.1 s and all of them 0.5 s.
 //!
-//! INVARIANT: what a document says is computed from the registry, so what is announced is what is served.
+//! INVARIANT: documents are computed from the registry, so they announce exactly the types that are served.
 //!
-//! What is left out, knowingly: `/openapi/v2`, one document of everything, which clients of the last years ask for only
-//! when there is no v3; the protobuf form of documents.
+//! Not implemented, on purpose: `/openapi/v2`, a single document that recent clients request only without v3, and the
+//! protobuf form of documents.
 //!
 //! Source: kube-openapi `pkg/handler3`, apiserver `endpoints/installer.go`.
 
@@ -38,12 +38,12 @@ use crate::{
 pub(crate) enum OpenApiPath {
     /// The index.
     Index,
-    /// A document, by what the index calls it: `api/v1`, `apis/apps/v1`.
+    /// A document by its name in the index: `api/v1`, `apis/apps/v1`.
     Document(String),
 }
 
 impl OpenApiPath {
-    /// Reads what stands behind `/openapi/`.
+    /// Parses the path behind `/openapi/`.
     pub(super) fn parse(segments: &[&str]) -> Option<Self> {
         match *segments {
             ["v3"] => Some(Self::Index),
@@ -53,31 +53,31 @@ impl OpenApiPath {
     }
 }
 
-/// The documents that were asked for. Memory: those, until their types change, up to [`OPENAPI_BYTES_MAX`].
+/// Cache of documents. Memory: requested documents until their types change, up to [`OPENAPI_BYTES_MAX`].
 #[derive(Debug, Default)]
 pub(crate) struct Documents(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the rest was computed from.
+    /// Registry that the other fields were computed from.
     registry: Weak<Registry>,
-    /// Bytes of all texts that are kept.
+    /// Bytes of all cached texts.
     kept: usize,
     index: Bytes,
     documents: HashMap<String, Arc<Document>>,
 }
 
-/// One document, made or not.
+/// One document, built or not.
 #[derive(Debug)]
 struct Document {
     hash: String,
     text: OnceLock<Bytes>,
-    /// Held by who makes it: one of many that ask at once.
+    /// Serialises building, so that concurrent requests build it once.
     making: tokio::sync::Mutex<()>,
 }
 
 impl Documents {
-    /// The index and the documents for these types.
+    /// Runs `then` on the index and the documents of `registry`, after updating them if the registry changed.
     fn of<T>(&self, registry: &Arc<Registry>, then: impl FnOnce(&State) -> T) -> T {
         let mut state = self.0.lock();
         if !Weak::ptr_eq(&state.registry, &Arc::downgrade(registry)) {
@@ -97,7 +97,7 @@ impl Documents {
         then(&state)
     }
 
-    /// The text of a document, made away from the tasks that answer requests.
+    /// Returns the text of a document, building it on a blocking thread if necessary.
     async fn text(&self, registry: &Arc<Registry>, name: &str, document: &Document) -> Result<Bytes, Status> {
         let _making = document.making.lock().await;
         if let Some(text) = document.text.get() {
@@ -114,7 +114,7 @@ impl Documents {
     }
 }
 
-/// What the index calls a group version.
+/// Returns the name of a group version in the index.
 fn name(group: &GroupVersion) -> String {
     if group.group.is_empty() {
         format!("api/{}", group.version)
@@ -138,7 +138,7 @@ fn index(documents: &HashMap<String, Arc<Document>>) -> Bytes {
 /// Answers `GET /openapi/v3…`.
 ///
 /// # Errors
-/// 500 when a document cannot be made.
+/// 500 if the document cannot be built.
 pub(super) async fn answer(
     app: &App,
     path: &OpenApiPath,
@@ -184,7 +184,7 @@ fn make(registry: &Registry, wanted: &str) -> Bytes {
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The text, unless the client has it.
+/// Answers with the text, or with 304 if the client has it.
 fn unless_known(headers: &HeaderMap, hash: &str, text: Bytes) -> Response {
     let etag = format!("\"{hash}\"");
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes());
@@ -196,7 +196,7 @@ fn unless_known(headers: &HeaderMap, hash: &str, text: Bytes) -> Response {
     response
 }
 
-/// Where the document is now.
+/// Redirects to the document's current URL.
 fn moved(address: &str) -> Response {
     let mut response = body::typed(StatusCode::MOVED_PERMANENTLY, JSON, Bytes::new().into());
     if let Ok(address) = HeaderValue::from_str(address) {
@@ -205,7 +205,7 @@ fn moved(address: &str) -> Response {
     response
 }
 
-/// Whether any clause takes JSON. Their parameters do not matter here, nor do their weights: there is nothing else.
+/// Returns true if any clause accepts JSON, whatever its parameters and quality: there is no other encoding.
 fn accepts_json(accept: &str) -> bool {
     let taken = |clause: &str| {
         let media_type = clause.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -237,7 +237,7 @@ mod tests {
         assert!(!accepts_json("application/com.github.proto-openapi.spec.v3.v1.0+protobuf"));
     }
 
-    /// Goal: a change of one group leaves the others' documents alone. Method: two states of the registry.
+    /// Goal: documents stay cached while their types do not change. Method: two registries with equal types.
     #[test]
     fn documents_are_kept_until_their_types_change() {
         let documents = Documents::default();

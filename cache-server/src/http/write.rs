@@ -1,12 +1,12 @@
-//! Creates, updates, patches and deletes objects the way kube-apiserver does.
+//! Writes: creates, updates, patches, applies and deletes objects as kube-apiserver does.
 //!
-//! INVARIANT: an object is only ever replaced or deleted at the version that was read, so no write is lost; a write
-//! that named no version is read and tried again when another one came first. INVARIANT: a write that changes nothing
-//! gets no new version and makes no event.
+//! INVARIANT: an object is replaced or deleted only at the version that was read, so no write is lost. A write without
+//! a resourceVersion is retried on a conflict. INVARIANT: a write that changes nothing creates neither a version nor an
+//! event.
 //!
-//! What is left out, knowingly: admission (an object may name a namespace that does not exist), defaulting, validation
-//! beyond metadata and the JSON types of fields, managedFields of anything but applies (what clients send is kept), and
-//! the work of controllers: kubelets that end pods, and the garbage collector.
+//! Not implemented, on purpose: admission (an object may name a namespace that does not exist), defaulting, validation
+//! beyond metadata and the JSON types of fields, managedFields for writes other than applies (entries that clients send
+//! are kept), and the work of controllers: kubelets that end pods, and the garbage collector.
 
 mod apply;
 mod body;
@@ -51,39 +51,39 @@ use self::{
     weight::Weight,
 };
 
-/// How often an object is made or replaced that others make and delete meanwhile.
+/// Bound on attempts to update-or-create an object that other clients create and delete meanwhile.
 const ATTEMPTS_MAX: usize = 64;
 
-/// The subresource that counts.
+/// Name of the scale subresource.
 pub(super) const SCALE: &str = "scale";
 
-/// One write, as the router understood it.
+/// One write, as routed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     /// The type of the path.
     pub(super) ty: &'a Arc<ResourceType>,
     /// The namespace of the path.
     pub(super) namespace: Option<&'a str>,
-    /// The name of the path; `None` is the collection.
+    /// The name of the path; `None` means the collection.
     pub(super) name: Option<&'a str>,
-    /// What stands behind the name.
+    /// The subresource of the path.
     pub(super) subresource: Option<&'a str>,
     /// The query, decoded.
     pub(super) query: &'a [(String, String)],
     /// The Content-Type header.
     pub(super) content_type: Option<&'a str>,
-    /// The body, within the limit.
+    /// The body, within the size limit.
     pub(super) body: &'a [u8],
 }
 
-/// What a write answers.
+/// Answer to a write.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// 200 or 201.
     pub(super) code: StatusCode,
     /// JSON with a newline at the end.
     pub(super) json: Bytes,
-    /// What there is to say about the fields that were sent.
+    /// Warnings about the fields of the body.
     warnings: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     create::create(app, request).await
 }
 
-/// Creates an object of a manifest: what a dump of a running cluster says of it stays, except its resourceVersion.
+/// Creates an object from a manifest. Everything in a dump of a running cluster is kept, except the resourceVersion.
 ///
 /// # Errors
 /// The Status that a client would get.
@@ -110,7 +110,7 @@ pub(crate) async fn create_from_manifest(
     create::create_from_manifest(app, &request).await
 }
 
-/// `PUT …/{plural}/{name}`, and the same of its status.
+/// `PUT …/{plural}/{name}`, and of its subresources `status` and `scale`.
 ///
 /// # Errors
 /// The Status to answer with.
@@ -134,7 +134,7 @@ pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, S
     Ok(Answer { warnings, ..answer })
 }
 
-/// Replaces an object, or makes it where its type may be made like that.
+/// Replaces an object, or creates it if its type allows creation by update.
 async fn replace(
     app: &App,
     place: &Place<'_>,
@@ -156,7 +156,7 @@ async fn replace(
             return Err(refused);
         }
         update::version(&object)?;
-        // Of the one that was there.
+        // The version names the object that was deleted.
         metadata::metadata_mut(&mut object).remove("resourceVersion");
         if let Some(made) = create::create_named(app, place.ty, &object, options).await? {
             return Ok(made);
@@ -165,7 +165,7 @@ async fn replace(
     Err(place.modified())
 }
 
-/// `PATCH …/{plural}/{name}`, and the same of its status.
+/// `PATCH …/{plural}/{name}`, and of its subresources `status` and `scale`.
 ///
 /// # Errors
 /// The Status to answer with.
@@ -184,7 +184,7 @@ pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, St
     let patch = match Patch::read(patch_type, request.body, asked.options.validation) {
         Ok(patch) => patch,
         Err(status) => {
-            // A patch of nothing is not looked at.
+            // As in kube-apiserver, 404 takes precedence over errors in the patch.
             place.entry(&app.caches).await?;
             return Err(status);
         }
@@ -214,12 +214,12 @@ pub(super) async fn delete(app: &App, request: &Request<'_>) -> Result<Answer, S
     delete::delete(&app.caches, &app.storage, &place, &options).await
 }
 
-/// `DELETE …/{plural}`, without the query that names the objects.
+/// Options of `DELETE …/{plural}`, without the query that selects the objects.
 #[derive(Debug)]
 pub(super) struct Collection(options::DeleteOptions);
 
 impl Collection {
-    /// Reads what a request says of how objects are deleted.
+    /// Reads the delete options of a request.
     ///
     /// # Errors
     /// The Status to answer with.
@@ -230,7 +230,7 @@ impl Collection {
         app.work.run(request.size(None)?, async { options::DeleteOptions::read(request) }).await?.map(Self)
     }
 
-    /// Deletes objects as they were listed, one by one. Those that are gone by then are nobody's error.
+    /// Deletes the listed objects one by one. Objects that were deleted meanwhile are no error.
     ///
     /// # Errors
     /// The Status of the first object that could not be deleted.
@@ -239,7 +239,7 @@ impl Collection {
     }
 }
 
-/// Where an object is, or would be.
+/// Location of an object, whether it exists or not.
 #[derive(Debug, Clone, Copy)]
 struct Place<'a> {
     ty: &'a Arc<ResourceType>,
@@ -250,17 +250,17 @@ struct Place<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// How much work it is. `reader` reads its type.
+    /// Estimates the work of the write. `reader` reads the type's cache.
     ///
     /// # Errors
-    /// 413 for a body of too many values.
+    /// 413 for a body with too many values.
     pub(super) fn size(&self, reader: Option<&Reader>) -> Result<Size, Status> {
         let key = || Some(self.ty.key(self.namespace.unwrap_or_default(), self.name?));
         let stored = reader.and_then(|reader| reader.get(&key()?));
         weight::size(self.content_type, self.body, stored.as_deref())
     }
 
-    /// The one object that the request is about.
+    /// Returns the location of the object that the request names.
     fn place(&self) -> Result<Place<'a>, Status> {
         let part = match self.subresource {
             None => Part::Main,
@@ -285,13 +285,13 @@ impl Place<'_> {
         Status::modified(&self.ty.group, &self.ty.plural, self.name)
     }
 
-    /// The object as it is now, decoded.
+    /// Reads and decodes the current object.
     async fn read(&self, app: &App) -> Result<Current, Status> {
         self.read_from(&app.caches).await
     }
 
-    /// The object as it is now, or only what its replacement has to know of it: the metadata that stays, where nothing
-    /// else does. `managed` says whether that brings managedFields; if not, stored ones stay.
+    /// Reads the current object for a replacement; only the metadata that a replacement cannot change if the type needs
+    /// no more. `managed` is true if the replacement brings managedFields; if not, the stored ones stay.
     async fn read_for_replacing(&self, app: &App, managed: bool) -> Result<Current, Status> {
         let entry = self.entry(&app.caches).await?;
         let is_enough = self.part == Part::Main && self.ty.is_replaced_whole() && entry.is_normal();
@@ -301,7 +301,7 @@ impl Place<'_> {
         }
     }
 
-    /// The object as it is now, decoded.
+    /// Like `read`, without an `App`.
     async fn read_from(&self, caches: &Caches) -> Result<Current, Status> {
         self.decode(self.entry(caches).await?)
     }
@@ -314,13 +314,13 @@ impl Place<'_> {
     fn decode(&self, entry: Arc<Entry>) -> Result<Current, Status> {
         let mut current = Current::decode(entry)?;
         if self.ty.is_swapped() {
-            // Nothing is converted: the object is the same at every version of its type.
+            // No conversion: all versions of a custom type share one stored form.
             current.object.insert("apiVersion".to_owned(), self.ty.api_version().into());
         }
         Ok(current)
     }
 
-    /// The object names itself as the path does.
+    /// Checks that the object's name equals the name in the path.
     fn match_name(&self, object: &Object) -> Result<(), Status> {
         let said = metadata::text(object, "name");
         if said.is_empty() {
@@ -339,11 +339,11 @@ impl Place<'_> {
     }
 }
 
-/// A stored object and what it says.
+/// A stored object, decoded.
 struct Current {
     entry: Arc<Entry>,
     object: Object,
-    /// Or nothing but the metadata that a replacement cannot change.
+    /// False if `object` holds only the metadata that a replacement cannot change.
     is_whole: bool,
 }
 
@@ -357,7 +357,8 @@ impl Current {
 }
 
 impl Current {
-    /// The metadata that outlives a replacement, but for managedFields; `None` when those do and there are some.
+    /// Decodes the metadata that survives a replacement, except managedFields. `None` if there are managedFields that
+    /// the replacement does not bring, as they survive too.
     fn metadata(entry: &Entry, managed: bool) -> Option<Object> {
         const KEPT: [&str; 9] = [
             "name",
@@ -387,12 +388,12 @@ impl Current {
 }
 
 impl Answer {
-    /// Values of `Warning` headers.
+    /// Returns the values of `Warning` headers.
     pub(super) fn warnings(&self) -> Vec<String> {
         validation::headers(&self.warnings)
     }
 
-    /// A stored object.
+    /// Answers with a stored object.
     fn stored(code: StatusCode, entry: &Entry) -> Self {
         let object = entry.object();
         let mut json = BytesMut::with_capacity(object.len() + 1);
@@ -401,7 +402,7 @@ impl Answer {
         Self { code, json: json.freeze(), warnings: Vec::new() }
     }
 
-    /// An object that is not stored like this: of a dry run, or the last one of a deletion.
+    /// Answers with an object that is not stored in this form: of a dry run, or the last state of a deleted object.
     fn unstored(code: StatusCode, ty: &ResourceType, object: Object) -> Self {
         Self { code, json: ordered(ty, object).into(), warnings: Vec::new() }
     }
@@ -411,7 +412,7 @@ impl Answer {
     }
 }
 
-/// The text of an object with kind and apiVersion first, as stored ones have it, and a newline.
+/// Encodes an object with kind and apiVersion first, like stored ones, and a newline.
 fn ordered(ty: &ResourceType, mut object: Object) -> Vec<u8> {
     object.remove("kind");
     object.remove("apiVersion");
@@ -424,20 +425,20 @@ fn ordered(ty: &ResourceType, mut object: Object) -> Vec<u8> {
     json
 }
 
-/// Objects and lists inside each other, as many as the decoder of bodies and of stored objects reads. What a manager
-/// applied is nested deeper in its entry than in the object.
+/// Bound on nested objects and lists: the decoder of bodies and stored objects reads no more. A managedFields entry
+/// nests deeper than the fields that it lists.
 const DEPTH_MAX: usize = 127;
 
-/// What storage takes.
+/// Encodes an object for the storage.
 ///
 /// # Errors
-/// For what could not be read again, and so neither changed nor deleted: 400 and 413.
+/// 400 and 413 for objects that could not be read again, and thus neither changed nor deleted.
 fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     if 1 + object.values().map(depth).max().unwrap_or_default() > DEPTH_MAX {
         return Err(Status::bad_request(format!("the object is nested deeper than {DEPTH_MAX}")));
     }
     let text = serde_json::to_vec(object).expect("a JSON object has a text");
-    // Members are sorted, so of equal objects there is one text, once the resourceVersion is one of them.
+    // Members are sorted, so equal objects have one text once the resourceVersion is a member.
     let is_normal = !metadata::text(object, "resourceVersion").is_empty();
     let made = Draft::new(&ty.schema, &text).map(|draft| if is_normal { draft.normal() } else { draft });
     made.map_err(|error| match error {
@@ -446,14 +447,15 @@ fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     })
 }
 
-/// What storage takes of a client's object.
+/// Encodes a client's object for the storage.
 ///
 /// # Errors
-/// As [`draft`]; 413 for a larger object than the settings allow, or one of too many values, however it was made.
+/// As [`draft`]; 413 for an object above the configured size, or one with too many values, by whatever write it was
+/// made.
 fn bounded_draft(app: &App, ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
-    // What a deletion adds always fits, or the last finalizer could not be taken off.
+    // The bytes that a deletion adds always fit; otherwise the last finalizer could not be removed.
     let mark = if metadata::is_terminating(object) { limits::DELETION_MARK_BYTES_MAX } else { 0 };
-    // The next write decodes it again.
+    // The next write decodes the object again, so bound its decoded size too.
     Weight::new(limits::DECODED_BYTES_MAX + mark).object(object)?;
     let draft = draft(ty, object)?;
     let (bytes, max) = (draft.len(), app.config.object_bytes_max);
@@ -463,7 +465,7 @@ fn bounded_draft(app: &App, ty: &ResourceType, object: &Object) -> Result<Draft,
     Ok(draft)
 }
 
-/// Objects and lists inside each other.
+/// Returns the nesting depth of objects and lists.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
@@ -472,18 +474,18 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// Now, in whole seconds.
+/// Returns the current time in whole seconds.
 fn time() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Now, in UTC and whole seconds, as objects carry it.
+/// Returns the current time in UTC and whole seconds, in the format of API objects.
 fn now() -> String {
     time().to_string()
 }
 
-/// The value at a dotted path.
+/// Returns the value at a dotted path.
 fn at<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let value = object.get(first)?;

@@ -24,8 +24,8 @@ pub(in crate::http) struct Check {
     pub(in crate::http) passes: bool,
 }
 
-/// Returns the answer of a health endpoint: 200 or 500, and plain text. `check` selects a single check; returns `None` if
-/// there is no such check.
+/// Returns the answer of a health endpoint: 200 or 500, and plain text. `check` selects a single check; returns `None`
+/// if there is no such check.
 pub(in crate::http) fn health(
     endpoint: Health,
     check: Option<&str>,

@@ -206,7 +206,8 @@ mod tests {
         }
     }
 
-    /// Goal: an item is read back from a list unchanged. Method: random values of characters that have a meaning in YAML.
+    /// Goal: an item is read back from a list unchanged. Method: random values of characters that have a meaning in
+    /// YAML.
     #[test]
     fn any_value_is_read_back() {
         let mut random = fastrand::Rng::with_seed(7);

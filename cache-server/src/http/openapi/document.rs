@@ -1,4 +1,4 @@
-//! One document: the paths of a group version and the schemas that they refer to.
+//! Builds one document: the paths of a group version and the schemas that they refer to.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use crate::{
     registry::{GroupVersion, ResourceType},
 };
 
-/// The document of a group version.
+/// Builds the document of a group version.
 pub(super) fn text(group: &GroupVersion) -> Bytes {
     let schemas = Schemas::of(group);
     let mut paths = Map::new();
@@ -25,9 +25,9 @@ pub(super) fn text(group: &GroupVersion) -> Bytes {
     document.to_string().into()
 }
 
-/// What changes when the document of a group version does.
+/// Returns a hash that changes with the document of a group version.
 ///
-/// Cost: the schemas of custom types are written out; built-in ones change with the program alone.
+/// Cost: serialises the schemas of custom types; built-in ones change only with the program.
 pub(super) fn hash(group: &GroupVersion) -> String {
     let mut seed = format!("{} {}\n", env!("CARGO_PKG_VERSION"), discovery::git_version());
     for ty in &group.types {
@@ -41,12 +41,12 @@ pub(super) fn hash(group: &GroupVersion) -> String {
     fingerprint(seed.as_bytes())
 }
 
-/// A hash as addresses carry it.
+/// Formats a hash for URLs.
 pub(super) fn fingerprint(bytes: &[u8]) -> String {
     format!("{:016X}", discovery::fingerprint(bytes))
 }
 
-/// The schema at a name.
+/// Returns a reference to the schema `name`.
 pub(super) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("{}{name}", crate::schemas::PREFIX) })
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::registry::Registry;
 
-    /// Goal: every reference of a document leads to a schema of it. Method: all built-in group versions.
+    /// Goal: every reference in a document leads to one of its schemas. Method: all built-in group versions.
     #[test]
     fn documents_are_whole() {
         fn check(value: &Value, schemas: &Value, name: &str) {

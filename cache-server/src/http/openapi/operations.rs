@@ -1,4 +1,4 @@
-//! The paths of a type, and what can be asked at each of them.
+//! Builds the paths of a type, and the operations at each path.
 //!
 //! Source: apiserver `endpoints/installer.go`.
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{document::reference, schemas};
 use crate::registry::ResourceType;
 
-/// A query parameter: name, type, and what it does.
+/// A query parameter: name, type and description.
 type Parameter = (&'static str, &'static str, &'static str);
 
 const DRY_RUN: Parameter = ("dryRun", "string", "`All`: do everything but store it.");
@@ -38,15 +38,15 @@ const LIST: &[Parameter] = &[
     ("watch", "boolean", "Whether changes are asked for."),
 ];
 
-/// What is asked of a path.
+/// An operation of a path.
 #[derive(Clone, Copy)]
 struct Operation {
-    /// The verb of discovery that allows it.
+    /// Discovery verb that the operation requires.
     verb: &'static str,
     method: &'static str,
     /// `x-kubernetes-action`.
     action: &'static str,
-    /// How its id begins.
+    /// Prefix of the operation's id.
     id: &'static str,
     parameters: &'static [Parameter],
     codes: &'static [&'static str],
@@ -77,17 +77,17 @@ const OBJECT: &[Operation] = &[
 ];
 const PART: &[Operation] = OBJECT.split_at(3).0;
 
-/// Where a path stands.
+/// Subject of a path.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     ty: &'a ResourceType,
-    /// Of all namespaces.
+    /// True if the path covers all namespaces.
     everywhere: bool,
-    /// Behind the name.
+    /// Empty for the main resource.
     subresource: &'a str,
-    /// The name of the schema of what is there.
+    /// Name of the schema of the resource.
     schema: &'a str,
-    /// apiVersion and kind of what is there.
+    /// apiVersion and kind of the resource.
     kind: (&'a str, &'a str),
 }
 
@@ -117,7 +117,7 @@ pub(super) fn paths(ty: &ResourceType, paths: &mut Map<String, Value>) {
     }
 }
 
-/// What can be asked at one path.
+/// Describes one path: its parameters and operations.
 fn item(place: &Place<'_>, path: &str, operations: &[Operation]) -> Value {
     let mut item = Map::new();
     let mut parameters = vec![query(PRETTY)];
@@ -202,12 +202,13 @@ fn query((name, ty, description): Parameter) -> Value {
     json!({ "name": name, "in": "query", "description": description, "schema": schema })
 }
 
-/// `createCoreV1NamespacedPod`, `listCoreV1PodForAllNamespaces`, `patchAppsV1NamespacedDeploymentStatus`.
+/// Builds an operation's id: `createCoreV1NamespacedPod`, `listCoreV1PodForAllNamespaces`,
+/// `patchAppsV1NamespacedDeploymentStatus`.
 fn id(place: &Place<'_>, operation: Operation) -> String {
     let ty = place.ty;
     let scope = if ty.namespaced && !place.everywhere { "Namespaced" } else { "" };
     let behind = if place.everywhere { "ForAllNamespaces".to_owned() } else { capital(place.subresource) };
-    // The collection stands behind the group version.
+    // `Collection` follows the group version.
     let (verb, collection) = match operation.action {
         "deletecollection" => ("delete", "Collection"),
         _ => (operation.id, ""),
@@ -221,7 +222,7 @@ fn tag(ty: &ResourceType) -> String {
     format!("{}{rest}_{}", first.to_ascii_lowercase(), ty.version)
 }
 
-/// `Core`, `Apps`, `RbacAuthorization`.
+/// Formats the group for ids: `Core`, `Apps`, `RbacAuthorization`.
 fn group(ty: &ResourceType) -> String {
     if ty.group.is_empty() {
         return "Core".to_owned();

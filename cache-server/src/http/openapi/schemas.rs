@@ -1,4 +1,4 @@
-//! The schemas of a document: definitions of built-in types, and those that CustomResourceDefinitions bring.
+//! Schemas of a document: definitions of built-in types, and the schemas of CustomResourceDefinitions.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::{
 };
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-/// What every document has, and what stands for it without the schemas of built-in types.
+/// Definitions in every document, with placeholders if the schemas of built-in types are not compiled in.
 const COMMON: [&str; 4] = ["ObjectMeta", "ListMeta", "Status", "DeleteOptions"];
 
-/// The schemas by name.
+/// Schemas by name.
 pub(super) struct Schemas(BTreeMap<String, Value>);
 
 impl Schemas {
-    /// The schemas of all types of a group version and of their lists.
+    /// Collects the schemas of all types of a group version, and of their lists.
     pub(super) fn of(group: &GroupVersion) -> Self {
         let builtin = group.types.iter().filter(|ty| ty.custom.is_none());
         let scale = group.types.iter().any(|ty| ty.scale.is_some()).then_some(SCALE);
@@ -57,7 +57,7 @@ impl Schemas {
         self.tell_kind(&list, ty.api_version(), &ty.list_kind());
     }
 
-    /// Says which kind a schema is of.
+    /// Adds a kind to the `x-kubernetes-group-version-kind` of a schema.
     fn tell_kind(&mut self, name: &str, api_version: &str, kind: &str) {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         if let Some(Value::Object(members)) = self.0.get_mut(name) {
@@ -68,7 +68,7 @@ impl Schemas {
         }
     }
 
-    /// Options of deletes belong to every group version.
+    /// Adds the kinds of DeleteOptions, which belong to every group version, and of Status.
     fn tell_options(&mut self, group: &GroupVersion) {
         let name = options();
         self.tell_kind(&name, "v1", "DeleteOptions");
@@ -97,7 +97,7 @@ pub(super) fn patch() -> String {
     format!("{META}.Patch")
 }
 
-/// What a document calls a kind of the group version of `ty`: for custom types the group backwards, version and kind.
+/// Returns the schema name of a kind in the group version of `ty`. For custom types: reversed group, version and kind.
 pub(super) fn name(ty: &ResourceType, kind: &str) -> String {
     if ty.custom.is_none()
         && let Some(name) = schemas::definition(ty.api_version(), &ty.kind)
@@ -127,7 +127,7 @@ fn list_schema(ty: &ResourceType, item: &str) -> Value {
 const API_VERSION: &str = "The version of the schema that the object is written in, such as apps/v1.";
 const KIND: &str = "The name of the type, in CamelCase. It cannot be changed.";
 
-/// The schema of a custom type, with what every object has.
+/// Builds the schema of a custom type, with the members of every object.
 fn custom_schema(custom: &Custom) -> Value {
     let known = (!custom.preserve_unknown_fields).then(|| custom.read_schema());
     let mut schema = if let Some(Value::Object(known)) = known {

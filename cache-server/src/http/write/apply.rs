@@ -1,12 +1,12 @@
-//! Server-side apply: a manager says which fields it wants, and the object gets them beside what others want.
+//! Server-side apply: merges a manager's configuration into an object, beside the fields of other managers.
 //!
-//! The configuration is merged into the object as the schema has it. Fields that the manager applied before and leaves
-//! out now go, unless another entry of `managedFields` has them. The manager's entry then says what it applied.
+//! The merge follows the schema. Fields that the manager applied before and now leaves out are removed, unless another
+//! entry of `managedFields` owns them. The manager's entry then lists the applied fields.
 //!
-//! What is simplified is in `docs/adr/0013-patches-work-on-json-beside-schemas.md`: only applies make entries, so only
-//! what was applied, or what a client sent as an entry, can conflict.
+//! `docs/adr/0013-patches-work-on-json-beside-schemas.md` lists the simplifications: only applies create entries, so
+//! only applied fields, or entries that a client sent, can conflict.
 //!
-//! INVARIANT: the same configuration twice changes nothing: no new version, no event, the same entry.
+//! INVARIANT: applying a configuration twice changes nothing the second time: no version, no event, no new entry.
 //!
 //! Source: apimachinery `pkg/util/managedfields/internal/structuredmerge.go`, structured-merge-diff `merge/update.go`;
 //! apiserver `endpoints/handlers/patch.go` (applyPatcher).
@@ -39,13 +39,13 @@ use crate::{
     schemas::{self, Member, Shape},
 };
 
-/// The media type of an applied configuration, which may as well be JSON.
+/// Media type of an apply; the body may also be JSON.
 pub(super) const MEDIA_TYPE: &str = "application/apply-patch+yaml";
 
-/// How often an apply is tried when other writes come first.
+/// Bound on attempts of an apply when other writes come first.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Members of metadata that nobody owns.
+/// Metadata members without owners.
 const UNOWNED: [&str; 9] = [
     "name",
     "namespace",
@@ -58,20 +58,20 @@ const UNOWNED: [&str; 9] = [
     "resourceVersion",
 ];
 
-/// What a manager wants of an object.
+/// A configuration to apply, and its manager.
 #[derive(Debug)]
 pub(super) struct Applied {
     manager: String,
     force: bool,
-    /// As it was sent, without nulls and without the part of the object that the request may not change.
+    /// As sent, without nulls and without the part of the object that the request may not change.
     config: Object,
-    /// What it names.
+    /// Fields that the configuration sets.
     fields: Fields,
     /// The entry's `subresource`.
     subresource: &'static str,
 }
 
-/// Applies a configuration: makes the object as it is wanted, or the object itself.
+/// Applies a configuration to an object, or creates the object.
 pub(super) async fn apply(
     app: &App,
     place: &Place<'_>,
@@ -84,7 +84,7 @@ pub(super) async fn apply(
         Ok(applied) => Change::Apply(applied),
         Err(status) => {
             if place.part == Part::Status {
-                // The status of nothing is not looked at.
+                // 404 takes precedence over errors in the configuration, for the status subresource.
                 place.entry(&app.caches).await?;
             }
             return Err(status);
@@ -93,7 +93,7 @@ pub(super) async fn apply(
     for _ in 0..ATTEMPTS_MAX {
         let current = match place.read(app).await {
             Ok(current) => current,
-            // A subresource has an object already.
+            // Only an apply to the main resource creates the object.
             Err(status) if status.reason == Reason::NotFound && place.part == Part::Main => {
                 let Change::Apply(applied) = &change else { break };
                 match create::create_named(app, place.ty, &applied.first(place)?, options).await? {
@@ -111,11 +111,11 @@ pub(super) async fn apply(
 }
 
 impl Applied {
-    /// Reads the body of an apply.
+    /// Parses the body of an apply.
     ///
     /// # Errors
-    /// 400 for what is no object of this type, and for one that brings managedFields. 500, as Kubernetes has it, when
-    /// it does not fit the schema.
+    /// 400 if the body is no object of this type, or brings managedFields. 500, as in kube-apiserver, if it does not
+    /// fit the schema.
     fn read(place: &Place<'_>, body: &[u8], asked: PatchOptions, warnings: &mut Vec<String>) -> Result<Self, Status> {
         let mut duplicates = false;
         let mut config = decode(body, &mut duplicates)?;
@@ -127,11 +127,11 @@ impl Applied {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
         let mut fields = typed::fields(&config, &shape).map_err(|error| unfit(place, &config, &error))?;
-        // In the form in which it is stored. What has another type was said above, so this is about base64.
+        // Convert to the stored form. Other type errors were reported above, so only invalid base64 remains.
         if let Some(error) = validation::check(place.ty, &mut config).mistyped {
             return Err(unreadable(place, &config, &error));
         }
-        // Without schemas this is all that is known.
+        // Without schemas, only metadata can be checked.
         metadata::check_shape(&config).map_err(Status::bad_request)?;
         if duplicates {
             let complaints = validation::complaints(encoding(body), body, &[], true);
@@ -144,7 +144,7 @@ impl Applied {
             }
         }
         if is_nameless {
-            // Left out, it is the one of the path; null is the empty name, which is refused with the result.
+            // An absent name defaults to the path's; null means the empty name, which is refused later.
             metadata::metadata_mut(&mut config).insert("name".to_owned(), "".into());
         }
         let subresource = restrict(place, &mut config, &mut fields);
@@ -155,7 +155,7 @@ impl Applied {
         Owner { manager: &self.manager, api_version: ty.api_version(), subresource: self.subresource }
     }
 
-    /// The object when there is none yet.
+    /// Builds the object if it does not exist yet.
     fn first(&self, place: &Place<'_>) -> Result<Object, Status> {
         let uid = metadata::text(&self.config, "uid");
         if !uid.is_empty() {
@@ -167,7 +167,7 @@ impl Applied {
         let mut object = self.config.clone();
         metadata::match_namespace(place.ty, place.namespace, &mut object)?;
         place.match_name(&object)?;
-        // kube-apiserver reads the version of what is not there, and no more.
+        // kube-apiserver only parses the version of an object that does not exist.
         update::version(&object)?;
         metadata::metadata_mut(&mut object).remove("resourceVersion");
         let entries = Ownership::of(&object, self.owner(place.ty)).with(&self.fields, &now());
@@ -175,10 +175,10 @@ impl Applied {
         Ok(object)
     }
 
-    /// The object after the apply. Its metadata is still to be checked.
+    /// Returns the object after the apply. The caller must check its metadata.
     ///
     /// # Errors
-    /// 409 when others own fields with other values.
+    /// 409 if other managers own fields with different values.
     pub(super) fn onto(&self, ty: &ResourceType, stored: &Object, now: &str) -> Result<Object, Status> {
         let shape = shape(ty);
         let mut owned = Ownership::of(stored, self.owner(ty));
@@ -196,19 +196,19 @@ impl Applied {
 }
 
 fn put_entries(object: &mut Object, entries: Vec<Value>) {
-    // An empty list says nothing, and the entries that were there would stay.
+    // `prepare_update` ignores an empty list and keeps the stored entries; one empty entry removes them.
     let entries = if entries.is_empty() { json!([{}]) } else { Value::Array(entries) };
     metadata::metadata_mut(object).insert("managedFields".to_owned(), entries);
 }
 
-/// The shape of a type, or of any object when nothing is known about it: maps merge, and lists are replaced.
+/// Returns the shape of a type. For types without a schema, maps merge and lists are replaced.
 fn shape(ty: &ResourceType) -> Shape {
     static ANY: LazyLock<Shape> =
         LazyLock::new(|| Shape::from_openapi(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})));
     schemas::of(ty).unwrap_or_else(|| ANY.clone())
 }
 
-/// Most clients send JSON, which its own decoder reads faster and with better words.
+/// Most clients send JSON; its own decoder is faster and has better messages.
 fn encoding(body: &[u8]) -> Encoding {
     let is_json = body.trim_ascii_start().first() == Some(&b'{') && go::json_error(body).is_none();
     if is_json { Encoding::Json } else { Encoding::Yaml }
@@ -218,7 +218,7 @@ fn decode(body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
     let refuse = |error: &str| Status::bad_request(format!("error decoding YAML: {error}"));
     match encoding(body).decode_noting(body, duplicates).map_err(|error| refuse(&error))? {
         Value::Object(object) => Ok(object),
-        // Go reads it as nothing.
+        // Go reads null as an empty object.
         Value::Null => Ok(Object::new()),
         other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => Err(refuse(&format!(
             "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type \
@@ -234,18 +234,18 @@ fn check_type(ty: &ResourceType, config: &Object) -> Result<(), Status> {
     if api_version == ty.api_version() && kind == ty.kind {
         return Ok(());
     }
-    // The core group has no name.
+    // The core group has an empty name.
     let group = if api_version.contains('/') { "" } else { "/" };
     Err(Status::bad_request(format!("invalid object type: {group}{api_version}, Kind={kind}")))
 }
 
-/// What Kubernetes says, with a 500, of a configuration that does not fit the schema.
+/// Builds kube-apiserver's error for a configuration that does not fit the schema: a 500.
 fn unfit(place: &Place<'_>, config: &Object, error: &str) -> Status {
     let (named, kind) = (named(config), qualified(place.ty));
     Status::unmapped(format!("failed to create typed patch object ({named}; {kind}): {error}"))
 }
 
-/// What Kubernetes says, with a 500, of a configuration that fits the schema but not the type.
+/// Builds kube-apiserver's error for a configuration that fits the schema but not the type: a 500.
 fn unreadable(place: &Place<'_>, config: &Object, error: &str) -> Status {
     let (named, kind) = (named(config), qualified(place.ty));
     Status::unmapped(format!(
@@ -263,7 +263,7 @@ fn qualified(ty: &ResourceType) -> String {
     format!("{}/{}, Kind={}", ty.group, ty.version, ty.kind)
 }
 
-/// A field that is null is absent. The key of a map is there, whatever its value.
+/// Removes fields that are null, but keeps the keys of maps whatever their value.
 fn without_nulls(object: &mut Object, shape: Option<&Shape>) {
     let is_key = |name: &str| matches!(shape.map(|shape| shape.member(name)), Some(Member::Free(Some(_))));
     object.retain(|name, value| !value.is_null() || is_key(name));
@@ -280,7 +280,7 @@ fn without_nulls(object: &mut Object, shape: Option<&Shape>) {
     }
 }
 
-/// Leaves of a configuration, and of what it owns, the part that the request may change. Answers the subresource.
+/// Reduces a configuration and its fields to the part that the request may change. Returns the subresource.
 fn restrict(place: &Place<'_>, config: &mut Object, fields: &mut Fields) -> &'static str {
     if let Some(metadata) = fields.inside.get_mut("f:metadata") {
         metadata.inside.retain(|step, _| !UNOWNED.iter().any(|name| step.strip_prefix("f:") == Some(*name)));

@@ -1,7 +1,7 @@
-//! Turns the body of a write into an object, or says why it is none.
+//! Parses the body of a write into an object, or explains why it cannot.
 //!
-//! INVARIANT: messages name fields, `kind` and `apiVersion`, as strict validation has to, and repeat no other value of a
-//! body: it may be a secret. An answer holds at most `MESSAGE_BYTES_MAX` of them.
+//! INVARIANT: messages contain field names, `kind` and `apiVersion`, which strict validation requires, and no other
+//! value of a body, as it may be a secret. An answer holds at most `MESSAGE_BYTES_MAX` of them.
 //!
 //! Source: apiserver `endpoints/handlers/{create,rest}.go`, transformDecodeError.
 
@@ -17,13 +17,13 @@ use super::{
 };
 use crate::registry::{Registry, ResourceType};
 
-/// One object while it is being written. Members are sorted; the cache puts kind and apiVersion first.
+/// An object being written. Members are sorted; the cache puts kind and apiVersion first.
 pub(crate) type Object = Map<String, Value>;
 
-/// The media types a body may have. The last one is for types whose messages are known.
+/// Accepted media types of a body. The last one only for types with a known protobuf message.
 const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
-/// How the bytes of a body are written down.
+/// Encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Json,
@@ -31,15 +31,15 @@ pub(super) enum Encoding {
     Protobuf,
 }
 
-/// What aliases of a YAML document may repeat, in values: about as many as a document may have. The parser has bounds of
-/// its own for everything else.
+/// Values that YAML aliases may repeat: about as many as a document may have. The parser has its own bounds for
+/// everything else.
 const YAML_REPLAYED_MAX: usize = 250_000;
 
 impl Encoding {
-    /// By the Content-Type header of a body for objects of `ty`; none is JSON.
+    /// Selects the encoding by the Content-Type of a body for objects of `ty`; JSON if there is none.
     ///
     /// # Errors
-    /// 415 for anything else.
+    /// 415 for any other media type.
     pub(super) fn of(ty: &ResourceType, content_type: Option<&str>) -> Result<Self, Status> {
         let accepted = if protobuf::reads(ty) { &ACCEPTED[..] } else { &ACCEPTED[..2] };
         match media_type(content_type).as_deref() {
@@ -50,37 +50,37 @@ impl Encoding {
         }
     }
 
-    /// Reads one document.
+    /// Parses one document.
     ///
     /// # Errors
-    /// What is wrong and where, without a word of the body.
+    /// A message with the kind and place of the error, without text of the body.
     pub(super) fn decode(self, body: &[u8]) -> Result<Value, String> {
         self.decode_noting(body, &mut false)
     }
 
-    /// Reads one document, and sets `duplicates` when some object in it has a member twice; the last one counts.
+    /// Parses one document, and sets `duplicates` if some object in it has a duplicate member; the last value wins.
     ///
     /// # Errors
-    /// What is wrong and where, without a word of the body.
+    /// A message with the kind and place of the error, without text of the body.
     pub(super) fn decode_noting(self, body: &[u8], duplicates: &mut bool) -> Result<Value, String> {
         let mut weight = Weight::default();
         let noting = Noting { duplicates, weight: &mut weight };
         match self {
             Self::Json => json(body, noting).map_err(|error| {
-                // What only this decoder refuses, such as lone surrogates, has only its words.
+                // Errors of this decoder alone, such as lone surrogates, have no Go message.
                 let text = go::json_error(body).unwrap_or_else(|| error.to_string());
                 format!("json parse error: {text}")
             }),
             Self::Yaml => yaml(body, |document| noting.deserialize(document)).map_err(|error| {
-                // The parser knows where it was, and not why it was stopped.
+                // The parser reports only the position when our bound stopped it.
                 weight.exceeded().map_or(error, |heavy| format!("yaml parse error: {heavy}"))
             }),
-            // Objects have come another way: see `read_noting`.
+            // Only options arrive here; `read_noting` parses protobuf objects directly.
             Self::Protobuf => protobuf::read_options(body),
         }
     }
 
-    /// Reads a document once more, for what there is to say about its fields.
+    /// Parses a document again, to collect complaints about its fields in order.
     ///
     /// # Errors
     /// As [`Self::decode`].
@@ -90,7 +90,7 @@ impl Encoding {
                 order.read(&mut serde_json::Deserializer::from_slice(body)).map_err(|error| error.to_string())
             }
             Self::Yaml => yaml(body, |document| order.read(document)),
-            // It has no names, so none that are unknown.
+            // Protobuf has no field names, so no unknown ones.
             Self::Protobuf => Ok(()),
         }
     }
@@ -103,7 +103,7 @@ fn json(body: &[u8], seed: Noting<'_>) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-/// Manifests write file modes as 0644, as YAML 1.1 reads them, but `y` and `no` are mostly names.
+/// Parses YAML. Manifests write file modes as 0644, an octal number in YAML 1.1, but use `y` and `no` mostly as names.
 fn yaml<T>(
     body: &[u8],
     read: impl for<'e> FnOnce(serde_saphyr::Deserializer<'_, 'e>) -> Result<T, serde_saphyr::Error>,
@@ -123,17 +123,16 @@ fn yaml<T>(
     })
 }
 
-/// The media type of a header without its parameters, in lower case; `None` when there is none.
+/// Returns the media type of a header in lower case, without parameters; `None` if there is none.
 pub(super) fn media_type(header: Option<&str>) -> Option<String> {
     let essence = header?.split(';').next()?.trim().to_ascii_lowercase();
     (!essence.is_empty()).then_some(essence)
 }
 
-/// Reads an object of type `ty`. Its kind and apiVersion may be left out and are there afterwards; its fields are as
-/// they were sent.
+/// Parses an object of type `ty`. Missing kind and apiVersion are added; fields are kept as sent.
 ///
 /// # Errors
-/// 415 for an unknown media type; 400 for what is not an object, or an object of another type.
+/// 415 for an unknown media type; 400 if the body is no object, or an object of another type.
 pub(super) fn read_object(
     registry: &Registry,
     ty: &ResourceType,
@@ -143,12 +142,12 @@ pub(super) fn read_object(
     read_noting(registry, ty, Encoding::of(ty, content_type)?, body, &mut false)
 }
 
-/// Reads an object of type `ty`, without the fields that its type does not have. What there is to say about them is
-/// added to `warnings`, unless it is asked for otherwise.
+/// Parses an object of type `ty`, and drops unknown fields. Complaints about fields go to `warnings` unless
+/// `validation` says otherwise.
 ///
 /// # Errors
-/// As [`read_object`]; 400 for values of another JSON type, and, when strictly validated, for fields that are unknown or
-/// stand there twice.
+/// As [`read_object`]; 400 for values of a wrong JSON type and, with strict validation, for unknown or duplicate
+/// fields.
 pub(super) fn read_valid(
     registry: &Registry,
     ty: &ResourceType,
@@ -194,13 +193,13 @@ fn read_noting(
     Ok(object)
 }
 
-/// A text as an object.
+/// Parses a text body as an object.
 fn document(ty: &ResourceType, encoding: Encoding, body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
     let refuse = |error: String| unrecognized(ty, &format!("couldn't get version/kind; {error}"));
     let value = encoding.decode_noting(body, duplicates).map_err(refuse)?;
     match value {
         Value::Object(object) => Ok(object),
-        // Go reads it as nothing.
+        // Go reads null as an empty object.
         Value::Null => Ok(Object::new()),
         other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
             let found = go::json_type(&other);
@@ -209,10 +208,10 @@ fn document(ty: &ResourceType, encoding: Encoding, body: &[u8], duplicates: &mut
     }
 }
 
-/// Checks that `object` says it is of type `ty`, or does not say.
+/// Checks that kind and apiVersion of `object` are those of `ty`, or absent.
 ///
 /// # Errors
-/// 400 in Kubernetes' words.
+/// 400 with Kubernetes' messages.
 fn check_type(registry: &Registry, ty: &ResourceType, object: &Object) -> Result<(), Status> {
     let said = |member: &str| text(object, member).map_err(|error| unrecognized(ty, &error));
     let api_version = said("apiVersion")?.unwrap_or_else(|| ty.api_version());
@@ -245,12 +244,12 @@ fn unrecognized(ty: &ResourceType, error: &str) -> Status {
     Status::bad_request(format!("the object provided is unrecognized (must be of type {}): {error}", ty.kind))
 }
 
-/// The package of kube-apiserver's own form of the type, which its messages show.
+/// Returns the Go package of kube-apiserver's internal form of the type, used in its messages.
 fn internal_package(ty: &ResourceType) -> &str {
     if ty.group.is_empty() { "core" } else { ty.group.split('.').next().unwrap_or(&ty.group) }
 }
 
-/// A member that is a text; empty and null count as absent.
+/// Returns a string member; empty and null count as absent.
 fn text<'a>(object: &'a Object, member: &str) -> Result<Option<&'a str>, String> {
     match object.get(member) {
         None | Some(Value::Null) => Ok(None),
@@ -276,7 +275,7 @@ mod tests {
 
     const CONFIG_MAPS: (&str, &str, &str) = ("", "v1", "configmaps");
 
-    /// Goal: bodies of other types and of no type. Method: a table of body and answer.
+    /// Goal: bodies of other types, or that are no object, are refused. Method: a table of body and answer.
     #[test]
     fn bodies_that_are_no_such_object_are_refused() {
         let table = [

@@ -1,4 +1,4 @@
-//! Creates objects, with names of their own or generated ones.
+//! Creates objects with given or generated names.
 //!
 //! Source: apiserver `registry/rest/create.go`, `storage/names/generate.go`.
 
@@ -24,12 +24,12 @@ use crate::{
     storage::{Expect, Txn, WriteError},
 };
 
-/// How often a generated name may be taken before the client hears of it.
+/// Number of generated names that may be taken before the create fails.
 const NAMES_MAX: usize = 8;
-/// A generated name is this much of its base at most, and then the random part.
+/// A generated name is at most this many bytes of its base, and then the random part.
 const BASE_BYTES_MAX: usize = 58;
 const RANDOM_BYTES: usize = 5;
-/// No vowels and nothing that looks like one: a name never spells a word.
+/// No vowels and no digits that resemble them, so that a name never spells a word.
 const RANDOM_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
@@ -37,7 +37,7 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
         return Err(Status::generic_method_not_allowed());
     }
-    // Before the options, as in kube-apiserver.
+    // 415 takes precedence over errors in the options, as in kube-apiserver.
     Encoding::of(ty, request.content_type)?;
     let options = Options::read("CreateOptions", request.query)?;
     let mut warnings = Vec::new();
@@ -49,7 +49,7 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
     let mut names_left = if generates { NAMES_MAX } else { 1 };
     loop {
-        // Large objects are not copied: they have names.
+        // The last attempt moves the object: with a chosen name there is only one, so large objects are not cloned.
         let mut object = if names_left > 1 { sent.clone() } else { std::mem::take(&mut sent) };
         let birth = Birth { uid: &uuid(), now: &now(), generated_name: &generate_name(&base) };
         metadata::prepare_create(ty, &mut object, birth)?;
@@ -57,14 +57,14 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
         match store(app, ty, &object, options).await? {
             Stored::As(answer) => return Ok(Answer { warnings, ..answer }),
             Stored::Taken if names_left > 0 => {}
-            // kube-apiserver says so of chosen names too.
+            // kube-apiserver adds that text for chosen names too if `generateName` is set.
             Stored::Taken => return Err(taken(app, request, &object, !base.is_empty()).await),
         }
     }
 }
 
-/// Creates an object of a manifest, as [`create`] does, but with what a dump of a running cluster says of it: uid, time
-/// of creation, generation and status stay, and its resourceVersion is left behind.
+/// Creates an object from a manifest like [`create`], but keeps uid, creationTimestamp, generation and status of a dump
+/// of a running cluster. Its resourceVersion is dropped.
 pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Result<(), Status> {
     let ty = request.ty;
     let mut object = read_object(&app.registry.now(), ty, request.content_type, request.body)?;
@@ -87,7 +87,7 @@ pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Re
     }
 }
 
-/// Creates an object that was to be changed and is not there; `None` when it is there after all.
+/// Creates the object that an update or apply did not find; `None` if another client created it meanwhile.
 pub(super) async fn create_named(
     app: &App,
     ty: &Arc<ResourceType>,
@@ -106,7 +106,7 @@ pub(super) async fn create_named(
     }
 }
 
-/// Nothing is created in a namespace that ends.
+/// Refuses to create an object in a terminating namespace.
 ///
 /// # Source
 /// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
@@ -127,7 +127,7 @@ fn refuse_ending(app: &App, ty: &ResourceType, object: &Object) -> Result<(), St
     Err(status)
 }
 
-/// What became of one attempt.
+/// Outcome of one attempt.
 enum Stored {
     As(Answer),
     Taken,
@@ -148,7 +148,7 @@ async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Opti
     }
 }
 
-/// The words for a name that is taken.
+/// Builds the error for a name that is taken.
 async fn taken(app: &App, request: &Request<'_>, object: &Object, generated: bool) -> Status {
     let (ty, name) = (request.ty, metadata::text(object, "name"));
     let mut status = Status::already_exists(&ty.group, &ty.plural, name);
@@ -157,7 +157,7 @@ async fn taken(app: &App, request: &Request<'_>, object: &Object, generated: boo
         status.details.get_or_insert_default().retry_after_seconds = 1;
     }
     let place = super::Place { ty, namespace: request.namespace.unwrap_or_default(), name, part: metadata::Part::Main };
-    // Gone again, or not readable: then it is enough that it existed.
+    // If the object is gone again, or cannot be read, the plain error is sufficient.
     if place.read(app).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
         status.message.insert_str(0, "object is being deleted: ");
     }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// Goal: a dump of a cluster can be loaded. Method: what is in the dump and in storage afterwards.
+    /// Goal: a dump of a cluster can be loaded. Method: compare the dump and the object in storage.
     #[tokio::test]
     async fn a_dump_keeps_identity_and_status() {
         let app = App::new(Config::default());

@@ -1,4 +1,4 @@
-//! What writes to CustomResourceDefinitions do beside what all writes do.
+//! Additional rules for writes to CustomResourceDefinitions.
 //!
 //! Source: apiextensions-apiserver `pkg/registry/customresourcedefinition/{strategy,etcd}.go`.
 
@@ -7,10 +7,10 @@ use informer_core::wire::status::Status;
 use super::{body::Object, metadata};
 use crate::registry::{Change, Definition, Refused, ResourceType};
 
-/// Fills in what a definition left out, and checks the rest. Does nothing to objects of other types.
+/// Fills in the defaults of a definition, and validates the rest. Does nothing for other types.
 ///
 /// # Errors
-/// 400 for what is no definition, 422 for one that cannot be.
+/// 400 if the object is no definition, 422 if the definition is invalid.
 pub(super) fn prepare(ty: &ResourceType, object: &mut Object, change: Change<'_>) -> Result<(), Status> {
     if !ty.defines_types {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn prepare(ty: &ResourceType, object: &mut Object, change: Change<'_>
     })
 }
 
-/// Makes a definition wait for its objects before it goes. Does nothing to objects of other types, nor twice.
+/// Adds the finalizer that keeps a definition until its objects are deleted. Does nothing for other types, nor twice.
 pub(super) fn hold(ty: &ResourceType, object: &mut Object, now: &str) {
     if ty.defines_types && !metadata::is_terminating(object) {
         Definition::terminate(object, now);

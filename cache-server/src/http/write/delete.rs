@@ -1,6 +1,6 @@
 //! Deletes objects: marks them, removes them, and answers.
 //!
-//! INVARIANT: an object that is removed is the one whose mark was written, or one that needed none.
+//! INVARIANT: a removed object is one whose deletion mark was written, or one that needed none.
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Delete), `registry/rest/delete.go`,
 //! `endpoints/handlers/delete.go`.
@@ -27,30 +27,30 @@ use crate::{
     storage::{Expect, Storage, Txn, WriteError},
 };
 
-/// How often a delete is tried when other writes come first. Kubernetes has no bound; a client may ask again.
+/// Bound on attempts of a delete when other writes come first. kube-apiserver has no bound; the client may retry.
 const ATTEMPTS_MAX: usize = 64;
 
-/// What cannot be deleted.
+/// Namespaces that cannot be deleted.
 ///
 /// # Source
 /// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
 const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
-/// Where objects are, for who has no more than that.
+/// Caches and storage, for callers without an `App`.
 #[derive(Clone, Copy)]
 struct Stored<'a> {
     caches: &'a Caches,
     storage: &'a dyn Storage,
 }
 
-/// What became of an object.
+/// Outcome of a delete.
 struct Deleted {
     answer: Answer,
-    /// Whether it is gone. Otherwise it goes when who holds it lets go.
+    /// True if the object is removed. Otherwise it is removed with its last finalizer.
     is_gone: bool,
 }
 
-/// Deletes one object of a namespace that ends, as it was listed. Returns whether it is gone.
+/// Deletes one listed object of a terminating namespace. Returns true if it is removed.
 ///
 /// # Errors
 /// The Status that a client would get.
@@ -69,8 +69,8 @@ pub(crate) async fn delete_listed(
     }
 }
 
-/// Deletes one object and answers it, or a Status, as its type has it. What is told to go before it goes does so even
-/// when the client does not wait for it: otherwise it would stay, being deleted, for ever.
+/// Deletes one object and answers with it, or with a Status, depending on its type. A deletion with a mark runs in a
+/// task of its own, so that a client that disconnects does not leave the object terminating for ever.
 pub(super) async fn delete(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Storage>,
@@ -110,7 +110,7 @@ async fn attempt(stored: Stored<'_>, place: &Place<'_>, options: &DeleteOptions)
     Err(place.modified())
 }
 
-/// Does what was planned for the object as it was read; `None` when another write came first.
+/// Carries out the plan on the object as read; `None` if another write came first.
 async fn carry_out(
     stored: Stored<'_>,
     place: &Place<'_>,
@@ -143,7 +143,7 @@ async fn carry_out(
         (Put::Done(resource_version, _), _) => resource_version,
         (Put::Gone, false) => return Err(place.not_found()),
         (Put::Late, false) => return Ok(None),
-        // It is told to go: whoever came between has seen that, and whoever removed it has done the rest.
+        // Our deletion mark is visible already, so a concurrent write or removal does not fail the delete.
         (Put::Gone, true) => marked.resource_version(),
         (Put::Late, true) => finish(stored, place, &marked).await?,
     };
@@ -155,7 +155,8 @@ async fn carry_out(
     Ok(Some(answered(answer, at_once, options)))
 }
 
-/// Removes an object that was changed behind its mark. Returns where it was last, or went.
+/// Removes an object that was changed after it was marked. Returns the version of its removal, or the last version
+/// seen.
 async fn finish(stored: Stored<'_>, place: &Place<'_>, marked: &Entry) -> Result<u64, Status> {
     let mut last = marked.resource_version();
     for _ in 0..ATTEMPTS_MAX {
@@ -175,17 +176,17 @@ async fn finish(stored: Stored<'_>, place: &Place<'_>, marked: &Entry) -> Result
     Err(place.modified())
 }
 
-/// What became of one write.
+/// Outcome of one storage write.
 enum Put {
-    /// It was made at this position; the object then, or the last one.
+    /// Written at this version; the new object, or the last state of a removed one.
     Done(u64, Arc<Entry>),
     /// Another write came first.
     Late,
-    /// There is no such object.
+    /// The object does not exist.
     Gone,
 }
 
-/// Replaces the object that was read, or removes it.
+/// Replaces the object as read, or removes it if `object` is `None`.
 async fn put(stored: Stored<'_>, place: &Place<'_>, read: &Entry, object: Option<&Object>) -> Result<Put, Status> {
     let put = object.map(|object| draft(place.ty, object)).transpose()?;
     let expect = Expect::At(read.resource_version());
@@ -197,7 +198,7 @@ async fn put(stored: Stored<'_>, place: &Place<'_>, read: &Entry, object: Option
     }
 }
 
-/// Deletes objects as they were listed.
+/// Deletes the listed objects one by one.
 pub(super) async fn delete_collection(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Storage>,
@@ -208,7 +209,7 @@ pub(super) async fn delete_collection(
     let asks = options.uid.is_some() || options.resource_version.is_some();
     for entry in listed {
         let place = Place { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
-        // Another object of that name is not what was listed.
+        // The uid precondition protects a new object with a listed object's name.
         let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
         let one = DeleteOptions { uid, ..options.clone() };
         match delete(caches, storage, &place, &one).await {
@@ -221,13 +222,14 @@ pub(super) async fn delete_collection(
     Ok(())
 }
 
-/// 202 is for who asked for dependents to go along, and has to wait for it. It would confuse others.
+/// Sets the code 202 for clients that wait for dependents (`orphanDependents=false`), and 200 for all others, as in
+/// kube-apiserver.
 fn answered(answer: Answer, at_once: bool, options: &DeleteOptions) -> Answer {
     let waits = !at_once && options.orphan_dependents == Some(false);
     Answer { code: if waits { StatusCode::ACCEPTED } else { StatusCode::OK }, ..answer }
 }
 
-/// What an object that went at once answers, at the version of the deletion.
+/// Answers for an object that was removed without a grace period, at the version of the removal.
 fn gone(place: &Place<'_>, mut object: Object, resource_version: Option<u64>) -> Answer {
     let version = resource_version.map(|version| version.to_string());
     if place.ty.returns_deleted {
@@ -242,7 +244,7 @@ fn gone(place: &Place<'_>, mut object: Object, resource_version: Option<u64>) ->
     Answer::status(&status)
 }
 
-/// The kind, not the plural, stands in these texts, and in their details.
+/// Checks the preconditions. These messages and their details name the kind instead of the plural.
 fn check_preconditions(place: &Place<'_>, current: &Current, options: &DeleteOptions) -> Result<(), Status> {
     let uid = metadata::text(&current.object, "uid");
     let version = current.entry.resource_version().to_string();
@@ -271,7 +273,7 @@ mod tests {
         storage::{Followed, Listed, StorageError, Written, embedded::Embedded},
     };
 
-    /// A storage that is elsewhere: its answers take a while.
+    /// A storage in another process: its writes take a while.
     struct Far(Embedded);
 
     impl Storage for Far {
@@ -298,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Goal: no pod is left behind that was told to go. Method: clients that go away at every point of a delete.
+    /// Goal: a marked pod is always removed. Method: clients that disconnect at every poll of a delete.
     #[tokio::test]
     async fn a_pod_goes_whether_or_not_its_client_waits() {
         let storage: Arc<dyn Storage> = Arc::new(Far(Embedded::new(Some(100))));

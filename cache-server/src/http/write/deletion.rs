@@ -1,9 +1,9 @@
-//! What a delete does to an object: it goes, or it is marked and waits for whoever holds it, or both in turn.
+//! Plans a delete: the object is removed, or marked to wait for its finalizers, or marked and then removed.
 //!
-//! INVARIANT: knows no storage and no clock; the caller brings the time.
+//! INVARIANT: uses no storage and no clock; the caller passes the time.
 //!
-//! Nobody ends pods here, so a pod whose time is measured goes right behind its mark. Nobody collects garbage either:
-//! the finalizers that ask a collector to do something are taken off by a delete that says what it wants of it.
+//! No kubelet ends pods here, so a pod with a grace period is removed right after its mark. No garbage collector runs
+//! either: its finalizers are removed by a delete that sets a propagation policy.
 //!
 //! Source: apiserver `registry/rest/delete.go` (BeforeDelete), `registry/generic/registry/store.go` (Delete),
 //! `pkg/registry/core/{pod/strategy,namespace/storage/storage}.go` of kubernetes/kubernetes.
@@ -14,21 +14,21 @@ use serde_json::{Value, json};
 use super::{at, body::Object, definition, metadata, options::DeleteOptions};
 use crate::registry::{Grace, ResourceType};
 
-/// What is set for a garbage collector, and taken off by it.
+/// Finalizers that only the garbage collector removes.
 const COLLECTED: [&str; 2] = ["orphan", "foregroundDeletion"];
 
-/// What a delete comes to. Neither a mark nor an end: the object is being deleted already.
+/// Effect of a delete. Neither a mark nor a removal means that the object is terminating already.
 #[derive(Debug, PartialEq)]
 pub(super) struct Plan {
-    /// What is stored first.
+    /// The marked object to store first.
     pub(super) mark: Option<Object>,
-    /// Whether it goes then.
+    /// True if the object is removed after the mark.
     pub(super) goes: bool,
-    /// Whether it had no time to end, so that it is gone as far as its client knows.
+    /// True if there was no grace period: the answer reports the object as deleted.
     pub(super) at_once: bool,
 }
 
-/// Plans the deletion of `stored` at `now`, which is a whole second.
+/// Plans the deletion of `stored` at `now`, a time in whole seconds.
 pub(super) fn plan(ty: &ResourceType, stored: &Object, options: &DeleteOptions, now: Timestamp) -> Plan {
     let terminating = metadata::is_terminating(stored);
     if ty.holds_objects {
@@ -51,10 +51,10 @@ pub(super) fn plan(ty: &ResourceType, stored: &Object, options: &DeleteOptions, 
     Plan { mark: (next != *stored).then_some(next), goes, at_once: goes && grace.is_none_or(|seconds| seconds == 0) }
 }
 
-/// The time that an object gets now; `None` when that was settled before.
+/// Returns the new grace period; `None` if it stays as it is.
 fn seconds(grace: &Grace, stored: &Object, options: &DeleteOptions) -> Option<i64> {
     if metadata::is_terminating(stored) {
-        // Time that was given can only be shortened.
+        // A grace period can only be shortened.
         return options.grace_seconds.filter(|&seconds| seconds < given(stored));
     }
     let text = |path: &str| at(stored, path).and_then(Value::as_str).unwrap_or_default();
@@ -63,11 +63,12 @@ fn seconds(grace: &Grace, stored: &Object, options: &DeleteOptions) -> Option<i6
     }
     let own = || at(stored, grace.seconds).and_then(Value::as_i64);
     let seconds = options.grace_seconds.or_else(own).unwrap_or(grace.default_seconds);
-    // A second is the least there is for less than none.
+    // Negative grace periods mean one second, as in kube-apiserver.
     Some(if seconds < 0 { 1 } else { seconds })
 }
 
-/// Gives an object that much time from `now` on, or from when it was told to go first.
+/// Marks an object with a grace period of `seconds`, counted from the first deletion, or from `now` if this is the
+/// first.
 fn give(stored: &Object, next: &mut Object, seconds: i64, now: Timestamp) {
     let later = |from: Timestamp, seconds: i64| {
         let end = from.checked_add(SignedDuration::from_secs(seconds));
@@ -81,7 +82,7 @@ fn give(stored: &Object, next: &mut Object, seconds: i64, now: Timestamp) {
     metadata::mark_terminating(next, &whole_second(end), seconds);
 }
 
-/// The time that an object was given.
+/// Returns the grace period of a marked object.
 fn given(object: &Object) -> i64 {
     at(object, "metadata.deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default()
 }
@@ -90,7 +91,7 @@ fn whole_second(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// A namespace from now on: it goes when everything in it is gone.
+/// Returns a namespace marked as terminating; the namespace controller removes it once it is empty.
 fn ending(stored: &Object, now: Timestamp) -> Object {
     let mut next = stored.clone();
     metadata::metadata_mut(&mut next).insert("deletionTimestamp".to_owned(), now.to_string().into());
@@ -166,7 +167,8 @@ mod tests {
         assert_eq!(of(&deployments, &Value::Object(mark), &options(None)), NOTHING);
     }
 
-    /// Goal: the time that a pod gets. Method: a table of pod, wish and grace; each goes behind its mark.
+    /// Goal: grace periods of pods. Method: a table of pod, requested and resulting grace period; each pod is removed
+    /// after its mark.
     #[test]
     fn a_pod_gets_time_where_something_runs() {
         let running =
@@ -208,7 +210,7 @@ mod tests {
             json!({"generation": 2, "finalizers": ["x"], "deletionTimestamp": "2025-12-31T23:59:55Z",
                 "deletionGracePeriodSeconds": 5})
         );
-        // Marked by somebody who went away: it goes now.
+        // Marked by a client that did not finish the deletion: removed now.
         let mut left = held;
         left["metadata"]["finalizers"].take();
         assert_eq!(of(&ty("", "pods"), &left, &options(None)), AT_ONCE);

@@ -1,13 +1,14 @@
-//! Who applied which fields: `metadata.managedFields`, and sets of fields in the form `FieldsV1`.
+//! Field ownership: `metadata.managedFields`, and sets of fields in the format `FieldsV1`.
 //!
-//! A set is a tree. Its steps are members (`f:spec`), items of lists by key (`k:{"name":"c"}`) and items of sets
-//! (`v:"x"`), written as they stand in the object. `.` says that the value itself belongs to the set beside what is
-//! below it; a step with nothing below it belongs to the set anyway.
+//! A set is a tree. Its steps are members (`f:spec`), list items by key (`k:{"name":"c"}`) and items of sets (`v:"x"`),
+//! in the notation of `FieldsV1`. `.` means that the value itself belongs to the set, beside its descendants; a step
+//! without descendants always belongs to the set.
 //!
-//! INVARIANT: entries that nothing was taken from keep their bytes' meaning: what is not understood is kept as it is.
+//! INVARIANT: entries from which no field was taken keep their meaning: members that this code does not understand are
+//! kept.
 //!
-//! Source: apimachinery `pkg/util/managedfields`, structured-merge-diff `fieldpath/{serialize,set}.go`; the order of entries
-//! from `managedfields/internal/managedfields.go`.
+//! Source: apimachinery `pkg/util/managedfields` (order of entries: `internal/managedfields.go`), structured-merge-diff
+//! `fieldpath/{serialize,set}.go`.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -22,14 +23,14 @@ use super::body::Object;
 /// A set of fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Fields {
-    /// The value itself is in the set.
+    /// True if the value itself is in the set.
     pub(super) own: bool,
-    /// What is below it, by step.
+    /// Descendants, by step.
     pub(super) inside: BTreeMap<String, Self>,
 }
 
 impl Fields {
-    /// The value, and nothing below it.
+    /// Creates a set of the value alone.
     pub(super) fn leaf() -> Self {
         Self { own: true, inside: BTreeMap::new() }
     }
@@ -38,7 +39,7 @@ impl Fields {
         !self.own && self.inside.is_empty()
     }
 
-    /// Reads `fieldsV1`. Steps are brought into the form that we write.
+    /// Parses `fieldsV1`, normalising the steps.
     pub(super) fn read(fields: &Value) -> Self {
         let mut read = Self::default();
         for (step, below) in fields.as_object().into_iter().flatten() {
@@ -53,7 +54,7 @@ impl Fields {
         read
     }
 
-    /// The value of `fieldsV1`.
+    /// Encodes the set as `fieldsV1`.
     pub(super) fn write(&self) -> Value {
         let mut steps = Map::new();
         for (step, below) in &self.inside {
@@ -66,7 +67,7 @@ impl Fields {
         Value::Object(steps)
     }
 
-    /// Adds what `other` has.
+    /// Adds the fields of `other`.
     pub(super) fn add(&mut self, other: &Self) {
         self.own |= other.own;
         for (step, below) in &other.inside {
@@ -74,7 +75,7 @@ impl Fields {
         }
     }
 
-    /// Takes away what is in both.
+    /// Removes the fields of `other`.
     fn subtract(&mut self, other: &Self) {
         self.own &= !other.own;
         self.inside.retain(|step, below| {
@@ -85,7 +86,7 @@ impl Fields {
         });
     }
 
-    /// What is in both.
+    /// Returns the fields in both sets.
     fn common(&self, other: &Self) -> Self {
         let inside = self.inside.iter().filter_map(|(step, below)| {
             let common = below.common(other.inside.get(step)?);
@@ -94,7 +95,7 @@ impl Fields {
         Self { own: self.own && other.own, inside: inside.collect() }
     }
 
-    /// Every member of the set as messages show it: `.spec.containers[name="c"].image`.
+    /// Lists the fields as shown in messages: `.spec.containers[name="c"].image`.
     fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect(&mut String::new(), &mut paths);
@@ -114,7 +115,7 @@ impl Fields {
     }
 }
 
-/// A step as messages show it: `.spec`, `[name="c"]`, `[="x"]`.
+/// Formats a step for messages: `.spec`, `[name="c"]`, `[="x"]`.
 pub(super) fn shown(step: &str) -> String {
     if let Some(name) = step.strip_prefix("f:") {
         return format!(".{name}");
@@ -126,17 +127,17 @@ pub(super) fn shown(step: &str) -> String {
     step.strip_prefix("v:").map_or_else(|| format!("[{step}]"), |value| format!("[={value}]"))
 }
 
-/// The step of an item by its value, or by its key.
+/// Returns the step of a set item by its value.
 pub(super) fn step_of_value(value: &Value) -> String {
     format!("v:{value}")
 }
 
-/// The step of an item by its keys.
+/// Returns the step of a list item by its keys.
 pub(super) fn step_of_keys(keys: Map<String, Value>) -> String {
     format!("k:{}", Value::Object(keys))
 }
 
-/// The JSON in a step without spaces and with sorted members, as we write it.
+/// Normalises the JSON in a step: no spaces, sorted members.
 fn canonical(step: &str) -> String {
     match step.split_at_checked(2) {
         Some((kind @ ("k:" | "v:"), rest)) => {
@@ -146,12 +147,12 @@ fn canonical(step: &str) -> String {
     }
 }
 
-/// Who applies: one entry for each.
+/// Identity of a manager's apply; each identity has one entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner<'a> {
     pub(super) manager: &'a str,
     pub(super) api_version: &'a str,
-    /// Empty for the object itself.
+    /// Empty for the main resource.
     pub(super) subresource: &'a str,
 }
 
@@ -164,7 +165,7 @@ impl Owner<'_> {
     }
 }
 
-/// The entries of an object, and whose apply is looked at.
+/// The managedFields of an object, seen by the owner that applies.
 pub(super) struct Ownership<'a> {
     owner: Owner<'a>,
     entries: Vec<Value>,
@@ -177,12 +178,12 @@ impl<'a> Ownership<'a> {
         Self { owner, entries: listed.into_iter().flatten().cloned().collect() }
     }
 
-    /// What the owner applied last.
+    /// Returns the fields of the owner's last apply.
     pub(super) fn last(&self) -> Fields {
         self.entries.iter().find(|entry| self.owner.is(entry)).map(fields).unwrap_or_default()
     }
 
-    /// What all others own.
+    /// Returns the fields of all other entries.
     pub(super) fn others(&self) -> Fields {
         let mut all = Fields::default();
         for entry in self.entries.iter().filter(|entry| !self.owner.is(entry)) {
@@ -191,7 +192,7 @@ impl<'a> Ownership<'a> {
         all
     }
 
-    /// What others own of `changed`, and lose with `force`.
+    /// Checks other owners of `changed`, and takes the fields from them with `force`.
     ///
     /// # Errors
     /// 409 without `force`, with a cause for each field.
@@ -217,12 +218,12 @@ impl<'a> Ownership<'a> {
         if conflicts.is_empty() { Ok(()) } else { Err(conflict(&conflicts)) }
     }
 
-    /// Whether the owner's entry says exactly this already.
+    /// Returns true if the owner's entry already has exactly these fields.
     pub(super) fn says(&self, fields: &Fields) -> bool {
         self.last() == *fields
     }
 
-    /// The entries once the owner applied `fields` at `now`.
+    /// Returns the entries after the owner applied `fields` at `now`.
     pub(super) fn with(mut self, fields: &Fields, now: &str) -> Vec<Value> {
         self.entries.retain(|entry| !self.owner.is(entry));
         if !fields.is_empty() {
@@ -240,7 +241,7 @@ impl<'a> Ownership<'a> {
     }
 }
 
-/// Applies before updates, then by time, and then by who it is.
+/// Orders applies before updates, then by time, manager, apiVersion and subresource.
 fn compare(one: &Value, other: &Value) -> Ordering {
     let key = |entry: &Value| {
         ["operation", "time", "manager", "apiVersion", "subresource"].map(|member| text(entry, member).to_owned())
@@ -256,7 +257,7 @@ fn text<'a>(entry: &'a Value, member: &str) -> &'a str {
     entry.get(member).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A manager as messages about conflicts show it.
+/// Formats a manager for messages about conflicts.
 fn shown_manager(entry: &Value) -> String {
     let mut shown = quote(text(entry, "manager"));
     if !text(entry, "subresource").is_empty() {
@@ -271,7 +272,7 @@ fn shown_manager(entry: &Value) -> String {
     shown
 }
 
-/// 409 for fields that others own, with other values.
+/// Builds the 409 for fields that other managers own with different values.
 fn conflict(conflicts: &[(String, Vec<String>)]) -> Status {
     let mut causes = Vec::new();
     let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -297,7 +298,7 @@ fn conflict(conflicts: &[(String, Vec<String>)]) -> Status {
     status
 }
 
-/// Whether a client asks for all entries to be forgotten: a list of one empty entry.
+/// Returns true for the value that clears all entries: a list of one empty entry.
 pub(super) fn is_reset(listed: &Value) -> bool {
     *listed == json!([{}])
 }

@@ -1,6 +1,6 @@
-//! The rules of `metadata`: what the server fills in, what it keeps, and what it refuses.
+//! Rules of `metadata`: fields that the server sets, keeps or refuses.
 //!
-//! INVARIANT: knows no storage and no clock; the caller brings the time and the uid.
+//! INVARIANT: uses no storage and no clock; the caller passes the time and the uid.
 //!
 //! Source: apiserver `registry/rest/{create,update,meta}.go`, apimachinery `api/validation/objectmeta.go`.
 
@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 use super::{body::Object, definition, managed};
 use crate::registry::{Change, CreatedStatus, Fixed, ResourceType, StatusMetadata, refuse_namespace};
 
-/// Members that hold one text.
+/// Members that hold a string.
 const TEXTS: [&str; 7] =
     ["name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"];
-/// Members that hold a map of texts.
+/// Members that hold a map of strings.
 const MAPS: [&str; 2] = ["labels", "annotations"];
 
-/// Checks that metadata holds what its members must hold; null is absent.
+/// Checks that the members of metadata have the right JSON types; null counts as absent.
 ///
 /// # Errors
-/// What Go's decoder says of it.
+/// The message of Go's decoder.
 pub(super) fn check_shape(object: &Object) -> Result<(), String> {
     let metadata = match object.get("metadata") {
         None | Some(Value::Null) => return Ok(()),
@@ -66,23 +66,24 @@ fn mistyped(value: &Value, member: &str, wanted: &str) -> String {
     format!("json: cannot unmarshal {} into Go struct field {field} of type {wanted}", json_type(value))
 }
 
-/// A text member of metadata; empty when absent.
+/// Returns a string member of metadata; empty if absent.
 pub(super) fn text<'a>(object: &'a Object, member: &str) -> &'a str {
     object.get("metadata").and_then(|metadata| metadata.get(member)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The finalizers, in order.
+/// Returns the finalizers, in order.
 pub(super) fn finalizers(object: &Object) -> Vec<&str> {
     let listed = object.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
     listed.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether the object waits for its finalizers to go.
+/// Returns true if the object is being deleted and waits for its finalizers.
 pub(super) fn is_terminating(object: &Object) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// The metadata, made empty where it was absent or null. [`check_shape`] has seen to it that it is nothing else.
+/// Returns the metadata, inserting an empty map if it is absent or null. [`check_shape`] has refused other values
+/// before.
 pub(super) fn metadata_mut(object: &mut Object) -> &mut Object {
     let metadata = object.entry("metadata").or_insert_with(|| json!({}));
     if !metadata.is_object() {
@@ -91,7 +92,7 @@ pub(super) fn metadata_mut(object: &mut Object) -> &mut Object {
     metadata.as_object_mut().expect("made an object above")
 }
 
-/// Puts `value` where it is not empty, and takes the member out where it is.
+/// Sets the member to `value`, or removes it if `value` is empty.
 fn put(metadata: &mut Object, member: &str, value: &str) {
     if value.is_empty() {
         metadata.remove(member);
@@ -100,10 +101,10 @@ fn put(metadata: &mut Object, member: &str, value: &str) {
     }
 }
 
-/// Fills the namespace from the path, or takes it away from an object of a cluster-scoped type.
+/// Sets the namespace from the path, or removes it from an object of a cluster-scoped type.
 ///
 /// # Errors
-/// 400 when the object says another one.
+/// 400 if the object names another namespace.
 pub(super) fn match_namespace(ty: &ResourceType, namespace: &str, object: &mut Object) -> Result<(), Status> {
     let said = text(object, "namespace");
     if ty.namespaced && !said.is_empty() && said != namespace {
@@ -115,21 +116,21 @@ pub(super) fn match_namespace(ty: &ResourceType, namespace: &str, object: &mut O
     Ok(())
 }
 
-/// What the server gives a new object.
+/// Values that the server gives a new object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Birth<'a> {
     /// A random uid.
     pub(super) uid: &'a str,
     /// Now, as RFC 3339 in whole seconds.
     pub(super) now: &'a str,
-    /// The name, for an object that only brings the start of one.
+    /// The name for an object that has only `generateName`.
     pub(super) generated_name: &'a str,
 }
 
-/// Makes a sent object a new one: wipes what only the server sets, sets it, and checks the name.
+/// Turns a sent object into a new one: clears and sets the members that only the server sets, and checks the names.
 ///
 /// # Errors
-/// 500 when a resourceVersion was sent, as Kubernetes has it; 422 for a bad name, namespace or generation.
+/// 500 if a resourceVersion was sent, as in kube-apiserver; 422 for a bad name, namespace or generation.
 pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birth<'_>) -> Result<(), Status> {
     if text(object, "name").is_empty() && !text(object, "generateName").is_empty() {
         put(metadata_mut(object), "name", birth.generated_name);
@@ -138,7 +139,7 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
     if !causes.is_empty() {
         return Err(Status::invalid(&ty.group, &ty.kind, text(object, "name"), causes));
     }
-    // kube-apiserver takes zero, and what is no number, for none.
+    // kube-apiserver treats zero, and text that is no number, as absent.
     if text(object, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0) {
         return Err(Status::unmapped("resourceVersion should not be set on objects to be created"));
     }
@@ -152,7 +153,7 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
     if ty.holds_objects {
         hold_for_objects(object);
     }
-    // Other types keep what was sent.
+    // Types without generation tracking keep the value sent.
     let generation = if ty.tracks_generation { 1 } else { generation(object) };
     put_generation(object, generation);
     fill_fixed(ty, object);
@@ -168,7 +169,7 @@ pub(super) fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birt
     definition::prepare(ty, object, Change::Create)
 }
 
-/// Fills in the member that every object of the type has.
+/// Sets the fixed member of the type to its default if it is unset.
 fn fill_fixed(ty: &ResourceType, object: &mut Object) {
     let Some(Fixed { member, default }) = ty.fixed else { return };
     if object.get(member).is_none_or(is_unset) {
@@ -176,7 +177,7 @@ fn fill_fixed(ty: &ResourceType, object: &mut Object) {
     }
 }
 
-/// Says that objects may live in it, so that it does not go before they do.
+/// Adds the finalizer `kubernetes` to the spec, so that the namespace outlives its objects.
 fn hold_for_objects(object: &mut Object) {
     const HOLDER: &str = "kubernetes";
     let spec = object.entry("spec").or_insert_with(|| json!({}));
@@ -218,20 +219,20 @@ fn check_names(ty: &ResourceType, object: &Object) -> Vec<Cause> {
     causes
 }
 
-/// Which part of an object a request may change.
+/// Part of an object that a request may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// Everything, except `.status` where the type has that subresource.
     Main,
-    /// `.status`, and the metadata that its type lets it write.
+    /// `.status`, and the metadata that the type's status subresource may write.
     Status,
 }
 
-/// Metadata that clients own.
+/// Metadata members that clients own.
 const OWNED: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
 impl Part {
-    /// Members of the metadata that a request for this part leaves as they are, besides those that the server owns.
+    /// Returns the metadata members that a request for this part cannot change, besides those that the server owns.
     pub(super) fn kept_metadata(self, ty: &ResourceType) -> &'static [&'static str] {
         match (self, ty.status_metadata) {
             (Self::Main, _) => &[],
@@ -241,8 +242,8 @@ impl Part {
     }
 }
 
-/// Makes `object`, as sent or as patched, the successor of `stored`: takes over what the request may not change, sets
-/// the generation, and refuses changes of what never changes. The resourceVersion is the stored one afterwards.
+/// Turns `object`, as sent or patched, into the successor of `stored`: restores members that the request may not
+/// change, sets the generation, and refuses changes of immutable members. The result has the stored resourceVersion.
 ///
 /// # Errors
 /// 422 for immutable metadata and for new finalizers of a terminating object.
@@ -260,7 +261,7 @@ pub(super) fn prepare_update(
         keep(stored, &mut next, "status");
     }
     if ty.holds_objects {
-        // Its finalizers are the server's alone.
+        // Only the server changes a namespace's spec, which holds its finalizers.
         keep(stored, &mut next, "spec");
     }
     keep_unset(stored, &mut next);
@@ -278,7 +279,7 @@ pub(super) fn prepare_update(
     Ok(next)
 }
 
-/// The stored object with the status of `sent`, and with as much of its metadata as the type lets a status write.
+/// Returns the stored object with the status of `sent`, and with the metadata that a status write may change.
 fn with_status(ty: &ResourceType, stored: &Object, sent: &mut Object) -> Object {
     let mut next = stored.clone();
     carry(sent, &mut next, "status");
@@ -294,7 +295,7 @@ fn with_status(ty: &ResourceType, stored: &Object, sent: &mut Object) -> Object 
     next
 }
 
-/// Takes out what says nothing: nulls, empty maps and lists, and the one entry that asks for no entries.
+/// Removes empty members: nulls, empty maps and lists, and the managedFields value that resets all entries.
 fn tidy(metadata: &mut Object) {
     metadata.retain(|name, value| match value {
         Value::Null => false,
@@ -304,7 +305,7 @@ fn tidy(metadata: &mut Object) {
     });
 }
 
-/// Moves a member over, or takes it away where the source has none.
+/// Moves a member from one object to another, or removes it there if the source has none.
 fn carry(from: &mut Object, to: &mut Object, member: &str) {
     match from.remove(member) {
         Some(value) => to.insert(member.to_owned(), value),
@@ -312,7 +313,7 @@ fn carry(from: &mut Object, to: &mut Object, member: &str) {
     };
 }
 
-/// The same without taking it from the source.
+/// Like `carry`, but copies the member.
 fn keep(from: &Object, to: &mut Object, member: &str) {
     match from.get(member) {
         Some(value) => to.insert(member.to_owned(), value.clone()),
@@ -320,11 +321,11 @@ fn keep(from: &Object, to: &mut Object, member: &str) {
     };
 }
 
-/// What the server set and the client left out is taken over: clients need not send it back.
+/// Restores members that the server set and the client left out, so that clients need not send them back.
 fn keep_unset(stored: &Object, next: &mut Object) {
     let Some(before) = stored.get("metadata").and_then(Value::as_object) else { return };
     let metadata = metadata_mut(next);
-    // Exported objects carry the times of another one.
+    // Exported objects carry timestamps of another object, so the stored ones always win.
     for member in ["creationTimestamp", "deletionTimestamp"] {
         if let Some(value) = before.get(member) {
             metadata.insert(member.to_owned(), value.clone());
@@ -339,7 +340,7 @@ fn keep_unset(stored: &Object, next: &mut Object) {
     metadata.remove("selfLink");
 }
 
-/// Null, an empty text and an empty list.
+/// Returns true for null, an empty string and an empty list.
 fn is_unset(value: &Value) -> bool {
     value.is_null() || value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty)
 }
@@ -380,8 +381,8 @@ fn check_immutable(ty: &ResourceType, stored: &Object, next: &Object) -> Vec<Cau
     causes
 }
 
-/// The generation grows when the desired state changes: anything but metadata and status, and the status of a custom
-/// resource too when it has no subresource. Some types count some of their metadata in.
+/// Sets the generation: it grows if the desired state changes, that is any member except metadata and status, and the
+/// status too for custom resources without that subresource. Some types also count changes of some metadata.
 fn set_generation(ty: &ResourceType, stored: &Object, next: &mut Object, part: Part) {
     let before = generation(stored);
     let is_desired = |member: &&String| match member.as_str() {
@@ -410,8 +411,8 @@ fn put_generation(object: &mut Object, generation: u64) {
     }
 }
 
-/// Marks an object as being deleted: its time, of this many seconds, is over at `end`. Only the first mark is a change
-/// of the desired state.
+/// Marks an object as being deleted, with a grace period of `seconds` that ends at `end`. Only the first mark counts as
+/// a change of the desired state.
 pub(super) fn mark_terminating(object: &mut Object, end: &str, seconds: i64) {
     let generation = generation(object);
     if generation > 0 && !is_terminating(object) {
@@ -472,7 +473,7 @@ mod tests {
         assert_eq!(created("", "configmaps"), (Some(json!({"sent": true})), None));
     }
 
-    /// Goal: refusals of a create. Method: a table of type, metadata, code and text.
+    /// Goal: refusals of a create. Method: a table of type, metadata, code and message.
     #[test]
     fn objects_that_cannot_be_created_are_refused() {
         let table = [
@@ -531,7 +532,7 @@ mod tests {
         assert_eq!(name(json!({"generateName": "a-", "name": "b"})), "b");
     }
 
-    /// Goal: what a decoder of typed objects refuses. Method: a table of object and refusal.
+    /// Goal: refusals of a decoder of typed objects. Method: a table of object and refusal.
     #[test]
     fn metadata_of_another_shape_is_refused() {
         let table = [
@@ -563,7 +564,8 @@ mod tests {
         }
     }
 
-    /// Goal: a long list is no reason to be slow. Method: as many finalizers as a body can hold, all of them others.
+    /// Goal: long lists of finalizers do not make an update slow. Method: 100,000 finalizers, all of them different
+    /// from the stored ones.
     #[test]
     fn many_finalizers_are_compared_in_one_go() {
         let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");

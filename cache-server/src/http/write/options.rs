@@ -1,4 +1,4 @@
-//! What the query of a write asks for, and the body of a delete.
+//! Options of writes, read from the query, and of deletes, read from the body too.
 //!
 //! Source: apimachinery `pkg/apis/meta/v1/validation`.
 
@@ -13,64 +13,64 @@ use super::{
     body::{Encoding, Object},
 };
 
-/// What a create, an update or a patch may ask for.
+/// Options of create, update and patch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Options {
-    /// Do everything but store it.
+    /// Do everything except storing the result.
     pub(super) dry_run: bool,
-    /// What to do about fields that the type does not have, and about fields that stand there twice.
+    /// Handling of unknown and duplicate fields.
     pub(super) validation: FieldValidation,
 }
 
-/// What to do about fields that the type does not have, and about fields that stand there twice.
+/// Handling of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum FieldValidation {
-    /// Drop them.
+    /// Drop unknown fields.
     Ignore,
-    /// Drop them, and say so in a header.
+    /// Drop unknown fields, and report them in `Warning` headers.
     #[default]
     Warn,
     /// Refuse the write.
     Strict,
 }
 
-/// What a patch may ask for besides.
+/// Options of a patch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PatchOptions {
     pub(super) options: Options,
-    /// Who writes. Never empty when a configuration is applied.
+    /// Field manager. Never empty for an apply.
     pub(super) manager: String,
-    /// Take over what others own. Only when a configuration is applied.
+    /// Take over fields that other managers own. Only for an apply.
     pub(super) force: bool,
 }
 
-/// What a delete may ask for.
+/// Options of a delete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DeleteOptions {
-    /// Only the object of this uid.
+    /// Precondition: uid of the object.
     pub(super) uid: Option<String>,
-    /// Only the object at this resourceVersion.
+    /// Precondition: resourceVersion of the object.
     pub(super) resource_version: Option<String>,
-    /// Do everything but store it.
+    /// Do everything except storing the result.
     pub(super) dry_run: bool,
-    /// Seconds to end in, where something runs that has to end.
+    /// Grace period in seconds, for objects with something running.
     pub(super) grace_seconds: Option<i64>,
-    /// Whether dependents stay, in the words of long ago.
+    /// Deprecated form of `propagationPolicy`: true to keep dependents.
     pub(super) orphan_dependents: Option<bool>,
-    /// Whether it says in any words what becomes of dependents.
+    /// True if either option for dependents is set.
     pub(super) says_policy: bool,
 }
 
-/// The values of `fieldValidation`, as messages list them.
+/// The values of `fieldValidation`, in the order of error messages.
 const VALIDATIONS: [&str; 4] = ["", "Ignore", "Strict", "Warn"];
-/// Bytes of the name of a field manager.
+/// Upper bound on the bytes of a field manager's name.
 const MANAGER_BYTES_MAX: usize = 128;
 
 impl Options {
-    /// Reads the query. `kind` is what messages call these options.
+    /// Reads the query. `kind` names the options in messages.
     ///
     /// # Errors
-    /// 422 for values that no option has.
+    /// 422 for invalid values.
     pub(super) fn read(kind: &str, query: &[(String, String)]) -> Result<Self, Status> {
         let mut causes = Vec::new();
         let options = Self::collect(query, &mut causes);
@@ -98,11 +98,10 @@ impl Options {
 }
 
 impl PatchOptions {
-    /// Reads the query of a patch; `applies` is whether it applies a configuration.
+    /// Reads the query of a patch; `applies` is true for an apply.
     ///
     /// # Errors
-    /// 422 for values that no option has, for an unnamed manager of an applied configuration, and for `force` of any
-    /// other patch.
+    /// 422 for invalid values, for an apply without a field manager, and for `force` of any other patch.
     pub(super) fn read(query: &[(String, String)], applies: bool) -> Result<Self, Status> {
         let mut causes = Vec::new();
         let (manager, force) = (first(query, "fieldManager").unwrap_or_default(), first(query, "force"));
@@ -152,22 +151,22 @@ fn read_dry_run(asked: &[&str]) -> Result<bool, Cause> {
     Ok(!asked.is_empty())
 }
 
-/// The policies of Kubernetes, as messages list them. There is no garbage collector here, so all mean the same.
+/// Propagation policies, in the order of error messages. All have the same effect, as there is no garbage collector.
 const POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
 
 impl DeleteOptions {
-    /// Reads the body, or the query when there is none.
+    /// Reads the body, or the query if the body is empty.
     ///
     /// # Errors
-    /// 415 and 400 for a body that is no `DeleteOptions`, 400 for a query that cannot be read; 422 for unknown values
-    /// and for two words about dependents.
+    /// 415 and 400 for a body that is no `DeleteOptions`, 400 for a query that cannot be parsed; 422 for unknown values
+    /// and for conflicting options about dependents.
     pub(super) fn read(request: &Request<'_>) -> Result<Self, Status> {
         let said = if request.body.is_empty() { Said::in_query(request.query)? } else { Said::in_body(request)? };
         said.check()
     }
 }
 
-/// What a delete says, unchecked.
+/// Options of a delete, not validated.
 #[derive(Debug, Default)]
 struct Said {
     policy: Option<String>,
@@ -230,7 +229,7 @@ impl Said {
         if !causes.is_empty() {
             return Err(Status::invalid_options("DeleteOptions", causes));
         }
-        // A second is the least there is for less than none.
+        // Negative grace periods mean one second, as in kube-apiserver.
         let grace_seconds = options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
         let says_policy = policy.is_some() || options.orphan_dependents.is_some();
         Ok(DeleteOptions { dry_run, grace_seconds, says_policy, ..options })
@@ -241,7 +240,7 @@ fn unreadable(error: &str) -> Status {
     Status::bad_request(format!("the object provided is unrecognized (must be of type DeleteOptions): {error}"))
 }
 
-/// A member of a body; null is absent.
+/// Reads a member of a body; null counts as absent.
 fn member<T>(
     body: &Object,
     name: &str,
@@ -254,7 +253,7 @@ fn member<T>(
     }
 }
 
-/// A text; an empty one is absent.
+/// Reads a string member; empty counts as absent.
 fn text(body: &Object, name: &str) -> Result<Option<String>, Status> {
     let text = member(body, name, "a string", |value| value.as_str().map(str::to_owned))?;
     Ok(text.filter(|text| !text.is_empty()))
@@ -297,7 +296,7 @@ mod tests {
         assert_eq!(patch(&[], false), Ok(PatchOptions::default()));
     }
 
-    /// Goal: every option is checked, and all that is wrong is said. Method: a table of query and message.
+    /// Goal: every option is checked, and all errors are reported together. Method: a table of query and message.
     #[test]
     fn options_of_patches_are_checked_together() {
         let long = "m".repeat(129);

@@ -30,21 +30,21 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// How the body of a PATCH is meant.
+/// Type of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatchType {
     Merge,
     Json,
     Strategic,
-    /// A configuration, applied.
+    /// A configuration for server-side apply.
     Apply,
 }
 
 impl PatchType {
-    /// By the Content-Type header. Strategic merge patches are for types whose schema is known.
+    /// Selects the type by the Content-Type header. Strategic merge patches require a built-in type with a schema.
     ///
     /// # Errors
-    /// 415, with the list of what the type takes where Kubernetes has a handler for it.
+    /// 415, with the accepted types where kube-apiserver lists them.
     pub(super) fn of(ty: &ResourceType, content_type: Option<&str>) -> Result<Self, Status> {
         match media_type(content_type).as_deref() {
             Some(MERGE) => Ok(Self::Merge),
@@ -58,29 +58,29 @@ impl PatchType {
     }
 }
 
-/// A change of one object, still to be applied.
+/// A parsed patch.
 #[derive(Debug)]
 pub(super) struct Patch {
     how: How,
-    /// What strict validation has to say about the patch itself.
+    /// Complaints of strict validation about the patch itself.
     complaints: Vec<String>,
 }
 
 #[derive(Debug)]
 enum How {
-    /// Members to replace; null takes one away.
+    /// Members to replace; null removes a member.
     Merge(Object),
     /// Operations, in order.
     Json(Vec<Operation>),
-    /// Members to merge as the schema has it.
+    /// Members to merge by the schema.
     Strategic(Object),
 }
 
 impl Patch {
-    /// Reads the body of a PATCH.
+    /// Parses the body of a PATCH.
     ///
     /// # Errors
-    /// 400 for what is no patch, 413 for too many operations.
+    /// 400 if the body is no patch, 413 for too many operations.
     pub(super) fn read(patch_type: PatchType, body: &[u8], validation: FieldValidation) -> Result<Self, Status> {
         let mut duplicates = false;
         let value = Encoding::Json.decode_noting(body, &mut duplicates).map_err(|_| {
@@ -99,7 +99,7 @@ impl Patch {
                 complaints.extend(unknown_members(&operations));
                 How::Json(operations::read(operations, validation != FieldValidation::Ignore, malformed)?)
             }
-            // Go reads null as nothing.
+            // Go reads null as an empty patch.
             (PatchType::Json, Value::Null) => How::Json(Vec::new()),
             (PatchType::Strategic, Value::Null) => How::Strategic(Object::new()),
             (PatchType::Merge, Value::Null) => return Err(Status::bad_request("Invalid JSON Patch")),
@@ -116,20 +116,20 @@ impl Patch {
         Ok(Self { how, complaints })
     }
 
-    /// What strict validation has to say about the patch itself.
+    /// Complaints of strict validation about the patch itself.
     pub(super) fn complaints(&self) -> &[String] {
         &self.complaints
     }
 
-    /// The object after the patch, of the same type.
+    /// Returns the patched object, which has the same type.
     ///
     /// # Errors
-    /// 422 when an operation does not apply, or when the result is no such object; 400 for malformed directives.
+    /// 422 if an operation does not apply, or the result is no object of the type; 400 for malformed directives.
     pub(super) fn apply(&self, ty: &ResourceType, object: &Object) -> Result<Object, Status> {
         let shape = if matches!(self.how, How::Strategic(_)) { schemas::of(ty) } else { None };
         let mut object = self.edit(object, shape.as_ref())?;
         for (member, wanted) in [("kind", ty.kind.as_str()), ("apiVersion", ty.api_version())] {
-            // Bodies may leave it out, so a patch may take it away; strategic ones cannot change it.
+            // Bodies may omit the member, so a patch may remove it; strategic merge patches cannot change it.
             let found = object.entry(member).or_insert(Value::Null);
             if found.is_null() || shape.is_some() {
                 *found = wanted.into();
@@ -141,10 +141,10 @@ impl Patch {
         Ok(object)
     }
 
-    /// The same of any object; `shape` is what a strategic merge goes by.
+    /// Like `apply`, for values of any kind; strategic merge patches follow `shape`.
     ///
     /// # Errors
-    /// As [`Self::apply`], except that the kind may change.
+    /// As [`Self::apply`], but the kind may change.
     pub(super) fn edit(&self, object: &Object, shape: Option<&Shape>) -> Result<Object, Status> {
         let mut object = object.clone();
         match &self.how {
@@ -166,14 +166,14 @@ impl Patch {
         Ok(object)
     }
 
-    /// A merge patch.
+    /// Builds a merge patch.
     #[cfg(test)]
     pub(super) fn merge(patch: Value) -> Self {
         Self { how: How::Merge(patch.as_object().expect("an object").clone()), complaints: Vec::new() }
     }
 }
 
-/// The words for a body that is no patch, which depend on who reads it first.
+/// Builds the error for a body that is no patch; the message depends on which decoder of kube-apiserver reads it first.
 fn malformed(patch_type: PatchType, validation: FieldValidation, text: &str) -> Status {
     match (patch_type, validation) {
         (PatchType::Strategic, _) => Status::bad_request(text),
@@ -185,8 +185,8 @@ fn malformed(patch_type: PatchType, validation: FieldValidation, text: &str) -> 
     }
 }
 
-/// What a strategic merge patch is refused with. Where Kubernetes prints a part of the patch, or answers with a 500,
-/// this server says what is wrong.
+/// Maps a refused strategic merge patch to a Status. Where kube-apiserver prints a part of the patch, or answers 500,
+/// this server gives the reason.
 fn refused(refusal: Refusal) -> Status {
     match refusal {
         Refusal::Malformed(text) => Status::bad_request(text),
@@ -195,7 +195,7 @@ fn refused(refusal: Refusal) -> Status {
     }
 }
 
-/// `unknown field "[0].x"` for members that no operation has.
+/// Lists unknown members of operations, as `unknown field "[0].x"`.
 fn unknown_members(operations: &[Value]) -> Vec<String> {
     let members = operations.iter().enumerate().flat_map(|(at, operation)| {
         let members = operation.as_object().into_iter().flat_map(Object::keys);
@@ -205,8 +205,8 @@ fn unknown_members(operations: &[Value]) -> Vec<String> {
     members.take(STRICT_ERRORS_MAX).collect()
 }
 
-/// The words for a result that is no object of the type. Kubernetes prints the object here; this server keeps it to
-/// itself.
+/// Builds the error for a result that is no object of the type. kube-apiserver prints the object here; this server does
+/// not, as it may be secret.
 pub(super) fn undecodable(error: &str) -> Status {
     Status::invalid("", "", "", vec![Cause::invalid("patch", &quote("{...}"), error)])
 }
@@ -244,8 +244,8 @@ mod tests {
         assert_eq!((&patched["data"]["k"], &patched["metadata"]["labels"]["a"]), (&json!("w"), &json!("b")));
     }
 
-    /// Goal: what is stored can be read again, and a small patch makes no giant. Method: chains of adds, and of copies
-    /// of what was copied.
+    /// Goal: results can be decoded again, and a small patch cannot make a huge object. Method: chains of adds, and
+    /// copies of copies.
     #[test]
     fn a_patch_has_bounds() {
         let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
@@ -267,8 +267,8 @@ mod tests {
         assert_eq!(apply(JSON, &format!("[{}]", copies.join(","))).expect_err("too large").0, 422);
     }
 
-    /// Goal: a patch that would take minutes is refused, and one of as many operations is not. Method: a list that is
-    /// moved, and one whose first item is taken, thousands of times.
+    /// Goal: a patch that would take minutes is refused, and one with as many cheap operations is not. Method:
+    /// thousands of moves of a list, and of removals of its first item.
     #[test]
     fn long_lists_are_not_moved_for_ever() {
         for (items, fits) in [(20_000, false), (100, true)] {
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Goal: what cannot be applied. Method: a table of media type, patch, code and text.
+    /// Goal: bad patches are refused. Method: a table of media type, patch, code and message.
     #[test]
     fn bad_patches_are_refused() {
         let many = format!("[{}]", vec![r#"{"op":"remove","path":"/x"}"#; OPERATIONS_MAX + 1].join(","));

@@ -1,14 +1,14 @@
-//! Bodies in Kubernetes' protobuf, read into the JSON that Go would write of them.
+//! Decodes Kubernetes' protobuf bodies into the JSON that Go would encode.
 //!
-//! A body is four bytes, `k8s` and a zero, and an envelope: kind, apiVersion, and the object as bytes. Which field is
-//! which member stands in `protobuf_fields.txt`. As Go has it, fields that nobody knows are left out, and so are zeros
-//! where JSON leaves them out.
+//! A body is four bytes, `k8s` and a zero, and an envelope: kind, apiVersion, and the object as bytes.
+//! `protobuf_fields.txt` maps fields to JSON members. As in Go, unknown fields are dropped, and so are zeros where JSON
+//! omits them.
 //!
 //! INVARIANT: any bytes lead to an object or an error, in time and memory proportional to their length, and no object
-//! is nested deeper than it can be read again.
+//! is nested deeper than the decoder of stored objects reads.
 //!
-//! Two things are simpler than in Go: a time that is not set is left out everywhere, where Go writes `null` for some,
-//! and lists that Go writes as `null` are left out.
+//! Two simplifications beside Go: an unset time is always omitted, where Go sometimes writes `null`, and so are lists
+//! that Go writes as `null`.
 //!
 //! Source: apimachinery `pkg/runtime/serializer/protobuf`, `pkg/apis/meta/v1/time_proto.go`, `pkg/util/intstr`.
 
@@ -26,40 +26,40 @@ use super::{
 };
 use crate::registry::ResourceType;
 
-/// The Content-Type of such bodies.
+/// Content-Type of protobuf bodies.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 const PREFIX: &[u8] = b"k8s\0";
 
-/// Why a body is no object.
+/// Reason for refusing a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It does not even say what it would be.
+    /// The envelope cannot be decoded.
     Unrecognized(String),
-    /// It says what it is, and the rest cannot be read.
+    /// The envelope is valid, but not the object in it.
     Broken { version: String, kind: String, error: String },
-    /// It stands for too many values.
+    /// The object has too many values.
     TooHeavy(TooHeavy),
 }
 
-/// What a body says of itself; empty where it says nothing.
+/// Type in the envelope; empty strings if absent.
 #[derive(Debug, Default)]
 struct Said {
     api_version: String,
     kind: String,
 }
 
-/// Whether bodies of a type can be read: those of custom types cannot, nor those of types without a message in the table.
+/// Returns true if bodies of a type can be decoded. Custom types and types without a message in the table cannot.
 pub(super) fn reads(ty: &ResourceType) -> bool {
     let message = |name: String| table::find(&name).is_some();
     ty.schema.builtin && crate::schemas::definition(ty.api_version(), &ty.kind).is_some_and(message)
 }
 
-/// Reads an object. Where it does not say what it is, it is taken for `api_version` and `kind`. Of a kind that nobody
-/// knows there are only kind and apiVersion.
+/// Decodes an object. `api_version` and `kind` are the defaults for an envelope without a type. An object of an unknown
+/// kind has only kind and apiVersion.
 ///
 /// # Errors
-/// What is wrong, in Go's words and without a word of the body.
+/// Go's message, without text of the body.
 pub(super) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object, Unreadable> {
     let unrecognized = |error: &str| Unreadable::Unrecognized(error.to_owned());
     if body.is_empty() {
@@ -102,10 +102,10 @@ pub(super) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
     Ok(object)
 }
 
-/// Reads the options of a delete.
+/// Decodes the options of a delete.
 ///
 /// # Errors
-/// What is wrong, in Go's words.
+/// Go's message.
 pub(super) fn read_options(body: &[u8]) -> Result<Value, String> {
     read(body, "v1", "DeleteOptions").map(Value::Object).map_err(|error| match error {
         Unreadable::Unrecognized(error) | Unreadable::Broken { error, .. } => error,
@@ -113,13 +113,13 @@ pub(super) fn read_options(body: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// The definition of a kind. Options of deletes belong to every group.
+/// Returns the schema definition of a kind. DeleteOptions belong to every group.
 fn definition(said: &Said) -> Option<String> {
     let api_version = if said.kind == "DeleteOptions" { "v1" } else { &said.api_version };
     crate::schemas::definition(api_version, &said.kind)
 }
 
-/// What an envelope says, and what is in it.
+/// Decodes an envelope: the type and the bytes of the object.
 fn open(envelope: &[u8]) -> Result<(Said, &[u8]), Malformed> {
     let (mut said, mut raw): (_, &[u8]) = (Said::default(), &[]);
     let mut reader = wire::Reader::new("Unknown", envelope);
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::{limits::PROTOBUF_DEPTH_MAX, registry::Registry};
 
-    /// A field of bytes. Numbers are below 16 and bytes fewer than 2 MiB here.
+    /// Encodes a field of bytes. Numbers must be below 16 here.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let mut field = vec![number << 3 | 2];
         let mut length = bytes.len();
@@ -225,7 +225,7 @@ mod tests {
         );
     }
 
-    /// Goal: nothing is lost in silence. Method: the types whose messages nobody knows.
+    /// Goal: no type silently loses fields. Method: list the types without a message.
     #[cfg(feature = "openapi")]
     #[test]
     fn types_without_a_message_do_not_take_protobuf() {
@@ -234,11 +234,11 @@ mod tests {
         assert_eq!(unread, ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"]);
     }
 
-    /// Goal: what is stored can be read again. Method: schemas in schemas, as deep as it goes and deeper.
+    /// Goal: stored objects can be decoded again. Method: schemas nested in schemas, up to the bound and beyond.
     #[test]
     fn nesting_has_a_bound() {
         let nested = |levels: usize| {
-            // A schema's `not` has number 28: two bytes of tag.
+            // Field `not` of a schema has number 28: two bytes of tag.
             let deeper = |inner: Vec<u8>, _| [&[0xe2, 0x01], &field(0, &inner)[1..]].concat();
             let schema = (0..levels).fold(Vec::new(), deeper);
             let version = [field(1, b"v1"), field(4, &field(1, &schema))].concat();
@@ -250,7 +250,7 @@ mod tests {
         assert!(matches!(refused, Unreadable::Broken { error, .. } if error.contains("nested deeper than")));
     }
 
-    /// Goal: no bytes do harm. Method: random ones for every kind, many of them fields of the right numbers.
+    /// Goal: no input causes a panic. Method: random bytes for every kind, many of them valid field numbers.
     #[test]
     fn random_bytes_lead_to_an_object_or_an_error() {
         let mut random = fastrand::Rng::with_seed(4);

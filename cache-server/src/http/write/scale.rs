@@ -1,7 +1,7 @@
-//! `…/{name}/scale`: how many there are and how many are wanted, in one form for every type that counts something.
+//! The `scale` subresource: current and wanted replicas, in one form for every scalable type.
 //!
-//! INVARIANT: a Scale is never stored. It is read out of the object at the type's paths, changed, and only the wanted
-//! number goes back into the object, as an update of the object at the version that was read.
+//! INVARIANT: a Scale is never stored. It is read from the object at the type's paths and changed; then only the wanted
+//! number is written back, as an update of the object at the version that was read.
 //!
 //! Source: `pkg/registry/apps/deployment/storage/storage.go` of kubernetes/kubernetes, apiextensions-apiserver
 //! `registry/customresource/etcd.go`.
@@ -28,7 +28,7 @@ use crate::{
 
 const KIND: &str = "Scale";
 const API_VERSION: &str = "autoscaling/v1";
-/// How often a change that named no version is tried when other writes come first.
+/// Bound on attempts of a change without a resourceVersion when other writes come first.
 const ATTEMPTS_MAX: usize = 64;
 
 /// `GET …/{name}/scale`.
@@ -49,7 +49,7 @@ pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, S
     write(app, request, options, |_| Ok(sent.clone())).await
 }
 
-/// `PATCH …/{name}/scale`. A Scale has no lists, so a strategic merge patch, and a configuration to apply, are merged.
+/// `PATCH …/{name}/scale`. A Scale has no lists, so strategic merge patches and applies are treated as merge patches.
 pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
     let patch_type = PatchType::of(request.ty, request.content_type)?;
     let options = PatchOptions::read(request.query, patch_type == PatchType::Apply)?.options;
@@ -66,7 +66,7 @@ pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, St
     write(app, request, options, |scale| patch.edit(scale, None)).await
 }
 
-/// Makes `change` of the Scale a change of the object.
+/// Carries out a change of the Scale as an update of the object.
 async fn write(
     app: &App,
     request: &Request<'_>,
@@ -80,7 +80,7 @@ async fn write(
         let wanted = wanted(&place, &current, &scale)?;
         let mut object = current.object.clone();
         put(&mut object, &paths.spec_replicas, wanted.into());
-        // A second attempt makes another object.
+        // A retry must build a new object from the new version.
         let again = || Err(place.modified());
         let change = Change::Replace(Sent::new(object, &again));
         let Some(answered) = update::attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
@@ -94,7 +94,7 @@ async fn write(
     Err(place.modified())
 }
 
-/// The object itself, and where its numbers stand.
+/// Returns the location of the object, and the paths of its replicas.
 fn place<'a>(request: &Request<'a>) -> Result<(Place<'a>, &'a Scale), Status> {
     let place = Request { subresource: None, ..*request }.place()?;
     let paths = request.ty.scale.as_ref().ok_or_else(Status::generic_not_found)?;
@@ -102,7 +102,7 @@ fn place<'a>(request: &Request<'a>) -> Result<(Place<'a>, &'a Scale), Status> {
     Ok((place, paths))
 }
 
-/// The Scale of an object.
+/// Builds the Scale of an object.
 fn read(paths: &Scale, object: &Object) -> Object {
     let member = |name: &str| metadata::text(object, name);
     let mut metadata = json!({ "name": member("name") });
@@ -112,7 +112,7 @@ fn read(paths: &Scale, object: &Object) -> Object {
         }
     }
     let number = |path: &str| at(object, path).and_then(Value::as_i64);
-    // Kubernetes fills the number of built-in types in when they are created.
+    // kube-apiserver defaults the replicas of built-in types on creation.
     let wanted = number(&paths.spec_replicas).unwrap_or(1);
     let spec = if wanted == 0 { json!({}) } else { json!({ "replicas": wanted }) };
     let mut status = json!({ "replicas": number(&paths.status_replicas).unwrap_or_default() });
@@ -127,7 +127,7 @@ fn read(paths: &Scale, object: &Object) -> Object {
     }
 }
 
-/// The number that a changed Scale wants, if it is a Scale of this object at this version.
+/// Returns the wanted replicas of a changed Scale, after checking that it is a Scale of this object at this version.
 fn wanted(place: &Place<'_>, current: &Current, scale: &Object) -> Result<i64, Status> {
     metadata::match_namespace(place.ty, place.namespace, &mut scale.clone())?;
     place.match_name(scale)?;
@@ -185,7 +185,7 @@ fn answer(scale: &Object) -> Answer {
     Answer { code: StatusCode::OK, json: json.into(), warnings: Vec::new() }
 }
 
-/// Puts a value at a dotted path, and makes the objects on the way to it.
+/// Sets the value at a dotted path, creating the objects on the way.
 fn put(object: &mut Object, path: &str, value: Value) {
     let Some((first, rest)) = path.split_once('.') else {
         object.insert(path.to_owned(), value);
@@ -200,7 +200,7 @@ fn put(object: &mut Object, path: &str, value: Value) {
     }
 }
 
-/// The text of the selector of what is counted.
+/// Formats the selector of the scaled pods.
 fn selector(place: &ScaleSelector, object: &Object) -> String {
     let labels = |map: Option<&Value>| -> Vec<String> {
         let map = map.and_then(Value::as_object).into_iter().flatten();
@@ -221,7 +221,7 @@ fn selector(place: &ScaleSelector, object: &Object) -> String {
     }
 }
 
-/// One requirement of a LabelSelector, as the grammar of selectors has it.
+/// Formats one requirement of a LabelSelector in the selector syntax.
 fn expression(expression: &Value) -> Option<String> {
     let key = expression.get("key")?.as_str()?;
     let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();

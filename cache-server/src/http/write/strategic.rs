@@ -1,18 +1,19 @@
-//! Strategic merge patches: merge patches that know which lists are merged, and by what.
+//! Strategic merge patches: merge patches that follow the schema's merge strategy of each list.
 //!
-//! A patch is merged into an object beside the object's [`Shape`]. Objects merge member by member and null takes a
-//! member away. Lists that the type merges are merged by their key, or as sets; all other lists are replaced. Fields
-//! that nobody knows merge as in a merge patch. Directives, members that begin with `$`, change that:
+//! A patch is merged into an object by the object's [`Shape`]. Objects merge member by member, and null removes a
+//! member. Lists with a merge strategy merge by their key, or as sets; all other lists are replaced. Unknown fields
+//! merge as in a merge patch. Directives, members that begin with `$`, change that:
 //!
-//! - `$patch: replace` in an object: this instead. `delete`: the empty object instead; in an item of a merged list, the
-//!   item with this key goes. `replace` in an item: the list is the other items. `merge` is what happens anyway.
-//! - `$retainKeys: [..]`: all members that are not listed go first.
-//! - `$deleteFromPrimitiveList/list: [..]`: these go from the set.
-//! - `$setElementOrder/list: [..]`: the items stand in this order afterwards. Items that it does not name keep their
-//!   places among those that it names, as far as the order allows.
+//! - `$patch`: in an object, `replace` takes the patch as the new object, and `delete` clears the object. In an item of
+//!   a merged list, `delete` removes the item with its key, and `replace` makes the other items the new list. `merge`
+//!   is the default.
+//! - `$retainKeys: [..]`: first removes all members that are not listed.
+//! - `$deleteFromPrimitiveList/list: [..]`: removes these items from the set.
+//! - `$setElementOrder/list: [..]`: sorts the listed items into this order. Other items keep their positions between
+//!   the listed ones, as far as the order allows.
 //!
-//! INVARIANT: no directive is ever left in the result. INVARIANT: a patch that is applied to its own result changes
-//! nothing. INVARIANT: the cost is linear in object and patch, whatever their lists look like.
+//! INVARIANT: the result contains no directive. INVARIANT: applying a patch to its own result changes nothing.
+//! INVARIANT: the cost is linear in object and patch, whatever lists they contain.
 //!
 //! Source: apimachinery `pkg/util/strategicpatch/patch.go`, `pkg/util/mergepatch/errors.go`.
 
@@ -28,33 +29,33 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const SET_ORDER: &str = "$setElementOrder";
 
-/// Why a patch cannot be applied.
+/// Reason for refusing a patch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// A directive has not the form it must have, in Kubernetes' words.
+    /// A malformed directive, with Kubernetes' message.
     Malformed(&'static str),
-    /// A list in a list that is to be merged.
+    /// A list inside a list that would be merged.
     ListOfLists,
-    /// It does not fit the object, for this reason.
+    /// The patch does not fit the object; the reason.
     Unfit(String),
 }
 
-/// The object after the patch.
+/// Returns the patched object.
 ///
 /// # Errors
-/// Directives that are none, and items without the key of their list.
+/// Invalid directives, and items without the key of their list.
 pub(super) fn merge(object: Object, patch: Object, shape: &Shape) -> Result<Object, Refusal> {
     merge_objects(object, patch, Some(shape))
 }
 
-/// What `$patch` says.
+/// Value of `$patch`.
 enum Directive {
     Merge,
     Replace,
     Delete,
 }
 
-/// Reads `$patch`; absent is to merge.
+/// Parses `$patch`; absent means merge.
 fn directive(said: Option<&Value>) -> Result<Directive, Refusal> {
     match said {
         None => Ok(Directive::Merge),
@@ -92,7 +93,7 @@ fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&Shape>) -
     Ok(object)
 }
 
-/// The shape of a member; `None` when nothing is known about it.
+/// Returns the shape of a member; `None` if the schema does not know it.
 fn member(shape: Option<&Shape>, name: &str) -> Option<Shape> {
     match shape?.member(name) {
         Member::Known(inner) | Member::Free(Some(inner)) => Some(inner),
@@ -100,7 +101,8 @@ fn member(shape: Option<&Shape>, name: &str) -> Option<Shape> {
     }
 }
 
-/// Obeys `$retainKeys`: members of the object that it does not list go; it lists all members that the patch sets.
+/// Carries out `$retainKeys`: removes the object's members that it does not list. It must list all members that the
+/// patch sets.
 fn retain_keys(object: &mut Object, patch: &mut Object) -> Result<(), Refusal> {
     const MALFORMED: Refusal = Refusal::Malformed("invalid patch format of retainKeys");
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
@@ -114,14 +116,14 @@ fn retain_keys(object: &mut Object, patch: &mut Object) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Takes the members `prefix/list` out of the patch: the names of the lists, and what is said of them.
+/// Takes the members `prefix/list` out of the patch; returns the names of the lists and the values.
 fn take_lists(patch: &mut Object, prefix: &str, malformed: &'static str) -> Result<Vec<(String, Vec<Value>)>, Refusal> {
     let names: Vec<String> = patch.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
     let mut lists = Vec::new();
     for name in names {
         let list = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')).filter(|list| !list.is_empty());
         match (list, patch.remove(&name)) {
-            // As everywhere in a patch, null says nothing about what is not there.
+            // As everywhere in a patch, null for an absent value has no effect.
             (Some(_), Some(Value::Null)) => {}
             (Some(list), Some(Value::Array(items))) => lists.push((list.to_owned(), items)),
             _ => return Err(Refusal::Malformed(malformed)),
@@ -130,7 +132,7 @@ fn take_lists(patch: &mut Object, prefix: &str, malformed: &'static str) -> Resu
     Ok(lists)
 }
 
-/// Merges one member into the object. Where there is none, it is merged into nothing.
+/// Merges one member into the object, or into an empty value if the object lacks it.
 fn merge_member(object: &mut Object, name: String, value: Value, shape: Option<&Shape>) -> Result<(), Refusal> {
     let before = object.remove(&name);
     let after = match (before, value) {
@@ -138,7 +140,7 @@ fn merge_member(object: &mut Object, name: String, value: Value, shape: Option<&
         (Some(Value::Object(before)), Value::Object(patch)) if !is_replaced(shape) => {
             Some(Value::Object(merge_objects(before, patch, shape)?))
         }
-        // An object that is not there cannot be deleted.
+        // Deleting an absent object has no effect.
         (_, Value::Object(patch)) if matches!(directive(patch.get(PATCH))?, Directive::Delete) => None,
         (_, Value::Object(patch)) => Some(Value::Object(merge_objects(Object::new(), patch, shape)?)),
         (before, Value::Array(patch)) => {
@@ -153,12 +155,12 @@ fn merge_member(object: &mut Object, name: String, value: Value, shape: Option<&
     Ok(())
 }
 
-/// Whether the object that stands there is replaced as a whole.
+/// Returns true if the existing object is replaced as a whole.
 fn is_replaced(shape: Option<&Shape>) -> bool {
     shape.is_some_and(|shape| shape.merge() == Merge::Atomic)
 }
 
-/// Obeys `$setElementOrder` for one list: merges what the patch has for it, and puts the items in order.
+/// Carries out `$setElementOrder` for one list: merges the patch's items, and sorts the result.
 fn set_order(
     object: &mut Object,
     name: &str,
@@ -172,7 +174,7 @@ fn set_order(
     };
     let patch = match patch {
         Some(Value::Array(items)) => Some(items),
-        // The list goes, whatever its order was to be.
+        // Null removes the list, whatever order is requested.
         Some(Value::Null) => return Ok(()),
         Some(_) => return Err(Refusal::Unfit("the value of an ordered list is no list".to_owned())),
         None => None,
@@ -185,7 +187,8 @@ fn set_order(
     Ok(())
 }
 
-/// A value as it is stored: without directives, and without nulls in objects. `None` for what is to be deleted.
+/// Converts a patch value to its stored form, without directives and without nulls in objects. `None` if it is a
+/// deletion.
 fn bare(value: Value) -> Option<Value> {
     match value {
         Value::Object(object) if object.get(PATCH).is_some_and(|said| said == "delete") => None,
@@ -203,7 +206,7 @@ fn bare_object(object: Object) -> Object {
     members.filter_map(|(name, value)| bare(value).map(|value| (name, value))).collect()
 }
 
-/// Items that carry a directive are no items.
+/// Drops items that carry a directive.
 fn bare_list(items: Vec<Value>) -> Vec<Value> {
     items.into_iter().filter(|item| item.get(PATCH).is_none()).filter_map(bare).collect()
 }

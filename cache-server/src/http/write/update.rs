@@ -1,4 +1,4 @@
-//! Replaces and patches objects.
+//! Replaces, patches and applies to existing objects.
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
 
@@ -23,42 +23,43 @@ use informer_core::wire::{
 };
 use parking_lot::Mutex;
 
-/// How often a write that named no version is tried when others come first. Kubernetes has no bound but its time.
+/// Bound on attempts of a write without a resourceVersion when other writes come first. kube-apiserver is bounded only
+/// by the request's deadline.
 const ATTEMPTS_MAX: usize = 64;
 
-/// What the client wants of an object.
+/// Change that a client requests.
 pub(super) enum Change<'a> {
-    /// This instead. Its name and namespace are those of the path.
+    /// Replace the object. Name and namespace equal those of the path.
     Replace(Sent<'a>),
-    /// The same with this done to it.
+    /// Patch the stored object.
     Patch(Patch),
-    /// The same with what a manager wants of it.
+    /// Apply a configuration to the stored object.
     Apply(Applied),
 }
 
-/// An object as it was sent. What is stored is made of it, not of a copy; it is read from its body once more when another
-/// write came first, which is rare.
+/// An object as sent. The write consumes it without a copy; after a conflict, which is rare, it is parsed from the body
+/// again.
 pub(super) struct Sent<'a> {
     object: Mutex<Option<Object>>,
     again: &'a Again<'a>,
 }
 
-/// Reads what was sent.
+/// Parses the body again.
 type Again<'a> = dyn Fn() -> Result<Object, Status> + Sync + 'a;
 
 impl<'a> Sent<'a> {
-    /// `object` is what `again` gives.
+    /// Creates it from `object`, which equals the result of `again`.
     pub(super) fn new(object: Object, again: &'a Again<'a>) -> Self {
         Self { object: Mutex::new(Some(object)), again }
     }
 
-    /// The object, now the caller's.
+    /// Takes the object, parsing it again if it was taken before.
     pub(super) fn take(&self) -> Result<Object, Status> {
         let object = self.object.lock().take();
         object.map_or_else(self.again, Ok)
     }
 
-    /// Whether it brings its own managedFields.
+    /// Returns true if the object brings its own managedFields.
     fn is_managed(&self) -> bool {
         let object = self.object.lock();
         let fields = object.as_ref().and_then(|object| object.get("metadata")?.get("managedFields")?.as_array());
@@ -66,19 +67,19 @@ impl<'a> Sent<'a> {
     }
 }
 
-/// What a change comes to.
+/// Effect of a change.
 #[derive(Debug, PartialEq)]
 enum Plan {
-    /// Nothing: the object is as wanted.
+    /// No effect: the object is as requested.
     Keep,
-    /// This is stored.
+    /// Store this object.
     Put(Object),
-    /// The last finalizer is gone, so the object goes; this is its last content.
+    /// Delete the object, as its last finalizer was removed; this is its last state.
     Delete(Object),
 }
 
-/// Makes the change and answers the object. When another write comes first, the change is made again to what that
-/// left; one that names a version then no longer fits.
+/// Makes the change and answers with the object. After a conflict the change is made again, to the new object; a change
+/// with a resourceVersion then fails.
 pub(super) async fn update(
     app: &App,
     place: &Place<'_>,
@@ -100,7 +101,7 @@ pub(super) async fn update(
     Err(place.modified())
 }
 
-/// Makes the change to the object as it was read; `None` when another write came first.
+/// Makes the change to the object as read; `None` if another write came first.
 pub(super) async fn attempt(
     app: &App,
     place: &Place<'_>,
@@ -115,7 +116,7 @@ pub(super) async fn attempt(
         Plan::Put(next) => Some(bounded_draft(app, place.ty, next)?),
         Plan::Delete(_) => None,
     };
-    // Of an object that was not read whole, this is how to tell that it is as wanted.
+    // If only metadata was decoded, `plan` could not compare: detect a no-op by comparing bytes.
     if put.as_ref().is_some_and(|draft| !current.is_whole && draft.same_content(&current.entry)) {
         return Ok(Some(Answer::stored(StatusCode::OK, &current.entry)));
     }
@@ -168,24 +169,24 @@ fn plan(
     };
     check_version(place, stored, &sent)?;
     let next = metadata::prepare_update(place.ty, stored, sent, place.part)?;
-    // Its time is not waited for. What holds objects goes with the last of them.
+    // The grace period is not awaited. Namespaces are deleted by the namespace controller once they are empty.
     if metadata::is_terminating(stored) && metadata::finalizers(&next).is_empty() && !place.ty.holds_objects {
         return Ok(Plan::Delete(next));
     }
     Ok(if next == *stored { Plan::Keep } else { Plan::Put(next) })
 }
 
-/// A patch cannot move an object.
+/// Checks that a patch does not change name or namespace.
 fn stay(place: &Place<'_>, mut object: Object) -> Result<Object, Status> {
     metadata::match_namespace(place.ty, place.namespace, &mut object)?;
     place.match_name(&object)?;
     Ok(object)
 }
 
-/// An object of another uid is another object.
+/// Checks that `object` is meant for the stored object: another uid is another object.
 ///
 /// # Errors
-/// 409 unless `object` has the uid of `stored`, or none.
+/// 409 unless `object` has the uid of `stored`, or no uid.
 pub(super) fn check_uid(place: &Place<'_>, stored: &Object, object: &Object) -> Result<(), Status> {
     let (wanted, found) = (metadata::text(object, "uid"), metadata::text(stored, "uid"));
     if wanted.is_empty() || wanted == found {
@@ -200,22 +201,22 @@ pub(super) fn check_uid(place: &Place<'_>, stored: &Object, object: &Object) -> 
     Err(Status::conflict(group, plural, place.name, &text))
 }
 
-/// The version that the change is meant for; zero if it says none.
+/// Returns the resourceVersion of the change; zero if it has none.
 ///
 /// # Errors
-/// 500, as Kubernetes has it, for what is no number.
+/// 500, as in kube-apiserver, if it is no number.
 pub(super) fn version(sent: &Object) -> Result<u64, Status> {
     let said = metadata::text(sent, "resourceVersion");
     if said.is_empty() { Ok(0) } else { go::parse_uint(said).map_err(Status::unmapped) }
 }
 
-/// Checks that the change is meant for the stored version, if it says one.
+/// Checks that the resourceVersion of the change, if any, equals the stored one.
 fn check_version(place: &Place<'_>, stored: &Object, sent: &Object) -> Result<(), Status> {
     let said = metadata::text(sent, "resourceVersion");
     let ResourceType { group, plural, unconditional_update, .. } = &**place.ty;
     match version(sent)? {
         0 if *unconditional_update => Ok(()),
-        // The plural stands where other messages have the kind.
+        // kube-apiserver puts the plural here, where other messages have the kind.
         0 => Err(Status::invalid(
             group,
             plural,
@@ -304,7 +305,7 @@ mod tests {
         let case = config_map();
         assert_eq!(case.replace(metadata(json!({}))), Ok(Plan::Keep));
         assert_eq!(case.replace(metadata(json!({"creationTimestamp": null, "uid": ""}))), Ok(Plan::Keep));
-        // As an export of another cluster has it.
+        // As exported from another cluster.
         let exported = json!({"creationTimestamp": "2020-01-01T00:00:00Z", "selfLink": "/x", "generation": 9});
         assert_eq!(case.replace(metadata(exported.clone())), Ok(Plan::Keep));
         assert_eq!(case.merge(json!({ "metadata": exported })), Ok(Plan::Keep));
@@ -321,7 +322,7 @@ mod tests {
         assert!(next["metadata"].get("generation").is_none());
     }
 
-    /// Goal: refusals of update and patch. Method: a table of metadata sent, code and text.
+    /// Goal: refusals of update and patch. Method: a table of metadata sent, code and message.
     #[test]
     fn writes_that_do_not_fit_are_refused() {
         let modified = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply \
@@ -362,7 +363,7 @@ mod tests {
         assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "6"}})), Err((409, modified.to_owned())));
         assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "7"}})), Ok(Plan::Keep));
         assert_eq!(config_map().merge(json!({"metadata": {"namespace": null}})), Ok(Plan::Keep));
-        // A position of a store that started now, far above 2^32.
+        // resourceVersion of a store that starts at the current time in microseconds, far above 2^32.
         let mut case = config_map();
         case.stored["metadata"]["resourceVersion"] = json!("1882386878955521");
         assert_eq!(case.merge(json!({})), Ok(Plan::Keep));

@@ -1,14 +1,14 @@
-//! Holds an object of a built-in type against its schema: fields that the type does not have go, and are told about or
-//! refused; values of another JSON type are refused. Afterwards the object reads as kube-apiserver would store it: its
-//! store keeps neither nulls nor empty maps and lists, and the texts of a Secret are base64.
+//! Validates objects of built-in types against their schemas. Unknown fields are dropped, and reported or refused;
+//! values of a wrong JSON type are refused. The result equals what kube-apiserver would return from its store, which
+//! keeps neither nulls nor empty maps and lists, and has the strings of a Secret in base64.
 //!
-//! What is left out, knowingly: rules about values (ranges, names in specs), and everything about the fields of custom
-//! resources but their metadata, which are kept as they are sent.
+//! Not implemented, on purpose: rules about values (ranges, names in specs), and validation of custom resources beyond
+//! their metadata; their other fields are kept as sent.
 //!
-//! INVARIANT: one walk over an object, with a look-up for each of its members; texts are made only of what is wrong.
+//! INVARIANT: one walk over an object, with one look-up per member; texts are built only for violations.
 //!
-//! Source: apimachinery `pkg/runtime/serializer/json` (strict decoding), `sigs.k8s.io/json`; what Go's decoder says of
-//! a value of another type.
+//! Source: apimachinery `pkg/runtime/serializer/json` (strict decoding), `sigs.k8s.io/json`; Go's `encoding/json` for
+//! type errors.
 
 mod bytes;
 mod document;
@@ -30,25 +30,25 @@ use crate::{
 
 pub(super) use document::{Noting, Order};
 
-/// What a walk found.
+/// Findings of a walk.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Findings {
-    /// Paths of fields that the type does not have, [`STRICT_ERRORS_MAX`] of them at most. They are gone.
+    /// Paths of unknown fields, at most [`STRICT_ERRORS_MAX`]. The walk removed them.
     pub(super) unknown: Vec<String>,
-    /// The words of Go's decoder for the first value that cannot be read: of another type, or no base64.
+    /// Go's decoder message for the first value that cannot be read: a wrong type, or invalid base64.
     pub(super) mistyped: Option<String>,
 }
 
-/// Holds `object` against the schema of its type, and takes out of it what the type does not have: unknown fields, and
-/// known ones that are null or empty. Quantities become texts, nulls in maps and lists what Go makes of them, and texts
-/// of Secrets their data. Objects of custom resources stay as they are, except their metadata.
+/// Validates `object` against the schema of its type. Removes unknown fields, and known ones that are null or empty.
+/// Converts quantities to strings, nulls in maps and lists to Go's zero values, and `stringData` of Secrets to `data`.
+/// Custom resources are unchanged except for their metadata.
 pub(super) fn check(ty: &ResourceType, object: &mut Object) -> Findings {
     let mut found = Findings::default();
     if ty.schema.builtin {
         if let Some(shape) = schemas::of(ty) {
             members(object, &shape, &Path::Root, &mut found);
         }
-        // What is mistyped is refused and not changed.
+        // Objects with type errors are refused, so leave them unchanged.
         if found.mistyped.is_none() {
             fold_texts(ty, object);
         }
@@ -58,7 +58,7 @@ pub(super) fn check(ty: &ResourceType, object: &mut Object) -> Findings {
     found
 }
 
-/// Moves texts that are written to their base64 values, which are read: `stringData` of Secrets. Texts win.
+/// Moves write-only strings to their base64 values: `stringData` of Secrets to `data`, overriding it.
 ///
 /// # Source
 /// `pkg/apis/core/v1/conversion.go` of kubernetes/kubernetes (Convert_v1_Secret_To_core_Secret).
@@ -73,14 +73,14 @@ pub(super) fn fold_texts(ty: &ResourceType, object: &mut Object) {
     }
 }
 
-/// What there is to say about the fields of a body: unknown ones, as [`check`] found them, and `duplicates` when it has
-/// any. In the order in which they stand in the body.
+/// Returns complaints about the fields of a body in the order of the body: the `unknown` ones that [`check`] found, and
+/// duplicates if `duplicates` is set.
 pub(super) fn complaints(encoding: Encoding, body: &[u8], unknown: &[String], duplicates: bool) -> Vec<String> {
     if !duplicates && unknown.len() < 2 {
         return unknown.iter().map(|path| unknown_field(path)).collect();
     }
     let order = Order::of(unknown);
-    // What can be read once can be read twice; if not, the order is the one of the walk.
+    // A body that was parsed once parses again; if not, fall back to the order of the walk.
     match encoding.walk(body, &order) {
         Ok(()) => order.texts(),
         Err(_) => unknown.iter().map(|path| unknown_field(path)).collect(),
@@ -92,7 +92,7 @@ pub(super) fn unknown_field(path: &str) -> String {
     format!("unknown field {}", quote(path))
 }
 
-/// Says complaints as asked: nothing, warnings, or the text of a refusal.
+/// Handles complaints as requested: ignores them, adds warnings, or refuses the write.
 ///
 /// # Errors
 /// `strict decoding error: …`.
@@ -110,7 +110,7 @@ pub(super) fn judge(
     Ok(())
 }
 
-/// Values of `Warning` headers, for as many warnings as an answer has room for, each said once.
+/// Builds the values of `Warning` headers: distinct warnings, as many as an answer may have.
 pub(super) fn headers(warnings: &[String]) -> Vec<String> {
     let mut said: Vec<&String> = Vec::new();
     let mut headers = Vec::new();
@@ -132,10 +132,10 @@ pub(super) fn headers(warnings: &[String]) -> Vec<String> {
     headers
 }
 
-/// The way from the object to a value, on the stack.
+/// Path from the object to a value, on the stack.
 enum Path<'a> {
     Root,
-    /// A field of the type that is called so in Go.
+    /// Field name, and Go's name of the type that has the field.
     Field(&'a Self, &'a str, &'a str),
     /// A key of a map.
     Key(&'a Self, &'a str),
@@ -143,7 +143,7 @@ enum Path<'a> {
 }
 
 impl Path<'_> {
-    /// `spec.containers[0].name`.
+    /// Formats the path: `spec.containers[0].name`.
     fn text(&self) -> String {
         match self {
             Self::Root => String::new(),
@@ -164,7 +164,8 @@ impl Path<'_> {
         }
     }
 
-    /// `Container.spec.containers.name`: Go's type of what has the innermost field, and the fields on the way to it.
+    /// Formats the path as Go does: `Container.spec.containers.name`, the type with the innermost field and all field
+    /// names.
     fn field(&self) -> String {
         let (mut at, mut fields, mut owner) = (self, Vec::new(), None);
         loop {
@@ -212,7 +213,7 @@ fn members(object: &mut Object, shape: &Shape, path: &Path<'_>, found: &mut Find
     }
 }
 
-/// True for an empty list and an empty map, which kube-apiserver's store does not tell from absent ones.
+/// Returns true for an empty list or map; kube-apiserver's store does not distinguish these from absent ones.
 fn is_nothing(value: &Value, shape: &Shape) -> bool {
     match value {
         Value::Array(items) => items.is_empty(),
@@ -221,13 +222,13 @@ fn is_nothing(value: &Value, shape: &Shape) -> bool {
     }
 }
 
-/// Replaces null in a map or list by what Go reads it as: the zero of its type.
+/// Replaces null in a map or list by the zero value of its Go type.
 fn read_null(value: &mut Value, shape: &Shape) {
     if !value.is_null() {
         return;
     }
     *value = match (shape.kind(), shape.format()) {
-        // Go writes a time that is zero as null.
+        // Go encodes a zero time as null.
         (JsonKind::String, "date-time") | (JsonKind::Any | JsonKind::Array, _) => return,
         (JsonKind::String, _) => "".into(),
         (JsonKind::Quantity, _) => "0".into(),
@@ -239,7 +240,7 @@ fn read_null(value: &mut Value, shape: &Shape) {
 
 fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings) {
     match (shape.kind(), value) {
-        // Go leaves what it has when it reads null.
+        // Go's decoder ignores null for a field.
         (_, Value::Null) | (JsonKind::Any, _) => {}
         (JsonKind::Object, Value::Object(object)) => members(object, shape, path, found),
         (JsonKind::Array, Value::Array(items)) => {
@@ -249,7 +250,7 @@ fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings)
                 walk(item, &inner, &Path::Item(path, at), found);
             }
         }
-        // Clients may send numbers, and all read texts.
+        // Clients may send a number, but readers expect a string.
         (JsonKind::Quantity, number @ Value::Number(_)) => *number = Value::String(number.to_string()),
         (JsonKind::String, Value::String(text)) if shape.format() == "byte" => match bytes::canonical(text) {
             Ok(None) => {}
@@ -268,7 +269,7 @@ fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings)
     }
 }
 
-/// Whether a scalar is of the kind; integers must have the width that their format says.
+/// Returns true if a value has the kind of the shape; integers must fit the width of their format.
 pub(super) fn fits(shape: &Shape, value: &Value) -> bool {
     match (shape.kind(), value) {
         (JsonKind::Any, _)
@@ -303,7 +304,7 @@ fn is_int32(number: &serde_json::Number) -> bool {
     number.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
 }
 
-/// What Go calls the type of a value, as far as its schema tells.
+/// Returns Go's name of a value's type, as far as the schema tells.
 fn go_type(shape: &Shape) -> String {
     match (shape.kind(), shape.format()) {
         (JsonKind::String, "byte") => "[]uint8".to_owned(),

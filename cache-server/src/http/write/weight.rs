@@ -1,8 +1,8 @@
-//! Memory that a JSON value takes once it is decoded, counted before or while it is built.
+//! Estimates the memory of a decoded JSON value, before or while it is built.
 //!
-//! A `serde_json::Value` can be two hundred times as long as its text: an object with one member has a B-tree node for
-//! eleven. INVARIANT: what is counted is at least what the allocator hands out, within a few percent, so a bound of it
-//! is a bound of memory.
+//! A `serde_json::Value` can take two hundred times the bytes of its text: an object with one member allocates a B-tree
+//! node for eleven. INVARIANT: the estimate is at least the memory that the allocator hands out, within a few percent,
+//! so a bound on it bounds memory.
 
 use informer_core::wire::status::Status;
 use memchr::memchr2;
@@ -19,37 +19,37 @@ use crate::{
     limits::{DECODED_BYTES_MAX, LARGE_BYTES_MIN, LARGE_DECODED_BYTES_MIN, UNREAD_BYTES_MAX, WEIGHT_UNREAD},
 };
 
-/// One value, in its list or in its member.
+/// Bytes of one value in its list or object.
 const SLOT: usize = size_of::<Value>();
-/// One node of a map's B-tree: room for eleven members, and the links.
+/// Bytes of a B-tree node of a map: eleven members, and the links.
 const NODE: usize = 11 * (size_of::<String>() + SLOT) + 48;
-/// A split leaves at least so many members in each node.
+/// Each node has at least this many members after a split.
 const MEMBERS_PER_NODE: usize = 6;
 const MEMBERS_IN_FIRST_NODE: usize = 11;
-/// The allocator's least block, which is also what it adds and rounds.
+/// Smallest block of the allocator; also the allowance for its overhead and rounding.
 const BLOCK: usize = 32;
-/// Nesting that [`of_json`] follows. The decoder refuses deeper texts.
+/// Nesting depth that [`of_json`] follows. The decoder refuses deeper texts.
 const DEPTH_MAX: usize = 130;
 
-/// Bytes counted so far, and how many there may be.
+/// Bytes counted so far, and their bound.
 #[derive(Debug)]
 pub(crate) struct Weight {
     bytes: usize,
     max: usize,
 }
 
-/// There are too many values.
+/// The bound on decoded bytes is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("decoded, it has more than {0} bytes")]
 pub(crate) struct TooHeavy(usize);
 
 impl Weight {
-    /// Nothing yet, and at most `max` bytes.
+    /// Starts at zero, with a bound of `max` bytes.
     pub(crate) const fn new(max: usize) -> Self {
         Self { bytes: 0, max }
     }
 
-    /// The error, once more was counted than there may be.
+    /// Returns the error if the bound is exceeded.
     pub(crate) fn exceeded(&self) -> Option<TooHeavy> {
         (self.bytes > self.max).then_some(TooHeavy(self.max))
     }
@@ -57,17 +57,17 @@ impl Weight {
     /// Counts a string of `len` bytes.
     ///
     /// # Errors
-    /// [`TooHeavy`], as every method here.
+    /// [`TooHeavy`], like every method here.
     pub(crate) fn text(&mut self, len: usize) -> Result<(), TooHeavy> {
         self.add(if len == 0 { 0 } else { BLOCK + len })
     }
 
-    /// Counts the place of an item in a list of `before` items.
+    /// Counts the slot of an item in a list of `before` items.
     pub(crate) fn item(&mut self, before: usize) -> Result<(), TooHeavy> {
         self.add(item(before))
     }
 
-    /// Counts the place of a member, without its name, in an object of `before` members.
+    /// Counts the slot of a member, without its name, in an object of `before` members.
     pub(crate) fn member(&mut self, before: usize) -> Result<(), TooHeavy> {
         self.add(member(before))
     }
@@ -94,7 +94,7 @@ impl Weight {
         })
     }
 
-    /// Counts what the decoder makes of a JSON text.
+    /// Counts the value that the decoder makes of a JSON text.
     pub(crate) fn json(&mut self, text: &[u8]) -> Result<(), TooHeavy> {
         self.add(of_json(text))
     }
@@ -106,7 +106,7 @@ impl Weight {
 }
 
 impl Default for Weight {
-    /// Of one document: at most [`DECODED_BYTES_MAX`].
+    /// Bound for one document: [`DECODED_BYTES_MAX`].
     fn default() -> Self {
         Self::new(DECODED_BYTES_MAX)
     }
@@ -118,15 +118,15 @@ impl From<TooHeavy> for Status {
     }
 }
 
-/// How much work a write with this body is; `stored` is the object that it changes or deletes.
+/// Estimates the work of a write with this body; `stored` is the object that it changes or deletes.
 ///
 /// # Errors
-/// 413 for a body of too many values.
+/// 413 for a body with too many values.
 pub(super) fn size(content_type: Option<&str>, body: &[u8], stored: Option<&Entry>) -> Result<Size, Status> {
     let is_json = match media_type(content_type).as_deref() {
-        // What aliases repeat, and what few bytes stand for, is known once it is decoded.
+        // YAML aliases can repeat values, so the size is known only after decoding.
         Some("application/yaml") => false,
-        // Most clients send JSON.
+        // Most clients apply JSON.
         Some(apply::MEDIA_TYPE) => body.trim_ascii_start().first() == Some(&b'{'),
         Some(protobuf::MEDIA_TYPE) => body.len() <= UNREAD_BYTES_MAX,
         _ => true,
@@ -138,19 +138,19 @@ pub(super) fn size(content_type: Option<&str>, body: &[u8], stored: Option<&Entr
     if sent > DECODED_BYTES_MAX {
         return Err(TooHeavy(DECODED_BYTES_MAX).into());
     }
-    // As it is, and as it will be.
+    // The stored object is decoded once, and its successor built beside it.
     let stored = stored.map(Entry::object).unwrap_or_default();
     let decoded = sent + 2 * of_text(&stored);
     let is_large = body.len().max(stored.len()) > LARGE_BYTES_MIN || decoded > LARGE_DECODED_BYTES_MIN;
     Ok(if is_large { Size::Large } else { Size::Small(decoded) })
 }
 
-/// Of a JSON text; a guess when it is short.
+/// Estimates the decoded bytes of a JSON text; a constant factor for short texts.
 fn of_text(text: &[u8]) -> usize {
     if text.len() <= UNREAD_BYTES_MAX { WEIGHT_UNREAD * text.len() } else { of_json(text) }
 }
 
-/// A list doubles when it is full, from four items on.
+/// A list starts with room for four items, and doubles when it is full.
 const fn item(before: usize) -> usize {
     match before {
         0 => 4 * SLOT + BLOCK,
@@ -165,14 +165,14 @@ const fn member(before: usize) -> usize {
     if begins_node { NODE + BLOCK } else { 0 }
 }
 
-/// Bytes that the decoder makes of a JSON text, whether it is valid or not. Cost: one pass, about 1 ns a byte; nothing
-/// is allocated.
+/// Counts the bytes that the decoder makes of a JSON text, valid or not. Cost: one pass, about 1 ns a byte, without
+/// allocation.
 pub(crate) fn of_json(text: &[u8]) -> usize {
-    // Values before the one that is read, in each object and list around it.
+    // Number of earlier values in each enclosing object and list.
     let mut before = [0_usize; DEPTH_MAX];
     let mut is_object = [false; DEPTH_MAX];
     let (mut depth, mut bytes, mut at) = (0, 0_usize, 0);
-    // A value is counted with the first byte of it, or of its name.
+    // A value is counted at its first byte, or at the first byte of its name.
     let mut is_due = false;
     while let Some(&byte) = text.get(at) {
         at += 1;
@@ -205,7 +205,7 @@ pub(crate) fn of_json(text: &[u8]) -> usize {
     bytes
 }
 
-/// Where the string that begins at `start` ends.
+/// Returns the end of the string that begins at `start`: the position of its closing quote.
 fn string_end(text: &[u8], start: usize) -> usize {
     let mut at = start;
     while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
@@ -222,7 +222,8 @@ fn string_end(text: &[u8], start: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Goal: text and value are counted alike, so that a body that was let in decodes. Method: a table of shapes.
+    /// Goal: a text and its value have equal weights, so that a body that was admitted decodes. Method: a table of
+    /// shapes.
     #[test]
     fn a_text_weighs_as_much_as_its_value() {
         let list = |item: &str, count: usize| format!("[{}]", vec![item; count].join(", "));
@@ -281,7 +282,7 @@ mod tests {
         );
     }
 
-    /// Goal: no bytes do harm. Method: random ones, most of them of JSON's alphabet.
+    /// Goal: no input causes a panic. Method: random bytes, most of them from JSON's alphabet.
     #[test]
     fn any_bytes_have_a_weight() {
         let mut random = fastrand::Rng::with_seed(7);

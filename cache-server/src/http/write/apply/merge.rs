@@ -1,4 +1,4 @@
-//! A configuration merged into an object, and fields taken out of it again.
+//! Merges a configuration into an object, and removes fields that are no longer applied.
 //!
 //! INVARIANT: items of lists are found by a hash of their step, never by searching.
 //!
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::schemas::Shape;
 
-/// The object with everything that `config` says. Members that it does not name stay.
+/// Merges `config` into `object`. Members that `config` does not set are unchanged.
 pub(super) fn merge(mut object: Object, config: &Object, shape: &Shape) -> Object {
     merge_members(&mut object, config, Some(shape));
     object
@@ -44,7 +44,8 @@ fn merge_values(before: Value, wanted: &Value, shape: Option<&Shape>) -> Value {
     }
 }
 
-/// The wanted items in their order. Others keep theirs, and stay in front of the wanted one that they stood in front of.
+/// Merges the wanted items into a list, in their order. Other items keep their order, and their place before the wanted
+/// items that followed them.
 fn merge_items(before: Vec<Value>, wanted: &[Value], shape: Option<&Shape>) -> Vec<Value> {
     let Some(shape) = shape else { return wanted.to_vec() };
     let inner = shape.item();
@@ -57,7 +58,7 @@ fn merge_items(before: Vec<Value>, wanted: &[Value], shape: Option<&Shape>) -> V
     let mut merged = Vec::with_capacity(before.len() + wanted.len());
     let mut left = 0;
     for (item, step) in wanted.iter().zip(&new_steps) {
-        // What is wanted and still there stays for its turn.
+        // Stop at a wanted item that was not merged yet: it is placed in its turn.
         while left < before.len() && !(is_wanted(left) && before[left].is_some()) {
             merged.extend(before[left].take());
             left += 1;
@@ -68,13 +69,13 @@ fn merge_items(before: Vec<Value>, wanted: &[Value], shape: Option<&Shape>) -> V
             None => item.clone(),
         });
     }
-    // A second item of the same key is one too many.
+    // Drop further items with the key of a wanted item.
     let rest = before.into_iter().enumerate().skip(left).filter(|(at, _)| !is_wanted(*at));
     merged.extend(rest.filter_map(|(_, item)| item));
     merged
 }
 
-/// Where each step stands first.
+/// Maps each step to its first position.
 fn places(steps: &[Option<String>]) -> HashMap<&str, usize> {
     let mut places = HashMap::new();
     for (at, step) in steps.iter().enumerate() {
@@ -85,7 +86,7 @@ fn places(steps: &[Option<String>]) -> HashMap<&str, usize> {
     places
 }
 
-/// Those of `fields` that differ between two states of an object.
+/// Returns the part of `fields` that differs between two states of an object.
 pub(super) fn changed(before: &Object, after: &Object, shape: &Shape, fields: &Fields) -> Fields {
     changed_members(Some(before), Some(after), Some(shape), fields)
 }
@@ -133,8 +134,8 @@ fn changed_items(before: &[Value], after: &[Value], shape: &Shape, fields: &Fiel
     Fields { own: false, inside: inside.collect() }
 }
 
-/// Takes out of the object what is in `last` and not in `kept`. An object or list that is empty after that goes too,
-/// if nobody keeps anything in it.
+/// Removes from the object the fields in `last` that are not in `kept`. An object or list that becomes empty is removed
+/// too unless `kept` has fields in it.
 pub(super) fn remove(object: &mut Object, shape: &Shape, last: &Fields, kept: &Fields) {
     remove_members(object, Some(shape), last, Some(kept));
 }

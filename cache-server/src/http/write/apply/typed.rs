@@ -1,6 +1,6 @@
-//! Which fields a configuration names, by the schema; and what does not fit into it.
+//! Computes the set of fields that a configuration sets, and validates the configuration against the schema.
 //!
-//! INVARIANT: the words of a refusal hold names of fields and keys of lists, never other values.
+//! INVARIANT: messages contain field names and keys of lists, never other values.
 //!
 //! Source: structured-merge-diff `typed/{validate,tofieldset,helpers}.go`.
 
@@ -19,13 +19,13 @@ use crate::{
     schemas::{JsonKind, Member, Merge, Shape},
 };
 
-/// Keys of lists that may be left out, and what they are then.
+/// Default values of list keys that may be left out.
 const KEY_DEFAULTS: [(&str, &str); 1] = [("protocol", "TCP")];
 
-/// The fields that `config` names.
+/// Returns the fields that `config` sets.
 ///
 /// # Errors
-/// All that does not fit, in Kubernetes' words.
+/// All schema violations, in Kubernetes' words.
 pub(super) fn fields(config: &Object, shape: &Shape) -> Result<Fields, String> {
     let mut walk = Walk::default();
     let fields = walk.object(config, Some(shape));
@@ -36,7 +36,7 @@ pub(super) fn fields(config: &Object, shape: &Shape) -> Result<Fields, String> {
     }
 }
 
-/// The shape of a member; `None` when nothing is known about it.
+/// Returns the shape of a member; `None` if the schema does not know it.
 pub(super) fn member(shape: Option<&Shape>, name: &str) -> Option<Shape> {
     match shape?.member(name) {
         Member::Known(inner) | Member::Free(Some(inner)) => Some(inner),
@@ -44,20 +44,20 @@ pub(super) fn member(shape: Option<&Shape>, name: &str) -> Option<Shape> {
     }
 }
 
-/// Whether the members of an object belong to whoever names them, rather than the object as a whole.
+/// Returns true if members of the object have owners of their own, instead of the object as a whole.
 pub(super) fn is_granular(shape: Option<&Shape>) -> bool {
     shape.is_none_or(|shape| shape.apply() == Merge::Granular)
 }
 
-/// Whether the items of a list belong to whoever names them.
+/// Returns true if items of the list have owners of their own.
 pub(super) fn is_associative(shape: Option<&Shape>) -> bool {
     shape.is_some_and(|shape| matches!(shape.apply(), Merge::Set | Merge::ByKey(_)))
 }
 
-/// The step to an item of a list.
+/// Returns the step to an item of a list.
 ///
 /// # Errors
-/// What it lacks to be told apart from others.
+/// The reason if the item has no key.
 pub(super) fn step(shape: &Shape, item: &Value) -> Result<String, String> {
     let Merge::ByKey(names) = shape.apply() else { return Ok(managed::step_of_value(item)) };
     let Value::Object(item) = item else {
@@ -76,7 +76,7 @@ pub(super) fn step(shape: &Shape, item: &Value) -> Result<String, String> {
     Ok(managed::step_of_keys(keys))
 }
 
-/// A step in a message. A key is a name; the item of a set is a value, which stays with the client.
+/// Formats a step for messages. Keys are names; items of a set are values, which must not be repeated.
 fn shown(step: &str) -> String {
     if step.starts_with("v:") { "[=...]".to_owned() } else { managed::shown(step) }
 }
@@ -94,7 +94,7 @@ impl Walk {
         }
     }
 
-    /// Does `inside` one step further down.
+    /// Runs `inside` one step further down.
     fn at<T>(&mut self, step: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.path.len();
         self.path.push_str(&shown(step));
@@ -126,7 +126,7 @@ impl Walk {
             }
         };
         let mut below = self.value(value, inner.as_ref());
-        // A key of a map is a field by itself, and so is an object that has nothing else.
+        // A map key counts as a field by itself, and so does an empty object.
         below.own |= !is_named || value.as_object().is_some_and(Map::is_empty);
         below
     }

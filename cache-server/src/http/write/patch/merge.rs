@@ -1,4 +1,4 @@
-//! Merge patches (RFC 7386) as kube-apiserver runs them.
+//! Merge patches (RFC 7386) with the semantics of kube-apiserver.
 //!
 //! Source: gopkg.in/evanphx/json-patch.v4 `merge.go`.
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::body::Object;
 
-/// Merges `patch` into `object`: null takes a member away, objects merge, everything else replaces what was there.
+/// Merges `patch` into `object`: null removes a member, objects merge, every other value replaces the old one.
 pub(super) fn merge(object: &mut Object, patch: &Object) {
     for (name, wanted) in patch {
         match (object.get_mut(name), wanted) {
@@ -14,7 +14,7 @@ pub(super) fn merge(object: &mut Object, patch: &Object) {
                 object.remove(name);
             }
             (Some(Value::Object(there)), Value::Object(wanted)) => merge(there, wanted),
-            // kube-apiserver keeps nulls in what replaces an object.
+            // kube-apiserver keeps nulls in a value that replaces an object.
             (Some(there @ Value::Object(_)), wanted) => *there = wanted.clone(),
             (Some(_) | None, wanted) => {
                 let mut wanted = wanted.clone();
@@ -25,7 +25,7 @@ pub(super) fn merge(object: &mut Object, patch: &Object) {
     }
 }
 
-/// Takes members away that are null. Null items of lists stay.
+/// Removes null members of objects. Null items of lists stay.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the cases of RFC 7386 and what is more than that. Method: a table of object, patch and result.
+    /// Goal: the cases of RFC 7386 and kube-apiserver's deviations. Method: a table of object, patch and result.
     #[test]
     fn a_merge_patch_replaces_merges_and_removes() {
         let table = [

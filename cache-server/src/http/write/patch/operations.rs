@@ -1,14 +1,15 @@
-//! JSON patches as kube-apiserver runs them. Its library, evanphx/json-patch v4, is more lenient than RFC 6902:
+//! JSON patches with the semantics of kube-apiserver. Its library, evanphx/json-patch v4, is more lenient than RFC
+//! 6902:
 //!
-//! - `test` against null passes for an absent member, and `replace` makes one;
+//! - `test` against null passes for an absent member, and `replace` creates one;
 //! - `copy` of an absent member copies null, and `add` without a value adds null;
-//! - `-1` is the last item of a list, or the place behind it for `add`;
-//! - whatever stands before the first slash of a path is ignored.
+//! - `-1` is the last item of a list, or the position behind it for `add`;
+//! - text before the first slash of a path is ignored.
 //!
-//! Clients rely on it: `kube::runtime::finalizer` tests `/metadata/finalizers` against null before it adds one.
+//! Clients rely on this: `kube::runtime::finalizer` tests `/metadata/finalizers` against null before it adds one.
 //!
-//! INVARIANT: work and growth are bounded before they happen: each operation counts what it may move and copy.
-//! INVARIANT: refusals name the operation and its path, never a value.
+//! INVARIANT: work and growth are bounded in advance: each operation counts the items that it may move and copy.
+//! INVARIANT: error messages name the operation and its path, never a value.
 //!
 //! Source: gopkg.in/evanphx/json-patch.v4 `patch.go`; apiserver `endpoints/handlers/patch.go` (jsonPatcher).
 
@@ -20,38 +21,38 @@ use serde_json::Value;
 
 use super::super::{DEPTH_MAX, body::Object, weight::Weight};
 
-/// Operations of one JSON patch.
+/// Upper bound on operations in one JSON patch.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
 
 /// Items of lists that the operations of one JSON patch may move aside, and values that they may carry along. What is
 /// left of ten thousand operations on one long list is a tenth of a second.
 const MOVES_MAX: usize = 32_000_000;
 
-/// Characters of a path that a refusal repeats.
+/// Characters of a path that a message repeats.
 const PATH_CHARS_MAX: usize = 200;
 
-/// Members of an operation that hold a text.
+/// Members of an operation that hold a string.
 const TEXTS: [&str; 3] = ["op", "path", "from"];
 
 /// Members of an operation.
 pub(super) const MEMBERS: [&str; 4] = ["op", "path", "from", "value"];
 
-/// One step of a JSON patch. Absent members are found out when the step runs, as in kube-apiserver.
+/// One operation of a JSON patch. Missing members are detected when it runs, as in kube-apiserver.
 #[derive(Debug, Default)]
 pub(super) struct Operation {
     op: Option<String>,
     path: Option<String>,
     from: Option<String>,
-    /// Null when absent.
+    /// Null if absent.
     value: Value,
 }
 
-/// Reads the operations of a patch.
+/// Parses the operations of a patch.
 ///
-/// Members of another JSON type are refused, or, unless `is_strict`, absent when their operation runs.
+/// If `is_strict`, members of a wrong JSON type are refused; otherwise they count as absent when the operation runs.
 ///
 /// # Errors
-/// 413 for more than [`OPERATIONS_MAX`]; Go's words for what is no operation.
+/// 413 for more than [`OPERATIONS_MAX`]; Go's message for a value that is no operation.
 pub(super) fn read(
     operations: Vec<Value>,
     is_strict: bool,
@@ -95,7 +96,7 @@ impl Operation {
 ///
 /// # Errors
 /// 422 with the operation that does not apply, or whose result would be too deep, too large or too costly. `value` is
-/// then of no use.
+/// then in an unspecified state.
 pub(super) fn run(value: &mut Value, operations: &[Operation]) -> Result<(), Status> {
     let mut spent = Spent::default();
     for (at, operation) in operations.iter().enumerate() {
@@ -104,7 +105,7 @@ pub(super) fn run(value: &mut Value, operations: &[Operation]) -> Result<(), Sta
     Ok(())
 }
 
-/// kube-apiserver answers the text before the colon alone, which leaves a client to guess.
+/// Builds the refusal. kube-apiserver returns only the text before the colon, without the reason.
 fn refused(at: usize, operation: &Operation, why: &str) -> Status {
     let shown = |text: &Option<String>| {
         quote(&text.as_deref().unwrap_or_default().chars().take(PATH_CHARS_MAX).collect::<String>())
@@ -122,12 +123,12 @@ const NO_MEMBER: &str = "there is no such member";
 const NO_INDEX: &str = "there is no such list index";
 const TOO_MUCH: &str = "the patch moves or copies too much";
 
-/// What the operations so far cost.
+/// Cost of the operations so far.
 #[derive(Default)]
 struct Spent {
-    /// Memory of the copies.
+    /// Memory of copied values.
     copied: Weight,
-    /// Items moved aside, and values carried along.
+    /// List items shifted, and values carried along.
     moved: usize,
 }
 
@@ -153,7 +154,7 @@ fn step(document: &mut Value, operation: &Operation, spent: &mut Spent) -> Resul
     }
 }
 
-/// The keys of a path on the way to its last one, and the last one. What stands before the first slash is ignored.
+/// Splits a path into the keys before the last one, and the last one. Text before the first slash is ignored.
 fn keys(path: &str) -> Option<(impl Iterator<Item = String>, String)> {
     let (_, path) = path.split_once('/')?;
     let (parents, last) = path.rsplit_once('/').map_or((None, path), |(parents, last)| (Some(parents), last));
@@ -164,7 +165,7 @@ fn unescape(key: &str) -> String {
     key.replace("~1", "/").replace("~0", "~")
 }
 
-/// Where the last key of a path is looked up, and that key.
+/// Returns the container that the last key of a path refers to, and that key.
 fn parent<'v>(document: &'v mut Value, path: &str) -> Result<(&'v mut Value, String), &'static str> {
     let (parents, last) = keys(path).ok_or(NO_PARENT)?;
     let mut value = document;
@@ -179,7 +180,7 @@ fn parent<'v>(document: &'v mut Value, path: &str) -> Result<(&'v mut Value, Str
     if value.is_object() || value.is_array() { Ok((value, last)) } else { Err(NO_PARENT) }
 }
 
-/// The place that `key` names among `len`; negative ones count from the end.
+/// Resolves a list index among `len` items; negative ones count from the end.
 fn index(key: &str, len: usize) -> Result<usize, &'static str> {
     let number: i64 = key.parse().map_err(|_| NO_INDEX)?;
     let from_start = usize::try_from(number.unsigned_abs()).map_err(|_| NO_INDEX)?;
@@ -187,7 +188,7 @@ fn index(key: &str, len: usize) -> Result<usize, &'static str> {
     place.filter(|place| *place < len).ok_or(NO_INDEX)
 }
 
-/// The value at `path`; `None` for an absent member of an object.
+/// Returns the value at `path`; `None` for an absent member of an object.
 fn get<'v>(document: &'v mut Value, path: &str) -> Result<Option<&'v Value>, &'static str> {
     let (parent, key) = parent(document, path)?;
     if let Value::Array(items) = parent {
@@ -256,7 +257,7 @@ fn test(document: &mut Value, path: &str, wanted: &Value) -> Result<(), &'static
     if found.unwrap_or(&Value::Null) == wanted { Ok(()) } else { Err("the value is another") }
 }
 
-/// Refuses what could not be read again, before it is made.
+/// Refuses a result that could not be decoded again, before it is built.
 fn check_depth(path: &str, value: &Value, spent: &mut Spent) -> Result<(), &'static str> {
     let (levels, values) = extent(value);
     spent.list(values)?;
@@ -273,7 +274,7 @@ impl Spent {
     }
 }
 
-/// How deep a value is, and how many values are in it.
+/// Returns the depth of a value, and the number of values in it.
 fn extent(value: &Value) -> (usize, usize) {
     let around = |(levels, values): (usize, usize), inner: &Value| {
         let (deep, more) = extent(inner);
@@ -299,8 +300,8 @@ mod tests {
         run(&mut value, &operations).map(|()| value).map_err(|status| status.message)
     }
 
-    /// Goal: what the library of kube-apiserver accepts beyond RFC 6902. Method: a table of operations and results, as a
-    /// genuine server answers them.
+    /// Goal: the leniency of kube-apiserver's library beyond RFC 6902. Method: a table of operations and the results of
+    /// a real kube-apiserver.
     #[test]
     fn what_kube_apiserver_accepts_is_accepted() {
         let document = json!({"m": {"k": "v"}, "l": ["a", "b"]});
@@ -325,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Goal: refusals say where. Method: a table of operations that do not apply.
+    /// Goal: messages name the failed operation. Method: a table of operations that do not apply.
     #[test]
     fn a_refusal_names_the_operation_and_its_path() {
         let document = json!({"m": {"k": "secret"}, "l": ["a"], "s": 1});

@@ -1,4 +1,4 @@
-//! One message, by its table, into the members of a JSON object.
+//! Decodes one message into the members of a JSON object, by its table of fields.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -12,30 +12,30 @@ use crate::{
     limits::PROTOBUF_DEPTH_MAX,
 };
 
-/// A message and its fields by number.
+/// A message type: its fields, sorted by number.
 #[derive(Debug, Default)]
 pub(super) struct Message {
-    /// The last part of its name, which errors have.
+    /// Last segment of the name, used in errors.
     pub(super) name: &'static str,
     pub(super) fields: Vec<Field>,
 }
 
-/// A field of a message, and the member that it is in JSON.
+/// A field of a message, and its JSON member.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) number: u32,
     pub(super) name: &'static str,
     pub(super) ty: Type,
     pub(super) label: Label,
-    /// Whether JSON has the member when it is zero or empty.
+    /// True if JSON includes the member when it is zero or empty.
     pub(super) zero_stays: bool,
 }
 
-/// What a field holds.
+/// Type of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Type {
     Scalar(Scalar),
-    /// By its name in the table.
+    /// A message, by its name in the table.
     Message(&'static str),
 }
 
@@ -49,13 +49,13 @@ pub(super) enum Scalar {
     Bytes,
 }
 
-/// How often, and where.
+/// Cardinality of a field, and its place in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Label {
     Once,
     Repeated,
     Map,
-    /// Its members stand among those around it.
+    /// A message whose members are inlined into the enclosing object.
     Embedded,
 }
 
@@ -66,10 +66,10 @@ impl Message {
     }
 }
 
-/// Adds the fields of a message to `object`, which is `depth` objects and lists deep.
+/// Adds the fields of a message to `object`, which is at nesting depth `depth`.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// The first error in the bytes.
 pub(super) fn decode(
     message: &Message,
     bytes: &[u8],
@@ -97,12 +97,12 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Every message that a field names is in the table; a test says so.
+/// Returns a message of the table; a test checks that the table has every message that a field names.
 fn found(name: &'static str) -> &'static Message {
     table::find(name).expect("the table is whole")
 }
 
-/// The last one of several counts, except that messages add up.
+/// Decodes a singular field. The last of several values wins, but messages are merged.
 fn once(
     field: &Field,
     piece: Piece<'_>,
@@ -132,7 +132,7 @@ fn once(
     Ok(())
 }
 
-/// Counts a member that `object` may have already.
+/// Counts the weight of a member, unless `object` has it already.
 fn weigh(object: &Object, name: &str, weight: &mut Weight) -> Result<(), Malformed> {
     if !object.contains_key(name) {
         weight.member(object.len())?;
@@ -167,7 +167,7 @@ fn repeated(
     Ok(())
 }
 
-/// One entry of a map is a message of key and value; what is not set of them is empty.
+/// Decodes one entry of a map: a message of key and value, each empty if unset.
 fn entry(
     field: &Field,
     piece: Piece<'_>,
@@ -193,7 +193,7 @@ fn entry(
     Ok(())
 }
 
-/// A value that stands in a list or a map, so it is there even when it is zero.
+/// Decodes a value in a list or a map, where zero values are kept.
 fn value(ty: Type, piece: Piece<'_>, field: &str, depth: usize, weight: &mut Weight) -> Result<Value, Malformed> {
     match ty {
         Type::Scalar(ty) => scalar(ty, piece, field, weight),
@@ -223,9 +223,9 @@ fn scalar(ty: Scalar, piece: Piece<'_>, field: &str, weight: &mut Weight) -> Res
     })
 }
 
-/// A number as Go writes it: whole ones without a point.
+/// Converts a number to Go's JSON form: integers without a decimal point.
 fn double(number: f64) -> Result<Value, Malformed> {
-    /// Up to here, every whole number is one of these.
+    /// 2^53: every integer up to here is exactly representable.
     const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
     if !number.is_finite() {
         return Err(Malformed::Value("json: unsupported value"));

@@ -1,4 +1,4 @@
-//! Messages whose JSON is not an object of their fields.
+//! Messages whose JSON form is not an object of their fields.
 
 use serde_json::{Number, Value};
 
@@ -38,15 +38,15 @@ const ALL: [&str; 11] = [
     SCHEMA_OR_TEXTS,
 ];
 
-/// Whether a message is one of these.
+/// Returns true if a message has a special JSON form.
 pub(super) fn is(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// The JSON of such a message, `depth` deep; `None` when it is not set.
+/// Returns the JSON of such a message at nesting depth `depth`; `None` if it is unset.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// The first error in the bytes.
 pub(super) fn value(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
     match name {
         TIME | MICRO_TIME => return time(name, bytes),
@@ -59,7 +59,7 @@ pub(super) fn value(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight)
     }
     let mut take = |member: &str| fields.remove(member);
     Ok(match name {
-        // A quantity that is not set is zero.
+        // An unset quantity is zero.
         QUANTITY => Some(take("string").unwrap_or_else(|| Value::from("0"))),
         INT_OR_STRING => Some(match take("type") {
             Some(Value::Number(ty)) if ty == Number::from(1) => take("strVal").unwrap_or_else(|| Value::from("")),
@@ -74,12 +74,12 @@ pub(super) fn value(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight)
     })
 }
 
-/// The first second of year 0 and the last of year 9999, which JSON has texts for.
+/// Seconds from the beginning of year 0 to the end of year 9999, the range of RFC 3339.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
-/// Go's time that is not set: the first second of year 1.
+/// Go's zero time: the beginning of year 1.
 const UNSET: i64 = -62_135_596_800;
 
-/// A time of whole seconds, or of microseconds.
+/// Decodes a time, in whole seconds or with microseconds.
 fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
     let (mut seconds, mut nanos) = (0, 0);
     let mut reader = Reader::new("Timestamp", bytes);
@@ -108,7 +108,7 @@ fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
     Ok(Some(Value::String(if micro { format!("{at:.6}") } else { at.to_string() })))
 }
 
-/// JSON as it is.
+/// Decodes a message that holds JSON text.
 fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
     let mut held: &[u8] = &[];
     let mut reader = Reader::new("Raw", bytes);
@@ -128,7 +128,7 @@ fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Op
     Ok(Some(value))
 }
 
-/// How many objects and lists stand in each other. The decoder has a bound of its own.
+/// Returns the nesting depth of a value. The JSON decoder has bounded it already.
 fn nesting(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(nesting).max().unwrap_or_default(),

@@ -1,10 +1,10 @@
-//! Protobuf's wire format: fields by number, as many as there are.
+//! Protobuf's wire format: splits a message into numbered fields.
 //!
 //! Source: the unmarshallers that gogo/protobuf generates for Kubernetes.
 
 use super::super::weight::TooHeavy;
 
-/// Bytes that are no protobuf, or not of these messages. Texts are Go's.
+/// Bytes that are no valid protobuf, or do not fit the message. The messages are Go's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("unexpected EOF")]
@@ -29,20 +29,20 @@ pub(super) enum Malformed {
     Value(&'static str),
 }
 
-/// Reads the fields of one message, in their order.
+/// Reads the fields of one message, in order.
 pub(super) struct Reader<'a> {
-    /// For texts of errors.
+    /// Name of the message, for errors.
     message: &'static str,
     rest: &'a [u8],
 }
 
-/// What stands behind a tag.
+/// Value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// A group, which no message of ours has, is skipped.
+    /// A group; always skipped, as no Kubernetes message has one.
     Group,
     Fixed32,
 }
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         Self { message, rest: bytes }
     }
 
-    /// The next field: its number and what it holds.
+    /// Returns the next field: its number and its value.
     pub(super) fn next(&mut self) -> Result<Option<(u32, Piece<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         Ok(Some((field, self.piece(tag & 7)?)))
     }
 
-    /// The next number of a packed list.
+    /// Returns the next number of a packed list.
     pub(super) fn number(&mut self) -> Result<Option<u64>, Malformed> {
         if self.rest.is_empty() { Ok(None) } else { self.varint().map(Some) }
     }
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Groups may hold groups; they are counted, not entered.
+    /// Skips a group. Nested groups are counted instead of entered, so the stack stays bounded.
     fn skip_group(&mut self) -> Result<(), Malformed> {
         let mut depth = 1_u32;
         while depth > 0 {
@@ -144,7 +144,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// A text. What is no UTF-8 in it is replaced, as Go's JSON does.
+    /// Returns a string. Invalid UTF-8 is replaced, as in Go's JSON.
     pub(super) fn text(self, field: &str) -> Result<String, Malformed> {
         Ok(String::from_utf8_lossy(self.bytes(field)?).into_owned())
     }
@@ -163,7 +163,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The error that names the field as Go does, in upper case.
+    /// Builds the error; Go's name of the field begins with a capital letter.
     fn unfit(self, field: &str) -> Malformed {
         let wire_type = match self {
             Piece::Varint(_) => VARINT,
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(read(&[]), Ok(vec![]));
     }
 
-    /// Goal: no bytes lead anywhere else than to an error. Method: a table of bytes and Go's words.
+    /// Goal: malformed bytes lead to an error. Method: a table of bytes and Go's messages.
     #[test]
     fn malformed_bytes_are_refused_in_words_of_go() {
         let table: &[(&[u8], &str)] = &[

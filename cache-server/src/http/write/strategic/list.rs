@@ -1,6 +1,6 @@
-//! Lists of strategic merge patches: merged by key or as sets, and put in order.
+//! List merging of strategic merge patches: by key or as sets, with ordering.
 //!
-//! INVARIANT: items are found by a hash of their identity, never by searching.
+//! INVARIANT: items are found by a hash of their identity, never by linear search.
 //!
 //! Source: apimachinery `pkg/util/strategicpatch/patch.go` (mergeSlice, normalizeElementOrder, mergeSortedSlice).
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Directive, PATCH, Refusal, bare_list, directive, merge_objects};
 use crate::schemas::{Merge, Shape};
 
-/// The list after the patch, as its shape has it.
+/// Merges a list by the strategy of its shape.
 pub(super) fn merge(before: Vec<Value>, patch: Vec<Value>, shape: Option<&Shape>) -> Result<Vec<Value>, Refusal> {
     let Some(identity) = Identity::of(shape) else { return Ok(bare_list(patch)) };
     let (merged, order) = merge_items(before.clone(), patch, &identity, shape)?;
@@ -21,7 +21,7 @@ pub(super) fn merge(before: Vec<Value>, patch: Vec<Value>, shape: Option<&Shape>
     })
 }
 
-/// The same with an order for the items that it names, by their keys or as they are.
+/// Like `merge`, with an order for the items that `order` lists, by their keys or values.
 pub(super) fn merge_in_order(
     before: Vec<Value>,
     patch: Option<Vec<Value>>,
@@ -42,16 +42,16 @@ pub(super) fn merge_in_order(
     Ok(arrange(merged, order, &before, &identity))
 }
 
-/// What tells items of a list apart.
+/// Identity of items in a list.
 enum Identity {
-    /// Scalars: themselves.
+    /// Scalars: the value.
     Value,
-    /// Objects: this member.
+    /// Objects: the value of this member.
     Key(String),
 }
 
 impl Identity {
-    /// `None` for lists that are replaced.
+    /// Returns the identity of a merged list; `None` for lists that are replaced.
     fn of(shape: Option<&Shape>) -> Option<Self> {
         match shape?.merge() {
             Merge::Atomic | Merge::Granular => None,
@@ -67,11 +67,11 @@ impl Identity {
         }
     }
 
-    /// The identity of an item of a patch.
+    /// Returns the identity of an item of a patch, which must have one.
     fn required<'a>(&self, item: &'a Value) -> Result<&'a Value, Refusal> {
         match self {
             Self::Value => Ok(item),
-            // The map itself, which Kubernetes prints here, stays with the client.
+            // Kubernetes prints the whole map here; this server does not, as it may be secret.
             Self::Key(key) => item
                 .get(key)
                 .ok_or_else(|| Refusal::Unfit(format!("map: map[...] does not contain declared merge key: {key}"))),
@@ -79,7 +79,7 @@ impl Identity {
     }
 }
 
-/// Where items stand, by identity. The first of several counts.
+/// Positions of items by identity; the first one of duplicates.
 pub(super) struct Places(HashMap<String, usize>);
 
 impl Places {
@@ -87,7 +87,7 @@ impl Places {
         Self::of(items, &Identity::Value)
     }
 
-    /// Items without an identity have no place.
+    /// Items without an identity are left out.
     fn of(items: &[Value], identity: &Identity) -> Self {
         let mut places = Self(HashMap::new());
         for (at, item) in items.iter().enumerate() {
@@ -103,7 +103,7 @@ impl Places {
     }
 }
 
-/// Merges the items, those that are new at the end. Also the items of the patch that name an order, if they do.
+/// Merges the items; new ones are appended. Also returns the order of the patch's items, unless the list was replaced.
 fn merge_items(
     before: Vec<Value>,
     patch: Vec<Value>,
@@ -148,13 +148,13 @@ fn mixed() -> Refusal {
     Refusal::Unfit("list element types are not identical".to_owned())
 }
 
-/// A patch of a list, read.
+/// The parsed patch of a list.
 struct Instructions {
     /// Items to merge.
     plain: Vec<Value>,
-    /// Keys of items that go first.
+    /// Keys of items to delete first.
     deleted: HashSet<String>,
-    /// Nothing that was there stays.
+    /// True if the patch replaces all items.
     replace: bool,
 }
 
@@ -179,7 +179,7 @@ impl Instructions {
     }
 }
 
-/// The items of a patch, but for those that are deleted, must stand in the order that the patch asks for.
+/// Checks that the items of a patch, except deletions, are in the order that the patch requests.
 fn check_order(patch: &[Value], order: &[Value], identity: &Identity) -> Result<(), Refusal> {
     let mut rest = order.iter();
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
@@ -193,8 +193,8 @@ fn check_order(patch: &[Value], order: &[Value], identity: &Identity) -> Result<
     Ok(())
 }
 
-/// Puts the items that `order` names into that order. The others keep theirs, and go in front of the first named one
-/// that they stood in front of `before`.
+/// Sorts the items that `order` lists into that order. The others keep their order, each in front of the first listed
+/// item that it preceded in `before`.
 fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], identity: &Identity) -> Vec<Value> {
     let wanted = Places::of(order, identity);
     let stood = Places::of(before, identity);

@@ -1,4 +1,4 @@
-//! Values that hold bytes: base64 as Go reads and writes it.
+//! Base64 values, decoded and encoded as in Go.
 //!
 //! Source: Go `encoding/json` (`[]byte`), `encoding/base64` (StdEncoding, decodeQuantum).
 
@@ -8,19 +8,19 @@ use base64::{
     engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD as CANONICAL},
 };
 
-/// Go ignores the bits behind the last byte.
+/// Go ignores the bits after the last byte.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// The base64 of a text.
+/// Encodes a string.
 pub(super) fn encode(text: &str) -> String {
     CANONICAL.encode(text)
 }
 
-/// Checks a base64 value. Answers the text that stands for it, where that is another one: without line breaks.
+/// Validates a base64 value. Returns its canonical form, without line breaks, if that differs.
 ///
 /// # Errors
-/// Go's words, with the place of the first wrong byte and without the byte.
+/// Go's message, with the position of the first invalid byte and without the byte.
 pub(super) fn canonical(text: &str) -> Result<Option<String>, String> {
     if CANONICAL.decode(text).is_ok() {
         return Ok(None);
@@ -36,7 +36,7 @@ fn is_break(letter: u32) -> bool {
     letter == u32::from(b'\n') || letter == u32::from(b'\r')
 }
 
-/// Where Go finds the first wrong byte.
+/// Returns the position that Go reports for the first invalid byte.
 fn corrupt_at(text: &[u8]) -> Option<usize> {
     let is_break = |byte: &u8| is_break(u32::from(*byte));
     let skip = |mut at: usize| {
@@ -45,7 +45,7 @@ fn corrupt_at(text: &[u8]) -> Option<usize> {
         }
         at
     };
-    // Letters of the current group of four.
+    // Number of characters in the current group of four.
     let (mut at, mut letters) = (0, 0);
     while let Some(byte) = text.get(at) {
         at += 1;
@@ -74,7 +74,7 @@ fn corrupt_at(text: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Goal: what Go reads as bytes. Method: a table of texts and what `encoding/json` of Go 1.26 makes of them.
+    /// Goal: base64 is accepted as in Go. Method: a table of texts and their results in `encoding/json` of Go 1.26.
     #[test]
     fn base64_is_read_as_go_reads_it() {
         let table = [

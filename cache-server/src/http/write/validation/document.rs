@@ -1,7 +1,7 @@
-//! Reads a JSON or YAML document into a value and notices members that stand there twice; reads it again, in the order
-//! in which it was written, when there is something to say about it.
+//! Parses a JSON or YAML document into a value and detects duplicate members. A second pass lists complaints in the
+//! order of the document, if there are any.
 //!
-//! INVARIANT: of members of the same name the last one counts, as in Go.
+//! INVARIANT: the last of several members with one name wins, as in Go.
 //!
 //! Source: `sigs.k8s.io/json` UnmarshalStrict: `duplicate field "a.b"`, `unknown field "a.b[0].c"`, in order of appearance.
 
@@ -14,16 +14,16 @@ use serde_json::{Map, Number, Value};
 use super::super::weight::Weight;
 use crate::limits::STRICT_ERRORS_MAX;
 
-/// Reads a value, within bounds. Cost: as reading a [`Value`].
+/// Parses a value within a bound on its memory. Cost: as parsing a [`Value`].
 pub(in super::super) struct Noting<'a> {
-    /// Set when some object has a member twice.
+    /// Set if some object has a duplicate member.
     pub(in super::super) duplicates: &'a mut bool,
-    /// What was read so far.
+    /// Memory of the values parsed so far.
     pub(in super::super) weight: &'a mut Weight,
 }
 
 impl Noting<'_> {
-    /// For a value inside this one.
+    /// Returns the seed for a nested value.
     const fn inner(&mut self) -> Noting<'_> {
         Noting { duplicates: self.duplicates, weight: self.weight }
     }
@@ -103,7 +103,7 @@ impl<'de> Visitor<'de> for Noting<'_> {
     }
 }
 
-/// What is wrong with a document, in the order in which it stands there.
+/// Complaints about a document, in its order.
 pub(in super::super) struct Order<'a> {
     unknown: HashSet<&'a str>,
     told: RefCell<Told>,
@@ -117,17 +117,17 @@ struct Told {
 }
 
 impl<'a> Order<'a> {
-    /// `unknown` are the paths of fields that the type does not have.
+    /// `unknown` holds the paths of unknown fields.
     pub(super) fn of(unknown: &'a [String]) -> Self {
         Self { unknown: unknown.iter().map(String::as_str).collect(), told: RefCell::default() }
     }
 
-    /// Reads the document once more.
+    /// Walks the document again.
     pub(in super::super) fn read<'de, D: Deserializer<'de>>(&self, deserializer: D) -> Result<(), D::Error> {
         Walk(self).deserialize(deserializer)
     }
 
-    /// What there is to say; the same thing once.
+    /// Returns the complaints, each once.
     pub(super) fn texts(self) -> Vec<String> {
         self.told.into_inner().texts
     }
@@ -140,7 +140,7 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Goes one step down, does `inside` there, and comes back.
+    /// Runs `inside` with one more step on the path.
     fn step<T>(&self, name: fmt::Arguments<'_>, inside: impl FnOnce() -> T) -> T {
         let before = {
             let path = &mut self.told.borrow_mut().path;
@@ -229,7 +229,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
                 if !seen.insert(name.clone()) && !unknown {
                     self.0.say("duplicate", &path);
                 }
-                // What stands below an unknown field is not known either.
+                // Fields below an unknown field are not reported.
                 if unknown {
                     members.next_value::<IgnoredAny>().map(drop)
                 } else {

@@ -1,4 +1,4 @@
-//! Goal: what kube-apiserver's decoder says of bodies. Method: tables of body and what is said, beside real schemas.
+//! Goal: complaints equal those of kube-apiserver's decoder. Method: tables of body and complaint, with real schemas.
 
 use serde_json::json;
 
@@ -135,7 +135,7 @@ fn warnings_fit_into_headers() {
     assert!(headers.iter().all(|header| header.len() < WARNING_CHARS_MAX + 10));
 }
 
-/// Goal: nothing is lost of what clusters hold. Method: every object of the generator.
+/// Goal: validation loses no field of real objects. Method: every object of the generator.
 #[test]
 fn generated_objects_have_no_fields_but_known_ones() {
     let registry = Registry::builtin();
@@ -152,7 +152,7 @@ fn generated_objects_have_no_fields_but_known_ones() {
     assert!(bytes > 1_000_000, "{bytes}");
 }
 
-/// Goal: an object reads as kube-apiserver's store gives it back. Method: a table of type, body and what is left.
+/// Goal: an object equals the one that kube-apiserver's store returns. Method: a table of type, body and result.
 #[test]
 fn nulls_and_empty_collections_read_as_kube_apiserver_stores_them() {
     let table = [
