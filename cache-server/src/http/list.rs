@@ -278,7 +278,7 @@ pub(super) struct Ends {
     pub(super) head: Bytes,
     /// Text behind the last item, from the closing bracket on, with a newline.
     pub(super) tail: Bytes,
-    /// The whole list if it has no items: `null` is what some clients' Go types expect.
+    /// The whole list if it has no items. A list of metadata then has `null` as its items, like a nil slice in Go.
     pub(super) empty: Bytes,
 }
 

@@ -1,14 +1,13 @@
-//! What people see of objects: the columns of each type, and the cells of one object.
+//! Tables: the columns of each type, and the cells of one object.
 //!
-//! INVARIANT: a row never fails. A field that is missing or of another type shows as Kubernetes shows what is not set.
-//! INVARIANT: columns differ per type, never per request, so a row is made once for each version of an object. Cells of
-//! columns that only wide output shows are always there, as in kube-apiserver. INVARIANT: a row costs about as much as
-//! reading its object, whatever columns a definition names: no column of a built-in type compares all with all, and
-//! custom ones share a budget.
+//! INVARIANT: printing a row never fails. A field that is missing or has another type is shown as Kubernetes shows
+//! unset fields. INVARIANT: columns differ by type, never by request, so a row is made once for each version of an
+//! object. Wide columns always have cells, as in kube-apiserver. INVARIANT: a row costs about as much as parsing its
+//! object, whatever columns a definition has: no column of a built-in type takes quadratic time, and custom columns
+//! share a budget.
 //!
-//! In reading order: an object as columns read it (`json`), what a row is written to (`row`), what a column says of
-//! itself (`column`), labels as text (`labels`), then a file for each family of types, and custom ones (`custom`, whose
-//! values stand at a `path`).
+//! In reading order: the parsed object (`json`), a row and its cells (`row`), column definitions (`column`), labels as
+//! text (`labels`), then a file for each family of types, and custom types (`custom`, with JSONPath in `path`).
 //!
 //! Source: `pkg/printers/internalversion/printers.go`; for custom resources apiextensions-apiserver
 //! `pkg/registry/customresource/tableconvertor`; for other types apiserver `registry/rest/table.go`.
@@ -43,31 +42,31 @@ use self::{
 };
 use crate::registry::ResourceType;
 
-/// How one type looks in tables.
+/// Columns of one type, and how to print them.
 #[derive(Debug)]
 pub(crate) struct Columns {
     definitions: Bytes,
     print: Print,
 }
 
-/// How the cells of an object are written.
+/// Prints the cells of an object.
 #[derive(Debug)]
 enum Print {
     BuiltIn(fn(&Json<'_>, &mut Row)),
     Custom(Box<[Printed]>),
 }
 
-/// The columns of one built-in type.
+/// Columns of one built-in type.
 struct Kind {
-    /// Its [`ResourceType::id`].
+    /// The type's [`ResourceType::id`].
     id: &'static str,
     columns: &'static [Column],
-    /// Writes one cell for each of them.
+    /// Writes one cell for each column.
     print: fn(&Json<'_>, &mut Row),
 }
 
 impl Columns {
-    /// The columns of a type, made once: who shows a row again knows by the `Arc` that its cells are still right.
+    /// Returns the columns of a type, created once: an equal `Arc` means that cached cells are still valid.
     pub(crate) fn of(ty: &ResourceType) -> Arc<Self> {
         Arc::clone(ty.columns.get_or_init(|| {
             Arc::new(if ty.schema.builtin {
@@ -80,7 +79,7 @@ impl Columns {
         }))
     }
 
-    /// The columns that a CustomResourceDefinition names; an age when it names none. A name stands before them.
+    /// Creates the columns of a CustomResourceDefinition; the age if it defines none. The name comes first.
     pub(crate) fn custom(columns: &[PrinterColumn]) -> Self {
         let absent = if columns.is_empty() { custom::default_columns() } else { Vec::new() };
         let columns = if columns.is_empty() { &*absent } else { columns };
@@ -95,13 +94,13 @@ impl Columns {
         Self { definitions: definitions.into(), print: Print::Custom(printed) }
     }
 
-    /// The columns of `…/{name}/scale`, whatever is scaled.
+    /// Returns the columns of `…/{name}/scale`, for every type.
     pub(crate) fn scale() -> Arc<Self> {
         static SCALE: LazyLock<Arc<Columns>> = LazyLock::new(|| Arc::new(Columns::built_in(&workloads::SCALE)));
         Arc::clone(&SCALE)
     }
 
-    /// The `columnDefinitions` of a table, as JSON.
+    /// Returns the `columnDefinitions` of a table, as JSON.
     pub(crate) const fn definitions(&self) -> &Bytes {
         &self.definitions
     }
@@ -127,11 +126,11 @@ impl Rows for Columns {
     }
 }
 
-/// The built-in types that have columns of their own.
+/// The built-in types with columns of their own.
 const FAMILIES: [&[Kind]; 7] =
     [pods::KINDS, workloads::KINDS, autoscaling::KINDS, network::KINDS, storage::KINDS, cluster::KINDS, access::KINDS];
 
-/// Built-in types without columns of their own: roles, limit ranges, definitions of custom resources.
+/// Columns of all other built-in types, such as roles, limit ranges and CustomResourceDefinitions.
 const OTHER: Kind = Kind {
     id: "",
     columns: &[NAME, CREATED],
@@ -141,12 +140,12 @@ const OTHER: Kind = Kind {
     },
 };
 
-/// The object's name.
+/// Returns the object's name.
 fn name<'s>(object: &'s Json<'_>) -> &'s str {
     object.at("metadata.name").text()
 }
 
-/// When the object was stored first.
+/// Returns the object's creationTimestamp, in Unix seconds.
 fn created(object: &Json<'_>) -> Option<i64> {
     object.at("metadata.creationTimestamp").time()
 }

@@ -1,4 +1,4 @@
-//! Requests against a whole server without sockets: what every response has, and what fits no other file.
+//! Requests against a whole server without sockets: properties of every response, and cases that fit no other file.
 
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use http_body_util::Full;
@@ -20,7 +20,7 @@ pub(super) struct Server {
     pub(super) app: Arc<App>,
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,
@@ -90,7 +90,7 @@ impl Answer {
         self.json()["metadata"]["resourceVersion"].as_str().expect("a position").parse().expect("a number")
     }
 
-    /// The keys of a list's items.
+    /// Returns the keys of a list's items.
     pub(super) fn keys(&self) -> Vec<String> {
         let document = self.json();
         let items = document["items"].as_array().expect("items").iter();
@@ -191,7 +191,7 @@ async fn a_body_beyond_the_limit_is_refused() {
     assert_eq!(answer.code, 400, "within the limit, but no object");
 }
 
-/// Goal: few bytes never become many values. Method: a table of encodings, each with the body that grows most.
+/// Goal: a small body cannot decode into many values. Method: a table of encodings, each with its worst body.
 #[tokio::test]
 async fn a_body_of_too_many_values_is_refused() {
     let server = Server::new();
@@ -226,8 +226,8 @@ async fn a_body_that_does_not_arrive_is_not_waited_for_for_ever() {
     assert_eq!(status.message, "Timeout: request did not complete within the allotted timeout");
 }
 
-/// Goal: a connection serves the next request although nobody wanted the body of this one. Method: bodies that arrive
-/// behind their heads, at paths that are not there; one that is too long, and one that the client holds back.
+/// Goal: a connection stays usable after a request whose body was not read. Method: bodies that arrive after their
+/// heads, at paths that are not served; one that is too long, and one that the client holds back.
 #[tokio::test]
 async fn bodies_that_nobody_wants_are_passed_by() {
     let server = Server::new();
@@ -299,7 +299,7 @@ async fn health_version_and_metrics_have_their_documents() {
     assert!(metrics.body.contains(r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} 1"#));
 }
 
-/// A storage that is away.
+/// A storage that is unavailable.
 struct Away;
 
 impl Storage for Away {
@@ -335,8 +335,8 @@ async fn readiness_names_the_types_whose_cache_is_down() {
     assert_eq!(server.get("/livez").await.code, 200);
 }
 
-/// Goal: definitions that come and go leave nothing behind. Method: types with an object, a list and a watch each, which are
-/// deleted; then what is cached and what is counted.
+/// Goal: deleted definitions leave neither caches nor metrics behind. Method: types with an object, a list and a watch
+/// each, which are deleted; then the caches and metric series that remain.
 #[tokio::test(start_paused = true)]
 async fn definitions_that_come_and_go_leave_no_caches_and_no_series() {
     let server = Server::new();

@@ -1,5 +1,4 @@
-//! Goal: bodies cost what they have bytes, and nobody is kept out by those that do not come. Method: bodies that are fed
-//! by hand, in paused time.
+//! Goal: a body costs its length, and stalled bodies block no others. Method: bodies fed by hand, in paused time.
 
 use std::convert::Infallible;
 
@@ -11,7 +10,7 @@ use super::*;
 type Piece = Result<Frame<Bytes>, Infallible>;
 type Pieces = mpsc::UnboundedSender<Piece>;
 
-/// A body of unknown length, and what feeds it.
+/// Returns a body of unknown length, and the sender that feeds it.
 fn chunked() -> (Pieces, StreamBody<mpsc::UnboundedReceiver<Piece>>) {
     let (pieces, body) = mpsc::unbounded();
     (pieces, StreamBody::new(body))
@@ -63,7 +62,7 @@ async fn a_body_that_is_too_long_is_refused_and_costs_nothing() {
     assert_eq!(server.large.free(), BODIES_BYTES_MAX);
 }
 
-/// Goal: one connection takes its part and no more. Method: as many streams as fill it twice.
+/// Goal: one connection cannot take more than its budget. Method: enough streams to fill it twice.
 #[tokio::test(start_paused = true)]
 async fn the_bodies_of_one_connection_leave_room_to_others() {
     let (server, connection) = (Room::of_server(), Room::of_connection());
@@ -80,7 +79,7 @@ async fn the_bodies_of_one_connection_leave_room_to_others() {
 async fn bodies_that_are_held_back_keep_nobody_out() {
     let server = Room::of_server();
     let began = Instant::now();
-    // All but the last byte, of as many as there is room for.
+    // Send all but the last byte of as many bodies as the budget admits.
     let held: Vec<_> = (0..BODIES_BYTES_MAX / (3 * MIB))
         .map(|_| {
             let (pieces, body) = chunked();
@@ -97,14 +96,14 @@ async fn bodies_that_are_held_back_keep_nobody_out() {
         let late = body.await.expect("no panic").expect_err("is late");
         assert_eq!(late.0, 504);
     }
-    // It waits as long as a request may take, where nobody needs its room.
+    // While no other body needs its budget, a stalled body may wait for as long as a request.
     let (_pieces, body) = chunked();
     let began = Instant::now();
     assert_eq!(read_from(body, &server, None).await.map(drop).expect_err("never comes").0, 504);
     assert_eq!(began.elapsed(), BODY_WAIT);
 }
 
-/// Goal: what others hold back never delays a small write. Method: all room is held, the small ones' too.
+/// Goal: stalled bodies never delay a small write. Method: all budgets are taken, for small bodies too.
 #[tokio::test(start_paused = true)]
 async fn a_small_body_waits_for_none_that_is_held_back() {
     let server = Room::of_server();
@@ -131,8 +130,8 @@ async fn a_small_body_waits_for_none_that_is_held_back() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// Goal: bodies that are half there do not wait for each other. Method: three times as many as there is room for, all of
-/// them at once, each read as soon as it has room.
+/// Goal: partially received bodies do not deadlock. Method: three times as many bodies as the budget admits at once,
+/// each read when it gets its budget.
 #[tokio::test(start_paused = true)]
 async fn more_bodies_than_fit_are_read_in_turn() {
     let server = Room::of_server();

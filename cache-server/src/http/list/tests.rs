@@ -1,4 +1,4 @@
-//! LIST and GET: the table of resourceVersion, match, limit and continue, and bodies byte by byte.
+//! LIST and GET: the table of resourceVersion, match, limit and continue, and exact response bodies.
 
 use http_body_util::BodyExt as _;
 
@@ -73,7 +73,7 @@ async fn pages_show_one_state() {
     let token = first.json()["metadata"]["continue"].as_str().unwrap().to_owned();
     let decoded = ContinueToken::decode(&token).unwrap();
     assert_eq!(decoded, ContinueToken::after("ns/a", Position::At(first.resource_version())));
-    // What happens between pages is not in them.
+    // Writes between pages do not show in them.
     server.create("ns", "aa", "").await;
     server.delete("ns", "b").await;
     let second = server.get(&format!("/api/v1/configmaps?limit=1&continue={token}")).await;
@@ -84,12 +84,12 @@ async fn pages_show_one_state() {
     assert_eq!((third.keys(), third.resource_version()), (vec!["other/c".to_owned()], first.resource_version()));
     assert_eq!(third.json()["metadata"].as_object().unwrap().len(), 1, "no token, no count");
     assert_eq!(server.get("/api/v1/configmaps").await.keys(), ["ns/a", "ns/aa", "other/c"]);
-    // A page at the latest state, as the token of an expired one asks for.
+    // A page of the latest state, which the token of an expired one requests.
     let latest = ContinueToken::after("ns/a", Position::Latest).encode();
     let rest = server.get(&format!("/api/v1/configmaps?limit=1&continue={latest}")).await;
     assert_eq!(rest.keys(), ["ns/aa"]);
     assert!(first.resource_version() < rest.resource_version());
-    // Within a namespace keys are relative to it.
+    // Within a namespace, keys in tokens are relative to it.
     let page = server.get("/api/v1/namespaces/ns/configmaps?limit=1").await;
     let token = page.json()["metadata"]["continue"].as_str().unwrap().to_owned();
     assert_eq!(ContinueToken::decode(&token).unwrap().start, "a\0");
@@ -177,7 +177,7 @@ async fn one_object_is_read_at_or_after_a_version() {
     assert_eq!((none.code, none.body.trim_end()), (404, expected));
 }
 
-/// Goal: a long list is a stream of small batches, and the same list as when it is made at once.
+/// Goal: a long list is streamed in small batches, and equals the list that is built at once.
 #[tokio::test]
 async fn long_lists_are_streams_of_small_batches() {
     let server = Server::new();

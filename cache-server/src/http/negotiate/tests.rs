@@ -1,4 +1,4 @@
-//! Accept headers and what they come to.
+//! Accept headers and their results.
 
 use http::HeaderValue;
 use watch_cache::Content;
@@ -13,7 +13,7 @@ fn headers(agent: &'static str, accept: &str) -> HeaderMap {
     headers
 }
 
-/// What comes of an Accept header, in short.
+/// Describes the result of an Accept header.
 fn wanted(accept: &str) -> String {
     match Answer::read(&headers("probe/1.0", accept), &Query::parse(None)) {
         Err(status) => format!("{} {}", status.code, status.message.split(':').next().unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Field selectors against kube-apiserver's answers, row by row.
+//! Field selectors, compared with kube-apiserver's answers row by row.
 
 use informer_core::wire::query::Query;
 

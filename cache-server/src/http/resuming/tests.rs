@@ -1,5 +1,5 @@
-//! Goal: what bounds a position that is held for a client that may come back. Method: streams of large objects that are
-//! left in the middle, small windows, paused time. What is said on the wire is in `tests/tests/resuming.rs`.
+//! Goal: bounds on positions that are held for clients that may resume. Method: streams of large objects that break
+//! midway, small windows, paused time. The wire format is tested in `tests/tests/resuming.rs`.
 
 use bytes::Bytes;
 use http::Request;
@@ -17,7 +17,7 @@ use crate::{
 };
 
 const OBJECTS: usize = 60;
-/// So that about every thirty objects are followed by a mark.
+/// About thirty objects fit between two marks.
 const OBJECT_BYTES: usize = 5_000;
 
 async fn server(limits: Limits) -> Server {
@@ -40,7 +40,7 @@ async fn write_large(server: &Server, name: &str, bytes: usize) {
     assert_eq!(answer.code, 201, "{}", answer.body);
 }
 
-/// Writes so much that no ordinary window reaches back.
+/// Writes enough to push every earlier position out of an ordinary window.
 async fn write_much(server: &Server) {
     for round in 0..20 {
         let patch = format!(r#"{{"data":{{"k":"{}"}}}}"#, format!("{round}").repeat(OBJECT_BYTES));
@@ -77,7 +77,7 @@ impl Lines {
                 let line: String = self.text.drain(..=end).collect();
                 return Some(serde_json::from_str(&line).expect("a line is a document"));
             }
-            // A reset comes before the end as well.
+            // A cut connection also ends before the end bookmark.
             let batch = self.body.frame().await?.ok()?.into_data().expect("data");
             assert!(batch.len() <= crate::limits::SLICES_MAX, "{} slices", batch.len());
             for slice in batch.iter() {
@@ -86,7 +86,7 @@ impl Lines {
         }
     }
 
-    /// Reads up to the next mark; `None` when the stream ends before.
+    /// Reads up to the next mark; `None` if the stream ends before.
     async fn mark(&mut self) -> Option<String> {
         loop {
             let event = self.next().await?;
@@ -96,7 +96,7 @@ impl Lines {
         }
     }
 
-    /// Objects up to the end of the initial state; `None` when the stream ends before.
+    /// Counts the objects up to the end of the initial state; `None` if the stream ends before.
     async fn objects(&mut self) -> Option<usize> {
         let mut count = 0;
         loop {
@@ -109,7 +109,7 @@ impl Lines {
     }
 }
 
-/// A window of a few objects, and room for those who need more.
+/// A window of a few objects, with a separate bound for snapshots.
 fn tight(snapshot_bytes_max: usize) -> Limits {
     Limits { window_bytes_max: 32 << 10, snapshot_bytes_max, ..Limits::default() }
 }
@@ -119,7 +119,7 @@ async fn a_position_is_held_for_a_while_after_its_stream_was_left() {
     let server = server(tight(1 << 20)).await;
     let (_, mut first) = open(&server, "new").await;
     let mark = first.mark().await.expect("a mark");
-    // However long the client read nothing: its stream is open.
+    // An open stream keeps its position, however long the client does not read.
     tokio::time::advance(MARKED_WAIT * 3).await;
     write_much(&server).await;
     drop(first);
@@ -136,7 +136,7 @@ async fn a_position_is_held_for_a_while_after_its_stream_was_left() {
     assert_eq!((said.as_str(), whole.objects().await), ("restarted", Some(OBJECTS)));
 }
 
-/// Goal: bounded memory comes first, and no end is told that cannot be resumed from.
+/// Goal: the memory bound takes precedence over held positions, and a state that was cut gets no end bookmark.
 #[tokio::test(start_paused = true)]
 async fn a_position_that_costs_too_much_is_given_up() {
     let server = server(tight(48 << 10)).await;
@@ -153,8 +153,8 @@ async fn a_position_that_costs_too_much_is_given_up() {
     assert_eq!(open(&server, &mark).await.0, "restarted");
 }
 
-/// Goal: nothing is held for who read no mark, nor for who got everything: else every client's start would lengthen the
-/// window.
+/// Goal: no position is held for a client that read no mark, or that got the complete state: otherwise every client's
+/// start would lengthen the window.
 #[tokio::test(start_paused = true)]
 async fn streams_that_were_left_before_their_first_mark_or_complete_hold_nothing() {
     for complete in [false, true] {
@@ -174,8 +174,8 @@ async fn streams_that_were_left_before_their_first_mark_or_complete_hold_nothing
     }
 }
 
-/// Goal: a mark is of one question, also where the path asks it. Method: an object that is larger than the distance of
-/// marks, watched alone, in its namespace and everywhere.
+/// Goal: a mark is valid only for its own request, also if the path selects the object. Method: an object larger than
+/// the distance of marks, watched alone, in its namespace and everywhere.
 #[tokio::test(start_paused = true)]
 async fn the_mark_of_one_object_is_worth_nothing_for_all_of_them() {
     let server = server(Limits::default()).await;

@@ -1,4 +1,4 @@
-//! Who may do what, and who is asked before it is done.
+//! Columns of RBAC, certificates, admission, flow control and API services.
 
 use watch_cache::form::human_duration;
 

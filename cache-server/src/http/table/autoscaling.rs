@@ -1,4 +1,4 @@
-//! Horizontal pod autoscalers: above all what each of their metrics says, and what it should say.
+//! Columns of horizontal pod autoscalers, with current and target values of their metrics.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     print,
 }];
 
-/// Metrics that are shown; the others are counted.
+/// Metrics that are shown; further ones are counted.
 const SHOWN_MAX: usize = 2;
 
 fn print(object: &Json<'_>, row: &mut Row) {
@@ -52,7 +52,7 @@ fn metrics(specs: &[Json<'_>], statuses: &[Json<'_>]) -> String {
     if specs.len() > SHOWN_MAX { format!("{text} + {} more...", specs.len() - SHOWN_MAX) } else { text }
 }
 
-/// One metric, and what is reported in its place.
+/// Formats one metric and its current status.
 fn metric(spec: &Json<'_>, status: &Json<'_>) -> String {
     let (source, named) = match spec.get("type").text() {
         "External" => ("external", false),

@@ -1,4 +1,4 @@
-//! Nodes, namespaces, events, and what a cluster keeps about itself.
+//! Columns of nodes, namespaces, events, configuration and other cluster objects.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -64,7 +64,7 @@ pub(super) const KINDS: &[Kind] = &[
         id: "secrets",
         columns: &[NAME, text("Type", "Who reads it."), text("Data", "How many values it holds."), AGE],
         print: |object, row| {
-            // Filled in by kube-apiserver; an object without any field is a bookmark's.
+            // Default set by kube-apiserver. Bookmarks have objects without fields.
             let absent = if object.members().is_empty() { "" } else { "Opaque" };
             row.text(name(object)).text(object.get("type").text_or(absent));
             row.integer(count(object.get("data"))).age(created(object));
@@ -106,7 +106,7 @@ pub(super) const KINDS: &[Kind] = &[
         print: |object, row| {
             row.text(name(object)).integer(object.get("value").integer());
             row.boolean(object.get("globalDefault").is_true()).age(created(object));
-            // Filled in by kube-apiserver.
+            // Default set by kube-apiserver.
             let absent = if object.members().is_empty() { "" } else { "PreemptLowerPriority" };
             row.text(object.get("preemptionPolicy").text_or(absent));
         },
@@ -157,7 +157,7 @@ fn event(object: &Json<'_>, row: &mut Row) {
     let first = object.get("firstTimestamp").time().or_else(|| object.get("eventTime").time());
     let series = object.get("series");
     let (last, count) = if series.is_null() {
-        // Events that happen once are not counted by newer clients.
+        // Newer clients do not set the count of an event that happened once.
         (object.get("lastTimestamp").time().or(first), object.get("count").integer().max(1))
     } else {
         (series.get("lastObservedTime").time(), series.get("count").integer())

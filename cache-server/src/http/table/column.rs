@@ -1,4 +1,4 @@
-//! What a column is called and what stands in it.
+//! Column definitions.
 
 use super::row::escape;
 
@@ -6,37 +6,37 @@ use super::row::escape;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// OpenAPI's type of its cells: `string`, `integer`, `boolean`, `date`.
+    /// OpenAPI type of the cells: `string`, `integer`, `boolean`, `date`.
     pub(super) kind: &'static str,
-    /// `name` for the one that names the object.
+    /// `name` for the column with the object's name.
     pub(super) format: &'static str,
     pub(super) description: &'static str,
     /// 0: always shown; 1: only in wide output.
     pub(super) priority: i32,
 }
 
-/// A column of texts.
+/// A column of strings.
 pub(super) const fn text(name: &'static str, description: &'static str) -> Column {
     Column { name, kind: "string", format: "", description, priority: 0 }
 }
 
-/// A column of whole numbers.
+/// A column of integers.
 pub(super) const fn integer(name: &'static str, description: &'static str) -> Column {
     Column { kind: "integer", ..text(name, description) }
 }
 
-/// A column of `true` and `false`.
+/// A column of booleans.
 pub(super) const fn boolean(name: &'static str, description: &'static str) -> Column {
     Column { kind: "boolean", ..text(name, description) }
 }
 
 impl Column {
-    /// Shown only in wide output.
+    /// Shows the column only in wide output.
     pub(super) const fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
 
-    /// Writes its definition.
+    /// Writes the column's definition.
     pub(super) fn define(&self, out: &mut String) {
         define(self.name, self.kind, self.format, self.description, self.priority, out);
     }
@@ -51,7 +51,7 @@ pub(super) const CONTAINERS: Column = text("Containers", "Names of the template'
 pub(super) const IMAGES: Column = text("Images", "Images of the template's containers.").wide();
 pub(super) const SELECTOR: Column = text("Selector", "Labels of the pods that belong to it.").wide();
 
-/// Writes one definition.
+/// Writes one column definition.
 pub(super) fn define(name: &str, kind: &str, format: &str, description: &str, priority: i32, out: &mut String) {
     out.push(if out.is_empty() { '[' } else { ',' });
     out.push_str("{\"name\":\"");

@@ -1,4 +1,4 @@
-//! Custom resources: the columns that their definition names.
+//! Columns of custom resources, from their CustomResourceDefinition.
 //!
 //! Source: apiextensions-apiserver `pkg/registry/customresource/tableconvertor/tableconvertor.go`.
 
@@ -26,11 +26,11 @@ pub(crate) struct PrinterColumn {
     pub(crate) json_path: String,
 }
 
-/// A column as it is written.
+/// A column, ready to print.
 #[derive(Clone, Debug)]
 pub(super) struct Printed {
     kind: CellKind,
-    /// `None` when it is not understood.
+    /// `None` if the path is not supported.
     path: Option<Path>,
 }
 
@@ -44,7 +44,7 @@ enum CellKind {
     Unknown,
 }
 
-/// The column of types whose definition names none.
+/// Returns the default column of definitions without columns.
 pub(super) fn default_columns() -> Vec<PrinterColumn> {
     vec![PrinterColumn {
         name: "Age".to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn default_columns() -> Vec<PrinterColumn> {
 }
 
 impl PrinterColumn {
-    /// Reads `additionalPrinterColumns`. What is of another type counts as not said.
+    /// Parses `additionalPrinterColumns`. Fields of a wrong type count as absent.
     pub(crate) fn list(columns: &Value) -> Vec<Self> {
         let text = |column: &Value, field: &str| column[field].as_str().unwrap_or_default().to_owned();
         let columns = columns.as_array().into_iter().flatten();
@@ -71,7 +71,7 @@ impl PrinterColumn {
         columns.collect()
     }
 
-    /// The description, or where the value stands.
+    /// Returns the description, or a default text with the path.
     pub(super) fn describe(&self) -> Cow<'_, str> {
         if self.description.is_empty() {
             format!("Custom resource definition column (in JSONPath format): {}", self.json_path).into()
@@ -93,23 +93,23 @@ impl PrinterColumn {
     }
 }
 
-/// Work that is left for one row. A cell that would take more than that is `null`.
+/// Remaining work for one row. A cell that would exceed it is `null`.
 struct Budget {
-    /// Values and members to look at: in proportion to the object, so that a row costs as much as reading its object,
-    /// whatever the definition says.
+    /// Values and members to visit: proportional to the object, so that a row costs about as much as parsing its
+    /// object, whatever the definition.
     looks: usize,
     /// Bytes of values to write.
     bytes: usize,
 }
 
 impl Budget {
-    /// The work for a row of an object of `bytes`.
+    /// Budget for the row of an object of `bytes`.
     fn of(bytes: usize) -> Self {
         let looks = ROW_LOOKS_MIN.saturating_add(ROW_LOOKS_PER_BYTE.saturating_mul(bytes));
         Self { looks: looks.min(ROW_LOOKS_MAX), bytes: ROW_BYTES_MAX }
     }
 
-    /// Takes `bytes` off; false when that is more than is left.
+    /// Subtracts `bytes`; returns false if fewer are left.
     fn write(&mut self, bytes: usize) -> bool {
         let left = self.bytes.checked_sub(bytes);
         self.bytes = left.unwrap_or(0);
@@ -117,7 +117,7 @@ impl Budget {
     }
 }
 
-/// Writes the name, and a cell for each column. `bytes` is the length of the object's text.
+/// Writes the name, and a cell for each column. `bytes` is the length of the object's JSON.
 pub(super) fn print(columns: &[Printed], object: &Json<'_>, bytes: usize, row: &mut Row) {
     let mut budget = Budget::of(bytes);
     row.text(name(object));
@@ -130,7 +130,7 @@ pub(super) fn print(columns: &[Printed], object: &Json<'_>, bytes: usize, row: &
 }
 
 impl CellKind {
-    /// Writes a value, or `null` when it is of another kind.
+    /// Writes a value, or `null` if it has another type.
     fn print(self, value: &Json<'_>, budget: &mut Budget, row: &mut Row) {
         match (self, value) {
             (Self::Text, Json::Text(text)) if budget.write(text.len()) => row.text(text),
@@ -154,7 +154,7 @@ impl CellKind {
     }
 }
 
-/// Writes JSON as Go does: compact, members in order. Returns false, and stops, when `budget` does not suffice.
+/// Writes JSON as Go does: compact, members sorted. Stops and returns false when the budget is exhausted.
 fn write_json(value: &Json<'_>, budget: &mut Budget, out: &mut String) -> bool {
     let quote = |text: &str, budget: &mut Budget, out: &mut String| {
         let fits = budget.write(text.len() + 2);
@@ -185,7 +185,7 @@ fn write_json(value: &Json<'_>, budget: &mut Budget, out: &mut String) -> bool {
             written
         }
         Json::Object(members) => {
-            // Sorting costs more than writing: what would not be written is not sorted.
+            // Sorting costs more than writing: skip it if the members cannot fit anyway.
             if budget.bytes < members.len() {
                 return false;
             }

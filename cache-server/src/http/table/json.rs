@@ -1,16 +1,16 @@
-//! An object read once, as a tree that borrows its texts.
+//! Parses an object once, into a tree that borrows its strings.
 //!
-//! INVARIANT: reading a field never fails. What is missing or of another type reads as nothing: `""`, `0`, `false`, no
-//! items. INVARIANT: what is nested deeper than [`DEPTH_MAX`] is left out, so no document is too deep to be shown.
+//! INVARIANT: accessors never fail. A field that is missing or has another type reads as the zero value: `""`, `0`,
+//! `false`, no items. INVARIANT: values nested deeper than [`DEPTH_MAX`] are dropped, so every document can be shown.
 //!
-//! `metadata.managedFields` is left out as well: it is often a third of an object, and no column shows it.
+//! `metadata.managedFields` is dropped as well: it is often a third of an object, and no column shows it.
 
 use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Objects and arrays inside each other that are read. Below serde_json's own limit, at which it gives up. Memory: a few
-/// hundred bytes of stack a level.
+/// Bound on nested objects and arrays; below serde_json's own limit, at which parsing fails. Memory: a few hundred
+/// bytes of stack per level.
 const DEPTH_MAX: usize = 96;
 
 /// A JSON value.
@@ -28,24 +28,24 @@ pub(super) enum Json<'a> {
 static NULL: Json<'static> = Json::Null;
 
 impl<'a> Json<'a> {
-    /// Reads a document; `Null` when it is none.
+    /// Parses a document; returns `Null` if it is invalid.
     pub(super) fn read(bytes: &'a [u8]) -> Self {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
         Seed { depth: 0, place: Place::Object }.deserialize(&mut reader).unwrap_or(Json::Null)
     }
 
-    /// The member of that name.
+    /// Returns the member `name`, or `Null`.
     pub(super) fn get(&self, name: &str) -> &Self {
         let member = self.members().iter().find(|(key, _)| key == name);
         member.map_or(&NULL, |(_, value)| value)
     }
 
-    /// What stands under these names, separated by dots.
+    /// Returns the value at a dotted path.
     pub(super) fn at(&self, path: &str) -> &Self {
         path.split('.').fold(self, |value, name| value.get(name))
     }
 
-    /// The value, unless it is missing or null.
+    /// Returns the value, unless it is missing or null.
     pub(super) fn present(&self) -> Option<&Self> {
         (!self.is_null()).then_some(self)
     }
@@ -62,7 +62,7 @@ impl<'a> Json<'a> {
         if let Json::Text(text) = self { Some(text) } else { None }
     }
 
-    /// The text, or another one when there is none or it is empty.
+    /// Returns the string, or `absent` if it is missing or empty.
     pub(super) fn text_or<'s>(&'s self, absent: &'s str) -> &'s str {
         let text = self.text();
         if text.is_empty() { absent } else { text }
@@ -88,12 +88,12 @@ impl<'a> Json<'a> {
         if let Json::Object(members) = self { members } else { &[] }
     }
 
-    /// A timestamp, in whole seconds since 1970.
+    /// Parses a timestamp, in whole Unix seconds.
     pub(super) fn time(&self) -> Option<i64> {
         time(self.text())
     }
 
-    /// A text or a number as it is written: quantities, and numbers that may be percentages.
+    /// Formats a string or a number, such as a quantity or an IntOrString.
     pub(super) fn plain(&self) -> Option<Cow<'_, str>> {
         match self {
             Json::Text(text) => Some(Cow::Borrowed(text)),
@@ -103,13 +103,13 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The same, or another text when it is neither.
+    /// Like `plain`, with `absent` for other values.
     pub(super) fn plain_or<'s>(&'s self, absent: &'s str) -> Cow<'s, str> {
         self.plain().unwrap_or(Cow::Borrowed(absent))
     }
 }
 
-/// A timestamp as Kubernetes writes it, in whole seconds since 1970. `None` also for Go's zero time.
+/// Parses a Kubernetes timestamp, in whole Unix seconds. `None` also for Go's zero time.
 pub(super) fn time(text: &str) -> Option<i64> {
     let seconds = text.parse::<jiff::Timestamp>().ok()?.as_second();
     (seconds != GO_ZERO).then_some(seconds)
@@ -118,7 +118,7 @@ pub(super) fn time(text: &str) -> Option<i64> {
 /// `0001-01-01T00:00:00Z`.
 pub(super) const GO_ZERO: i64 = -62_135_596_800;
 
-/// Where a value stands, as far as it decides what is left out.
+/// Location of a value, as far as it decides what is dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Object,
@@ -126,7 +126,7 @@ enum Place {
     Elsewhere,
 }
 
-/// Reads one value at a depth.
+/// Parses one value at a depth.
 #[derive(Clone, Copy)]
 struct Seed {
     depth: usize,

@@ -1,10 +1,10 @@
-//! Labels and selectors as one text, as Kubernetes writes them.
+//! Formats labels and selectors as Kubernetes does.
 //!
 //! Source: apimachinery `apis/meta/v1/helpers.go`, `labels/selector.go`, `labels/labels.go`.
 
 use super::json::Json;
 
-/// A map of labels: `a=b,c=d` in the order of keys; `<none>` for an empty one.
+/// Formats a map of labels: `a=b,c=d`, sorted by key; `<none>` if empty.
 pub(super) fn map(labels: &Json<'_>) -> String {
     let mut pairs: Vec<String> =
         labels.members().iter().map(|(key, value)| format!("{key}={}", value.text())).collect();
@@ -12,12 +12,12 @@ pub(super) fn map(labels: &Json<'_>) -> String {
     or_none(pairs.join(","))
 }
 
-/// A LabelSelector; `<none>` for one that says nothing, `<error>` for one that means nothing.
+/// Formats a LabelSelector; `<none>` if empty, `<error>` if invalid.
 pub(super) fn selector(selector: &Json<'_>) -> String {
     text(selector).map_or_else(|| "<error>".to_owned(), or_none)
 }
 
-/// A LabelSelector as it is parsed again; `None` when it means nothing.
+/// Formats a LabelSelector in the syntax of `labelSelector`; `None` if invalid.
 pub(super) fn text(selector: &Json<'_>) -> Option<String> {
     let labels = selector.get("matchLabels").members().iter();
     let labels = labels.map(|(key, value)| Some((key.to_string(), format!("{key}={}", value.text()))));
@@ -28,7 +28,7 @@ pub(super) fn text(selector: &Json<'_>) -> Option<String> {
     Some(texts.join(","))
 }
 
-/// One of `matchExpressions`: its key, and its text.
+/// Returns the key and the text of one of `matchExpressions`.
 fn requirement(expression: &Json<'_>) -> Option<(String, String)> {
     let key = expression.get("key").text();
     let mut values: Vec<&str> = expression.get("values").items().iter().map(Json::text).collect();

@@ -1,4 +1,4 @@
-//! Services, and what leads to them.
+//! Columns of networking types: services, endpoints, ingresses, policies and addresses.
 
 use std::collections::BTreeSet;
 
@@ -112,12 +112,12 @@ pub(super) const KINDS: &[Kind] = &[
     },
 ];
 
-/// Items of a list that are shown; the others are counted.
+/// Items of a list that are shown; further ones are counted.
 const SHOWN_MAX: usize = 3;
 
 fn service(object: &Json<'_>, row: &mut Row) {
     let spec = object.get("spec");
-    // Filled in by kube-apiserver.
+    // Default set by kube-apiserver.
     let kind = if spec.is_null() { "" } else { spec.get("type").text_or("ClusterIP") };
     let address = spec.get("clusterIPs").items().first().map_or("", Json::text);
     let address = if address.is_empty() { spec.get("clusterIP").text_or("<none>") } else { address };
@@ -151,7 +151,7 @@ fn external(service: &Json<'_>, kind: &str) -> String {
     }
 }
 
-/// Where a load balancer is, in order and each place once.
+/// Returns the distinct addresses of a load balancer, sorted.
 fn balancer(status: &Json<'_>) -> String {
     let ingress = status.at("loadBalancer.ingress").items().iter();
     let places = ingress.map(|place| place.get("ip").text_or(place.get("hostname").text()));
@@ -189,7 +189,7 @@ fn hosts(rules: &[Json<'_>]) -> String {
     }
     match (shown.join(","), more) {
         (text, _) if text.is_empty() => "*".to_owned(),
-        // Kubernetes counts rules here, not hosts.
+        // Kubernetes counts rules here instead of hosts.
         (text, true) => format!("{text} + {} more...", rules.len() - SHOWN_MAX),
         (text, false) => text,
     }
@@ -214,7 +214,7 @@ fn ip_address(object: &Json<'_>, row: &mut Row) {
     row.age(created(object));
 }
 
-/// A few items, and how many more there are; `<unset>` for none.
+/// Joins the first items and counts the others; `<unset>` if there are none.
 fn some_of(items: impl Iterator<Item = String>) -> String {
     let (text, count) = first_of(items);
     if count > SHOWN_MAX {
@@ -226,7 +226,7 @@ fn some_of(items: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// The first items in one text, and the number of all.
+/// Joins the first items, and returns the number of all.
 fn first_of(items: impl Iterator<Item = String>) -> (String, usize) {
     let (mut shown, mut count) = (Vec::new(), 0);
     for item in items {
@@ -238,12 +238,12 @@ fn first_of(items: impl Iterator<Item = String>) -> (String, usize) {
     (shown.join(","), count)
 }
 
-/// A list of texts in one.
+/// Joins a list of strings.
 pub(super) fn joined(list: &Json<'_>) -> String {
     list.items().iter().map(Json::text).collect::<Vec<_>>().join(",")
 }
 
-/// A text that may be empty, or another one when there is none.
+/// Returns a string, which may be empty, or `absent` if it is missing.
 pub(super) fn given<'s>(value: &'s Json<'_>, absent: &'s str) -> &'s str {
     value.as_text().unwrap_or(absent)
 }

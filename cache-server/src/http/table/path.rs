@@ -1,13 +1,13 @@
-//! Where a custom column's value stands: JSONPath as far as definitions use it.
+//! JSONPath of custom columns, as far as definitions use it.
 //!
-//! Fields (`.a.b`, `['x.y/z']`, `.x\.y`), items (`[0]`, `[-1]`, `[*]`, `[1:3]`), filters (`[?(@.type=="Ready")]`) and
-//! descendants (`..a`). A column shows the first value that is found.
+//! Supports fields (`.a.b`, `['x.y/z']`, `.x\.y`), items (`[0]`, `[-1]`, `[*]`, `[1:3]`), filters
+//! (`[?(@.type=="Ready")]`) and descendants (`..a`). A column shows the first match.
 //!
 //! Source: client-go `util/jsonpath`.
 
 use super::json::Json;
 
-/// Bytes of a path that is understood. Filters stand in filters, so it also bounds how deep reading one goes.
+/// Longest accepted path, in bytes. As filters nest, this also bounds the recursion of the parser.
 const PATH_BYTES_MAX: usize = 1 << 10;
 
 /// A parsed path.
@@ -19,18 +19,18 @@ enum Step {
     Field(String),
     /// Every member, or every item.
     All,
-    /// Items from the first up to the second, which stays out; counted from the end below zero.
+    /// Items from the first index up to the second, exclusive; negative indices count from the end.
     Items(Option<i64>, Option<i64>),
     Where(Filter),
-    /// The value itself, and everything in it.
+    /// The value itself and all its descendants.
     Within,
 }
 
-/// Which items of a list are looked at.
+/// Condition on the items of a list.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     field: Path,
-    /// `None`: there must be something.
+    /// `None` if the field only has to exist.
     compared: Option<(Operator, Literal)>,
 }
 
@@ -51,7 +51,7 @@ enum Literal {
     Bool(bool),
 }
 
-/// In the order in which they are looked for: the longer ones first.
+/// In matching order: the longer ones first.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Equal),
     ("!=", Operator::NotEqual),
@@ -62,7 +62,7 @@ const OPERATORS: [(&str, Operator); 6] = [
 ];
 
 impl Path {
-    /// Reads a path; `None` when it is none, or says more than is understood here.
+    /// Parses a path; `None` if it is invalid or unsupported.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.len() > PATH_BYTES_MAX {
             return None;
@@ -86,14 +86,14 @@ impl Path {
         (!steps.is_empty()).then_some(Self(steps))
     }
 
-    /// The first value found. Visits at most `looks` values and members, and takes them off: descendants of descendants
-    /// have no other bound. A value that is not found by then counts as absent.
+    /// Returns the first match. Visits at most `looks` values and members, and subtracts the visited ones: nested
+    /// descendant steps have no other bound. A value that is not found within the bound counts as absent.
     pub(super) fn find<'s, 'a>(&self, value: &'s Json<'a>, looks: &mut usize) -> Option<&'s Json<'a>> {
         find(&self.0, value, looks)
     }
 }
 
-/// Takes a field's name and returns what follows it.
+/// Parses a field name, and returns the rest of the text.
 fn parse_field<'t>(text: &'t str, steps: &mut Vec<Step>) -> Option<&'t str> {
     let (mut name, mut letters) = (String::new(), text.char_indices());
     let mut end = text.len();
@@ -115,7 +115,7 @@ fn parse_field<'t>(text: &'t str, steps: &mut Vec<Step>) -> Option<&'t str> {
     Some(&text[end..])
 }
 
-/// Where the bracket closes that was opened just before; not inside quotes, nor inside other brackets.
+/// Returns the position of the closing bracket, skipping quoted text and nested brackets.
 fn bracket_end(text: &str) -> Option<usize> {
     let (mut quote, mut open) = (None, 0_usize);
     for (at, letter) in text.char_indices() {
@@ -133,7 +133,7 @@ fn bracket_end(text: &str) -> Option<usize> {
 }
 
 impl Step {
-    /// Reads what stands in brackets.
+    /// Parses the contents of brackets.
     fn parse(text: &str) -> Option<Self> {
         if let Some(filter) = text.strip_prefix("?(").and_then(|text| text.strip_suffix(')')) {
             return Filter::parse(filter.trim()).map(Self::Where);
@@ -158,7 +158,7 @@ impl Filter {
         let found = OPERATORS.into_iter().find_map(|(sign, operator)| {
             let mut quotes = text.match_indices(['"', '\'']).map(|(at, _)| at).peekable();
             let mut is_outside = true;
-            // One walk over quotes and signs: a path may be made of them.
+            // One pass over quotes and operators, as a path may consist of them: rescanning would take quadratic time.
             let (at, _) = text.match_indices(sign).find(|&(at, _)| {
                 while quotes.next_if(|&quote| quote < at).is_some() {
                     is_outside = !is_outside;
@@ -217,13 +217,13 @@ impl Literal {
     }
 }
 
-/// What stands between two quotes.
+/// Returns the text between two quotes.
 fn unquoted(text: &str) -> Option<&str> {
     let between = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
     between('\'').or_else(|| between('"'))
 }
 
-/// `looks` are left, and go down.
+/// Recursive step of [`Path::find`]; subtracts visited values from `looks`.
 fn find<'s, 'a>(steps: &[Step], value: &'s Json<'a>, looks: &mut usize) -> Option<&'s Json<'a>> {
     *looks = looks.checked_sub(1)?;
     let Some((step, rest)) = steps.split_first() else { return Some(value) };
@@ -252,7 +252,7 @@ fn find<'s, 'a>(steps: &[Step], value: &'s Json<'a>, looks: &mut usize) -> Optio
     }
 }
 
-/// The members' values, or the items.
+/// Iterates over member values or items.
 fn parts<'s, 'a>(value: &'s Json<'a>) -> impl Iterator<Item = &'s Json<'a>> {
     value.members().iter().map(|(_, member)| member).chain(value.items())
 }
@@ -323,7 +323,8 @@ mod tests {
         }
     }
 
-    /// Goal: no definition holds or breaks the server. Method: paths that lead far, in objects made for them.
+    /// Goal: no definition delays or crashes the server. Method: paths with extreme indices or nesting, in objects made
+    /// for them.
     #[test]
     fn a_path_that_leads_nowhere_ends_soon() {
         let object = Json::read(OBJECT.as_bytes());
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(looks, 0, "and is charged for its way");
     }
 
-    /// Goal: no definition stops the server. Method: random texts of the letters that mean something.
+    /// Goal: no path causes a panic. Method: random texts of the syntax's characters.
     #[test]
     fn any_text_is_read_without_panic() {
         const LETTERS: &[char] =

@@ -1,7 +1,7 @@
-//! Pods: above all the one word that says how a pod fares.
+//! Columns of pods, with the computed `Status`.
 //!
-//! The word is the phase, unless something says more: the pod itself, the first init container that has not ended well,
-//! then the first container that waits or has ended, then a deletion.
+//! The status is the phase, overridden in this order: by the pod's reason, by the first init container that has not
+//! succeeded, by the first container that waits or has terminated, and by a deletion.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -30,7 +30,7 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     print,
 }];
 
-/// Said beside the cells of pods that have ended.
+/// Conditions of rows for terminated pods.
 const SUCCEEDED: &str =
     r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;
 const FAILED: &str = r#"[{"type":"Completed","status":"True","reason":"Failed","message":"The pod failed."}]"#;
@@ -62,7 +62,7 @@ fn print(pod: &Json<'_>, row: &mut Row) {
     }
 }
 
-/// What a pod's containers report, in sum.
+/// Summary of the pod's container statuses.
 struct Fares<'s> {
     ready: usize,
     total: usize,
@@ -73,7 +73,7 @@ struct Fares<'s> {
 #[derive(Clone, Copy, Default)]
 struct Restarts {
     count: i64,
-    /// When a container ended last that was started again.
+    /// Finish time of the most recent terminated run of a restarted container.
     last: Option<i64>,
 }
 
@@ -110,13 +110,13 @@ impl<'s> Fares<'s> {
         fares
     }
 
-    /// Reads reports of init containers up to the first that has not ended well. Says whether there is one, and how
-    /// often those that run beside the others were started again.
+    /// Reads the statuses of init containers up to the first that has not succeeded. Returns true if there is one, and
+    /// the restarts of the sidecars.
     fn read_inits(&mut self, status: &'s Json<'_>, inits: &[Json<'_>]) -> (bool, Restarts) {
         let mut of_sidecars = Restarts::default();
         let mut sidecars = HashMap::new();
         for container in inits {
-            // The first of a name counts.
+            // The first container of several with one name counts.
             sidecars.entry(container.get("name").text()).or_insert_with(|| is_sidecar(container));
         }
         for (place, report) in status.get("initContainerStatuses").items().iter().enumerate() {
@@ -145,7 +145,7 @@ impl<'s> Fares<'s> {
         (false, of_sidecars)
     }
 
-    /// Reads reports of containers, the last one first, so that the first one has the last word.
+    /// Reads the statuses of containers in reverse, so that the first container's status wins.
     fn read_containers(&mut self, status: &'s Json<'_>) {
         let mut running = false;
         for report in status.get("containerStatuses").items().iter().rev() {
@@ -160,14 +160,14 @@ impl<'s> Fares<'s> {
                 self.ready += 1;
             }
         }
-        // One has ended well, and another one still runs.
+        // One container has succeeded while another one still runs.
         if self.word == "Completed" && running {
             self.word = if is_met(status, "Ready") { "Running" } else { "NotReady" }.into();
         }
     }
 }
 
-/// What the pod's status says of the whole pod.
+/// Returns the status of the pod as a whole.
 fn own_word<'s>(status: &'s Json<'_>) -> &'s str {
     let gated = |condition: &Json<'_>| {
         condition.get("type").text() == "PodScheduled" && condition.get("reason").text() == "SchedulingGated"
@@ -178,7 +178,7 @@ fn own_word<'s>(status: &'s Json<'_>) -> &'s str {
     status.get("reason").text_or(status.get("phase").text())
 }
 
-/// Why a container ended.
+/// Returns why a container terminated.
 fn end_word<'s>(ended: &'s Json<'_>) -> Cow<'s, str> {
     let (reason, signal) = (ended.get("reason").text(), ended.get("signal").integer());
     if !reason.is_empty() {
@@ -190,12 +190,12 @@ fn end_word<'s>(ended: &'s Json<'_>) -> Cow<'s, str> {
     }
 }
 
-/// Whether an init container runs beside the others instead of before them.
+/// Returns true if an init container is a sidecar, which runs beside the others.
 fn is_sidecar(container: &Json<'_>) -> bool {
     container.get("restartPolicy").text() == "Always"
 }
 
-/// Whether the first condition of that type is true.
+/// Returns true if the first condition of that type is true.
 pub(super) fn is_met(status: &Json<'_>, kind: &str) -> bool {
     let conditions = status.get("conditions").items();
     let condition = conditions.iter().find(|condition| condition.get("type").text() == kind);

@@ -1,15 +1,15 @@
-//! The cells of one row, written as JSON once.
+//! Encodes the cells of one row as JSON.
 //!
-//! INVARIANT: the text is what Go's encoder would write. Ages stay open until the row is sent.
+//! INVARIANT: the text equals that of Go's encoder. Ages are filled in when the row is sent.
 
 use std::fmt::{self, Write as _};
 
 use watch_cache::Cells;
 
-/// A row that is being written: each method adds one cell.
+/// A row being written: each method adds one cell.
 #[derive(Debug, Default)]
 pub(super) struct Row {
-    /// What stands behind the last age.
+    /// Text after the last age.
     text: String,
     cells: Cells,
     begun: bool,
@@ -17,7 +17,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// A row with room for the columns of a usual object.
+    /// Creates a row with capacity for the columns of a typical object.
     pub(super) fn new() -> Self {
         Self { text: String::with_capacity(ROOM), ..Self::default() }
     }
@@ -29,16 +29,16 @@ impl Row {
         self
     }
 
-    /// A text made of others.
+    /// Adds a formatted string.
     pub(super) fn write(&mut self, text: fmt::Arguments<'_>) -> &mut Self {
         self.next().text.push('"');
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = Escaped(&mut self.text).write_fmt(text);
         self.text.push('"');
         self
     }
 
-    /// A text whose escapes are there already.
+    /// Adds a string that needs no escaping.
     pub(super) fn escaped(&mut self, text: &str) -> &mut Self {
         self.raw(format_args!("\"{text}\""))
     }
@@ -59,13 +59,13 @@ impl Row {
         self.raw(format_args!("null"))
     }
 
-    /// How long ago that was, counted when the row is sent.
+    /// Adds an age, computed when the row is sent.
     pub(super) fn age(&mut self, since: Option<i64>) -> &mut Self {
         let Some(since) = since else { return self.text("<unknown>") };
         self.aged("", since, "")
     }
 
-    /// An age between two texts.
+    /// Adds an age between two strings.
     pub(super) fn aged(&mut self, before: &str, since: i64, after: &str) -> &mut Self {
         self.next().text.push('"');
         escape(before, &mut self.text);
@@ -77,13 +77,13 @@ impl Row {
         self
     }
 
-    /// What the row says beside its cells, as JSON.
+    /// Sets the row's `conditions`, as JSON.
     pub(super) const fn conditions(&mut self, conditions: &'static str) -> &mut Self {
         self.conditions = conditions;
         self
     }
 
-    /// The `cells`, and behind them what else the row says.
+    /// Returns the `cells`, followed by the conditions.
     pub(super) fn finish(mut self) -> Cells {
         self.text.push_str(if self.begun { "]" } else { "[]" });
         if !self.conditions.is_empty() {
@@ -106,10 +106,10 @@ impl Row {
     }
 }
 
-/// Bytes that the cells of most rows fit in. Memory: for as long as a row is written.
+/// Initial capacity in bytes; the cells of most rows fit. Allocated only while a row is written.
 const ROOM: usize = 256;
 
-/// Escapes what is written through it.
+/// Escapes the text written through it.
 struct Escaped<'a>(&'a mut String);
 
 impl fmt::Write for Escaped<'_> {
@@ -119,8 +119,7 @@ impl fmt::Write for Escaped<'_> {
     }
 }
 
-/// What stands between the quotes of a JSON string, as Go's encoder writes it: angle brackets and ampersands are
-/// escaped too.
+/// Escapes the contents of a JSON string as Go's encoder does, which also escapes angle brackets and ampersands.
 pub(super) fn escape(text: &str, out: &mut String) {
     let plain = |byte: u8| byte >= b' ' && !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&') && byte != 0xe2;
     if text.bytes().all(plain) {

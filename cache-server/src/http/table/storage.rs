@@ -1,4 +1,4 @@
-//! Volumes, claims on them, and who provides them.
+//! Columns of storage types: volumes, claims, classes and CSI drivers.
 
 use super::{
     Kind,
@@ -120,12 +120,12 @@ pub(super) const KINDS: &[Kind] = &[
     },
 ];
 
-/// Annotations that make a class the default.
+/// Annotations that mark a class as the default.
 const DEFAULT_CLASS: &[&str] =
     &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 const DEFAULT_ATTRIBUTES: &[&str] = &["volumeattributesclass.alpha.kubernetes.io/is-default-class"];
 
-/// The annotation that named the class before there was a field.
+/// Annotation for the class, from before there was a field.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 fn class_name<'r>(object: &Json<'_>, marks: &[&str], row: &'r mut Row) -> &'r mut Row {
@@ -138,7 +138,7 @@ fn volume(object: &Json<'_>, row: &mut Row) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     row.text(name(object)).text(&spec.at("capacity.storage").plain_or("0"));
     row.text(&modes(spec.get("accessModes")));
-    // Filled in by kube-apiserver.
+    // Default set by kube-apiserver.
     let policy = if spec.is_null() { "" } else { "Retain" };
     row.text(given(spec.get("persistentVolumeReclaimPolicy"), policy)).text(phase(object));
     let claim = spec.get("claimRef");
@@ -175,12 +175,12 @@ fn class<'s>(object: &'s Json<'_>) -> &'s str {
     given(old, object.at("spec.storageClassName").text())
 }
 
-/// Filled in by kube-apiserver where nothing is said.
+/// Returns the volume mode, with kube-apiserver's default.
 fn volume_mode<'s>(spec: &'s Json<'_>) -> &'s str {
     given(spec.get("volumeMode"), if spec.is_null() { "<unset>" } else { "Filesystem" })
 }
 
-/// Modes in a fixed order, each once, by the letters that stand for them.
+/// Formats access modes by their abbreviations, in a fixed order and each once.
 fn modes(modes: &Json<'_>) -> String {
     let given = |mode: &str| modes.items().iter().any(|item| item.text() == mode);
     let letters =
@@ -198,7 +198,7 @@ fn driver(object: &Json<'_>, row: &mut Row) {
     row.text(&if requests.is_null() { "<unset>".to_owned() } else { audiences.join(",") });
     row.boolean(spec.get("requiresRepublish").is_true());
     let modes = joined(spec.get("volumeLifecycleModes"));
-    // Filled in by kube-apiserver.
+    // Default set by kube-apiserver.
     let absent = if spec.is_null() { "<none>" } else { "Persistent" };
     row.text(if modes.is_empty() { absent } else { &modes }).age(created(object));
 }

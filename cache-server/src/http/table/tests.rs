@@ -1,4 +1,4 @@
-//! What is shown of objects, against what kube-apiserver shows of the same ones.
+//! Rows of objects, compared with kube-apiserver's rows.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ mod workloads;
 const NOW: i64 = 1_767_226_200;
 const CREATED_AT: &str = "2026-01-01T00:05:00Z";
 
-/// An object without a name of its own, with what a kind adds.
+/// Builds an object with a fixed name and `rest`.
 fn object(rest: Value) -> Value {
     let mut object = json!({"metadata": {"name": "a", "namespace": "n", "creationTimestamp": CREATED_AT}});
     merge(&mut object, rest);
@@ -39,7 +39,7 @@ fn columns(id: &str) -> Arc<Columns> {
     Columns::of(&Registry::builtin().by_id(id).unwrap_or_else(|| panic!("{id} is no type")))
 }
 
-/// A row without its object: `{"cells":[…]}`, and conditions if there are some.
+/// Returns a row without its object: `{"cells":[…]}`, with conditions if there are any.
 fn row(columns: &Columns, object: &[u8]) -> Value {
     let mut text = br#"{"cells":"#.to_vec();
     columns.cells(object).write(NOW, &mut text);
@@ -47,7 +47,7 @@ fn row(columns: &Columns, object: &[u8]) -> Value {
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text)))
 }
 
-/// The cells of an object of a built-in type.
+/// Checks the cells of an object of a built-in type.
 #[track_caller]
 fn check(id: &str, rest: Value, expected: &[&str]) {
     let columns = columns(id);
@@ -57,7 +57,7 @@ fn check(id: &str, rest: Value, expected: &[&str]) {
     assert_eq!(cells, expected, "{id} {rest_text}");
 }
 
-/// A cell as kubectl writes it.
+/// Formats a cell like kubectl.
 fn plain(cell: &Value) -> String {
     cell.as_str().map_or_else(|| cell.to_string(), ToOwned::to_owned)
 }
@@ -107,7 +107,7 @@ fn definitions_say_what_kubernetes_says_of_a_column() {
     assert_eq!((&definitions[4]["type"], &definitions[4]["format"]), (&json!("string"), &json!("")));
 }
 
-/// As on the wire: `["",0,"\u003cunknown\u003e"]`.
+/// Expected texts are JSON, as on the wire: `["",0,"\u003cunknown\u003e"]`.
 #[test]
 fn the_row_of_a_bookmark_is_of_an_object_without_fields() {
     for (id, expected) in [
@@ -141,7 +141,7 @@ fn a_type_keeps_its_columns() {
     assert!(Arc::ptr_eq(&Columns::of(&pods), &Columns::of(&pods)));
 }
 
-/// Any value in place of any other, whatever the type that is expected there.
+/// Returns a random value of any type, whatever type a column expects.
 fn any_value(random: &mut fastrand::Rng, depth: usize, names: &[&str]) -> Value {
     let leaf = |random: &mut fastrand::Rng| match random.u8(0..9) {
         0 => Value::Null,
@@ -169,8 +169,8 @@ fn any_value(random: &mut fastrand::Rng, depth: usize, names: &[&str]) -> Value 
     }
 }
 
-/// Goal: no object breaks a table. Method: random objects made of the names that columns look for, with values of any
-/// type; each row is JSON with all its cells.
+/// Goal: no object breaks a table. Method: random objects with the names that columns use and values of any type; each
+/// row must be JSON with all its cells.
 #[test]
 fn no_object_breaks_a_row() {
     const NAMES: &str = "metadata name creationTimestamp deletionTimestamp labels annotations ownerReferences controller \

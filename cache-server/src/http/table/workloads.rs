@@ -1,4 +1,4 @@
-//! What makes pods, and what keeps watch over them.
+//! Columns of workload types: controllers of pods, jobs, revisions and disruption budgets.
 
 use watch_cache::form::human_duration;
 
@@ -139,7 +139,7 @@ pub(super) const KINDS: &[Kind] = &[
     },
 ];
 
-/// What `…/{name}/scale` answers; no type of its own.
+/// Columns of `…/{name}/scale`, which is no type of its own.
 pub(super) const SCALE: Kind = Kind {
     id: "",
     columns: &[NAME, integer("Desired", "Pods that are wanted."), integer("Available", "Pods that exist."), AGE],
@@ -162,7 +162,7 @@ const REPLICAS: &[super::Column] = &[
     SELECTOR,
 ];
 
-/// Everything but the selector.
+/// Writes all cells except the selector.
 fn replicas(object: &Json<'_>, row: &mut Row) {
     let status = object.get("status");
     row.text(name(object)).integer(wanted(object)).integer(status.get("replicas").integer());
@@ -170,7 +170,7 @@ fn replicas(object: &Json<'_>, row: &mut Row) {
     containers(object.at("spec.template"), row);
 }
 
-/// How many pods are wanted. kube-apiserver fills in one where nothing is said.
+/// Returns the wanted replicas. kube-apiserver defaults them to one.
 fn wanted(object: &Json<'_>) -> i64 {
     let spec = object.get("spec");
     spec.get("replicas").as_integer().unwrap_or_else(|| i64::from(!spec.is_null()))
@@ -221,7 +221,7 @@ fn job(object: &Json<'_>, row: &mut Row) {
     match (status.get("startTime").time(), status.get("completionTime").time()) {
         (None, _) => row.text(""),
         (Some(start), None) => row.age(Some(start)),
-        // It has its escapes already.
+        // `human_duration` needs no escaping.
         (Some(start), Some(end)) => row.escaped(&human_duration(end.saturating_sub(start))),
     };
     row.age(created(object));
@@ -260,7 +260,7 @@ fn controller_revision(object: &Json<'_>, row: &mut Row) {
     row.integer(object.get("revision").integer()).age(created(object));
 }
 
-/// Names and images of a template's containers.
+/// Writes the names and images of a template's containers.
 fn containers<'r>(template: &Json<'_>, row: &'r mut Row) -> &'r mut Row {
     let containers = template.at("spec.containers").items();
     for field in ["name", "image"] {
@@ -270,7 +270,7 @@ fn containers<'r>(template: &Json<'_>, row: &'r mut Row) -> &'r mut Row {
     row
 }
 
-/// How many items, or members.
+/// Returns the number of items or members.
 pub(super) fn count(value: &Json<'_>) -> i64 {
     i64::try_from(value.items().len().max(value.members().len())).unwrap_or(i64::MAX)
 }

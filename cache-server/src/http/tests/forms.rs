@@ -1,4 +1,4 @@
-//! Objects in other forms than whole: metadata alone, tables, without managedFields; watches by path; a time of one's own.
+//! Other forms of objects: metadata only, tables, without managedFields; watches by path; request timeouts.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const SHORT: &str = "application/json;drop=metadata.managedFields";
 
-/// A server with two objects, and what the first one's metadata is.
+/// Creates a server with two objects; returns the first one's metadata too.
 async fn two() -> (Server, Value) {
     let server = Server::new();
     for name in ["a", "b"] {
@@ -127,7 +127,7 @@ async fn what_a_write_answers_has_the_form_too() {
     }
 }
 
-/// Lines of a watch that ends soon.
+/// Returns the lines of a watch with a short timeout.
 async fn lines(server: &Server, accept: &'static str, path: &str) -> Vec<Value> {
     let answer = accepting(server, accept, path).await;
     assert_eq!(answer.code, 200, "{}", answer.body);

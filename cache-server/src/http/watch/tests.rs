@@ -1,4 +1,4 @@
-//! WATCH: where it starts, what it is told and when, how it ends. Time is paused: it passes when nothing else happens.
+//! WATCH: start positions, events and their times, and ends. Time is paused: it advances only when every task is idle.
 
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Lines of a watch as they come.
+/// A watch stream, read line by line.
 struct Stream {
     body: Body,
     text: String,
@@ -28,7 +28,7 @@ impl Stream {
         Self { body: response.into_body(), text: String::new() }
     }
 
-    /// The next line in short: type, name and position. `None` at the end of the stream.
+    /// Returns a summary of the next line: type, name and position. `None` at the end of the stream.
     async fn next(&mut self) -> Option<String> {
         let line = self.line().await?;
         let event: Value = serde_json::from_str(&line).expect("a line is a document");
@@ -51,7 +51,7 @@ impl Stream {
         }
     }
 
-    /// Everything up to the end of the stream.
+    /// Reads the stream to its end.
     async fn rest(mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(line) = self.next().await {
@@ -60,7 +60,7 @@ impl Stream {
         lines
     }
 
-    /// Lines that are there without time passing.
+    /// Reads lines that are available without time passing.
     async fn now(&mut self, count: usize) -> Vec<String> {
         let began = Instant::now();
         let mut lines = Vec::new();
@@ -102,7 +102,7 @@ async fn only_who_knows_bookmarks_gets_them() {
         let stream = Stream::open(&server, &format!("{query}&timeoutSeconds=300")).await;
         assert_eq!(stream.rest().await, state, "{query}");
     }
-    // One that never asked for the end gets it, because its state is sent by default.
+    // A client that did not request the end bookmark gets it too, because the initial state is sent by default.
     let mut stream = Stream::open(&server, "allowWatchBookmarks=1").await;
     assert_eq!(stream.now(3).await[2], format!("BOOKMARK - {b} end"));
     let stream =
@@ -194,7 +194,7 @@ async fn a_position_that_is_too_old_is_said_in_the_stream() {
     let message = status["message"].as_str().unwrap();
     assert!(message.starts_with("too old resource version: 5 ("), "{message}");
     assert_eq!(stream.next().await, None);
-    // As initial state, the same position is old but good.
+    // As the minimum version of an initial state, an old position is valid.
     let mut stream = Stream::open(&server, &format!("{WATCH_LIST}&resourceVersion=5")).await;
     assert_eq!(stream.now(3).await.len(), 3);
 }
@@ -261,8 +261,8 @@ async fn a_server_that_stops_ends_its_watches_cleanly() {
     assert_eq!(stream.next().await, None);
 }
 
-/// Goal: clients do not all return at once, and a server that stops waits for nobody. Method: a cache of our own whose
-/// storage is listed again, then one that is closed.
+/// Goal: after a relist clients reconnect spread out, and a server that shuts down ends all watches at once. Method: a
+/// cache that is reset, then one that is closed.
 #[tokio::test(start_paused = true)]
 async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
     let app = App::new(Config::default());
@@ -285,7 +285,7 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
         }
         let ends = watches.into_iter().map(|mut watch| async move {
             assert!(watch.frame().await.is_none(), "nothing is sent");
-            // Timers go off at the next whole millisecond.
+            // tokio's timers fire at the next whole millisecond.
             begun.elapsed().saturating_sub(Duration::from_millis(1)).as_secs()
         });
         let seconds: std::collections::BTreeSet<u64> = futures::future::join_all(ends).await.into_iter().collect();
@@ -294,7 +294,7 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
     }
 }
 
-/// Why a watch ends.
+/// Reason for the end of a watch.
 #[derive(Clone, Copy)]
 enum End {
     Relist,
@@ -302,9 +302,8 @@ enum End {
     Deadline,
 }
 
-/// Goal: nobody takes a part of a state for the whole and goes on from its last object. Method: streams of a state of many
-/// batches, of which one was read when the history or the time of the watch ends; one by a client that knows no end
-/// bookmarks.
+/// Goal: no client takes a partial state for complete and resumes from its last object. Method: streams of a state of
+/// many batches, of which one was read when the history or the watch's timeout ends; one of them without bookmarks.
 #[tokio::test(start_paused = true)]
 async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
     let app = App::new(Config::default());
@@ -369,8 +368,8 @@ async fn watches_are_counted_while_they_are_open() {
     assert!(server.get("/metrics").await.body.contains(&open("0")));
 }
 
-/// Goal: who reads too slowly for its state to be kept never hears that the state is complete. Method: a tiny bound, a
-/// reader that stops behind the first batch, and writes until its snapshot is too expensive.
+/// Goal: a slow reader whose snapshot is evicted never gets the end bookmark. Method: a tiny bound, a reader that stops
+/// after the first batch, and writes until its snapshot is too expensive.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_cut_ends_before_its_end_bookmark() {
     let limits = watch_cache::Limits { window_bytes_max: 4 << 10, snapshot_bytes_max: 8 << 10, ..Default::default() };
@@ -406,8 +405,8 @@ async fn a_stream_that_is_cut_ends_before_its_end_bookmark() {
     assert_eq!(cut(&mut list, &mut text).await, Some(BodyError::Cut), "a LIST that is cut is no whole list");
 }
 
-/// Goal: a position of another history is refused, not waited for in silence. Method: watches ahead of everything, and one
-/// whose position is reached while it waits.
+/// Goal: a position of another history is refused instead of waiting in silence. Method: watches ahead of the history,
+/// and one whose position is reached while it waits.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_stays_ahead_is_refused_after_three_seconds() {
     let (server, _, b) = two().await;

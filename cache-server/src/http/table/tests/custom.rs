@@ -1,4 +1,4 @@
-//! Custom resources.
+//! Columns of custom resources.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_definition_without_columns_shows_an_age() {
         let names: Vec<Value> =
             definitions(&columns).iter().map(|it| json!([it["name"], it["type"], it["format"]])).collect();
         assert_eq!(names, [json!(["Name", "string", "name"]), json!(["Age", "date", ""])]);
-        // The server counts it, though it calls it a date.
+        // The server computes the age, although the column's type is a date.
         assert_eq!(row(&columns, object(json!({})).to_string().as_bytes()), json!({"cells": ["a", "5m"]}));
         assert_eq!(row(&columns, b"{}"), json!({"cells": ["", null]}));
     }
@@ -83,8 +83,8 @@ fn a_definition_that_says_nonsense_is_shown_as_far_as_it_goes() {
     assert_eq!(row(&columns, object(json!({})).to_string().as_bytes()), json!({"cells": ["a", null, null, "a"]}));
 }
 
-/// Goal: no definition makes a row cost more than its object. Method: as many columns as nobody has, each of which would
-/// visit every value of a long object for every other one, and then each of which shows all of it.
+/// Goal: no definition makes a row cost more than its object. Method: many columns, each of which would visit all pairs
+/// of values of a long object; then many that each show the whole object.
 #[test]
 fn columns_share_the_work_and_the_bytes_of_a_row() {
     let items: Vec<Value> = (0..8_000).map(|number| json!({"a": {"b": {"name": format!("item-{number}")}}})).collect();
@@ -101,14 +101,14 @@ fn columns_share_the_work_and_the_bytes_of_a_row() {
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     let whole = row(&columns(".spec", 1_000), object.as_bytes()).to_string();
     assert!(whole.len() < 1 << 20, "{} bytes", whole.len());
-    // As many as a definition may have, of an ordinary object: all are shown.
+    // The maximum number of columns for an ordinary object: all are shown.
     let small = super::object(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})).to_string();
     let paths = columns(r#".status.conditions[?(@.type=="Ready")].status"#, 128);
     let shown = row(&paths, small.as_bytes());
     assert!(shown["cells"].as_array().expect("cells")[1..129].iter().all(|cell| cell == "True"));
 }
 
-/// Goal: reading a path costs its length. Method: signs and quotes in filters in filters, which all must be told apart.
+/// Goal: parsing a path takes linear time. Method: nested filters full of operators and quotes.
 #[test]
 fn a_path_of_signs_and_quotes_is_read_at_once() {
     let path = [&"[?(@.a".repeat(60), "=='", &"<=>".repeat(150), "'", &")]".repeat(60)].concat();

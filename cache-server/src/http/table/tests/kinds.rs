@@ -1,4 +1,4 @@
-//! The other built-in types.
+//! Columns of the other built-in types.
 
 use super::*;
 
@@ -270,8 +270,8 @@ fn who_is_asked_before_it_is_done() {
     check(id, json!({"spec": {"type": "Exempt"}}), &["a", "Exempt", "<none>", "<none>", "<none>", "<none>", "5m"]);
 }
 
-/// Goal: a row of a built-in type costs what its object costs. Method: lists and maps of which each part belongs to one of
-/// another, as many as a body holds.
+/// Goal: a row of a built-in type costs about as much as parsing its object. Method: lists and maps whose parts refer
+/// to each other, as long as a body can hold.
 #[test]
 fn parts_that_belong_together_are_found_at_once() {
     let names = || (0..60_000).map(|number| format!("n{number}"));

@@ -1,8 +1,8 @@
-//! Pods, in each of their states.
+//! Columns of pods in each of their states.
 
 use super::*;
 
-/// Name, ready, status, restarts and age of a pod with two containers.
+/// Checks name, ready, status, restarts and age of a pod with two containers.
 #[track_caller]
 fn check_pod(status: Value, expected: [&str; 3]) {
     check_with(json!({"status": status}), expected);
@@ -41,7 +41,7 @@ fn containers_say_how_a_pod_fares() {
         json!({"phase": "Running", "containerStatuses": [running(true), running(false)]}),
         ["1/2", "Running", "0"],
     );
-    // The first one that has something to say says it.
+    // The first container with a reason determines the status.
     let statuses = json!([waiting("CrashLoopBackOff"), waiting("ImagePullBackOff")]);
     check_pod(json!({"phase": "Running", "containerStatuses": statuses}), ["0/2", "CrashLoopBackOff", "0"]);
     let statuses = json!([running(true), ended(json!({"reason": "OOMKilled"}))]);
@@ -83,7 +83,7 @@ fn init_containers_come_first() {
     check_with(pod(json!([ended(json!({"exitCode": 2}))])), ["0/2", "Init:ExitCode:2", "0"]);
     check_with(pod(json!([ended(json!({"exitCode": 2, "signal": 6}))])), ["0/2", "Init:Signal:6", "0"]);
     check_with(pod(json!([done, done])), ["0/2", "Pending", "0"]);
-    // What became of it does not matter any more once the pod is initialized.
+    // Once the pod is initialized, init containers no longer count.
     let mut restarted = pod(json!([waiting("CrashLoopBackOff")]));
     merge(
         &mut restarted["status"],

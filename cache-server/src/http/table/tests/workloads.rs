@@ -1,4 +1,4 @@
-//! What makes pods.
+//! Columns of workload types.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Goal: what several managers apply comes together as in kube-apiserver. Method: applies on plain objects beside real
-//! schemas; the HTTP side is in `tests/tests/conformance/apply.rs`.
+//! Goal: applies of several managers have the result of kube-apiserver. Method: applies to plain objects, with real
+//! schemas; `tests/tests/conformance/apply.rs` tests the HTTP side.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ fn managers_come_together_and_leave_what_is_not_theirs() {
     world.apply("one", T1, json!({"data": {"a": "1", "b": "2"}})).expect("applies");
     world.apply("two", T2, json!({"data": {"b": "2", "c": "3"}})).expect("applies");
     assert_eq!(world.value("/data"), json!({"old": "0", "a": "1", "b": "2", "c": "3"}));
-    // `b` is wanted by the other one still.
+    // The other manager still applies `b`.
     world.apply("one", T2, json!({})).expect("applies");
     assert_eq!(world.value("/data"), json!({"old": "0", "b": "2", "c": "3"}));
     world.apply("two", T2, json!({"metadata": {"labels": {"l": "x"}}})).expect("applies");
@@ -176,7 +176,7 @@ fn sets_and_whole_values() {
     world.apply("two", T1, finalizers(&["b", "c"])).expect("applies");
     world.apply("one", T2, json!({})).expect("applies");
     assert_eq!(world.value("/metadata/finalizers"), json!(["b", "c"]));
-    // A selector is one value: what is left out of it goes.
+    // A selector is atomic: keys left out of it are removed.
     let selector = |labels: Value| json!({"spec": {"selector": {"matchLabels": labels}}});
     world.apply("one", T2, selector(json!({"a": "1"}))).expect("applies");
     world.apply("one", T2, selector(json!({"b": "2"}))).expect("applies");
@@ -192,7 +192,7 @@ fn other_values_of_what_others_applied_need_force() {
     assert_eq!(world.value("/data/a"), "1");
     world.apply_with("two", T2, json!({"data": {"a": "2"}}), true).expect("by force");
     assert_eq!(world.value("/data/a"), "2");
-    // It is not the first one's any more, so leaving it out takes nothing away.
+    // The first manager lost the field, so leaving it out does not remove it.
     world.apply("one", T2, json!({"data": {"b": "1"}})).expect("applies");
     assert_eq!(world.value("/data"), json!({"a": "2", "b": "1"}));
 }
@@ -224,7 +224,7 @@ fn status_is_applied_by_its_subresource_alone() {
     );
 }
 
-/// Goal: configurations that fit nothing. Method: a table of configuration, code and text.
+/// Goal: invalid configurations are refused. Method: a table of configuration, code and message.
 #[test]
 fn configurations_that_do_not_fit_are_refused() {
     let unfit =

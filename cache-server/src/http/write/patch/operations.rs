@@ -24,8 +24,8 @@ use super::super::{DEPTH_MAX, body::Object, weight::Weight};
 /// Upper bound on operations in one JSON patch.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
 
-/// Items of lists that the operations of one JSON patch may move aside, and values that they may carry along. What is
-/// left of ten thousand operations on one long list is a tenth of a second.
+/// Upper bound on list items that the operations of one JSON patch may shift, and on values that they may carry along.
+/// Within it, ten thousand operations on one long list take a tenth of a second.
 const MOVES_MAX: usize = 32_000_000;
 
 /// Characters of a path that a message repeats.

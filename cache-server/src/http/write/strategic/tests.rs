@@ -1,5 +1,5 @@
-//! Goal: kubectl's patches do what kube-apiserver does with them. Method: tables of object, patch and result beside the
-//! real schemas, and random patches.
+//! Goal: kubectl's patches have the result of kube-apiserver. Method: tables of object, patch and result with real
+//! schemas, and random patches.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ fn patched(shape: &Shape, object: &Value, patch: &Value) -> Result<Value, Refusa
     merge(members(object), members(patch), shape).map(Value::Object)
 }
 
-/// A patch of a pod's spec, and the spec after it.
+/// Returns the spec of a pod after a patch.
 fn spec(before: Value, patch: Value) -> Result<Value, Refusal> {
     static PODS: LazyLock<Shape> = LazyLock::new(|| shape("", "pods"));
     let after = patched(&PODS, &json!({ "spec": before }), &json!({ "spec": patch }))?;
@@ -44,13 +44,13 @@ fn objects_merge_member_by_member() {
         json!({"securityContext": {"runAsUser": 3}}),
         json!({"securityContext": {"runAsUser": 3, "fsGroup": 2}}),
     );
-    // Nothing but what is left of it is stored of a new object.
+    // A new object is stored without nulls and directives.
     check_spec(
         json!({}),
         json!({"securityContext": {"runAsUser": 3, "fsGroup": null, "sysctls": [{"name": "a", "value": null}]}}),
         json!({"securityContext": {"runAsUser": 3, "sysctls": [{"name": "a"}]}}),
     );
-    // Another type replaces.
+    // A value of another type is replaced.
     check_spec(
         json!({"securityContext": 7}),
         json!({"securityContext": {"a": 1}}),
@@ -102,7 +102,7 @@ fn lists_merge_by_their_key() {
         json!({"containers": [{"name": "c"}]}),
         json!({"containers": [{"name": "c"}, {"name": "a", "image": "1", "tty": true}, {"name": "b", "image": "2"}]}),
     );
-    // The order of the patch wins for what it names.
+    // The patch's order applies to the items that it names.
     check_spec(
         before(),
         json!({"containers": [{"name": "b"}, {"name": "a"}]}),
@@ -177,8 +177,8 @@ fn sets_of_texts_merge() {
     }
 }
 
-/// Goal: upstream's rules of order. Method: names of the items before, of those in the patch (`-` deletes), of the asked
-/// order, and of the items after.
+/// Goal: upstream's ordering rules. Method: a table of names of the items before, in the patch (`-` deletes), in the
+/// requested order, and after.
 #[test]
 fn items_stand_in_the_order_that_is_asked_for() {
     let table = [
@@ -293,7 +293,7 @@ fn long_lists_take_no_time() {
     assert_eq!(after["containers"][0]["name"], "19999");
 }
 
-/// A random value of a pod's spec, or a patch of one when `directives` may stand in it.
+/// Generates random pod specs, or patches of them if `directives` is set.
 struct Random {
     rng: fastrand::Rng,
     directives: bool,
@@ -377,7 +377,7 @@ fn has_directive(value: &Value) -> bool {
     }
 }
 
-/// Goal: no directive is stored, and a patch is done once it is done. Method: random patches of random specs.
+/// Goal: no directive is stored, and patches are idempotent. Method: random patches of random specs.
 #[test]
 fn random_patches_leave_no_directive_and_are_done_once() {
     let mut applied = 0;

@@ -3,7 +3,8 @@
 //!
 //! INVARIANT: the last of several members with one name wins, as in Go.
 //!
-//! Source: `sigs.k8s.io/json` UnmarshalStrict: `duplicate field "a.b"`, `unknown field "a.b[0].c"`, in order of appearance.
+//! Source: `sigs.k8s.io/json` UnmarshalStrict: `duplicate field "a.b"`, `unknown field "a.b[0].c"`, in order of
+//! appearance.
 
 use std::{cell::RefCell, collections::HashSet, fmt};
 
