@@ -104,6 +104,7 @@ where
         }
     };
     finish(response.headers_mut());
+    // An HTTP/1.1 connection with an unread body cannot carry another request. HTTP/2 resets the stream instead.
     if !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -273,6 +274,7 @@ impl<'a> Call<'a> {
                 return Err(status::terminating(&target.ty));
             }
             let answer = self.write(app, target, &body, &answer).await;
+            // Wait (at most 3 s) until the definition is in effect, so that the client's next request sees it.
             if target.ty.defines_types {
                 app.definitions.settle().await;
             }

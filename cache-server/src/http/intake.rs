@@ -323,6 +323,7 @@ impl Taken {
 
     fn add(&mut self, wanted: Wanted, connection: Option<OwnedSemaphorePermit>, server: Option<OwnedSemaphorePermit>) {
         if wanted.is_large != self.is_large {
+            // Now a large body: drop the permits for small ones.
             *self = Self { is_large: wanted.is_large, ..Self::default() };
         }
         merge(&mut self.connection, connection);

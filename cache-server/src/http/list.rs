@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{app::App, config::ListEncoding, limits, registry::ResourceType};
 
-/// How long the position of a paged list stays readable after each page, within the bounds of the window.
+/// Time for which the position of a paged list stays readable after each page, within the bounds of the window.
 const NEXT_PAGE_WAIT: Duration = Duration::from_secs(75);
 
 /// Page steps per poll, whether they find matches or not. Bounds the time that a poll holds a worker.
@@ -196,6 +196,7 @@ pub(super) async fn get(
     let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
     let (form, wanted) = (answer.form(&target.ty, Of::Object)?, Wanted::of(answer));
+    // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
     let is_slow = form.is_slow(&entry) || (wanted != Wanted::Json && wanted != Wanted::Gzip && entry.is_long());
     let respond = move || one(&entry, &form, wanted);
     if !is_slow {

@@ -84,6 +84,7 @@ impl Documents {
             let mut known = std::mem::take(&mut state.documents);
             for group in registry.groups() {
                 let (name, hash) = (name(group), document::hash(group));
+                // Documents with an unchanged hash keep their text.
                 let document = match known.remove(&name).filter(|document| document.hash == hash) {
                     Some(document) => document,
                     None => Arc::new(Document { hash, text: OnceLock::new(), making: tokio::sync::Mutex::default() }),
@@ -100,6 +101,7 @@ impl Documents {
     /// Returns the text of a document, building it on a blocking thread if necessary.
     async fn text(&self, registry: &Arc<Registry>, name: &str, document: &Document) -> Result<Bytes, Status> {
         let _making = document.making.lock().await;
+        // Another request may have built it while this one waited for the lock.
         if let Some(text) = document.text.get() {
             return Ok(text.clone());
         }

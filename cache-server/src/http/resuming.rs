@@ -31,8 +31,8 @@ use crate::{app::App, registry::ResourceType};
 /// Bytes of events between two marks: the most that a break repeats, beside the bytes in flight.
 const MARK_BYTES: usize = 128 << 10;
 
-/// How long the position of a marked stream stays readable after a break, within the bounds of the window. Equal to the
-/// wait for the next page of a list, and longer than the backoff of our own clients.
+/// Time for which the position of a marked stream stays readable after a break, within the bounds of the window. Equal
+/// to the wait for the next page of a list, and longer than the backoff of our own clients.
 const MARKED_WAIT: Duration = Duration::from_secs(75);
 
 const HEADER: HeaderName = HeaderName::from_static(marks::HEADER);
@@ -193,6 +193,7 @@ impl Marks {
     }
 
     fn hold(&self) {
+        // The position must still be readable, and of this history: another one may reuse version numbers.
         let is_there = self.reader.oldest() <= self.position && self.reader.snapshot().history_id() == self.history;
         if is_there {
             let (time, instant) = self.opened;

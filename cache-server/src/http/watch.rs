@@ -42,7 +42,7 @@ const UNASKED_SECONDS: std::ops::Range<u64> = 1_800..3_600;
 /// Upper bound on a requested lifetime; longer watches end here, and clients resume.
 const SECONDS_MAX: u64 = 366 * 24 * 3_600;
 
-/// How long before its end a watch gets its last bookmark.
+/// Time between the last bookmark of a watch and its end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// Lower bound on the bookmark interval of a short window.
@@ -365,7 +365,7 @@ impl Watch {
         turn
     }
 
-    /// Ends the stream: cut if the initial state is incomplete, clean otherwise.
+    /// Ends the stream: cut if only a part of the initial state was sent, clean otherwise.
     fn over(&mut self) -> Turn {
         // The deadline passed during the initial state: the client must not take the part for the whole.
         let is_part = self.cursor.as_ref().is_some_and(|cursor| cursor.behind().is_some());

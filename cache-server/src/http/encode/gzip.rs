@@ -111,6 +111,7 @@ fn deflate(parts: &[&[u8]]) -> Piece {
         let mut taken = 0;
         loop {
             let before = compress.total_in();
+            // A full flush ends on a byte boundary, and later data cannot refer back to this.
             compress
                 .compress_vec(&item[taken..], &mut out, FlushCompress::Full)
                 .expect("a compressor that was reset takes any bytes");

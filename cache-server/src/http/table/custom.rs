@@ -130,7 +130,7 @@ pub(super) fn print(columns: &[Printed], object: &Json<'_>, bytes: usize, row: &
 }
 
 impl CellKind {
-    /// Writes a value, or `null` if it has another type.
+    /// Writes a value, or `null` if its type does not fit the column. A string column shows other values as JSON.
     fn print(self, value: &Json<'_>, budget: &mut Budget, row: &mut Row) {
         match (self, value) {
             (Self::Text, Json::Text(text)) if budget.write(text.len()) => row.text(text),

@@ -135,6 +135,7 @@ enum Stored {
 
 async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Options) -> Result<Stored, Status> {
     let put = bounded_draft(app, ty, object)?;
+    // A dry run has no transaction that would detect a taken name.
     if options.dry_run {
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
         let answer = || Answer::unstored(StatusCode::CREATED, ty, object.clone());

@@ -25,7 +25,8 @@ pub(super) fn prepare(ty: &ResourceType, object: &mut Object, change: Change<'_>
     })
 }
 
-/// Adds the finalizer that keeps a definition until its objects are deleted. Does nothing for other types, nor twice.
+/// Adds the condition `Terminating`, and the finalizer that keeps a definition until its objects are deleted. Does
+/// nothing for other types, and for definitions that are terminating already.
 pub(super) fn hold(ty: &ResourceType, object: &mut Object, now: &str) {
     if ty.defines_types && !metadata::is_terminating(object) {
         Definition::terminate(object, now);

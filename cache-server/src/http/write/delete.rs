@@ -69,8 +69,9 @@ pub(crate) async fn delete_listed(
     }
 }
 
-/// Deletes one object and answers with it, or with a Status, depending on its type. A deletion with a mark runs in a
-/// task of its own, so that a client that disconnects does not leave the object terminating for ever.
+/// Deletes one object and answers with it, or with a Status, depending on its type. Objects with a grace period are
+/// marked and then removed; that runs in a task of its own, so that a client that disconnects in between does not leave
+/// the object terminating for ever.
 pub(super) async fn delete(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Storage>,
