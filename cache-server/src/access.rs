@@ -1,10 +1,10 @@
-//! How clients reach the server: over TLS, or in the clear.
+//! Access to the server: TLS or plain TCP.
 //!
-//! INVARIANT: nobody is authenticated yet, so either way only this machine is served.
+//! INVARIANT: the server authenticates no client yet, so it listens on loopback only, with or without TLS.
 
 pub(crate) mod tls;
 
-/// What a connection speaks.
+/// HTTP version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP/1.0 or 1.1.

@@ -1,8 +1,8 @@
-//! Load for a running server: pods are patched, created and deleted at a steady rate.
+//! Load for a running server: patches, creates and deletes pods at a steady rate.
 //!
-//! INVARIANT: every write that succeeds is exactly one event of a watch on pods, and one of the summary's counts.
-//! INVARIANT: a pod has at most one write open, so writes of ours never conflict. INVARIANT: after a stall what was not
-//! sent is not made up for: at most one [`TICK`]'s worth goes out at once.
+//! INVARIANT: every successful write is exactly one event of a watch on pods, and counted exactly once in the summary.
+//! INVARIANT: a pod has at most one write in flight, so two writes of churn never conflict.
+//! INVARIANT: writes missed during a stall are not made up for: at most one [`TICK`]'s worth is sent at once.
 
 mod latency;
 mod pods;
@@ -27,20 +27,20 @@ use crate::{
     limits::{CHURN_DRAIN, CHURN_RATE_MAX, CLIENT_CONNECTIONS},
 };
 
-/// What to do, and for how long.
+/// Settings of a churn run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// To whom.
+    /// The server to write to.
     pub(crate) server: ServerUrl,
-    /// How fast.
+    /// The rate of writes.
     pub(crate) rate: Rate,
-    /// For how long; `None` is until told to stop.
+    /// Length of the run; `None` runs until `stop` resolves.
     pub(crate) duration: Option<Duration>,
-    /// Same seed and same pods: the same writes, as far as answers come in the same order.
+    /// Equal seeds on equal pods make equal writes, as long as responses arrive in the same order.
     pub(crate) seed: u64,
 }
 
-/// Writes in a time. Text form: `100/s`, `30/m`.
+/// Writes per second or per minute. Text form: `100/s`, `30/m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     count: u32,
@@ -53,7 +53,7 @@ enum Unit {
     Minute,
 }
 
-/// A rate that cannot be used: one line.
+/// The text is not a usable rate: one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a rate from 1/m to {CHURN_RATE_MAX}/s; for example 100/s")]
 pub(crate) struct RateError;
@@ -84,7 +84,7 @@ impl fmt::Display for Rate {
 }
 
 impl Rate {
-    /// Between two writes.
+    /// Time between two writes.
     fn pause(self) -> Duration {
         let unit = match self.unit {
             Unit::Second => Duration::from_secs(1),
@@ -94,13 +94,15 @@ impl Rate {
     }
 }
 
-/// Shortest time between two turns. A turn of a high rate is several writes, because timers count in milliseconds.
+/// Shortest time between two ticks. At high rates a tick sends several writes, because timers have millisecond
+/// resolution.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Spreads writes over time: earns them tick by tick, and keeps no more than a tick's worth.
+/// A token bucket in units of time: each tick earns time, a write spends it, and at most one tick's worth is kept.
 struct Pace {
-    /// Between two writes.
+    /// Time between two writes.
     pause: Duration,
+    /// Time earned and not yet spent.
     earned: Duration,
 }
 
@@ -109,14 +111,14 @@ impl Pace {
         Self { pause: rate.pause(), earned: Duration::ZERO }
     }
 
-    /// Between two calls of [`Self::earn`].
+    /// Time between two calls of [`Self::earn`].
     fn tick(&self) -> Duration {
         self.pause.max(TICK)
     }
 
     fn earn(&mut self) {
         let tick = self.tick();
-        // What is left is kept up to a part of a write, so that rates which divide no tick come out right.
+        // Carry over less than one write, so that rates whose pause does not divide the tick are still met on average.
         let left = self.earned.min(self.pause.saturating_sub(Duration::from_nanos(1)));
         self.earned = left + tick;
     }
@@ -130,7 +132,7 @@ impl Pace {
     }
 }
 
-/// What was done, in one line.
+/// Counts and latencies of a run. Displays as one line.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     updated: u64,
@@ -179,10 +181,10 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Writes by `plan` until its time is over or `stop` resolves. Failed writes are counted, and nothing is tried twice.
+/// Writes by `plan` until its duration is over or `stop` resolves. Failed writes are counted and never retried.
 ///
 /// # Errors
-/// The pods cannot be listed; nothing was written.
+/// The pods cannot be listed; no write was sent.
 pub(crate) async fn run(plan: &Plan, stop: impl Future<Output = ()>) -> Result<Summary, ClientError> {
     let mut stop = pin!(stop);
     let mut idle: Vec<Connection> = (0..CLIENT_CONNECTIONS).map(|_| Connection::new(plan.server.clone())).collect();
@@ -229,7 +231,7 @@ pub(crate) async fn run(plan: &Plan, stop: impl Future<Output = ()>) -> Result<S
     Ok(churn.summary)
 }
 
-/// Differs from run to run, so that a patch never repeats what an earlier run wrote, which would change nothing.
+/// Differs between runs, so that no patch repeats the value of an earlier run, which would be a no-op.
 fn run_mark() -> String {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis().to_string()
 }
@@ -239,7 +241,7 @@ struct Churn {
     summary: Summary,
 }
 
-/// A write with its answer.
+/// A finished write and its response.
 struct Done {
     connection: Connection,
     write: Write,
@@ -254,7 +256,7 @@ async fn send(mut connection: Connection, write: Write) -> Done {
 }
 
 impl Churn {
-    /// Counts a write and gives its pod back.
+    /// Counts a write and makes its pod available again.
     fn settle(&mut self, Done { connection, write, answer, took }: Done) -> Connection {
         let summary = &mut self.summary;
         match &answer {
@@ -294,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Writes of each of `ticks` ticks, when a tick finds room for `room` of them.
+    /// Number of writes sent in each of `ticks` ticks, if at most `room` writes can be sent per tick.
     fn writes(text: &str, ticks: usize, room: usize) -> Vec<usize> {
         let mut pace = Pace::new(rate(text));
         let turn = |_| {

@@ -1,7 +1,7 @@
-//! The command line: arguments and environment become settings here and nowhere else.
+//! The command line: the only place that turns arguments and environment into settings.
 //!
-//! INVARIANT: whatever is wrong with them, or with what they name, is one line on stderr and exit code 2, before
-//! anything is served or sent. What fails later is one line and exit code 1.
+//! INVARIANT: bad arguments, and bad files or addresses they name, are one line on stderr and exit code 2, before
+//! anything is served or sent. A later failure is one line and exit code 1.
 
 mod client;
 mod files;
@@ -35,19 +35,20 @@ enum Command {
     Churn(client::Churn),
 }
 
-/// Exit code for arguments that cannot be used, and for what they name.
+/// Exit code for unusable arguments, and for unusable files or addresses they name.
 const BAD_INPUT: u8 = 2;
 
-/// Exit code for what was begun and failed.
+/// Exit code for a failure after the start.
 const FAILED: u8 = 1;
 
-/// Runs the program with the process's own arguments.
+/// Runs the program with the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// Runs the program with these arguments; the first is the program's name. Returns when it is done or told to stop.
+/// Runs the program with these arguments; the first is the program's name. Returns when the command ends or a signal
+/// stops it.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     let command = match Arguments::try_parse_from(arguments) {
@@ -63,12 +64,12 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
     };
-    // Not dropped: that waits for every worker, and one may be stuck.
+    // Dropping the runtime would wait for every worker, and a worker may be stuck.
     runtime.shutdown_background();
     code
 }
 
-/// Help and version go to stdout as they are; everything else is one line.
+/// Prints help and version to stdout unchanged; reduces every other error to one line on stderr.
 fn explain(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -78,7 +79,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
         return fail_input("say what to do: serve, populate or churn; --help tells more");
     }
-    // clap says what is wrong first, then a hint and the usage after an empty line.
+    // clap puts the error first, then an empty line, a hint and the usage.
     let first = text.split("\n\n").next().unwrap_or(&text);
     let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
     fail_input(line.strip_prefix("error: ").unwrap_or(&line))
@@ -93,19 +94,19 @@ fn fail(code: u8, line: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// SIGTERM and SIGINT, of which neither ends the process by itself any more.
+/// SIGTERM and SIGINT. Once taken, neither ends the process by default.
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl StopSignals {
-    /// Takes the signals from now on. Needs a tokio runtime, whose workers must not be stuck.
+    /// Installs the handlers. Needs a tokio runtime whose workers do not block.
     fn take() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Resolves at the next signal. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -123,7 +124,8 @@ mod tests {
         <Arguments as clap::CommandFactory>::command().debug_assert();
     }
 
-    /// Goal: `--help` is enough to use every flag. Method: each says its unit or default or that it must be there.
+    /// Goal: `--help` is enough to use every flag. Method: the help of each flag has a default or the word for one, or
+    /// the flag is required.
     #[test]
     fn every_flag_says_what_it_needs() {
         let mut command = <Arguments as clap::CommandFactory>::command();

@@ -1,6 +1,7 @@
-//! The other end of the wire: what `populate` and `churn` speak to a running server with.
+//! HTTP client of `populate` and `churn` for a running server.
 //!
-//! INVARIANT: a request goes out at most once. It is sent again on a fresh connection only when no byte of it left.
+//! INVARIANT: the server sees a request at most once: it is resent on a fresh connection only if hyper returns it
+//! unsent.
 
 pub(crate) mod populate;
 
@@ -19,29 +20,29 @@ use tokio::{net::TcpStream, time::timeout};
 
 use crate::limits::{CLIENT_ANSWER_BYTES_MAX, CLIENT_ANSWER_WAIT, CLIENT_CONNECT_WAIT, CLIENT_MESSAGE_CHARS_MAX};
 
-/// Content type of what is created.
+/// Content type of created objects.
 pub(crate) const JSON: &str = "application/json";
 
 /// Content type of a JSON merge patch.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// Where a server is. Text form: `http://HOST:PORT`, port 80 when there is none.
+/// Address of a server. Text form: `http://HOST:PORT`; the port defaults to 80.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerUrl {
-    /// `HOST:PORT`, as sockets and the Host header have it.
+    /// `HOST:PORT`, for sockets and the Host header.
     authority: String,
 }
 
-/// A URL that cannot be used: one line that says why.
+/// Reason why a URL cannot be used: one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UrlError {
-    /// Nothing that is a URL with a host.
+    /// Not a URL with a host.
     #[error("not a URL; for example http://127.0.0.1:8001")]
     NotAUrl,
-    /// Another scheme, or none.
+    /// The scheme is missing or not `http`.
     #[error("only http:// URLs work; for example http://127.0.0.1:8001")]
     Scheme,
-    /// A user, a path or a query.
+    /// The URL has a user, a path, a query or a fragment.
     #[error("only a host and a port may follow http://; for example http://127.0.0.1:8001")]
     TooMuch,
 }
@@ -61,7 +62,7 @@ impl FromStr for ServerUrl {
             return Err(UrlError::TooMuch);
         }
         let (host, port) = (authority.host(), authority.port_u16());
-        // A port that is there but is none, such as 99999.
+        // There is a port, but not a valid one, such as 99999.
         if port.is_none() && authority.as_str() != host {
             return Err(UrlError::NotAUrl);
         }
@@ -75,53 +76,53 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-/// Why there is no good answer: one line.
+/// Reason for a failed request: one line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// No connection.
+    /// The connection could not be made.
     #[error("cannot reach {server}: {reason}")]
     Unreachable {
-        /// Where it was looked for.
+        /// The server's address.
         server: ServerUrl,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// The connection broke, or what came is not HTTP.
+    /// The connection broke, or the response is not HTTP.
     #[error("the connection to {server} broke: {reason}")]
     Broken {
-        /// Whose connection.
+        /// The server's address.
         server: ServerUrl,
-        /// What the transport says.
+        /// The transport's error.
         reason: String,
     },
-    /// No whole answer in time.
+    /// No complete response in time.
     #[error("no answer within {} s", wait.as_secs())]
     Silent {
-        /// How long it was waited for.
+        /// The time waited.
         wait: Duration,
     },
-    /// An answer, but not a good one.
+    /// A response other than 2xx.
     #[error("{message}")]
     Refused {
         /// Status code.
         code: u16,
-        /// The Status' reason, when the body is one.
+        /// The reason of the Status, if the body is one.
         reason: Option<Reason>,
-        /// The Status' message, or the code in words.
+        /// The message of the Status, or else a text with the status code.
         message: String,
     },
-    /// A good answer that does not hold what it must.
+    /// A 2xx response whose body is not what the request asked for.
     #[error("the server answered something else than was asked for")]
     Unreadable,
 }
 
 impl ClientError {
-    /// Whether the object is there already.
+    /// True if an object of that name exists already.
     pub(crate) fn already_exists(&self) -> bool {
         matches!(self, Self::Refused { reason: Some(Reason::AlreadyExists), .. })
     }
 
-    /// Whether the object is gone.
+    /// True if the object does not exist.
     pub(crate) const fn not_found(&self) -> bool {
         matches!(self, Self::Refused { code: 404, .. })
     }
@@ -141,41 +142,41 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// Reads `path`.
+    /// A GET of `path`.
     pub(crate) const fn get(path: String) -> Self {
         Self { method: Method::GET, path, content_type: JSON, body: Bytes::new() }
     }
 
-    /// Creates `body` in the collection at `path`.
+    /// A POST that creates `body` in the collection at `path`.
     pub(crate) fn post(path: String, body: impl Into<Bytes>) -> Self {
         Self { method: Method::POST, path, content_type: JSON, body: body.into() }
     }
 
-    /// Merges `body` into what is at `path`.
+    /// A PATCH that merges `body` into the object at `path`.
     pub(crate) fn merge(path: String, body: impl Into<Bytes>) -> Self {
         Self { method: Method::PATCH, path, content_type: MERGE_PATCH, body: body.into() }
     }
 
-    /// Deletes what is at `path`.
+    /// A DELETE of the object at `path`.
     pub(crate) const fn delete(path: String) -> Self {
         Self { method: Method::DELETE, path, content_type: JSON, body: Bytes::new() }
     }
 }
 
-/// A keep-alive HTTP/1.1 connection that is made at the first request, and made again when the server closed it.
-/// One request at a time.
+/// A keep-alive HTTP/1.1 connection for one request at a time. Connects on first use and reconnects after the server
+/// closed it.
 pub(crate) struct Connection {
     server: ServerUrl,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Connection {
-    /// Connects to nothing yet.
+    /// Does not connect yet.
     pub(crate) const fn new(server: ServerUrl) -> Self {
         Self { server, sender: None }
     }
 
-    /// Sends `ask` and returns the body of its answer, which was a good one (2xx).
+    /// Sends `ask` and returns the body of a 2xx response.
     ///
     /// # Errors
     /// [`ClientError`]. The connection can be used again.
@@ -184,7 +185,7 @@ impl Connection {
         match timeout(wait, self.exchange(ask)).await {
             Ok(answer) => answer,
             Err(_) => {
-                // What comes too late must not be taken for the next answer.
+                // Drop the connection: a late response must not be taken for that of the next request.
                 self.sender = None;
                 Err(ClientError::Silent { wait })
             }
@@ -207,7 +208,7 @@ impl Connection {
         Err(ClientError::Refused { code: code.as_u16(), reason: status.map(|status| status.reason), message })
     }
 
-    /// The head of the answer, over a fresh connection when the last one was closed meanwhile.
+    /// Returns the head of the response. Uses a fresh connection if the server closed the last one meanwhile.
     async fn answer(&mut self, ask: &Ask) -> Result<Response<Incoming>, ClientError> {
         let mut request = self.request(ask)?;
         if let Some(mut sender) = self.sender.take()
@@ -246,11 +247,11 @@ impl Connection {
             Ok(Err(error)) => return Err(unreachable(cause(&error))),
             Err(_) => return Err(unreachable(format!("no answer within {} s", CLIENT_CONNECT_WAIT.as_secs()))),
         };
-        // Requests are small and wanted at once.
+        // Small requests must not wait for Nagle's algorithm.
         let _ = stream.set_nodelay(true);
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(cause(&error)))?;
-        // Ends with the sender, and its error is the sender's as well.
+        // Ends when the sender is dropped; the sender reports its errors too.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -260,13 +261,13 @@ impl Connection {
     }
 }
 
-/// The path of a collection: of one namespace, or of a cluster-scoped type.
+/// The path of a collection, in one namespace or, with an empty `namespace`, of a cluster-scoped type.
 pub(crate) fn collection(group: &str, version: &str, plural: &str, namespace: &str) -> String {
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     if namespace.is_empty() { format!("{root}/{plural}") } else { format!("{root}/namespaces/{namespace}/{plural}") }
 }
 
-/// What lies at the bottom of an error, in the system's words without its number.
+/// The innermost error's text, without the OS error number.
 fn cause(error: &(dyn Error + 'static)) -> String {
     let mut bottom = error;
     while let Some(next) = bottom.source() {

@@ -1,9 +1,9 @@
-//! Follows the CustomResourceDefinitions that are stored, whoever wrote them: gives them their status, serves the types
-//! they make, and clears up after those that are deleted.
+//! Follows the stored CustomResourceDefinitions, regardless of their writer: writes their status, serves their types,
+//! and deletes the objects of deleted definitions.
 //!
-//! INVARIANT: a definition takes effect by being stored, and in no other way: one task reads them from the cache of their
-//! type, so what works at run time works at the start and for every storage. INVARIANT: that task alone decides which
-//! names are accepted, one definition after the other.
+//! INVARIANT: a definition takes effect only by being stored: one task reads them from the cache of their type, so
+//! definitions written at run time, before the start and by any storage take the same path.
+//! INVARIANT: only that task decides which names are accepted, one definition at a time.
 //!
 //! Source: apiextensions-apiserver `pkg/apiserver/customresource_handler.go`, `pkg/controller/{status,finalizer}`.
 
@@ -21,10 +21,10 @@ use crate::{
     storage::Storage,
 };
 
-/// The type of definitions, by its [`ResourceType::id`].
+/// [`ResourceType::id`] of the definitions' type.
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
-/// The task that follows definitions, and who waits for it.
+/// Handle to the task that follows definitions.
 pub(crate) struct Definitions {
     storage: Arc<dyn Storage>,
     caches: Arc<Caches>,
@@ -33,13 +33,13 @@ pub(crate) struct Definitions {
 }
 
 impl Definitions {
-    /// Starts nothing yet.
+    /// Does not start the task yet.
     pub(crate) const fn new(storage: Arc<dyn Storage>, caches: Arc<Caches>, registry: Arc<Live>) -> Self {
         Self { storage, caches, registry, started: OnceLock::new() }
     }
 
-    /// Waits until all definitions that are stored now are in effect, at most 3 s: a deletion of many objects goes on
-    /// after that. Starts the task on first use, which needs a tokio runtime.
+    /// Waits until all definitions stored now are in effect, at most 3 s ([`FRESH_WAIT`]); the deletion of many objects
+    /// continues after that. Starts the task on first use, which needs a tokio runtime.
     pub(crate) async fn settle(&self) {
         let Some(ty) = definitions(&self.registry) else { return };
         self.started.get_or_init(|| {
@@ -57,7 +57,7 @@ impl Definitions {
         }
     }
 
-    /// Whether what is stored was looked at. Before the task was started there is nothing that anybody waits for.
+    /// True if the task has processed the stored definitions, or has not been started: no request waits for it then.
     pub(crate) fn are_known(&self) -> bool {
         self.started.get().is_none() || self.registry.is_settled()
     }

@@ -1,10 +1,10 @@
-//! TLS: a certificate and its key from two PEM files, which are read again when they change.
+//! TLS from two PEM files, a certificate chain and its key, which are reloaded when they change.
 //!
-//! INVARIANT: a pair of files that cannot be used never replaces one that could; at the start it is an error.
-//! INVARIANT: a handshake ends within [`TLS_HANDSHAKE_WAIT`], and what the client has not taken of it is at most
-//! [`TLS_UNSENT_BYTES_MAX`].
+//! INVARIANT: an unusable pair of files never replaces a working one; at start it is an error.
+//! INVARIANT: a handshake ends within [`TLS_HANDSHAKE_WAIT`], and buffers at most [`TLS_UNSENT_BYTES_MAX`] that the
+//! client has not read.
 //!
-//! Clients come back with tickets that they keep themselves: nothing is remembered of those that left.
+//! Clients resume sessions with stateless tickets: the server stores no session of a closed connection.
 
 use std::{
     io,
@@ -35,58 +35,57 @@ use crate::{
     limits::{TLS_HANDSHAKE_WAIT, TLS_RELOAD_EVERY, TLS_UNSENT_BYTES_MAX},
 };
 
-/// A stream that is encrypted on its way. Its state has more than a kilobyte: boxed, whatever holds a stream on the way
-/// to its protocol has room for a pointer.
+/// A TLS stream. Boxed because its state is over 1 KiB: each future that holds the stream then holds a pointer only.
 pub(crate) type TlsStream<S> = Box<tokio_rustls::server::TlsStream<S>>;
 
-/// Why a certificate and its key cannot be used: one line.
+/// Reason why a certificate and its key cannot be used: one line.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has unusable content.
     #[error("{}: {problem}", path.display())]
     Content {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it; nothing of the content itself.
+        /// The problem, without any of the file's content.
         problem: &'static str,
     },
-    /// Both files are well-formed, and still cannot be used together.
+    /// Both files are well-formed but cannot be used together.
     #[error("{} with {}: {problem}", cert.display(), key.display())]
     Pair {
-        /// The file of the certificate.
+        /// Path of the certificate file.
         cert: PathBuf,
-        /// The file of the key.
+        /// Path of the key file.
         key: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
-/// Makes encrypted streams of accepted connections.
+/// Makes TLS streams of accepted connections.
 pub(crate) struct Acceptor {
     files: TlsFiles,
-    /// Outlives the certificates, and so do the sessions that clients resume.
+    /// Kept across certificate reloads, so that clients can still resume their sessions.
     tickets: Arc<dyn ProducesTickets>,
     current: Mutex<Current>,
 }
 
-/// What is used now.
+/// The pair of files in use.
 struct Current {
     pem: Pem,
     acceptor: TlsAcceptor,
-    /// When the files were looked at.
+    /// Time of the last check for changed files.
     looked: Instant,
 }
 
-/// The texts of both files.
+/// Contents of both files.
 #[derive(PartialEq, Eq)]
 struct Pem {
     cert: Vec<u8>,
@@ -94,10 +93,10 @@ struct Pem {
 }
 
 impl Acceptor {
-    /// Reads the files and checks them.
+    /// Reads and checks the files.
     ///
     /// # Errors
-    /// [`TlsError`] says which file cannot be used, and why.
+    /// [`TlsError`] names the unusable file and the problem.
     pub(crate) async fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let tickets = ring::Ticketer::new().map_err(|error| TlsError::Pair {
             cert: files.cert.clone(),
@@ -109,11 +108,12 @@ impl Acceptor {
         Ok(Self { files, tickets, current: Mutex::new(Current { pem, acceptor, looked: Instant::now() }) })
     }
 
-    /// The encrypted stream, and what is spoken on it. `wrap` makes of the connection what is written to.
+    /// Performs the handshake. Returns the TLS stream and its HTTP version. `wrap` is applied to the TCP stream first;
+    /// TLS reads from and writes to its result.
     ///
     /// # Errors
-    /// The client left, said nothing for [`TLS_HANDSHAKE_WAIT`], or cannot agree with us. One that speaks HTTP in the
-    /// clear was told.
+    /// The client disconnected, did not finish the handshake within [`TLS_HANDSHAKE_WAIT`], or shares no parameters
+    /// with us. A client that speaks plain HTTP gets [`PLAIN`] first.
     pub(crate) async fn accept<S>(
         &self,
         stream: TcpStream,
@@ -127,7 +127,7 @@ impl Acceptor {
             let limited = |session: &mut rustls::ServerConnection| {
                 session.set_buffer_limit(Some(TLS_UNSENT_BYTES_MAX));
             };
-            // Boxed: what a handshake needs is given back when it is over.
+            // Boxed, so that the memory of the handshake is freed when it is over.
             Box::pin(self.current().await.accept_with(wrap(stream), limited)).await
         };
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the handshake takes too long");
@@ -139,11 +139,12 @@ impl Acceptor {
         Ok((Box::new(stream), protocol))
     }
 
-    /// What is used now; one connection in [`TLS_RELOAD_EVERY`] looks at the files first.
+    /// The acceptor in use. At most one connection per [`TLS_RELOAD_EVERY`] checks the files for changes first.
     async fn current(&self) -> TlsAcceptor {
         let due = {
             let mut current = self.current.lock();
             let due = current.looked.elapsed() >= TLS_RELOAD_EVERY;
+            // Set before the reload, so that concurrent connections do not reload too.
             if due {
                 current.looked = Instant::now();
             }
@@ -178,10 +179,10 @@ impl Pem {
     }
 }
 
-/// What clients call HTTP/2.
+/// ALPN name of HTTP/2.
 const HTTP2: &[u8] = b"h2";
 
-/// What clients call HTTP/1.1.
+/// ALPN name of HTTP/1.1.
 const HTTP1: &[u8] = b"http/1.1";
 
 fn acceptor(pem: &Pem, files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<TlsAcceptor, TlsError> {
@@ -214,7 +215,7 @@ fn acceptor(pem: &Pem, files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> 
     Ok(Arc::new(config).into())
 }
 
-/// What is wrong with a PEM file. Its own text stays out of it: it may be a key.
+/// The problem of a PEM file. Omits the parser's text, which may quote the key.
 fn problem(error: &pem::Error) -> &'static str {
     if matches!(error, pem::Error::NoItemsFound) {
         "there is no private key in it"
@@ -223,10 +224,11 @@ fn problem(error: &pem::Error) -> &'static str {
     }
 }
 
-/// What a client gets that speaks HTTP in the clear, in the words of kube-apiserver.
+/// Response to plain HTTP, with kube-apiserver's text.
 const PLAIN: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// The stream, unless its client begins with a letter: TLS never does.
+/// Returns the stream, unless its first byte is an upper-case letter: HTTP methods begin with one, TLS records never
+/// do.
 async fn refuse_plain(mut stream: TcpStream) -> io::Result<TcpStream> {
     let mut first = [0];
     let count = stream.peek(&mut first).await?;
@@ -235,7 +237,7 @@ async fn refuse_plain(mut stream: TcpStream) -> io::Result<TcpStream> {
     }
     stream.write_all(PLAIN).await?;
     stream.shutdown().await?;
-    // Closing before all is read would take the answer back.
+    // Drain the request: closing a socket with unread bytes sends a reset, which can discard the response.
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await? > 0 {}
     Err(io::Error::new(io::ErrorKind::InvalidData, "the client speaks HTTP in the clear"))

@@ -1,14 +1,14 @@
-//! Times of many answers in constant memory, read back as percentiles.
+//! Latency histogram with constant memory, for percentiles.
 //!
-//! INVARIANT: a percentile is at most one sixteenth above the true one, and never below it.
+//! INVARIANT: a percentile is never below the exact one, and at most one sixteenth above it.
 
 use std::time::Duration;
 
-/// Buckets for each power of two, as a power of two.
+/// Buckets per power of two, as a base-2 logarithm.
 const STEPS_LOG2: u32 = 4;
 const STEPS: usize = 1 << STEPS_LOG2;
 
-/// Counts by microseconds: exact up to [`STEPS`], then sixteen buckets for each power of two. Memory: 8 KiB.
+/// Counts by microseconds: exact up to [`STEPS`], then sixteen buckets per power of two. Memory: 8 KiB.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
     counts: Vec<u64>,
@@ -27,7 +27,7 @@ impl Latencies {
         self.total += 1;
     }
 
-    /// The time that `percent` of all did not exceed; zero when there are none.
+    /// The latency that `percent` of all values do not exceed; zero if there are no values.
     pub(super) fn percentile(&self, percent: u64) -> Duration {
         let wanted = (self.total * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -41,7 +41,7 @@ impl Latencies {
     }
 }
 
-/// The bucket of a number: its power of two, and the [`STEPS_LOG2`] bits that follow the first.
+/// Bucket index of a value: its power of two, and the [`STEPS_LOG2`] bits after the leading one.
 fn bucket(micros: u64) -> usize {
     let power = u64::BITS - micros.leading_zeros();
     let (shift, row) = if power <= STEPS_LOG2 { (0, 0) } else { (power - STEPS_LOG2 - 1, power - STEPS_LOG2) };
@@ -49,7 +49,7 @@ fn bucket(micros: u64) -> usize {
     row as usize * STEPS + step
 }
 
-/// The highest number in a bucket.
+/// The largest value of a bucket.
 fn highest(bucket: usize) -> u64 {
     let (row, step) = (bucket / STEPS, (bucket % STEPS) as u64);
     if row == 0 { step } else { ((STEPS as u64 + step) << (row - 1)) + ((1 << (row - 1)) - 1) }

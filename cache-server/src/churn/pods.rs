@@ -1,6 +1,6 @@
-//! The pods that churn knows of, and its next write to one of them.
+//! The pods that churn has listed or created, and the choice of the next write.
 //!
-//! INVARIANT: a pod with an open write is not in the list, so it is picked again only after its answer.
+//! INVARIANT: a pod with a write in flight is not in the list, so it is not picked again before the response.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -18,16 +18,16 @@ use crate::{
 
 /// Percent of writes that create a pod.
 const CREATES: u32 = 10;
-/// Percent of writes that delete one. As many as are created, so their number stays about the same.
+/// Percent of writes that delete a pod. Equal to [`CREATES`], so that the number of pods stays about constant.
 const DELETES: u32 = 10;
 
 /// The label and annotation that updates write.
 const MARK: &str = "churn.example.com/write";
 
-/// What names of created pods start with.
+/// Prefix of the names of created pods.
 const NAME_BASE: &str = "churn-";
 
-/// One write and the pod it is about.
+/// A write and the pod it concerns.
 #[derive(Debug)]
 pub(super) enum Write {
     Update { pod: Pod, ask: Ask },
@@ -53,7 +53,7 @@ impl fmt::Display for Write {
     }
 }
 
-/// One pod's key. Memory: some 100 bytes.
+/// Key of a pod. Memory: about 100 bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
     namespace: Box<str>,
@@ -76,14 +76,14 @@ fn pods_of(namespace: &str) -> String {
     collection("", "v1", "pods", namespace)
 }
 
-/// The pods without an open write.
+/// The pods without a write in flight.
 pub(super) struct Pods {
     random: Rng,
-    /// Makes what is written unlike anything before this run.
+    /// Makes every written value differ from those of earlier runs.
     mark: String,
     writes: u64,
     known: Vec<Pod>,
-    /// Namespaces and nodes in which pods were found, and so where new ones go.
+    /// Namespace and node of each listed pod; new pods are created in these.
     places: Vec<(String, String)>,
     seed: u64,
     templates: Box<dyn Iterator<Item = Object> + Send>,
@@ -95,10 +95,10 @@ impl Pods {
         Self { random: Rng::with_seed(seed), mark, writes: 0, known, places, seed, templates: templates(seed) }
     }
 
-    /// Learns all pods of the server, in pages.
+    /// Adds all pods of the server to the list, in pages.
     ///
     /// # Errors
-    /// The first page that cannot be had.
+    /// The error of the first page that fails.
     pub(super) async fn list(&mut self, connection: &mut Connection) -> Result<(), ClientError> {
         let mut places = BTreeSet::new();
         let mut token = String::new();
@@ -121,7 +121,7 @@ impl Pods {
         Ok(())
     }
 
-    /// The next write. Its pod is out of the list until [`Self::settle`].
+    /// The next write. Its pod is not in the list until [`Self::settle`].
     pub(super) fn next_write(&mut self) -> Write {
         self.writes += 1;
         let dice = self.random.u32(0..100);
@@ -137,7 +137,7 @@ impl Pods {
         Write::Update { pod, ask }
     }
 
-    /// A patch of a label, an annotation or the status, to a value that was never there.
+    /// A patch of a label, an annotation or the status, always with a new value.
     fn patch(&mut self, pod: &Pod) -> Ask {
         let value = format!("{}-{}", self.mark, self.writes);
         let status_path = || format!("{}/status", pod.path());
@@ -152,7 +152,7 @@ impl Pods {
     fn create(&mut self) -> Write {
         let (namespace, node) = self.places[self.random.usize(0..self.places.len())].clone();
         let mut pod = self.template();
-        // Its own name may be taken, its owner is nowhere, and the rest is for the server to say.
+        // Drop the name, which may be taken, the owner, which does not exist, and all fields that the server sets.
         pod["metadata"] = json!({
             "annotations": pod["metadata"]["annotations"].take(),
             "generateName": NAME_BASE,
@@ -173,7 +173,7 @@ impl Pods {
         }
     }
 
-    /// Takes a pod back whose write was answered, unless it is gone; learns the name of a new one.
+    /// Returns the pod of a finished write to the list, unless it was deleted or not found; adds the pod of a create.
     pub(super) fn settle(&mut self, write: Write, answer: &Result<Bytes, ClientError>) {
         match (write, answer) {
             (Write::Delete { .. }, Ok(_)) | (Write::Create { .. }, Err(_)) => {}
@@ -188,7 +188,7 @@ impl Pods {
     }
 }
 
-/// Pods as the generator makes them, without end for any use.
+/// An endless supply, in practice, of generated pods.
 fn templates(seed: u64) -> Box<dyn Iterator<Item = Object> + Send> {
     let spec = Spec { pods: POPULATE_MAX, seed, ..Spec::default() };
     Box::new(populate::objects(&spec).filter(|object| object.plural == "pods"))
@@ -196,7 +196,7 @@ fn templates(seed: u64) -> Box<dyn Iterator<Item = Object> + Send> {
 
 fn page_path(token: &str) -> String {
     let path = format!("{}?limit={CHURN_PAGE}", pods_of(""));
-    // A token is opaque: whatever a query cannot hold is escaped.
+    // Tokens are opaque: percent-encode every byte outside the unreserved set of RFC 3986.
     token.bytes().fold(if token.is_empty() { path } else { path + "&continue=" }, |path, byte| {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
             path + char::from(byte).encode_utf8(&mut [0; 1])
@@ -206,7 +206,7 @@ fn page_path(token: &str) -> String {
     })
 }
 
-/// What is read of a page.
+/// The fields of a list page that churn reads.
 #[derive(Deserialize)]
 struct Page {
     #[serde(default)]

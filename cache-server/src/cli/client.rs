@@ -1,4 +1,4 @@
-//! `cache-server populate` and `cache-server churn`: what speaks to a running server.
+//! `cache-server populate` and `cache-server churn`, the clients of a running server.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -51,7 +51,7 @@ pub(super) struct Churn {
     seed: u64,
 }
 
-/// Ten years. Timers know no end beyond that.
+/// Ten years: tokio's timers cannot represent much longer durations.
 const SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 
 pub(super) async fn populate(Populate { server, spec }: &Populate) -> ExitCode {
@@ -81,22 +81,22 @@ pub(super) async fn churn(churn: &Churn) -> ExitCode {
     }
 }
 
-/// The result. Whoever started us may not read it; it is done all the same.
+/// Prints the result. The command succeeded even if stdout is closed.
 fn say(line: &str) -> ExitCode {
     let _ = writeln!(io::stdout(), "{line}");
     ExitCode::SUCCESS
 }
 
-/// A count that changes in place, for people: nothing is written where nobody looks.
+/// A count that is updated in place on a terminal; prints nothing elsewhere.
 struct Progress {
-    /// When it was written last; `None` when stderr is no terminal.
+    /// Time of the last update; `None` if stderr is not a terminal.
     shown: Option<Instant>,
 }
 
-/// Between two updates of a progress line.
+/// Time between two updates of the progress line.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// Goes to the start of the line and empties it.
+/// Moves to the start of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
 impl Progress {

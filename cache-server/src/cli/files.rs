@@ -1,10 +1,12 @@
-//! How many files the process may have open: each connection is one.
+//! The limit of open files, and how many connections it allows: each connection uses one descriptor.
 //!
-//! INVARIANT: connections never take the last descriptors, so that a full server still reads its files and its metrics.
+//! INVARIANT: connections never use the last [`FILES_RESERVED`] descriptors, so that a full server can still read its
+//! files and answer `/metrics`.
 
 use crate::limits::FILES_RESERVED;
 
-/// Asks for as many open files as this process may have, and says how many connections fit beside `wanted` at most.
+/// Raises the limit of open files to the maximum allowed. Returns the number of connections it allows, at most
+/// `wanted`.
 pub(super) fn room_for(wanted: usize) -> usize {
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(files) => {
@@ -23,7 +25,7 @@ pub(super) fn room_for(wanted: usize) -> usize {
     }
 }
 
-/// Connections that fit into `files`, one at least.
+/// Connections that `files` descriptors allow, at least one and at most `wanted`.
 fn room(files: u64, wanted: usize) -> usize {
     let files = usize::try_from(files).unwrap_or(usize::MAX);
     files.saturating_sub(FILES_RESERVED).clamp(1, wanted.max(1))

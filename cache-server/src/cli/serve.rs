@@ -1,4 +1,4 @@
-//! `cache-server serve`: its flags become a `Config`, and a server runs until it is told to stop.
+//! `cache-server serve`: turns its flags into a `Config` and runs a server until a signal stops it.
 
 use std::{
     io::{self, Write as _},
@@ -97,7 +97,7 @@ pub(super) struct Serve {
     log: String,
 }
 
-/// The storages that exist.
+/// The supported storages.
 #[derive(Clone, Copy, Debug)]
 enum StorageKind {
     Embedded,
@@ -115,7 +115,7 @@ fn positive_size(text: &str) -> Result<usize, String> {
     units::size(text).and_then(|bytes| if bytes == 0 { Err("must be more than 0".to_owned()) } else { Ok(bytes) })
 }
 
-/// What the kernel takes: a positive `int`.
+/// Parses a size that fits `setsockopt`: a positive `int`.
 fn unsent_size(text: &str) -> Result<u32, String> {
     let fits = |bytes| u32::try_from(bytes).ok().filter(|bytes| i32::try_from(*bytes).is_ok());
     positive_size(text).and_then(|bytes| fits(bytes).ok_or_else(|| "must be less than 2GiB".to_owned()))
@@ -126,11 +126,10 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
     units::duration(text).and_then(positive)
 }
 
-/// What is said by others and only by name: the HTTP/2 library warns of each client that resets too much, which
-/// `serve::flood` counts.
+/// Silences the HTTP/2 library's warning about each client that resets too many streams; `serve::flood` counts them.
 const QUIET: &str = "h2=error";
 
-/// A filter that is not meant for this program may be one that it cannot read.
+/// RUST_LOG if it is a valid filter, else `warn`: the variable may be set for another program in a syntax unknown here.
 fn log_default() -> String {
     let usual = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty() && log_filter(filter).is_ok());
     usual.unwrap_or_else(|| "warn".to_owned())
@@ -142,7 +141,7 @@ fn log_filter(text: &str) -> Result<String, String> {
 
 impl From<Serve> for Config {
     fn from(serve: Serve) -> Self {
-        // The only one there is; a second makes this a choice.
+        // The only storage so far; a second one makes this a `match`.
         let StorageKind::Embedded = serve.storage;
         let mut config = Self {
             listen: serve.listen,
@@ -154,7 +153,7 @@ impl From<Serve> for Config {
             grace: serve.grace,
             load: serve.load,
             populate: serve.populate,
-            // One is never given without the other.
+            // clap requires both flags together.
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             ..Self::default()
         };
@@ -166,15 +165,15 @@ impl From<Serve> for Config {
     }
 }
 
-/// Serves on the workers of `runtime` until a signal or an error ends it.
+/// Serves on the workers of `runtime` until a signal or an error ends the server.
 pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
-    // A second server in one process keeps the first one's log.
+    // Fails if a log is installed already: a second server in one process uses the first one's.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(format!("{QUIET},{}", serve.log)))
         .with_writer(io::stderr)
         .with_ansi(false)
         .try_init();
-    // Signals and timers of its own: those of `runtime` stand still once all its workers are busy.
+    // Signals and timers have a runtime of their own: those of `runtime` stop when all its workers are busy.
     let supervisor = match Builder::new_current_thread().enable_all().build() {
         Ok(supervisor) => supervisor,
         Err(error) => return fail_input(&format!("cannot start: {error}")),
@@ -192,7 +191,7 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
         tokio::select! {
             ended = &mut serving => exit_code(ended),
             () = signals.next() => {
-                // An error means that it ended meanwhile.
+                // An error means that the server ended meanwhile.
                 let _ = tell.send(());
                 end_within(grace + EXIT_MARGIN, serving, signals.next()).await
             }
@@ -200,11 +199,10 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
     })
 }
 
-/// Time beyond the grace of open requests after which a process that does not end is left.
+/// Time after the grace period at which the process exits even if the server has not ended.
 const EXIT_MARGIN: Duration = Duration::from_millis(500);
 
-/// Waits for a server that was told to end; no longer than `time`, and not once `again` resolves. Does not depend on the
-/// workers that it runs on.
+/// Waits until a stopping server ends, `time` passes or `again` resolves. Needs no worker of the server's runtime.
 async fn end_within(time: Duration, serving: JoinHandle<ExitCode>, again: impl Future<Output = ()>) -> ExitCode {
     tokio::select! {
         biased;
@@ -218,9 +216,9 @@ fn exit_code(ended: Result<ExitCode, JoinError>) -> ExitCode {
     ended.unwrap_or_else(|error| fail(FAILED, &format!("the server failed: {error}")))
 }
 
-/// Binds and serves until `told` resolves, which also ends the loading of objects.
+/// Binds and serves until `told` resolves; a stop also interrupts the loading of objects.
 async fn serve_until(config: Config, told: oneshot::Receiver<()>) -> ExitCode {
-    // An error means that nobody is there to tell any more.
+    // An error means that the sender was dropped, which is a stop as well.
     let mut stop = pin!(told.map(drop));
     let server = tokio::select! {
         biased;
@@ -231,7 +229,7 @@ async fn serve_until(config: Config, told: oneshot::Receiver<()>) -> ExitCode {
         Ok(server) => server,
         Err(error) => return fail_input(&error.to_string()),
     };
-    // Whoever started us may not read; that is no reason to stop.
+    // Serve even if stdout is closed: the parent process may not read the address.
     let mut stdout = io::stdout();
     let _ =
         writeln!(stdout, "listening on {}://{}", server.scheme(), server.local_addr()).and_then(|()| stdout.flush());
@@ -245,8 +243,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: SIGTERM ends the process whatever its requests do. Method: a runtime all of whose workers are stuck, so that
-    /// neither its timers nor its tasks move.
+    /// Goal: SIGTERM ends the process whatever its requests do. Method: a runtime with all workers blocked, so that its
+    /// timers and tasks make no progress.
     #[test]
     fn a_server_whose_workers_are_stuck_ends_within_its_grace() {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -257,7 +255,7 @@ mod tests {
             let (begun, released) = (begun.clone(), std::sync::Arc::clone(&released));
             runtime.spawn(async move {
                 begun.send(()).unwrap();
-                // Blocks its worker, one on the channel and one on the lock.
+                // The first worker blocks on the channel, the second on the lock.
                 let _ = released.lock().unwrap().recv();
             });
         }

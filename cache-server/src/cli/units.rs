@@ -1,4 +1,4 @@
-//! Sizes and durations as people write them: `64MiB`, `5m`, `1h30m`.
+//! Sizes and durations as written by people: `64MiB`, `5m`, `1h30m`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SIZES: &[(&str, u64)] = &[
     ("", 1),
 ];
 
-/// Bytes: a whole number, alone or with a unit.
+/// Parses bytes: a whole number, with an optional unit.
 pub(super) fn size(text: &str) -> Result<usize, String> {
     let (digits, unit) = split(text);
     let factor = SIZES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
@@ -25,7 +25,7 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
 
 const TIMES: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-/// A sum of whole numbers with units, such as `90s` or `1h30m`.
+/// Parses a sum of whole numbers with units, such as `90s` or `1h30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let bad = || "not a duration; write a number with ms, s, m or h".to_owned();
     let mut rest = text;
@@ -42,7 +42,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(bad()) } else { Ok(Duration::from_millis(total)) }
 }
 
-/// The digits at the start, and what follows.
+/// Splits off the leading digits.
 fn split(text: &str) -> (&str, &str) {
     text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()))
 }

@@ -1,8 +1,9 @@
-//! Creates the generator's objects through a running server's API, so that the result is what `serve --populate` makes.
+//! Creates the generator's objects through a running server's API, with the same result as `serve --populate`.
 //!
-//! INVARIANT: a namespace is there before what lives in it, and at most [`CLIENT_CONNECTIONS`] requests are open.
+//! INVARIANT: all namespaces exist before any other object is sent, and at most [`CLIENT_CONNECTIONS`] requests are in
+//! flight.
 //!
-//! The server decides over uid, time of creation and generation, so those are its own.
+//! The server assigns uid, creationTimestamp and generation, so those differ from the generator's.
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::FuturesUnordered};
@@ -16,37 +17,37 @@ use crate::{
     populate::{Object, Spec, objects},
 };
 
-/// How it went.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Objects that are new.
+    /// Objects created.
     pub(crate) created: u64,
-    /// Objects whose name was taken; they are as they were.
+    /// Objects that existed already; they are unchanged.
     pub(crate) existed: u64,
 }
 
 impl Counts {
-    /// Objects that are there now.
+    /// Objects handled so far.
     pub(crate) const fn total(self) -> u64 {
         self.created + self.existed
     }
 }
 
-/// An object that could not be created: one line.
+/// The error for an object that could not be created: one line.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create {resource} {key}: {source}")]
 pub(crate) struct PopulateError {
-    /// `pods`, `deployments.apps`.
+    /// Resource with its group, such as `pods` or `deployments.apps`.
     resource: String,
-    /// Namespace and name.
+    /// Namespace and name, or the name alone.
     key: String,
     source: ClientError,
 }
 
-/// Creates the objects of `spec` and tells `progress` after each.
+/// Creates the objects of `spec` and calls `progress` after each.
 ///
 /// # Errors
-/// The first object that cannot be created; those before it stay, and so do a few after it.
+/// The first object that cannot be created. Objects created before it stay; creates in flight may succeed too.
 pub(crate) async fn populate(
     server: &ServerUrl,
     spec: &Spec,
@@ -54,7 +55,7 @@ pub(crate) async fn populate(
 ) -> Result<Counts, PopulateError> {
     let idle = (0..CLIENT_CONNECTIONS).map(|_| Connection::new(server.clone())).collect();
     let mut populating = Populating { idle, counts: Counts::default(), progress };
-    // Namespaces come first, and are all there before anything else is sent.
+    // The generator yields namespaces first; wait for all of them before sending other objects.
     let namespaces = usize::try_from(spec.namespaces).unwrap_or(usize::MAX);
     populating.create_all(objects(spec).take(namespaces)).await?;
     populating.create_all(objects(spec).skip(namespaces)).await?;
@@ -67,7 +68,7 @@ struct Populating<P> {
     progress: P,
 }
 
-/// What became of one object, and the connection that is free again.
+/// The freed connection, and true if the object was created, false if it existed.
 type Done = (Connection, Result<bool, PopulateError>);
 
 impl<P: FnMut(Counts)> Populating<P> {
@@ -128,12 +129,12 @@ async fn create_at(
     if wanted.is_null() || status(&answer)? == wanted {
         return Ok(());
     }
-    // A create leaves the status of most types to the subresource.
+    // For most types a create ignores the status; write it through the subresource.
     let patch = json!({ "status": wanted }).to_string();
     connection.send(&Ask::merge(format!("{collection}/{name}/status"), patch)).await.map(|_| ())
 }
 
-/// The status of an object; null when there is none.
+/// The status of an object; null if it has none.
 fn status(object: &[u8]) -> Result<Value, ClientError> {
     #[derive(Deserialize)]
     struct WithStatus {

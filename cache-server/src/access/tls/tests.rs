@@ -1,4 +1,4 @@
-//! Certificates that are used, refused and replaced; handshakes that do not end.
+//! Certificates that are used, refused and replaced, and handshakes that never finish.
 
 use std::{fs, net::Ipv4Addr, time::Duration};
 
@@ -30,7 +30,7 @@ impl Folder {
         fs::write(self.files().key, key).unwrap();
     }
 
-    /// A new certificate in both files.
+    /// Writes a new certificate and its key to both files.
     fn renew(&self) -> CertifiedKey<KeyPair> {
         let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         self.write(&pair.cert.pem(), &pair.signing_key.serialize_pem());
@@ -67,7 +67,7 @@ async fn what_cannot_be_used_is_said_in_one_line_without_its_content() {
     assert!(error.to_string().ends_with("tls.key: No such file or directory (os error 2)"), "{error}");
 }
 
-/// A client that trusts `roots`, and what the server makes of it.
+/// A listener and the acceptor under test.
 struct Pair {
     listener: TcpListener,
     acceptor: Acceptor,
@@ -87,7 +87,7 @@ impl Pair {
         TcpStream::connect(self.listener.local_addr().unwrap()).await.unwrap()
     }
 
-    /// Whether a client that trusts `cert` alone, and offers `alpn`, is served, and what is spoken.
+    /// Connects a client that trusts only `cert` and offers `alpn`. Returns the negotiated HTTP version.
     async fn served(&self, cert: &CertificateDer<'static>, alpn: &[&[u8]]) -> Result<Protocol, String> {
         let mut roots = RootCertStore::empty();
         roots.add(cert.clone()).unwrap();
@@ -118,7 +118,8 @@ async fn the_client_chooses_the_protocol() {
     assert!(error.contains("NoApplicationProtocol"), "{error}");
 }
 
-/// Goal: certificates are replaced while the server runs, and a broken replacement does no harm.
+/// Goal: certificates are replaced while the server runs, and a broken replacement does no harm. Method: replace the
+/// files one at a time, and let a client that trusts one certificate connect after each step.
 #[tokio::test(start_paused = true)]
 async fn changed_files_are_used_and_broken_ones_are_not() {
     let folder = Folder::new();
@@ -147,7 +148,7 @@ async fn a_handshake_that_does_not_end_is_given_up() {
     let folder = Folder::new();
     folder.renew();
     let pair = Pair::new(&folder).await;
-    // Nothing at all, and the beginning of a record.
+    // An empty handshake, and one that stops within a record.
     for said in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
         let begun = Instant::now();
         let mut client = pair.connect().await;
