@@ -1,7 +1,7 @@
-//! Manifests created at start: YAML or JSON, one or many documents, lists, files and folders.
+//! Loads manifests at start: YAML or JSON, one or many documents, lists, files and folders.
 //!
-//! INVARIANT: an object that cannot be created stops the start before anything is served, with one line that names the
-//! file and the document, and never the object's content.
+//! INVARIANT: an object that cannot be created stops the start before anything is served. The one-line error names the
+//! file and the document, and never quotes the object's content.
 
 use std::{
     fmt, fs, io,
@@ -15,7 +15,7 @@ use crate::{
     limits::{MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX},
 };
 
-/// Why manifests cannot be loaded: one line.
+/// Reason why manifests cannot be loaded: one line.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {place}{what}", path.display())]
 pub struct LoadError {
@@ -24,12 +24,12 @@ pub struct LoadError {
     what: String,
 }
 
-/// Which object of a file.
+/// Position of an object in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
-    /// From one; documents without content are not counted.
+    /// Counted from one, without empty documents; `None` if the error concerns the whole file.
     document: Option<usize>,
-    /// From one, within a list.
+    /// Counted from one within a list; `None` outside lists.
     item: Option<usize>,
 }
 
@@ -43,8 +43,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// Creates every object under `paths`, as a client's POST would: names are checked, uids and times are assigned. An
-/// object of a namespaced type without a namespace goes to `default`. Returns how many were created.
+/// Creates every object under `paths`, like a client's POST: names are checked, uids and times are assigned. A
+/// namespaced object without a namespace is created in `default`. Returns the number of created objects.
 ///
 /// # Errors
 /// [`LoadError`] at the first file or object that cannot be used; objects before it stay in the store.
@@ -62,7 +62,7 @@ pub(crate) async fn into_storage(app: &App, paths: &[PathBuf]) -> Result<usize, 
     Ok(created)
 }
 
-/// The files under `path` in order of their names: itself, or what a folder holds at any depth.
+/// The files under `path`, sorted by name: `path` itself, or all manifests in a folder at any depth.
 fn files(path: &Path, depth: usize) -> Result<Vec<PathBuf>, LoadError> {
     let fail = |what: String| LoadError { path: path.to_owned(), place: Place::default(), what };
     let io = |error: io::Error| fail(describe(&error));
@@ -91,13 +91,13 @@ fn extension(path: &Path) -> &str {
     path.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
 }
 
-/// The system's words without the number that Rust adds.
+/// The error's text without the OS error number.
 fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// The documents of one file that have content.
+/// The non-empty documents of a file.
 fn read(path: &Path) -> Result<Vec<Value>, LoadError> {
     let fail = |what: String| LoadError { path: path.to_owned(), place: Place::default(), what };
     let io = |error: io::Error| fail(describe(&error));
@@ -124,7 +124,7 @@ fn read_json(text: &str) -> Result<Vec<Value>, String> {
 }
 
 fn read_yaml(text: &str) -> Result<Vec<Value>, String> {
-    // A file has fewer nodes than bytes. The bounds on aliases stay: they are what makes small files expand.
+    // A file has fewer nodes than bytes. The default limits on aliases stay: only aliases can expand a small file.
     let nodes = text.len().max(250_000);
     let options = serde_saphyr::options! {
         with_snippet: false,
@@ -143,7 +143,7 @@ fn read_yaml(text: &str) -> Result<Vec<Value>, String> {
     })
 }
 
-/// Every object of the documents, lists taken apart.
+/// Every object of the documents, with lists split into their items.
 fn objects(documents: Vec<Value>) -> Vec<(Place, Value)> {
     let mut found = Vec::new();
     for (index, mut document) in documents.into_iter().enumerate() {
@@ -155,7 +155,7 @@ fn objects(documents: Vec<Value>) -> Vec<(Place, Value)> {
             continue;
         };
         for (index, mut item) in items.into_iter().enumerate() {
-            // Items of a typed list say neither; those of kind List always do.
+            // Items of a typed list may omit kind and apiVersion; items of kind `List` never do.
             if let Some(members) = item.as_object_mut().filter(|_| !item_kind.is_empty()) {
                 members.entry("kind").or_insert_with(|| item_kind.into());
                 members.entry("apiVersion").or_insert_with(|| document["apiVersion"].clone());
@@ -174,7 +174,7 @@ fn items(document: &mut Value) -> Option<Vec<Value>> {
     }
 }
 
-/// Creates one object, or says in one line why not.
+/// Creates one object; the error is one line.
 async fn create(app: &App, object: &Value) -> Result<(), String> {
     if !object.is_object() {
         return Err("not an object".to_owned());

@@ -1,11 +1,13 @@
-//! Ends the namespaces that are deleted: everything in them goes first, and nothing new is created in them.
+//! The namespace controller: deletes the objects of terminating namespaces, then the namespaces.
 //!
-//! INVARIANT: level-triggered. Each pass looks at the namespaces as they are and does what is left to do, whoever marked
-//! them. INVARIANT: nothing is looked at, and no task runs, before the first namespace is deleted; and no cache is started
-//! for types that have no objects. INVARIANT: a pass costs the namespaces that changed, and the objects that were not told
-//! to go before in those that end.
+//! INVARIANT: level-triggered. Each pass reads the current namespaces and works on everything still to do, regardless
+//! of who marked a namespace.
+//! INVARIANT: no task runs and no storage is read before the first namespace is deleted, and no cache is started for a
+//! type without objects in terminating namespaces.
+//! INVARIANT: the cost of a pass is that of the changed namespaces, and of the objects in terminating namespaces that
+//! it has not deleted or marked before.
 //!
-//! What is in a namespace needs no namespace here, so an object that was being created while its namespace ended may
+//! An object's create does not check that its namespace exists, so an object created while its namespace terminates may
 //! outlive it. In Kubernetes it would keep the namespace.
 //!
 //! Source: `pkg/controller/namespace/deletion` of kubernetes/kubernetes.
@@ -43,13 +45,13 @@ use crate::{
     storage::{Expect, Storage, StorageError, Txn, WriteError},
 };
 
-/// Between two passes when something fails, or when objects change in a namespace that others hold.
+/// Delay before a retry, and between passes while objects change in a namespace with held objects.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Changed namespaces that are read before others run.
+/// Number of changed namespaces read before the task yields.
 const READ_AT_ONCE: usize = 16;
 
-/// The task that ends namespaces, and who waits for it.
+/// Handle to the task that deletes terminating namespaces.
 pub(crate) struct Namespaces {
     storage: Arc<dyn Storage>,
     caches: Weak<Caches>,
@@ -58,29 +60,29 @@ pub(crate) struct Namespaces {
     known: Arc<Known>,
 }
 
-/// What a pass came to know.
+/// Results of the passes, shared with requests.
 #[derive(Default)]
 struct Known {
-    /// The namespaces that end.
+    /// The terminating namespaces.
     ending: RwLock<BTreeSet<String>>,
-    /// The position up to which there is nothing left to do but to wait for who holds objects.
+    /// The position up to which only finalizers remain.
     settled: watch::Sender<u64>,
 }
 
 impl Namespaces {
-    /// Starts nothing yet.
+    /// Does not start the task yet.
     pub(crate) fn new(storage: Arc<dyn Storage>, caches: &Arc<Caches>, registry: Arc<Live>) -> Self {
         let (caches, started, known) = (Arc::downgrade(caches), OnceLock::new(), Arc::default());
         Self { storage, caches, registry, started, known }
     }
 
-    /// Whether a namespace ends: nothing is created in it. Cost: one lock.
+    /// True if the namespace is terminating, so that no object may be created in it. Cost: one lock.
     pub(crate) fn is_ending(&self, namespace: &str) -> bool {
         self.known.ending.read().contains(namespace)
     }
 
-    /// Waits until the namespaces that are marked now are gone, or only wait for who holds objects in them; at most
-    /// 3 s. Starts the task on first use, which needs a tokio runtime.
+    /// Waits until all namespaces marked by now are deleted or only wait for finalizers, at most 3 s ([`FRESH_WAIT`]).
+    /// Starts the task on first use, which needs a tokio runtime.
     pub(crate) async fn settle(&self) {
         let (Some(caches), Some(ty)) = (self.caches.upgrade(), namespaces(&self.registry)) else { return };
         self.started.get_or_init(|| {
@@ -98,7 +100,7 @@ impl Namespaces {
         let settled = async {
             if let Ok(reader) = caches.fresh(&ty).await {
                 let (mut settled, position) = (self.known.settled.subscribe(), reader.applied());
-                // The sender is ours, so there is no error.
+                // The sender is a field of `self.known`, so it is open.
                 let _ = settled.wait_for(|&settled| position <= settled).await;
             }
         };
@@ -114,36 +116,37 @@ fn namespaces(registry: &Live) -> Option<Arc<ResourceType>> {
 
 struct Ender {
     storage: Arc<dyn Storage>,
-    /// Not kept alive by this task: it ends with them.
+    /// Weak, so that the task ends when the caches are dropped.
     caches: Weak<Caches>,
     registry: Arc<Live>,
     known: Arc<Known>,
-    /// That of namespaces.
+    /// The type of namespaces.
     ty: Arc<ResourceType>,
-    /// The namespaces that were taken in last.
+    /// The namespaces as of the last pass.
     seen: Objects<Entry>,
-    /// Those that end, by name.
+    /// The terminating namespaces, by name.
     ending: BTreeMap<String, Ending>,
 }
 
-/// A namespace that ends.
+/// A terminating namespace.
 struct Ending {
     entry: Arc<Entry>,
-    /// True if it has finalizers of its own.
+    /// True if the namespace itself has finalizers.
     is_held: bool,
-    /// By type: the position up to which every object in it was told to go. What is left of those is held.
+    /// By type: the position up to which every object in the namespace was deleted or marked. Those that remain are
+    /// held.
     told: HashMap<String, u64>,
 }
 
-/// What a pass came to.
+/// Outcome of a pass.
 enum Pass {
-    /// Namespaces are as they must be. These caches, as of a position, have objects that keep some from going.
+    /// Nothing is left to do but to wait for finalizers. Each entry is a cache with held objects, and its position.
     Settled(Vec<(Reader, u64)>),
-    /// A namespace went at this position: look again once it shows.
+    /// A namespace was removed at this position: run the next pass once the cache has it.
     Wrote(u64),
 }
 
-/// A pass cannot go on.
+/// Error of a pass.
 #[derive(Debug, thiserror::Error)]
 enum Stuck {
     #[error(transparent)]
@@ -166,14 +169,14 @@ impl Ender {
             match reader {
                 Err(NotReady { stopped: true, .. }) => return,
                 Err(_) => {}
-                // A cache that was closed is started again.
+                // Returns when the cache is closed; the loop opens a new one.
                 Ok(reader) => drop(self.follow(&reader).await),
             }
             sleep(PAUSE).await;
         }
     }
 
-    /// Follows one cache until it is closed.
+    /// Runs passes over one cache until that cache is closed.
     async fn follow(&mut self, reader: &Reader) -> Result<(), Closed> {
         loop {
             let Some(caches) = self.caches.upgrade() else { return Ok(()) };
@@ -189,7 +192,7 @@ impl Ender {
                         next.await?;
                         continue;
                     }
-                    // One that is closed is looked at again, too.
+                    // A cache that is closed also starts the next pass.
                     let changes = blocking.iter().map(|(reader, at)| reader.reached(at + 1).map(drop).boxed());
                     let changed = async {
                         select_all(changes).await;
@@ -262,8 +265,8 @@ impl Ender {
         }
     }
 
-    /// The caches of all types that may have objects in namespaces that end, and why others are not known. They are asked
-    /// together: one that is late makes nobody wait for longer.
+    /// The caches of all types that may have objects in terminating namespaces, and the error of a type for which this
+    /// is unknown. The types are queried concurrently, so that a slow one does not delay the others.
     async fn readers(&self, caches: &Caches) -> (Vec<(Arc<ResourceType>, Reader)>, Option<Stuck>) {
         if self.ending.is_empty() {
             return (Vec::new(), None);
@@ -286,8 +289,8 @@ impl Ender {
         (readers, unknown)
     }
 
-    /// The cache of a type; `None` when nothing of it is stored in a namespace that ends. Starts no cache for that: most
-    /// types are never read.
+    /// The cache of a type; `None` if the storage has no object of it in a terminating namespace. A cache is started
+    /// only for types that have such objects: most types are never read.
     async fn reader(&self, caches: &Caches, ty: &Arc<ResourceType>) -> Result<Option<Reader>, Unfresh> {
         let error = if caches.is_started(ty) {
             match caches.fresh(ty).await {
@@ -307,7 +310,7 @@ impl Ender {
         }
     }
 
-    /// Whether the storage has objects of a type in a namespace that ends.
+    /// True if the storage has an object of a type in a terminating namespace.
     async fn is_stored(&self, ty: &Arc<ResourceType>) -> Result<bool, StorageError> {
         let mut entries = self.storage.list(ty).await?.entries;
         while let Some(entry) = entries.try_next().await? {
@@ -320,8 +323,8 @@ impl Ender {
 }
 
 impl Ending {
-    /// Deletes everything in the namespace that was not told to go before. Returns the caches that have objects in it
-    /// which others hold.
+    /// Deletes all objects in the namespace that were not deleted or marked before. Returns the caches with objects
+    /// that finalizers or grace periods still hold.
     async fn clear(
         &mut self,
         caches: &Caches,
@@ -341,6 +344,7 @@ impl Ending {
                         .map_err(|status| Stuck::Refused(Box::new(status)))?;
             }
             if is_held {
+                // All objects up to this position are handled: the next pass skips them.
                 self.told.insert(ty.id().to_owned(), snapshot.resource_version);
                 blocking.push((reader.clone(), snapshot.resource_version));
             } else {
@@ -351,12 +355,12 @@ impl Ending {
     }
 }
 
-/// Removes a namespace that is empty. Returns where that shows.
+/// Removes an empty namespace. Returns the position at which the removal can be seen.
 async fn remove(storage: &dyn Storage, ty: &Arc<ResourceType>, entry: &Entry) -> Result<u64, Stuck> {
     let (key, expect) = (entry.key().to_owned(), Expect::At(entry.resource_version()));
     match storage.write(Txn { ty: Arc::clone(ty), key, expect, put: None }).await {
         Ok(written) => Ok(written.resource_version),
-        // Somebody else's write, which shows above the version that was read.
+        // Another writer was first; its write shows above the version that was read.
         Err(WriteError::Conflict { .. } | WriteError::NotFound | WriteError::Exists) => {
             Ok(entry.resource_version() + 1)
         }
@@ -364,14 +368,14 @@ async fn remove(storage: &dyn Storage, ty: &Arc<ResourceType>, entry: &Entry) ->
     }
 }
 
-/// That a namespace was told to go.
+/// The deletion mark of a namespace.
 struct Mark {
-    /// True if finalizers of its own hold it.
+    /// True if the namespace has finalizers in its metadata.
     is_held: bool,
 }
 
 impl Mark {
-    /// Reads the mark of a namespace; `None` if it has none. Cost: a scan of its metadata.
+    /// Reads the deletion mark of a namespace; `None` if it has none. Cost: a scan of its metadata.
     fn of(entry: &Entry) -> Option<Self> {
         let metadata = entry.metadata();
         let (mut is_marked, mut is_held) = (false, false);

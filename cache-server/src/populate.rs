@@ -1,7 +1,8 @@
-//! Realistic synthetic objects, deterministic by seed: the same specification makes the same bytes.
+//! Realistic synthetic objects, deterministic by seed: equal specifications give equal bytes.
 //!
-//! Makes what clusters hold: namespaces, nodes, workloads, and pods that share their workload's template. A pod is about
-//! 5 KB of JSON, some 40 % of it managedFields. One object exists at a time; nothing is kept but the current workload.
+//! Generates what clusters hold: namespaces, nodes, workloads, and pods that share their workload's template. A pod is
+//! about 5 KB of JSON, about 40 % of it managedFields. Objects are generated one at a time; only the current workload
+//! is kept.
 
 mod cluster;
 mod container;
@@ -25,20 +26,20 @@ use crate::{
     storage::{Expect, Txn, WriteError},
 };
 
-/// How much to make. Text form: `pods=7130,nodes=80,namespaces=40,seed=1`, each part optional.
+/// Numbers of objects to generate. Text form: `pods=7130,nodes=80,namespaces=40,seed=1`, each part optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Pods, exactly. Default 7,130.
+    /// Number of pods, exact. Default 7,130.
     pub pods: u32,
-    /// Nodes, named node-0 and on; pods are spread over them evenly. Default 80.
+    /// Number of nodes, named from `node-0`; pods are spread over them evenly. Default 80.
     pub nodes: u32,
-    /// Namespaces, exactly. Default 40.
+    /// Number of namespaces, exact. Default 40.
     pub namespaces: u32,
-    /// Same seed, same bytes. Default 1.
+    /// Seed of the random numbers. Default 1.
     pub seed: u64,
 }
 
-/// A specification that cannot be used: one line that says why.
+/// Reason why a specification cannot be used: one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// A part without `=`.
@@ -59,7 +60,7 @@ pub enum SpecError {
         /// The key.
         key: String,
     },
-    /// A value that is no number, or too large.
+    /// A value that is not a number or is too large.
     #[error("{key}={value} is not a number from 0 to {max}")]
     BadNumber {
         /// The key.
@@ -69,7 +70,7 @@ pub enum SpecError {
         /// The largest number allowed.
         max: u64,
     },
-    /// Pods without anything to run on or in.
+    /// Pods without a node or a namespace.
     #[error("pods need at least one node and one namespace")]
     Homeless,
 }
@@ -87,7 +88,7 @@ pub enum PopulateError {
         /// Plural.
         plural: &'static str,
     },
-    /// The object is not one that the store takes.
+    /// The object is not a valid entry of the store.
     #[error("cannot use a generated object: {0}")]
     Entry(#[from] EntryError),
     /// The write failed.
@@ -95,7 +96,7 @@ pub enum PopulateError {
     Write {
         /// Namespace and name.
         key: String,
-        /// Why.
+        /// The storage's error.
         source: WriteError,
     },
 }
@@ -114,7 +115,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// `pods`, `deployments.apps`.
+    /// Resource with its group, such as `pods` or `deployments.apps`.
     #[must_use]
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
@@ -175,7 +176,7 @@ fn number(key: &str, value: &str, max: u64) -> Result<u64, SpecError> {
 
 /// The objects of `spec`, one at a time: namespaces, nodes, then each workload followed by its pods.
 ///
-/// Cost: about ten microseconds a pod; one workload is held.
+/// Cost: about 10 µs per pod. Holds one workload in memory.
 #[must_use]
 pub fn objects(spec: &Spec) -> Objects {
     let random = Random::new(spec.seed);
@@ -192,7 +193,8 @@ pub fn objects(spec: &Spec) -> Objects {
     }
 }
 
-/// As [`objects`], decoded: the resource's id and the object. For tests and tools; decoding costs more than making.
+/// Like [`objects`], but decoded: the resource's id and the object. For tests and tools; decoding costs more than
+/// generating.
 pub fn generate(spec: &Spec) -> impl Iterator<Item = (String, Value)> + use<> {
     objects(spec).map(|object| {
         let value = serde_json::from_slice(&object.json).expect("the generator makes JSON");
@@ -200,8 +202,8 @@ pub fn generate(spec: &Spec) -> impl Iterator<Item = (String, Value)> + use<> {
     })
 }
 
-/// Creates the objects of `spec` in the server's storage, in their order, and returns how many. A thread makes them
-/// while this task stores them; a few batches are between the two.
+/// Creates the objects of `spec` in the server's storage, in order, and returns their number. A thread generates them
+/// while this task stores them; at most [`POPULATE_BATCHES`] batches are queued in between.
 ///
 /// # Errors
 /// [`PopulateError`] at the first object that cannot be stored; those before it stay.
@@ -236,7 +238,7 @@ pub async fn into_storage(app: &App, spec: &Spec) -> Result<usize, PopulateError
     Ok(stored)
 }
 
-/// Types by plural: the generator makes a handful, so each is looked up once.
+/// Cache of types by plural, so that each of the few generated types is looked up once.
 struct Types<'a> {
     app: &'a App,
     known: Vec<(&'static str, Arc<ResourceType>)>,
@@ -286,7 +288,7 @@ impl Iterator for Objects {
             if let Some(object) = self.ready.pop_front() {
                 return Some(object);
             }
-            // Round robin: as even as a scheduler makes it, and a daemon set covers each node once.
+            // Round robin: as even as a scheduler's placement, and a daemon set covers each node once.
             let node = self.pods.checked_rem(self.spec.nodes)?;
             if let Some(pod) = self.current.as_mut().and_then(|workload| workload.next_pod(node, &mut self.random)) {
                 self.pods += 1;

@@ -1,8 +1,8 @@
-//! The resource types this server holds, and what each asks of its objects: a table of built-in types, and what stored
-//! CustomResourceDefinitions say.
+//! The resource types of this server and their rules: a table of built-in types, and types of
+//! CustomResourceDefinitions.
 //!
-//! INVARIANT: a type is found by (group, version, plural) or by (apiVersion, kind), and both ways give the same `Arc`.
-//! INVARIANT: what differs between types is a column here, never a `match` on names elsewhere.
+//! INVARIANT: a type is found by (group, version, plural) or by (apiVersion, kind), and both return the same `Arc`.
+//! INVARIANT: differences between types are columns of the table, never a `match` on names elsewhere.
 
 mod definition;
 mod live;
@@ -35,81 +35,81 @@ pub struct ResourceType {
     pub group: String,
     /// Version within the group, such as `v1`.
     pub version: String,
-    /// The name in paths, such as `deployments`.
+    /// Name in paths, such as `deployments`.
     pub plural: String,
-    /// The lower-case singular that command lines accept.
+    /// Lower-case singular, which clients such as kubectl accept too.
     pub singular: String,
-    /// The kind of one object.
+    /// Kind of the objects.
     pub kind: String,
-    /// What else command lines accept, such as `deploy`.
+    /// Abbreviations that clients accept, such as `deploy`.
     pub short_names: Vec<String>,
-    /// Groups of types that command lines know by one word, such as `all`.
+    /// Groups of types that clients address by one word, such as `all`.
     pub categories: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// True if objects live in namespaces.
     pub namespaced: bool,
-    /// What the cache needs: kind, apiVersion and the selectable fields.
+    /// Kind, apiVersion and selectable fields, as the cache needs them.
     pub schema: Arc<Schema>,
-    /// Which names its objects may have.
+    /// Rule for the names of objects.
     pub name_rule: NameRule,
-    /// Whether `…/{name}/status` exists, and with it, whether the main resource leaves `.status` alone.
+    /// True if `…/{name}/status` exists; writes of the main resource then leave `.status` unchanged.
     pub has_status: bool,
-    /// What a create does with `.status`.
+    /// Treatment of `.status` by a create.
     pub created_status: CreatedStatus,
-    /// What a write of `…/{name}/status` does with metadata.
+    /// Treatment of metadata by a write of `…/{name}/status`.
     pub status_metadata: StatusMetadata,
-    /// The member that a create fills in and no update changes.
+    /// A member that a create fills in and no update may change.
     pub fixed: Option<Fixed>,
-    /// The member whose texts become base64 values of another one.
+    /// A write-only member whose texts are stored as base64 values of another one, such as `stringData`.
     pub texts: Option<Texts>,
-    /// Whether `metadata.generation` counts changes of the desired state: of everything but metadata, and but the
-    /// status unless it is a custom resource's that has no status subresource.
+    /// True if `metadata.generation` counts changes of the desired state: of everything but metadata and status. For a
+    /// custom resource without the status subresource, changes of the status count too.
     pub tracks_generation: bool,
-    /// Members of metadata whose changes `metadata.generation` counts too.
+    /// Members of metadata whose changes `metadata.generation` counts as well.
     pub tracked_metadata: &'static [&'static str],
-    /// Whether an immediate delete answers the last object; otherwise it answers a Status.
+    /// True if an immediate delete returns the last object, false if it returns a Status.
     pub returns_deleted: bool,
-    /// The time that its objects get to end before they go; `None` when they go at once.
+    /// Grace period of its objects; `None` if deletes are immediate.
     pub grace: Option<&'static Grace>,
-    /// Whether other objects live in its objects and go with them: namespaces.
+    /// True for namespaces: other objects live in its objects and are deleted with them.
     pub holds_objects: bool,
-    /// Whether an update may leave out the resourceVersion that it replaces.
+    /// True if an update may omit the resourceVersion that it replaces.
     pub unconditional_update: bool,
-    /// The words its objects are served under, in the order of discovery.
+    /// Verbs in the order of discovery.
     pub verbs: &'static [&'static str],
-    /// `…/{name}/scale`, where it exists.
+    /// Paths of `…/{name}/scale`, if the type has it.
     pub scale: Option<Scale>,
-    /// What a CustomResourceDefinition says of it beyond this; `None` for built-in types.
+    /// Further settings from the CustomResourceDefinition; `None` for built-in types.
     pub custom: Option<Arc<Custom>>,
-    /// Whether an update of an object that does not exist creates it.
+    /// True if an update of a missing object creates it.
     pub create_on_update: bool,
-    /// Whether its objects define types: CustomResourceDefinitions.
+    /// True for CustomResourceDefinitions: its objects define types.
     pub defines_types: bool,
-    /// Whether its definition is being deleted: nothing new is created.
+    /// True while its definition is being deleted: no object can be created.
     pub terminating: bool,
-    /// The selectable fields besides name and namespace. A version of a custom type may have fewer than its schema.
+    /// Selectable fields besides name and namespace. A version of a custom type may have fewer than the shared schema.
     pub field_labels: Vec<String>,
-    /// The words that refuse a field that objects cannot be selected by.
+    /// Form of the error for field selectors that the type does not support.
     pub unknown_field: UnknownField,
-    /// Where the storage was when the schema was defined: a cache of an earlier one is out of date. Zero for built-in
-    /// types.
+    /// Position of the storage at which the schema was defined: a cache with a lower one is out of date. Zero for
+    /// built-in types.
     pub defined_at: u64,
-    /// How it looks in tables, made on first use.
+    /// Columns of its tables, made on first use.
     pub(crate) columns: OnceLock<Arc<Columns>>,
-    /// What is known about values of a custom type, made on first use.
+    /// Known structure of a custom type's values, made on first use.
     pub(crate) shape: OnceLock<Shape>,
     list_kind: String,
     id: String,
     api_version: String,
 }
 
-/// Where the numbers of `…/{name}/scale` stand. Paths are dotted, without a dot in front.
+/// Paths for `…/{name}/scale`. Paths are dotted, without a leading dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scale {
-    /// The wanted number, such as `spec.replicas`.
+    /// Path of the wanted number of replicas, such as `spec.replicas`.
     pub spec_replicas: String,
-    /// The number there is, such as `status.replicas`.
+    /// Path of the current number of replicas, such as `status.replicas`.
     pub status_replicas: String,
-    /// The selector of what is counted.
+    /// Selector of the replicas.
     pub selector: ScaleSelector,
 }
 
@@ -123,74 +123,74 @@ impl Scale {
     }
 }
 
-/// Where the selector of a [`Scale`] stands, and in which form.
+/// Path and form of the selector of a [`Scale`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScaleSelector {
-    /// There is none.
+    /// No selector.
     Nowhere,
-    /// A selector's text at this path: custom resources.
+    /// Path of a serialized selector: custom resources.
     Text(String),
-    /// A LabelSelector at this path, with matchLabels and matchExpressions.
+    /// Path of a LabelSelector with matchLabels and matchExpressions.
     Labels(String),
-    /// A map of labels at this path: replication controllers.
+    /// Path of a map of labels: replication controllers.
     Map(String),
 }
 
-/// What a CustomResourceDefinition says of one version of a type.
+/// Settings of one version of a CustomResourceDefinition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Custom {
-    /// `schema.openAPIV3Schema` as compact JSON; `null` when there is none. A text, because what is read from it takes
-    /// five times the memory, and most types are never asked for it.
+    /// `schema.openAPIV3Schema` as compact JSON; `null` if missing. Kept as text, because the parsed form takes five
+    /// times the memory and is never needed for most types.
     pub schema: Arc<str>,
-    /// `additionalPrinterColumns` as they stand there: a list; null when there are none.
+    /// `additionalPrinterColumns` unchanged: a list, or null if missing.
     pub printer_columns: serde_json::Value,
-    /// Whether objects may have members that the schema does not know: `preserveUnknownFields` of the whole type.
+    /// `preserveUnknownFields` of the whole type: true if objects may have members that the schema does not know.
     pub preserve_unknown_fields: bool,
 }
 
 impl Custom {
-    /// The schema, read. Cost: as long as it takes to parse it.
+    /// Parses the schema. Cost: a full parse on each call.
     #[must_use]
     pub fn read_schema(&self) -> serde_json::Value {
         serde_json::from_str(&self.schema).unwrap_or_default()
     }
 }
 
-/// The words that objects of most types are served under, in the order of discovery.
+/// Verbs of most types in the order of discovery.
 pub const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 impl ResourceType {
-    /// The name in messages, logs and metrics: `pods`, `deployments.apps`.
+    /// Name in messages, logs and metrics, such as `pods` or `deployments.apps`.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// `v1`, `apps/v1`.
+    /// The apiVersion, such as `v1` or `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> &str {
         &self.api_version
     }
 
-    /// The kind of its lists.
+    /// Kind of the lists.
     #[must_use]
     pub fn list_kind(&self) -> String {
         self.list_kind.clone()
     }
 
-    /// The kind as messages about invalid objects name it: `Pod`, `Deployment.apps`.
+    /// Kind in messages about invalid objects, such as `Pod` or `Deployment.apps`.
     #[must_use]
     pub fn qualified_kind(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
-    /// Whether objects are stored at another version than this one, so that their apiVersion is swapped.
+    /// True if objects are stored at another version than this one, so that reads replace their apiVersion.
     #[must_use]
     pub fn is_swapped(&self) -> bool {
         self.api_version != self.schema.api_version
     }
 
-    /// Whether a replacement takes nothing over from what was there but metadata.
+    /// True if a replacement keeps only metadata of the stored object.
     #[must_use]
     pub(crate) fn is_replaced_whole(&self) -> bool {
         let takes_over = self.has_status || self.tracks_generation || self.holds_objects || self.defines_types;
@@ -198,7 +198,7 @@ impl ResourceType {
         self.schema.builtin && !takes_over && !self.is_swapped()
     }
 
-    /// Why objects of this type cannot be selected by `label`, in Kubernetes' words.
+    /// The error, in Kubernetes' words, for a field selector on an unsupported `label`.
     #[must_use]
     pub fn refuse_field(&self, label: &str) -> String {
         match self.unknown_field {
@@ -212,13 +212,14 @@ impl ResourceType {
         }
     }
 
-    /// Whether `metadata.namespace` selects: cluster-scoped types with a field list of their own do not have it.
+    /// True if field selectors may use `metadata.namespace`: not for cluster-scoped types with their own list of
+    /// fields.
     #[must_use]
     pub fn selects_namespace(&self) -> bool {
         self.namespaced || self.unknown_field == UnknownField::Default
     }
 
-    /// The key of an object: `namespace/name`, or `name` for a cluster-scoped type.
+    /// Key of an object: `namespace/name`, or `name` for a cluster-scoped type.
     #[must_use]
     pub fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
@@ -288,23 +289,23 @@ fn field(&(label, path, absent): &(&str, &str, &str)) -> Field {
     Field { label: label.to_owned(), path: path.to_owned(), absent: absent.to_owned(), or: None }
 }
 
-/// One group version and its types, in the order of discovery.
+/// A group version and its types, in the order of discovery.
 #[derive(Clone, Debug)]
 pub struct GroupVersion {
-    /// Empty for the core group.
+    /// Group name; empty for the core group.
     pub group: String,
-    /// Such as `v1`.
+    /// Version, such as `v1`.
     pub version: String,
-    /// Its types, ordered by plural as discovery shows them.
+    /// Types, ordered by plural as in discovery.
     pub types: Vec<Arc<ResourceType>>,
-    /// Whether it is there without any CustomResourceDefinition.
+    /// True if it has built-in types and exists without any CustomResourceDefinition.
     pub builtin: bool,
 }
 
-/// Where a group version stands in the order of discovery.
+/// Position of a group version in the order of discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GroupPlace {
-    /// Built-in ones stand in the order of their table, before all others.
+    /// Index in the table of built-in group versions, which come before all others.
     builtin: Option<usize>,
     group: String,
     version: String,
@@ -325,23 +326,23 @@ impl PartialOrd for GroupPlace {
     }
 }
 
-/// All types of one server.
+/// All types of a server.
 ///
-/// Cost: a look-up is one or two hash look-ups; a clone is some reference counts; a change is that of the types that
-/// change, and a list of those beside them in their group version.
+/// Cost: a lookup is one or two hash lookups. A clone copies reference counts only. A change costs its changed types,
+/// and a copy of the type list of their group version.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     groups: OrdMap<GroupPlace, Arc<GroupVersion>>,
     /// By apiVersion.
     places: HashMap<String, GroupPlace>,
-    /// By apiVersion and plural, and by apiVersion and kind, with a slash between them.
+    /// By `apiVersion/plural`, and below by `apiVersion/kind`.
     by_plural: HashMap<String, Arc<ResourceType>>,
     by_kind: HashMap<String, Arc<ResourceType>>,
     by_id: HashMap<String, Arc<ResourceType>>,
 }
 
 impl Registry {
-    /// The types that are always there.
+    /// The built-in types only.
     #[must_use]
     pub fn builtin() -> Self {
         let mut registry = Self::default();
@@ -356,11 +357,11 @@ impl Registry {
         registry
     }
 
-    /// The types of `self` without those that are `gone`, and with those that `come`. Groups of custom types follow the
-    /// built-in ones, by name; the versions of a group stand in Kubernetes' order, the newest stable one first. All types
-    /// of one definition come and go together.
+    /// A registry without the types `gone` and with the types `come`. Custom groups follow the built-in ones, sorted by
+    /// name; versions of a group are in Kubernetes' order, the newest stable one first. The types of a definition are
+    /// added and removed together.
     ///
-    /// INVARIANT: no two types have the same apiVersion and plural, or the same apiVersion and kind.
+    /// INVARIANT: no two types share both apiVersion and plural, or both apiVersion and kind.
     #[must_use]
     pub(crate) fn changed<'a>(
         &self,
@@ -380,20 +381,20 @@ impl Registry {
         self.by_plural.get(&*format!("{group}{slash}{version}/{plural}")).cloned()
     }
 
-    /// The type of an object by what it says of itself.
+    /// The type of an object with this apiVersion and kind.
     #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<Arc<ResourceType>> {
         self.by_kind.get(&*format!("{api_version}/{kind}")).cloned()
     }
 
-    /// The type by its [`ResourceType::id`]: `pods`, `deployments.apps`.
+    /// The type with this [`ResourceType::id`], such as `pods` or `deployments.apps`.
     #[must_use]
     pub fn by_id(&self, id: &str) -> Option<Arc<ResourceType>> {
         self.by_id.get(id).cloned()
     }
 
-    /// True if built-in types are served under some version of this group. Paths that are not served are answered
-    /// differently there: kube-apiserver has a router for each such group.
+    /// True if some version of this group has built-in types. Unknown paths in such groups get other responses, because
+    /// kube-apiserver has a router for each of them.
     #[must_use]
     pub fn serves(&self, group: &str) -> bool {
         self.groups().any(|version| version.group == group && version.builtin)
@@ -446,7 +447,7 @@ impl Registry {
     }
 
     fn index(&mut self, ty: &Arc<ResourceType>) {
-        // Of several versions, the one that objects are stored at stands for the type.
+        // If a type has several versions, the id refers to the one that objects are stored at.
         if !self.by_id.contains_key(&ty.id) || !ty.is_swapped() {
             self.by_id.insert(ty.id.clone(), Arc::clone(ty));
         }
@@ -524,7 +525,8 @@ mod tests {
         }
     }
 
-    /// Goal: what objects can be selected by. Method: every type with fields of its own, as kube-apiserver has them.
+    /// Goal: field selectors support the fields that kube-apiserver supports. Method: a table of all types with fields
+    /// of their own.
     #[test]
     fn fields_are_those_of_kube_apiserver() {
         let registry = Registry::builtin();
@@ -563,7 +565,8 @@ mod tests {
         assert_eq!(other, Some("reportingComponent"), "who reports is the source unless it says another");
     }
 
-    /// Goal: custom types beside built-in ones. Method: their order, and that the built-in ones are the same.
+    /// Goal: custom types can be added and removed beside built-in ones. Method: check the order of the groups, and
+    /// that the built-in types keep their `Arc`s.
     #[test]
     fn custom_types_come_and_go_around_the_built_in_ones() {
         let builtin = Registry::builtin();
@@ -601,8 +604,8 @@ mod tests {
         assert!(again.by_kind("z.io/v1", "B").is_none() && again.group("z.io", "v1").is_none());
     }
 
-    /// Goal: a definition that changes costs its own types, however many others there are. Method: five thousand types of
-    /// one group version each, and a thousand changes of one of them: by the million, were all of them made again.
+    /// Goal: the cost of a definition's change does not grow with the number of other types. Method: 5,000 types in as
+    /// many groups and 1,000 changes of one of them, within a time that rebuilding all types would exceed.
     #[test]
     fn a_change_costs_what_changes() {
         let types = |name: &str| {
@@ -627,7 +630,7 @@ mod tests {
         assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     }
 
-    /// Goal: each dialect of refusing a field. Method: a type of each.
+    /// Goal: every form of the field selector error. Method: one type per form.
     #[test]
     fn unknown_fields_are_refused_in_the_words_of_the_type() {
         let registry = Registry::builtin();

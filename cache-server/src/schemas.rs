@@ -1,9 +1,9 @@
-//! What is known about the JSON values of a type: members, kinds, and how two values become one.
+//! Structure of the JSON values of a type: members, kinds, and merge strategies.
 //!
-//! A [`Shape`] stands for one value. It comes from the schemas of the built-in types (feature `openapi`; they are made
-//! once, when first asked for) or from the `openAPIV3Schema` of a CustomResourceDefinition.
+//! A [`Shape`] describes one value. It is made from the schemas of the built-in types (feature `openapi`, all at once
+//! on first use) or from the `openAPIV3Schema` of a CustomResourceDefinition.
 //!
-//! INVARIANT: nothing here judges an object; it says what could stand where.
+//! INVARIANT: this module describes values and validates none.
 //!
 //! Source: the markers `listType`, `listMapKey`, `structType` and the tags `patchStrategy`, `patchMergeKey` of
 //! `k8s.io/api`; for custom resources apiextensions-apiserver `pkg/apiserver/schema`.
@@ -23,15 +23,15 @@ pub(crate) use published::definitions;
 
 use crate::registry::ResourceType;
 
-/// Where definitions stand in an OpenAPI document.
+/// Prefix of references to definitions in an OpenAPI document.
 pub(crate) const PREFIX: &str = "#/components/schemas/";
-/// The definition of `metadata`.
+/// Name of the definition of `metadata`.
 pub(crate) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// What is known about objects of `ty`. `None` when nothing is: built-in types without the feature `openapi`.
+/// The structure of objects of `ty`. `None` for built-in types without the feature `openapi`.
 ///
-/// Cost: the first call for any built-in type makes the shapes of all of them, some milliseconds; after that one
-/// look-up. The shape of a custom type is made with the first call for it.
+/// Cost: the first call for any built-in type makes the shapes of all of them, which takes milliseconds; later calls
+/// are one lookup. The shape of a custom type is made on the first call for it.
 pub(crate) fn of(ty: &ResourceType) -> Option<Shape> {
     let Some(custom) = &ty.custom else { return of_builtin(ty.api_version(), &ty.kind) };
     let read =
@@ -49,7 +49,7 @@ fn of_builtin(_: &str, _: &str) -> Option<Shape> {
     None
 }
 
-/// The definitions of these kinds, of which nothing is known.
+/// No definitions without the feature `openapi`.
 #[cfg(not(feature = "openapi"))]
 pub(crate) fn definitions<'a>(
     _: impl Iterator<Item = (&'a str, &'a str)>,
@@ -57,7 +57,7 @@ pub(crate) fn definitions<'a>(
     std::collections::BTreeMap::new()
 }
 
-/// The name of the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.
+/// Name of the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.
 #[cfg(feature = "openapi")]
 pub(crate) fn definition(api_version: &str, kind: &str) -> Option<String> {
     builtin::root(api_version, kind).map(|root| (root.name)())

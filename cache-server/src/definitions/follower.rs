@@ -1,9 +1,10 @@
-//! The task behind definitions: from one state of them to the types that are served.
+//! The controller of CustomResourceDefinitions: derives the served types from the stored definitions.
 //!
-//! INVARIANT: level-triggered. Each pass takes in what changed since the last one, and does what is left to do of this and
-//! of all passes before: work is forgotten once it succeeded, so a storage that fails delays it and loses none.
-//! INVARIANT: a state is settled when a pass over it had nothing to write and left nothing to do. INVARIANT: a pass costs
-//! the definitions that changed, and those of their groups that wait for names.
+//! INVARIANT: level-triggered. Each pass reads the definitions that changed since the last one, and works on everything
+//! still to do from this and earlier passes. Work is forgotten only once it succeeded, so a failing storage delays work
+//! but loses none.
+//! INVARIANT: a state is settled after a pass that wrote nothing and left nothing to do.
+//! INVARIANT: the cost of a pass is that of the changed definitions, and of those in their groups that wait for names.
 
 mod known;
 
@@ -25,37 +26,37 @@ use crate::{
     storage::{Expect, Storage, Txn, WriteError, Written},
 };
 
-/// Between two passes when the storage fails.
+/// Delay before a retry when the storage or a cache fails.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Follower {
     storage: Arc<dyn Storage>,
-    /// Not kept alive by this task: it ends with them.
+    /// Weak, so that the task ends when the caches are dropped.
     caches: Weak<Caches>,
     registry: Arc<Live>,
-    /// The state that was taken in last.
+    /// The definitions as of the last pass.
     seen: Objects<Entry>,
     known: KnownDefinitions,
 }
 
-/// What a pass came to.
+/// Outcome of a pass.
 enum Pass {
-    /// Everything is as it must be, except that these caches hold objects, as of a position, that keep definitions from
-    /// going.
+    /// Nothing is left to do, except that terminating definitions wait for objects held by finalizers. Each entry is a
+    /// cache with such objects, and the position of the snapshot they were found in.
     Settled(Vec<(Reader, u64)>),
-    /// Something was written, by this task or by others: look again once it shows.
+    /// This task or another writer wrote something: run the next pass once the cache has this position.
     Wrote(u64),
 }
 
-/// What is left of a definition that ends.
+/// Outcome of the cleanup of a terminating definition.
 struct CleanedUp {
-    /// Where a write shows that lets it go.
+    /// Position of the write that removed the cleanup finalizer or the definition.
     wrote: Option<u64>,
-    /// Its cache, as of a position, if finalizers hold objects in it.
+    /// The cache of its objects and the position of its snapshot, if finalizers hold some of them.
     held: Option<(Reader, u64)>,
 }
 
-/// A pass cannot go on.
+/// Error of a pass.
 #[derive(Debug, thiserror::Error)]
 enum Stuck {
     #[error(transparent)]
@@ -98,7 +99,7 @@ impl Follower {
         }
     }
 
-    /// Follows one cache until it is closed.
+    /// Runs passes over one cache until that cache is closed.
     async fn follow(&mut self, ty: &Arc<ResourceType>, reader: &Reader) -> Result<(), watch_cache::Closed> {
         loop {
             let Some(caches) = self.caches.upgrade() else { return Ok(()) };
@@ -108,7 +109,7 @@ impl Follower {
             match outcome {
                 Ok(Pass::Settled(blocking)) => {
                     self.registry.settle(snapshot.resource_version);
-                    // A blocking cache that is closed is looked at again, too.
+                    // A blocking cache that is closed also starts the next pass.
                     let mut waits: Vec<_> =
                         blocking.iter().map(|(reader, at)| reader.reached(at + 1).map(|_| Ok(())).boxed()).collect();
                     waits.push(reader.reached(snapshot.resource_version + 1).boxed());
@@ -123,8 +124,8 @@ impl Follower {
         }
     }
 
-    /// Does what is left to do. One definition that fails holds up no other: the first error is returned at the end, and
-    /// the next pass tries again.
+    /// Works on everything still to do. A definition that fails does not stop the others: the first error is returned
+    /// at the end, and the next pass retries.
     async fn pass(&mut self, caches: &Caches, ty: &Arc<ResourceType>, snapshot: &Snapshot) -> Result<Pass, Stuck> {
         self.take_in(snapshot).await;
         let (mut wrote, mut stuck) = (None, None);
@@ -163,11 +164,11 @@ impl Follower {
         }
     }
 
-    /// Reads what changed since the last pass.
+    /// Reads the definitions that changed since the last pass.
     async fn take_in(&mut self, snapshot: &Snapshot) {
         let seen = std::mem::replace(&mut self.seen, snapshot.objects.clone());
         for difference in seen.diff(&snapshot.objects) {
-            // A definition may have megabytes.
+            // A definition may have megabytes: let other tasks run in between.
             yield_now().await;
             match difference {
                 Difference::Added(entry) | Difference::Updated { new: entry, .. } => {
@@ -180,7 +181,7 @@ impl Follower {
         }
     }
 
-    /// Reads one definition as it is now.
+    /// Reads the current version of a definition.
     fn learn(&mut self, entry: &Entry, position: u64) {
         let definition = decode(entry).ok().and_then(|object| Definition::read(&object));
         match definition {
@@ -194,9 +195,9 @@ impl Follower {
         }
     }
 
-    /// Gives a definition its status. Returns the position of the write.
+    /// Writes the status of a definition if it must change. Returns the position at which the write can be seen.
     async fn accept(&mut self, ty: &Arc<ResourceType>, snapshot: &Snapshot, name: &str) -> Result<Option<u64>, Stuck> {
-        // It went meanwhile, or waits for its end.
+        // Deleted meanwhile. Below, `None` means that the status is up to date or the definition is terminating.
         let Some(entry) = snapshot.objects.get(name) else { return Ok(None) };
         let Some(accepted) = self.known.accept(name, &now()) else { return Ok(None) };
         let was_established = self.known.get(name).is_some_and(|known| known.definition.is_established());
@@ -210,7 +211,8 @@ impl Follower {
                 }
                 Ok(Some(written.resource_version))
             }
-            // Somebody else wrote it, or this task and the cache is behind: that is going to show.
+            // Another writer was first, or the cache does not have our own last write yet: both show at a later
+            // position.
             None => {
                 self.known.judge_again(name.to_owned());
                 Ok(Some(snapshot.resource_version + 1))
@@ -218,14 +220,14 @@ impl Follower {
         }
     }
 
-    /// Serves what is known, and ends the caches of what is gone.
+    /// Serves the types of the current definitions, and stops the caches of removed types.
     fn publish(&mut self, caches: &Caches) {
         let Some((gone, come)) = self.known.take_unpublished() else { return };
         self.registry.replace(self.registry.now().changed(&gone, &come));
         caches.retain(&self.registry.now());
     }
 
-    /// Deletes the objects of a definition that ends, and then lets it go.
+    /// Deletes the objects of a terminating definition, then releases the definition itself.
     async fn clean_up(
         &mut self,
         caches: &Caches,
@@ -243,7 +245,8 @@ impl Follower {
         }
     }
 
-    /// Deletes what an earlier definition of that name left behind: a write that was on its way when it went.
+    /// Deletes objects that an earlier definition of this name left behind: writes that were in flight when it was
+    /// removed.
     async fn sweep(&self, name: &str) -> Result<(), Stuck> {
         let Some(known) = self.known.get(name) else { return Ok(()) };
         let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(()) };
@@ -255,7 +258,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Deletes the objects of a type. Returns its cache when some stay, held by finalizers, and where it was then.
+    /// Deletes the objects of a type. If finalizers hold some of them, returns the cache and the position of its
+    /// snapshot.
     async fn clear(&self, caches: &Caches, known: &Known) -> Result<Option<(Reader, u64)>, Stuck> {
         let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(None) };
         loop {
@@ -279,7 +283,8 @@ impl Follower {
         }
     }
 
-    /// Lets a definition go whose objects are gone, or whoever else holds it hold it. Returns the position of the write.
+    /// Removes the cleanup finalizer of a definition whose objects are deleted, and the definition itself unless it has
+    /// other finalizers. Returns the position at which the write can be seen.
     async fn release(
         &mut self,
         caches: &Caches,
@@ -293,21 +298,21 @@ impl Follower {
         }
         let put = is_held(&object).then_some(&object);
         if put.is_none() {
-            // First, so that nobody who sees it gone finds its types.
+            // Before the write, so that no client that sees the definition deleted still finds its types.
             self.known.forget(entry.key());
             self.publish(caches);
         }
         let written = self.put(ty, entry, put).await;
         if put.is_none() && !matches!(written, Ok(Some(_))) {
-            // It is still there.
+            // The write failed or conflicted, so the definition is still stored: serve it again.
             self.learn(entry, entry.resource_version());
         }
-        // Somebody else's write shows above the version that was read.
+        // On a conflict, the other writer's version is above the one that was read.
         let at = written?.map_or_else(|| entry.resource_version() + 1, |written| written.resource_version);
         Ok(Some(at))
     }
 
-    /// Writes `put` in place of `entry`, or deletes it. `None` when somebody else came first.
+    /// Replaces `entry` with `put`, or deletes it. Returns `None` if another writer was first.
     async fn put(
         &self,
         ty: &Arc<ResourceType>,
@@ -332,13 +337,13 @@ fn decode(entry: &Entry) -> Result<Object, Stuck> {
     serde_json::from_slice(&entry.object()).map_err(|_| Stuck::Unreadable)
 }
 
-/// Whether finalizers keep the object from going.
+/// True if finalizers hold the object.
 fn is_held(object: &Object) -> bool {
     let finalizers = object.get("metadata").and_then(|metadata| metadata.get("finalizers"));
     finalizers.and_then(Value::as_array).is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Marks an object as being deleted; false when it was before.
+/// Marks an object as terminating. Returns false if it was marked before.
 fn mark_terminating(object: &mut Object) -> bool {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
     if metadata.contains_key("deletionTimestamp") {
@@ -352,7 +357,7 @@ fn mark_terminating(object: &mut Object) -> bool {
     true
 }
 
-/// Now, in UTC and whole seconds, as objects carry it.
+/// The current time in UTC and whole seconds, as objects carry it.
 fn now() -> String {
     let now = jiff::Timestamp::now();
     jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()

@@ -1,4 +1,4 @@
-//! Definitions take effect however they come to be stored.
+//! Definitions take effect however they were stored.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ fn definition(plural: &str) -> Value {
         "versions": [{"name": "v1", "served": true, "storage": true}]}})
 }
 
-/// Writes to the storage, past everything that knows HTTP.
+/// Writes to the storage directly, without the HTTP layer.
 async fn write(app: &App, id: &str, object: &Value, expect: Expect) -> u64 {
     let ty = app.registry.now().by_id(id).expect("a type");
     put(&*app.storage, &ty, object, expect).await
@@ -68,8 +68,8 @@ async fn what_others_write_to_the_storage_is_followed() {
     assert!(!serves(&app, "as"));
 }
 
-/// Goal: a definition that another server deletes takes its objects along. Method: what a delete leaves in the storage,
-/// then what is there once it is settled.
+/// Goal: the deletion of a definition by another server also deletes its objects. Method: write a definition with a
+/// deletion mark and the cleanup finalizer, settle, and check what is stored and served.
 #[tokio::test]
 async fn what_is_left_of_a_deleted_definition_is_cleared_up() {
     let app = App::new(Config::default());
@@ -88,7 +88,7 @@ async fn what_is_left_of_a_deleted_definition_is_cleared_up() {
     assert!(!serves(&app, "as"));
     assert!(app.caches.fresh(&definitions).await.expect("a reader").get("as.example.com").is_none());
     assert!(app.caches.stats().iter().all(|(id, _)| id != "as.example.com"), "its cache is gone");
-    // A write that was on its way all the while.
+    // A write that was in flight during the deletion.
     let object = json!({"metadata": {"name": "late", "namespace": "n"}}).to_string();
     let draft = Draft::new(&ty.schema, object.as_bytes()).expect("an object");
     let late = Txn { ty: ty.clone(), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
@@ -105,18 +105,18 @@ async fn the_task_ends_with_the_server() {
     let app = App::new(Config::default());
     app.start().await;
     app.caches.shut_down();
-    // Nothing waits for a task that is gone.
+    // Must not wait for a task that has ended.
     app.definitions.settle().await;
 }
 
-/// Everything that is stored of a type.
+/// All stored objects of a type.
 async fn stored(storage: &dyn Storage, ty: &Arc<ResourceType>) -> Vec<(u64, Value)> {
     let entries: Vec<_> = storage.list(ty).await.expect("a list").entries.try_collect().await.expect("objects");
     let read = |object: &[u8]| serde_json::from_slice(object).expect("JSON");
     entries.iter().map(|entry| (entry.resource_version(), read(&entry.object()))).collect()
 }
 
-/// Waits until something is as it must be, with the time that faults take.
+/// Waits until a condition holds, long enough for the retries after a fault.
 async fn until(app: &App, what: &str, is_so: impl AsyncFn() -> bool) {
     let reached = async {
         while !is_so().await {
@@ -127,7 +127,8 @@ async fn until(app: &App, what: &str, is_so: impl AsyncFn() -> bool) {
     assert!(tokio::time::timeout(Duration::from_secs(120), reached).await.is_ok(), "{what}");
 }
 
-/// Two definitions come, one goes and comes again, over a storage of which one call fails. Returns the calls.
+/// Creates two definitions, deletes one and creates it again, over a storage of which call number `failing` fails.
+/// Returns the number of calls.
 async fn live_with_a_fault(failing: usize) -> usize {
     let storage = Faulty::new(move |number, _, _| if number == failing { Fault::Fails } else { Fault::None });
     let app = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Storage>);
@@ -154,7 +155,7 @@ async fn live_with_a_fault(failing: usize) -> usize {
         !serves(&app, "as") && stored(inner, &definitions).await.len() == 1 && stored(inner, &ty).await.is_empty()
     })
     .await;
-    // A write that was on its way all the while: an object of the earlier definition.
+    // A write that was in flight during the deletion: an object of the earlier definition.
     put(inner, &ty, &object("late"), Expect::Absent).await;
     put(inner, &definitions, &definition("as"), Expect::Absent).await;
     until(&app, &format!("call {failing} fails, and it is served again"), async || serves(&app, "as")).await;
@@ -163,8 +164,8 @@ async fn live_with_a_fault(failing: usize) -> usize {
     storage.calls()
 }
 
-/// Goal: a storage that fails delays definitions, and loses none. Method: a life of definitions in which each call to the
-/// storage fails once.
+/// Goal: a failing storage delays definitions but loses none. Method: repeat a fixed sequence of definitions, and let a
+/// different call to the storage fail each time.
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_fails_is_made_again() {
     let mut failing = 0;
@@ -174,8 +175,8 @@ async fn a_pass_that_fails_is_made_again() {
     assert!(failing > 10, "{failing} calls");
 }
 
-/// Goal: a write of a definition costs its own work, however many others there are in its group. Method: a thousand that
-/// are there, all of which want a name that is taken, and two hundred that come.
+/// Goal: the cost of writing a definition does not grow with the number of definitions in its group. Method: 1,000
+/// stored definitions of one group, then 100 more, settled one at a time within a time limit.
 #[tokio::test]
 async fn a_definition_costs_what_it_changes() {
     let app = App::new(Config::default());

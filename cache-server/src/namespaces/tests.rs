@@ -1,5 +1,5 @@
-//! Namespaces end however they were marked, whatever the storage does. What clients see of it stands with the server's
-//! cases.
+//! Namespaces terminate regardless of who marked them and of storage failures. The tests of the server cover what
+//! clients see of it.
 
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn object(name: &str, uid: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "n", "uid": uid}})
 }
 
-/// A server over a storage that has the marked namespace `n` with a ConfigMap, beside one that stays.
+/// A server over a storage with the marked namespace `n`, which has a ConfigMap, and an unmarked namespace.
 async fn world(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> (App, Arc<Faulty>) {
     let storage = Faulty::new(rule);
     let app = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Storage>);
@@ -71,7 +71,8 @@ async fn a_namespace_ends_without_a_cache_of_what_nobody_has() {
     assert_eq!(started, ["configmaps", "namespaces"]);
 }
 
-/// Goal: a type that cannot be watched keeps no namespace. Method: one whose cache is asked for and never listed.
+/// Goal: a type whose cache cannot be listed holds no namespace. Method: request a cache whose listing always fails, of
+/// a type without objects.
 #[tokio::test(start_paused = true)]
 async fn a_type_whose_cache_is_not_listed_keeps_no_namespace() {
     let fails = |_, verb, id: &str| {
@@ -83,8 +84,8 @@ async fn a_type_whose_cache_is_not_listed_keeps_no_namespace() {
     ended(&app, &storage).await;
 }
 
-/// Goal: what nobody can list may be in any namespace, so those stay; everything else in them goes. Method: a type that
-/// does not answer for a while.
+/// Goal: a type that cannot be listed keeps all terminating namespaces, since it may have objects in any of them; their
+/// other objects are deleted. Method: a type whose listings stall for a while.
 #[tokio::test(start_paused = true)]
 async fn a_type_that_nobody_can_list_keeps_the_namespace_and_nothing_else() {
     let (app, storage) = world(|_, _, id| if id == "secrets" { Fault::Stalls } else { Fault::None }).await;
@@ -113,8 +114,8 @@ async fn a_namespace_ends_though_any_one_call_to_the_storage_fails() {
     assert!(failing > 10, "{failing} calls");
 }
 
-/// Goal: a namespace that stays costs nothing while others change. Method: many, some with a text that looks like a mark,
-/// and changes of one of them beside a namespace that ends.
+/// Goal: namespaces that do not terminate cost nothing while others change. Method: 5,000 namespaces, 20 with a long
+/// text that resembles a mark, and repeated changes of one other namespace before it is marked.
 #[tokio::test]
 async fn a_pass_costs_the_namespaces_that_changed() {
     let app = App::new(Config::default());
@@ -141,7 +142,8 @@ async fn a_pass_costs_the_namespaces_that_changed() {
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
-/// Goal: what others hold is told to go once. Method: objects with a finalizer, and the versions that writes beside make.
+/// Goal: held objects are marked once. Method: an object with a finalizer, whose version must not change during further
+/// passes.
 #[tokio::test]
 async fn what_is_held_is_told_once_and_let_go_with_its_finalizer() {
     let app = App::new(Config::default());

@@ -1,4 +1,4 @@
-//! What pods live in and on: namespaces and nodes.
+//! Namespaces and nodes, in and on which pods live.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const STAGES: &[&str] = &["prod", "staging", "dev", "canary"];
 const ZONES: &[&str] = &["europe-west1-b", "europe-west1-c", "europe-west1-d"];
 const MACHINES: &[&str] = &["n2-standard-16", "n2-standard-32", "c3-standard-22"];
 
-/// The name of the namespace with this index; each is another.
+/// The name of the namespace with this index; names are unique.
 pub(super) fn namespace_name(index: u32) -> String {
     match index {
         0 => "default".into(),

@@ -1,4 +1,4 @@
-//! The containers of one workload's pods: what is asked for, and what the kubelet reports.
+//! The containers of a workload's pods: their specification, and the status that the kubelet reports.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("FEATURE_FLAGS", "async-writes,strict-mode"),
 ];
 
-/// How many containers a pod has.
+/// Draws the number of containers of a pod.
 pub(super) fn count(random: &mut Random) -> usize {
     let count = match random.between(0, 15) {
         0..=9 => 1,
@@ -30,7 +30,7 @@ pub(super) fn count(random: &mut Random) -> usize {
     count.min(CONTAINERS_MAX)
 }
 
-/// One container's specification and its status. The first is the app's own, the others stand beside it.
+/// Draws the specification and status of a container. Index 0 is the app, the others are sidecars.
 pub(super) fn draw(plan: &Plan<'_>, index: usize, configured: bool, random: &mut Random) -> (Value, Value) {
     let name = if index == 0 { plan.app.to_owned() } else { format!("{}-{index}", random.pick(SIDECARS)) };
     let repository = format!("{}/{name}", random.pick(REGISTRIES));

@@ -1,11 +1,11 @@
-//! `metadata.managedFields` as server-side apply tracks them: which manager owns which field, derived from the object.
+//! `metadata.managedFields` as written by server-side apply: which manager owns which field, derived from the object.
 //!
 //! # Source
 //! structured-merge-diff, `fieldpath` serialisation of sets; merge keys from the types' `+listMapKey` markers.
 
 use serde_json::{Map, Value, json};
 
-/// Lists whose items are told apart by these fields. Other lists are owned as a whole.
+/// Lists whose items are identified by these fields. Other lists are owned as a whole.
 const MERGE_KEYS: &[(&str, &[&str])] = &[
     ("addresses", &["type"]),
     ("conditions", &["type"]),
@@ -26,7 +26,7 @@ const ATOMIC: &[&str] = &["fieldRef", "nodeSelector", "secretKeyRef"];
 /// Objects that no manager creates, so none owns the object itself.
 const UNOWNED: &[&str] = &["metadata", "spec", "status", "containers"];
 
-/// One entry of managedFields, for the fields that the members `owned` of an object have.
+/// One entry of managedFields for the members `owned` of an object.
 pub(super) fn entry(manager: &str, subresource: Option<&str>, time: &str, owned: &[(&str, &Value)]) -> Value {
     let mut entry = json!({
         "apiVersion": "v1",
@@ -52,7 +52,7 @@ fn fields(name: &str, value: &Value) -> Value {
         Value::Array(items) => {
             let keys = MERGE_KEYS.iter().find(|(list, _)| *list == name).map_or(&[][..], |(_, keys)| *keys);
             if !keys.is_empty() {
-                // An owner reference is one value, whatever it names.
+                // An owner reference is owned as a whole.
                 let own =
                     |item| if name == "ownerReferences" { Value::Object(Map::new()) } else { fields("an item", item) };
                 out.extend(items.iter().map(|item| (item_key(keys, item), own(item))));

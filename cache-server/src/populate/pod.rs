@@ -1,4 +1,4 @@
-//! One workload's pod, as a cluster shows it after scheduling and start: the template that its replicas share.
+//! The pod template of a workload: a pod as it is after scheduling and start, shared by all replicas.
 
 use serde_json::{Value, json};
 
@@ -9,35 +9,36 @@ use super::{
     workload::Owner,
 };
 
-/// How all pods of a workload fare.
+/// State of all pods of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Running,
-    /// Restarts again and again.
+    /// In a crash loop.
     Crashing,
-    /// Ended well, as jobs do.
+    /// Terminated with success, like the pods of a job.
     Completed,
 }
 
-/// What the pod template of a workload is made from.
+/// Inputs of a workload's pod template.
 pub(super) struct Plan<'a> {
     pub(super) namespace: &'a str,
-    /// The app's name, also the first container's.
+    /// Name of the app and of its first container.
     pub(super) app: &'a str,
     pub(super) labels: &'a Value,
     pub(super) owner: &'a Owner,
-    /// What names of pods start with; `None` for stateful sets, which count.
+    /// Prefix of pod names; `None` for stateful sets, whose pods are numbered.
     pub(super) generate_name: Option<String>,
     pub(super) health: Health,
     pub(super) created: i64,
 }
 
-/// The annotation that a tool of the cluster puts on every pod.
+/// The annotation that an admission webhook puts on every pod.
 const NOTE: (&str, &str) = ("policy.example.com/verdict", "admitted");
 
 impl Plan<'_> {
-    /// Draws the workload's containers and volumes, and renders everything but the holes. Goes the way of a pod: its
-    /// controller makes it, admission adds to it, the kubelet and the scheduler report on it. Each owns what it wrote.
+    /// Draws the workload's containers and volumes, and renders everything but the holes. Follows the life of a pod:
+    /// the controller creates it, admission adds to it, the kubelet and the scheduler report its status. Each manager
+    /// owns the fields it wrote.
     pub(super) fn template(&self, random: &mut Random) -> Template {
         let configured = random.chance(50);
         let containers = (0..container::count(random)).map(|index| container::draw(self, index, configured, random));
@@ -69,7 +70,7 @@ impl Plan<'_> {
         metadata["uid"] = "{{uid}}".into();
         spec["nodeName"] = "{{node}}".into();
 
-        // By assignment, here and elsewhere: values inside `json!` are copied in depth.
+        // Assign, here and elsewhere, because `json!` deep-copies the values interpolated in it.
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod"});
         pod["metadata"] = metadata;
         pod["spec"] = spec;
@@ -115,7 +116,7 @@ impl Plan<'_> {
         spec
     }
 
-    /// What the kubelet reports.
+    /// The status that the kubelet reports.
     fn status(&self, containers: Vec<Value>) -> Value {
         let (phase, ready) = match self.health {
             Health::Running => ("Running", "True"),
@@ -153,10 +154,10 @@ impl Plan<'_> {
     }
 }
 
-/// Digits of the checksum by which a new configuration makes new pods.
+/// Hexadecimal digits of the configuration's checksum, which changes the template when the configuration changes.
 const CHECKSUM_DIGITS: usize = 40;
 
-/// What admission adds to every pod: a tool's annotation, tolerations, and the service account's token.
+/// The additions of admission to every pod: an annotation, tolerations, and the service account's token.
 fn admit(metadata: &mut Value, spec: &mut Value) {
     metadata["annotations"][NOTE.0] = NOTE.1.into();
     let tolerated =
@@ -178,7 +179,7 @@ fn admit(metadata: &mut Value, spec: &mut Value) {
     }
 }
 
-/// Adds to a list, which is made when there is none.
+/// Appends to a list; replaces a value that is not a list by a new one.
 pub(super) fn push(list: &mut Value, item: Value) {
     if let Value::Array(items) = list {
         items.push(item);

@@ -1,14 +1,14 @@
-//! Randomness in the shapes clusters have it: uids, name suffixes, digests, addresses, times. One seed, one sequence.
+//! Random uids, name suffixes, digests, addresses and times, as found in clusters. A seed determines the sequence.
 
 use std::fmt::Write as _;
 
-/// What Kubernetes makes name suffixes from: no vowels, so no words.
+/// Alphabet of Kubernetes' name suffixes: without vowels, so that no words appear.
 const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The newest time in the generated world: 2026-01-01T00:00:00Z. Fixed, so that the same seed gives the same bytes.
+/// The newest time of generated objects: 2026-01-01T00:00:00Z. Fixed, so that equal seeds give equal bytes.
 const NOW: i64 = 1_767_225_600;
 
-/// Seconds before [`NOW`] at which the oldest object was made: ninety days.
+/// Age of the oldest objects at [`NOW`] in seconds: 90 days.
 const HISTORY: i64 = 90 * 24 * 3600;
 
 pub(super) struct Random(fastrand::Rng);
@@ -23,7 +23,7 @@ impl Random {
         self.0.u32(low..=high)
     }
 
-    /// True in `percent` of cases.
+    /// Returns true in `percent` of the calls.
     pub(super) fn chance(&mut self, percent: u32) -> bool {
         self.0.u32(0..100) < percent
     }
@@ -32,14 +32,14 @@ impl Random {
         words[self.0.usize(0..words.len())]
     }
 
-    /// A random (version 4) uuid.
+    /// A random (version 4) UUID.
     pub(super) fn uid(&mut self) -> String {
         let bits = self.0.u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
         let hex = format!("{bits:032x}");
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 
-    /// `digits` hexadecimal digits; 64 make a sha256.
+    /// `digits` random hexadecimal digits; 64 look like a SHA-256 digest.
     pub(super) fn hex(&mut self, digits: usize) -> String {
         let mut text = String::with_capacity(digits + 16);
         while text.len() < digits {
@@ -49,18 +49,18 @@ impl Random {
         text
     }
 
-    /// Letters and digits as in `kube-api-access-x7k2p`.
+    /// A name suffix, as in `kube-api-access-x7k2p`.
     pub(super) fn suffix(&mut self, length: usize) -> String {
         (0..length).map(|_| char::from(SUFFIX[self.0.usize(0..SUFFIX.len())])).collect()
     }
 
-    /// A second in the generated world's history, as unix time.
+    /// A random time in the last 90 days before [`NOW`], in Unix seconds.
     pub(super) fn moment(&mut self) -> i64 {
         NOW - self.0.i64(3600..HISTORY)
     }
 }
 
-/// Unix seconds as Kubernetes writes times: `2026-01-01T00:00:00Z`.
+/// Formats Unix seconds like Kubernetes: `2026-01-01T00:00:00Z`.
 pub(super) fn time(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }

@@ -1,9 +1,9 @@
-//! JSON with holes: what replicas share is rendered once, what differs is filled in for each.
+//! JSON templates: the part shared by replicas is rendered once, the holes are filled in per replica.
 
 use serde_json::Value;
 
-/// What differs between the replicas of one workload. In a template it stands as `{{name}}` inside a string; compact
-/// JSON has two opening braces nowhere else.
+/// A value that differs between the replicas of a workload. Templates have it as `{{name}}` inside a string; compact
+/// JSON has two consecutive opening braces nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hole {
     Name,
@@ -11,17 +11,17 @@ pub(super) enum Hole {
     Node,
     HostIp,
     PodIp,
-    /// The suffix of the volume with the service account's token.
+    /// Suffix of the volume with the service account's token.
     Token,
     Created,
     Scheduled,
     Started,
     Ready,
-    /// The container id of the container with this index.
+    /// ID of the container with this index.
     Container(usize),
 }
 
-/// Containers in one pod; each has its own hole.
+/// Maximum of containers in a pod; each has its own hole.
 pub(super) const CONTAINERS_MAX: usize = 4;
 
 impl Hole {
@@ -45,7 +45,7 @@ impl Hole {
     }
 }
 
-/// The values of one replica.
+/// The values of one replica, by hole.
 pub(super) struct Fill {
     pub(super) name: String,
     pub(super) uid: String,
@@ -78,7 +78,7 @@ impl Fill {
     }
 }
 
-/// Text, then a hole, and so on; then the rest.
+/// Pairs of text and hole, followed by the remaining text.
 pub(super) struct Template {
     parts: Vec<(String, Hole)>,
     rest: String,
@@ -97,13 +97,13 @@ impl Template {
         Self { parts, rest: rest.to_owned() }
     }
 
-    /// Containers that the template has ids for.
+    /// Number of containers whose ID is a hole of the template.
     pub(super) fn containers(&self) -> usize {
         let used = |index: &usize| self.parts.iter().any(|(_, hole)| *hole == Hole::Container(*index));
         (0..CONTAINERS_MAX).filter(used).count()
     }
 
-    /// One replica's JSON. The values need no escaping: names, ids, addresses and times.
+    /// Renders one replica. The values are names, ids, addresses and times, which need no escaping.
     pub(super) fn render(&self, fill: &Fill) -> Vec<u8> {
         let pieces = || self.parts.iter().flat_map(|(text, hole)| [text.as_str(), fill.get(*hole)]);
         let mut out = Vec::with_capacity(pieces().map(str::len).sum::<usize>() + self.rest.len());

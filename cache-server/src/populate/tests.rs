@@ -1,4 +1,4 @@
-//! What the generator promises: counts, sizes, names, randomness, and the same bytes for the same seed.
+//! Promises of the generator: counts, sizes, names, randomness, and equal bytes for equal seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ fn spec(text: &str) -> Spec {
     text.parse().unwrap()
 }
 
-/// The objects of one resource type, as sent and decoded.
+/// The objects of one resource type, as JSON bytes and decoded.
 fn of(spec: &Spec, plural: &str) -> Vec<(Vec<u8>, Value)> {
     let objects = objects(spec).filter(|object| object.plural == plural);
     objects.map(|object| (object.json.clone(), serde_json::from_slice(&object.json).unwrap())).collect()
@@ -132,7 +132,7 @@ fn a_pod_is_about_five_kilobytes_and_two_fifths_of_it_managed_fields() {
     assert!((35..=45).contains(&percent), "{percent} % managedFields");
 }
 
-/// Goal: pods hold as much randomness as real ones. Method: each alone through zstd level 1 without a dictionary.
+/// Goal: pods have as much entropy as real ones. Method: compress each pod alone with zstd level 1 and no dictionary.
 #[test]
 fn a_pod_does_not_compress_below_a_fifth() {
     let pods = pods(&spec("pods=1000,nodes=80"));
@@ -143,7 +143,7 @@ fn a_pod_does_not_compress_below_a_fifth() {
 
 #[test]
 fn the_seed_decides_every_byte() {
-    // FNV-1a over resource and JSON of all objects. Changes only when the generator is meant to change.
+    // FNV-1a over plural and JSON of all objects. Must change only with an intended change of the generator.
     let hash = |seed| {
         objects(&Spec { pods: 500, nodes: 10, namespaces: 8, seed }).fold(0xcbf2_9ce4_8422_2325_u64, |hash, object| {
             let bytes = object.plural.bytes().chain(object.json);

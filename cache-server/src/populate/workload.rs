@@ -1,4 +1,4 @@
-//! What makes pods: deployments with their replica sets, stateful sets, daemon sets, jobs.
+//! Workloads, which create pods: deployments with their replica sets, stateful sets, daemon sets, jobs.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ const SERVICES: &[&str] = &[
 ];
 const ROLES: &[&str] = &["api", "worker", "gateway", "cache", "indexer", "consumer", "scheduler", "frontend"];
 
-/// A workload's controller, one per kind.
+/// Kind of a workload's controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Deployment,
@@ -40,7 +40,7 @@ enum Kind {
     Job,
 }
 
-/// The object that a pod's owner reference names.
+/// The object that a pod's owner reference points to.
 pub(super) struct Owner {
     api_version: &'static str,
     kind: &'static str,
@@ -57,23 +57,23 @@ impl Owner {
     }
 }
 
-/// A workload that still has pods to make.
+/// A workload with pods left to generate.
 pub(super) struct Workload {
     kind: Kind,
     template: Template,
-    /// Containers of each pod.
+    /// Number of containers in each pod.
     containers: usize,
-    /// What names of pods start with, without the last hyphen.
+    /// Prefix of pod names, without the last hyphen.
     stem: String,
     created: i64,
     replicas: u32,
     made: u32,
-    /// Suffixes that are taken: two pods of one owner never share a name.
+    /// Suffixes in use: pod names of one owner are unique.
     suffixes: BTreeSet<String>,
 }
 
 impl Workload {
-    /// Draws workload `number`, of at most `pods` replicas, in one of `namespaces`. Returns it and its own objects.
+    /// Draws workload `number`, with at most `pods` replicas, in one of `namespaces`. Returns it and its own objects.
     pub(super) fn plan(
         number: u32,
         pods: u32,
@@ -107,7 +107,7 @@ impl Workload {
         draft.finish(random)
     }
 
-    /// The next pod, on that node; `None` when all replicas are made.
+    /// The next pod, placed on `node`; `None` once all replicas are generated.
     pub(super) fn next_pod(&mut self, node: u32, random: &mut Random) -> Option<Object> {
         if self.made == self.replicas {
             return None;
@@ -154,7 +154,7 @@ impl Workload {
     }
 }
 
-/// A workload whose names and numbers are drawn, but not its objects.
+/// A workload with its names and numbers drawn, before its objects are made.
 struct Draft {
     kind: Kind,
     name: String,
@@ -215,7 +215,7 @@ impl Draft {
         (Workload { kind, template, containers, stem, created, replicas, made: 0, suffixes: BTreeSet::new() }, objects)
     }
 
-    /// The controller's object, with a pod template that says no more than is needed to tell what it runs.
+    /// The controller's object, with a minimal pod template.
     fn controller(&self, own: &Owner, selector: &Value) -> Value {
         let mut spec = json!({
             "selector": selector,

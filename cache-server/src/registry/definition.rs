@@ -1,10 +1,11 @@
-//! A CustomResourceDefinition, and the types it makes.
+//! A CustomResourceDefinition and the types it defines.
 //!
 //! INVARIANT: all versions of a definition share one schema, so one cache and one history: objects are stored at the
-//! storage version and nothing is converted. INVARIANT: knows no storage and no clock.
+//! storage version and never converted.
+//! INVARIANT: does no I/O and reads no clock.
 //!
-//! In reading order: what a definition says (here), what is refused and filled in when one is written (`check`), which
-//! names it gets beside others (`accept`), and the types it makes (`types`).
+//! In reading order: the fields of a definition (here), defaults and validation (`check`), acceptance of names
+//! (`accept`), and the resulting types (`types`).
 //!
 //! Source: apiextensions-apiserver `pkg/apis/apiextensions`, `pkg/registry/customresourcedefinition`,
 //! `pkg/controller/{status,establish}`.
@@ -26,10 +27,10 @@ use serde_json::{Map, Value};
 /// A JSON object.
 pub(crate) type Object = Map<String, Value>;
 
-/// Set on a definition that is being deleted until its objects are gone.
+/// Finalizer of a definition that is being deleted, until its objects are deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// What a definition says, as far as the server acts on it. Members that are null count as absent.
+/// The fields of a definition that the server uses. Null members count as absent.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Definition {
@@ -73,7 +74,7 @@ struct Spec {
     preserve_unknown_fields: bool,
 }
 
-/// The names of a type, asked for or accepted.
+/// Names of a type, requested or accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Names {
@@ -104,7 +105,7 @@ struct Version {
     schema: Validation,
     #[serde(deserialize_with = "given")]
     subresources: Subresources,
-    /// As they stand there: who shows them reads them.
+    /// Unchanged; parsed when a table is made.
     additional_printer_columns: Value,
     #[serde(deserialize_with = "given")]
     selectable_fields: Vec<SelectableField>,
@@ -113,7 +114,7 @@ struct Version {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Validation {
-    /// As compact JSON; empty when there is none.
+    /// Compact JSON; empty if missing.
     #[serde(rename = "openAPIV3Schema", deserialize_with = "text")]
     schema: Arc<str>,
 }
@@ -177,42 +178,42 @@ pub(crate) struct Condition {
     pub(crate) message: String,
 }
 
-/// What writes to a definition are checked against.
+/// The kind of write that a definition is checked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change<'a> {
-    /// It is new.
+    /// A create.
     Create,
-    /// It was this before.
+    /// An update of this stored object.
     Update(&'a Object),
 }
 
 impl Definition {
-    /// Reads a definition. `None` when a member is of another type than it must be; such an object is never stored.
+    /// Reads a definition. `None` if a member has a wrong type; such an object is never stored.
     pub(crate) fn read(object: &Object) -> Option<Self> {
         Self::deserialize(object).ok()
     }
 
-    /// Its own name, `plural.group`.
+    /// Name of the definition, `plural.group`.
     pub(crate) fn name(&self) -> &str {
         &self.metadata.name
     }
 
-    /// The group of the types it makes.
+    /// Group of the defined types.
     pub(crate) fn group(&self) -> &str {
         &self.spec.group
     }
 
-    /// Whether it is served: its names were accepted once.
+    /// True if the definition is served: its names were accepted once.
     pub(crate) fn is_established(&self) -> bool {
         self.condition("Established").is_some_and(|condition| condition.status == "True")
     }
 
-    /// Whether it is being deleted.
+    /// True if the definition is being deleted.
     pub(crate) fn is_terminating(&self) -> bool {
         !self.metadata.deletion_timestamp.is_empty()
     }
 
-    /// Whether it waits for its objects to be deleted.
+    /// True if the definition waits for the deletion of its objects.
     pub(crate) fn awaits_cleanup(&self) -> bool {
         self.is_terminating() && self.metadata.finalizers.iter().any(|finalizer| finalizer == CLEANUP)
     }
@@ -222,18 +223,18 @@ impl Definition {
     }
 }
 
-/// A member that may be null.
+/// Reads a member that may be null.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A member that counts as absent when it is no such thing: clients may write what they like into a status.
+/// Reads a member that counts as absent if malformed: clients can write anything into a status.
 fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(deserializer: D) -> Result<T, D::Error> {
     let value = Value::deserialize(deserializer)?;
     Ok(T::deserialize(value).unwrap_or_default())
 }
 
-/// A JSON value as its compact text.
+/// Reads a JSON value as compact text.
 fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
     let value = Value::deserialize(deserializer)?;
     Ok(if value.is_null() { Arc::default() } else { value.to_string().into() })

@@ -1,6 +1,6 @@
-//! The registry of a running server, which changes when CustomResourceDefinitions do.
+//! The registry of a running server, replaced when CustomResourceDefinitions change.
 //!
-//! INVARIANT: who asks gets one state of all types and keeps it for the whole request; a change never shows in parts.
+//! INVARIANT: a request uses one snapshot of all types throughout, and a change is visible all at once.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use tokio::sync::watch;
 
 use super::Registry;
 
-/// The types that are served now. Cost of a look: one lock for the time of a reference count.
+/// The current registry. Cost of a read: one lock, held to increment a reference count.
 #[derive(Debug)]
 pub struct Live {
     current: watch::Sender<Arc<Registry>>,
-    /// The position up to which every definition is in effect; zero before the first look at them.
+    /// Position up to which every definition is in effect; zero before the first pass over the definitions.
     settled: watch::Sender<u64>,
 }
 
@@ -23,31 +23,31 @@ impl Live {
         Self { current: watch::Sender::new(Arc::new(registry)), settled: watch::Sender::new(0) }
     }
 
-    /// The types that are served now.
+    /// The current registry.
     #[must_use]
     pub fn now(&self) -> Arc<Registry> {
         Arc::clone(&self.current.borrow())
     }
 
-    /// Serves these from now on.
+    /// Replaces the current registry.
     pub(crate) fn replace(&self, registry: Registry) {
         self.current.send_replace(Arc::new(registry));
     }
 
-    /// Everything that was defined up to `position` is served.
+    /// Records that every definition written up to `position` is in effect.
     pub(crate) fn settle(&self, position: u64) {
         self.settled.send_replace(position);
     }
 
-    /// Whether the definitions were looked at.
+    /// True after the first pass over the definitions.
     pub(crate) fn is_settled(&self) -> bool {
         *self.settled.borrow() > 0
     }
 
-    /// Waits until everything that was defined up to `position` is served. Cancel safe.
+    /// Waits until every definition written up to `position` is in effect. Cancel safe.
     pub(crate) async fn settled(&self, position: u64) {
         let mut settled = self.settled.subscribe();
-        // The sender is ours, so there is no error.
+        // The sender is a field of `self`, so it is open.
         let _ = settled.wait_for(|&settled| position <= settled).await;
     }
 }

@@ -1,17 +1,17 @@
-//! Which names objects may have, and the words that refuse the others.
+//! Rules for names of objects, and the errors for invalid ones.
 //!
 //! Source: `apimachinery/pkg/util/validation`, `apimachinery/pkg/api/validation/path`.
 
-/// The rule for `metadata.name` of one resource type.
+/// Rule for `metadata.name` of a resource type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameRule {
-    /// An RFC 1123 subdomain of at most 253 characters, as most types ask.
+    /// An RFC 1123 subdomain of at most 253 characters: most types.
     Subdomain,
     /// An RFC 1123 label of at most 63 characters: namespaces.
     Label,
     /// An RFC 1035 label of at most 63 characters, which starts with a letter: services.
     ServiceLabel,
-    /// Anything that can stand in a path: rbac.
+    /// Any valid path segment: RBAC.
     PathSegment,
 }
 
@@ -29,8 +29,8 @@ const SERVICE_LABEL_REFUSED: &str = "a DNS-1035 label must consist of lower case
     for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
 impl NameRule {
-    /// What is wrong with `name`, in Kubernetes' words; empty when nothing is. An empty name is not judged here: it is
-    /// a required value, not an invalid one.
+    /// The errors for `name` in Kubernetes' words; empty if it is valid. Callers report an
+    /// empty name as a missing value instead.
     #[must_use]
     pub fn refuse(self, name: &str) -> Vec<String> {
         let mut refused = Vec::new();
@@ -66,7 +66,7 @@ impl NameRule {
         refused
     }
 
-    /// What is wrong with `base` as the start of generated names. A trailing dash is allowed: characters follow.
+    /// The errors for `base` as a prefix of generated names. A trailing dash is allowed, because a suffix follows.
     #[must_use]
     pub fn refuse_base(self, base: &str) -> Vec<String> {
         match self {
@@ -81,24 +81,24 @@ impl NameRule {
     }
 }
 
-/// What is wrong with `namespace` as the namespace of an object; empty when nothing is.
+/// The errors for `namespace` as the namespace of an object; empty if it is valid.
 #[must_use]
 pub(crate) fn refuse_namespace(namespace: &str) -> Vec<String> {
     NameRule::Label.refuse(namespace)
 }
 
-/// What is wrong with `name` as an RFC 1035 label; empty when nothing is, and for an empty name not.
+/// The errors for `name` as an RFC 1035 label, joined; empty if it is valid.
 #[must_use]
 pub(super) fn refuse_service_label(name: &str) -> String {
     NameRule::ServiceLabel.refuse(name).join(",")
 }
 
-/// Whether `name` is lower-case RFC 1123 labels joined by dots, of any length.
+/// True if `name` consists of lower-case RFC 1123 labels joined by dots, of any length.
 fn is_subdomain(name: &str) -> bool {
     name.split('.').all(is_label)
 }
 
-/// Whether `name` has the characters of a lower-case RFC 1123 label, whatever its length.
+/// True if `name` has the form of a lower-case RFC 1123 label, of any length.
 fn is_label(name: &str) -> bool {
     let bytes = name.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
@@ -116,7 +116,8 @@ fn too_long(name: &str, bytes_max: usize, refused: &mut Vec<String>) {
 mod tests {
     use super::*;
 
-    /// Goal: the sets of names. Method: one table, a letter for each rule that takes the name.
+    /// Goal: each rule accepts the right names. Method: a table of names, with a letter for each rule that accepts the
+    /// name.
     #[test]
     fn each_rule_takes_its_names() {
         let long_label = "a".repeat(63);

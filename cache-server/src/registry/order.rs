@@ -1,21 +1,21 @@
-//! The order of API versions: stable before beta before alpha, higher numbers before lower ones, everything else last.
+//! Order of API versions: stable before beta before alpha, higher numbers before lower ones, other names last.
 //!
 //! Source: apimachinery `pkg/version/helpers.go`.
 
 use std::cmp::Ordering;
 
-/// Compares two versions such as `v1` and `v1beta2`; the greater one is preferred.
+/// Compares two versions such as `v1` and `v1beta2`; the preferred one is greater.
 pub(super) fn compare(one: &str, other: &str) -> Ordering {
     match (rank(one), rank(other)) {
         (Some(one), Some(other)) => one.cmp(&other),
         (Some(_), None) => Ordering::Greater,
         (None, Some(_)) => Ordering::Less,
-        // Those that are no versions stand in the order of the alphabet.
+        // Names that are not versions are in alphabetical order.
         (None, None) => other.cmp(one),
     }
 }
 
-/// How stable, which major, which minor.
+/// Stability, major and minor number of a version.
 fn rank(version: &str) -> Option<(u8, u32, u32)> {
     let rest = version.strip_prefix('v')?;
     let end = rest.find(|byte: char| !byte.is_ascii_digit()).unwrap_or(rest.len());
@@ -31,7 +31,7 @@ fn rank(version: &str) -> Option<(u8, u32, u32)> {
     Some((stability, major, number(minor)?))
 }
 
-/// Digits without a zero in front.
+/// Parses digits without a leading zero.
 fn number(digits: &str) -> Option<u32> {
     let ordinary = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     ordinary.then(|| digits.parse().ok()).flatten()

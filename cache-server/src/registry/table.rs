@@ -1,65 +1,65 @@
-//! The built-in resource types, one line a type, in the order of kube-apiserver's discovery.
+//! Table of the built-in resource types, one entry per type, in the order of kube-apiserver's discovery.
 //!
-//! INVARIANT: data only. What a column means is decided in `registry.rs`; nothing else reads this table.
+//! INVARIANT: data only; `registry.rs` is the only reader of the table and decides what its columns mean.
 //!
 //! Source: `pkg/registry/*/*/{storage/storage,strategy}.go` and `pkg/apis/*/*/conversion.go` of kubernetes/kubernetes.
 
 use super::{ScaleSelector, VERBS, names::NameRule};
 
-/// What a create does with `.status`.
+/// Treatment of `.status` by a create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreatedStatus {
     /// Stored as sent: types without the subresource, and nodes, which register with their status.
     Kept,
     /// Dropped: only the status subresource writes it.
     Dropped,
-    /// Replaced by this phase alone.
+    /// Replaced by a status with this phase only.
     Phase(&'static str),
 }
 
-/// What a write of `…/{name}/status` does with the metadata that clients own: labels, annotations, finalizers and owners.
+/// Treatment of client-owned metadata (labels, annotations, finalizers, owners) by a write of `…/{name}/status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusMetadata {
-    /// Nothing: custom resources, and the newer built-in types.
+    /// Unchanged: custom resources and the newer built-in types.
     Stays,
-    /// Stores it, but for these members.
+    /// Written, except for these members.
     WrittenBut(&'static [&'static str]),
 }
 
-/// A member that every object has, and that never changes.
+/// A member that every object has and no update may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fixed {
-    /// Its name.
+    /// Name of the member.
     pub member: &'static str,
-    /// Its value in objects that are created without one.
+    /// Value for objects that are created without one.
     pub default: &'static str,
 }
 
-/// A member that is written and never read: its texts become base64 values of another one.
+/// A write-only member: its texts are stored as base64 values of another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Texts {
-    /// Where clients write texts.
+    /// The member that clients write texts to.
     pub from: &'static str,
-    /// The map of base64 values that gets them.
+    /// The map of base64 values that receives them.
     pub to: &'static str,
 }
 
-/// The time that objects get to end before they go. Paths are dotted.
+/// Settings of a type's graceful deletion. Paths are dotted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
-    /// Where the object says how many seconds.
+    /// Path of the object's own grace period in seconds.
     pub seconds: &'static str,
-    /// What it gets when it does not say.
+    /// Grace period of an object without one.
     pub default_seconds: i64,
-    /// What names a place where it runs. Without one there is nothing to end.
+    /// Path of the node an object runs on. An object without a node is deleted at once.
     pub runs_at: &'static str,
-    /// Where its phase stands, and the phases of one that has ended.
+    /// Path of the phase; objects in one of the phases `ended` are deleted at once.
     pub phase: &'static str,
     /// See [`Self::phase`].
     pub ended: &'static [&'static str],
 }
 
-/// The words that refuse a field selector.
+/// Form of the error for an unsupported field selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownField {
     /// `"X" is not a known field selector: only "metadata.name", "metadata.namespace"`: types without a field list.
@@ -79,7 +79,7 @@ pub(super) struct Group {
     pub(super) rows: &'static [Row],
 }
 
-/// One type. Columns left out have the value that most types have.
+/// A type. Its constructors give the columns their most common values.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) plural: &'static str,
@@ -103,17 +103,17 @@ pub(super) struct Row {
     pub(super) unconditional_update: bool,
     pub(super) create_on_update: bool,
     pub(super) defines_types: bool,
-    /// The form of the selector at `spec.selector`, for types that scale.
+    /// Form of the selector at `spec.selector`, for types with the scale subresource.
     pub(super) scale: Option<fn(String) -> ScaleSelector>,
 }
 
 /// Selectable fields beyond `metadata.name` and `metadata.namespace`.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
-    /// As (label, path, value when absent or empty: what kube-apiserver fills in).
+    /// (label, path, value if absent or empty, which kube-apiserver would fill in).
     pub(super) own: &'static [(&'static str, &'static str, &'static str)],
     pub(super) unknown: UnknownField,
-    /// The label of a field that may be empty, and of the one that stands in for it.
+    /// A field that may be empty, and the field that is used instead; both by label.
     pub(super) or: Option<(&'static str, &'static str)>,
 }
 
@@ -140,7 +140,7 @@ const POD: Fields = Fields::of(&[
     ("spec.hostNetwork", "spec.hostNetwork", "false"),
     ("status.phase", "status.phase", ""),
     ("status.podIP", "status.podIP", ""),
-    // A list: no scalar stands there, so it selects as empty, in kube-apiserver too.
+    // The value is a list, not a scalar, so it counts as empty, as in kube-apiserver.
     ("status.podIPs", "status.podIPs", ""),
     ("status.nominatedNodeName", "status.nominatedNodeName", ""),
 ]);
@@ -207,12 +207,12 @@ impl Row {
         Self { short_names, ..self }
     }
 
-    /// Shown by `kubectl get all`.
+    /// Adds the type to `kubectl get all`.
     const fn all(self) -> Self {
         Self { categories: &["all"], ..self }
     }
 
-    /// Shown by `kubectl get api-extensions`.
+    /// Adds the type to `kubectl get api-extensions`.
     const fn extends(self) -> Self {
         Self { categories: &["api-extensions"], ..self }
     }
@@ -237,12 +237,12 @@ impl Row {
         Self { created_status, ..self }
     }
 
-    /// A write of the status leaves the metadata alone.
+    /// A write of the status leaves metadata unchanged.
     const fn status_alone(self) -> Self {
         Self { status_metadata: StatusMetadata::Stays, ..self }
     }
 
-    /// A write of the status leaves these members of the metadata alone.
+    /// A write of the status leaves these members of metadata unchanged.
     const fn status_without(self, members: &'static [&'static str]) -> Self {
         Self { status_metadata: StatusMetadata::WrittenBut(members), ..self }
     }
@@ -259,37 +259,37 @@ impl Row {
         Self { tracks_generation: true, ..self }
     }
 
-    /// Changes of this member of the metadata count too.
+    /// Changes of these members of metadata count too.
     const fn generation_with(self, member: &'static [&'static str]) -> Self {
         Self { tracked_metadata: member, ..self.generation() }
     }
 
-    /// An immediate delete answers the last object instead of a Status.
+    /// An immediate delete returns the last object instead of a Status.
     const fn returned(self) -> Self {
         Self { returns_deleted: true, ..self }
     }
 
-    /// Gets time to end before it goes.
+    /// Deletes are graceful.
     const fn graceful(self, grace: &'static Grace) -> Self {
         Self { grace: Some(grace), ..self }
     }
 
-    /// Other objects live in it.
+    /// Other objects live in objects of this type.
     const fn holding(self) -> Self {
         Self { holds_objects: true, ..self }
     }
 
-    /// An update must name the resourceVersion that it replaces.
+    /// An update must include the resourceVersion that it replaces.
     const fn versioned(self) -> Self {
         Self { unconditional_update: false, ..self }
     }
 
-    /// An update of what does not exist creates it.
+    /// An update of a missing object creates it.
     const fn upserted(self) -> Self {
         Self { create_on_update: true, ..self }
     }
 
-    /// Has the scale subresource.
+    /// Adds the scale subresource.
     const fn scale(self, selector: fn(String) -> ScaleSelector) -> Self {
         Self { scale: Some(selector), ..self }
     }
@@ -310,7 +310,7 @@ const POD_GRACE: Grace = Grace {
 const PENDING: CreatedStatus = CreatedStatus::Phase("Pending");
 const ACTIVE: CreatedStatus = CreatedStatus::Phase("Active");
 
-/// Namespaces go one by one.
+/// Namespaces have no `deletecollection`.
 const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 
 /// All built-in types.
@@ -430,10 +430,10 @@ pub(super) const GROUPS: &[Group] = &[
         rows: &[
             cluster("ingressclasses", "IngressClass").generation(),
             namespaced("ingresses", "Ingress").short(&["ing"]).status().generation(),
-            // Named by the address itself, and an IPv6 one holds colons.
+            // The name is the address itself, and IPv6 addresses contain colons.
             cluster("ipaddresses", "IPAddress").short(&["ip"]).named(NameRule::PathSegment),
             namespaced("networkpolicies", "NetworkPolicy").short(&["netpol"]).generation(),
-            // Its status is stored as sent.
+            // A create stores the status as sent.
             cluster("servicecidrs", "ServiceCIDR").status().status_alone().created(CreatedStatus::Kept),
         ],
     },

@@ -1,6 +1,6 @@
-//! Shapes of the built-in types, made of the schemas that k8s-openapi has for them and of `merge_keys.txt`.
+//! Shapes of the built-in types, made from k8s-openapi's schemas and `merge_keys.txt`.
 //!
-//! INVARIANT: made once, by whoever asks first. Memory: some 400 KiB, about 3,200 values without their descriptions.
+//! INVARIANT: made once, on first use. Memory: about 400 KiB, for about 3,200 values without descriptions.
 
 use std::{
     collections::HashMap,
@@ -47,9 +47,9 @@ pub(super) fn named(name: &str) -> Option<Shape> {
 pub(crate) struct Root {
     pub(crate) api_version: &'static str,
     pub(crate) kind: &'static str,
-    /// The name of its definition.
+    /// Name of the definition.
     pub(crate) name: fn() -> String,
-    /// Brings the definition, and all that it refers to, into the generator.
+    /// Adds the definition, and all definitions that it refers to, to the generator.
     pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
@@ -132,7 +132,7 @@ pub(crate) static ROOTS: &[Root] = roots![
     meta::Status,
 ];
 
-/// The body of a delete, which is no resource.
+/// The body of a delete, which is not a resource.
 pub(crate) static DELETE_OPTIONS: Root = Root {
     api_version: "v1",
     kind: "DeleteOptions",
@@ -140,7 +140,7 @@ pub(crate) static DELETE_OPTIONS: Root = Root {
     schema: |generator| generator.subschema_for::<meta::DeleteOptions>(),
 };
 
-/// Every definition by name.
+/// Shapes of all definitions, by name.
 static SHAPES: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
     let mut generator = SchemaGenerator::default();
     for root in ROOTS.iter().chain([&DELETE_OPTIONS]) {
@@ -159,7 +159,7 @@ static SHAPES: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
     reader.named.into_iter().map(|(name, at)| (name, Shape::new(Arc::clone(&graph), at))).collect()
 });
 
-/// Definitions whose schema does not say what they hold.
+/// Adds a definition to the graph. Some schemas do not state the kind of the value; their names decide.
 fn read(reader: &mut Reader, name: &str, schema: &Value) {
     let kind = match name.rsplit('.').next().unwrap_or_default() {
         "Quantity" => JsonKind::Quantity,
@@ -172,7 +172,8 @@ fn read(reader: &mut Reader, name: &str, schema: &Value) {
     }
 }
 
-/// `merge_keys.txt`, a line each: type and perhaps member, strategic merge patch, apply, and whether it retains keys.
+/// Parses `merge_keys.txt`. A line has the type or member, the strategy of strategic merge patch, the strategy of
+/// server-side apply, and optionally `retainKeys`.
 pub(super) fn strategies() -> HashMap<&'static str, Strategies> {
     let lines = include_str!("merge_keys.txt").lines().filter(|line| !line.starts_with('#'));
     let read = |line: &'static str| {
@@ -183,7 +184,7 @@ pub(super) fn strategies() -> HashMap<&'static str, Strategies> {
     lines.filter_map(read).collect()
 }
 
-/// `atomic`, `granular`, `set`, or the keys with a comma between them behind `map:`.
+/// Parses `atomic`, `granular`, `set`, or `map:` with comma-separated keys.
 fn strategy(word: &str) -> Strategy {
     match word {
         "granular" => Strategy::Granular,
@@ -200,7 +201,7 @@ mod tests {
     use super::{super::Member, *};
     use crate::{registry::Registry, schemas::Merge};
 
-    /// The shape at a dotted path, where `[]` is an item of a list.
+    /// The shape at a dotted path, in which `[]` is an item of a list.
     fn at(kind: (&str, &str), path: &str) -> Shape {
         let mut shape = find(kind.0, kind.1).expect("a built-in kind");
         for name in path.split('.') {
@@ -227,7 +228,8 @@ mod tests {
         }
     }
 
-    /// Goal: each strategy that Kubernetes has. Method: a member for each, and what both patches do with it.
+    /// Goal: every merge strategy of Kubernetes. Method: one member per strategy, with the result for strategic merge
+    /// patch and for server-side apply.
     #[test]
     fn values_are_merged_as_their_members_say() {
         let text = |merge: Merge<'_>| match merge {
@@ -296,7 +298,7 @@ mod tests {
         let mut known = 0;
         for what in strategies().keys() {
             let (ty, member) = what.rsplit_once('.').expect("a dotted name");
-            // The table is of all stable types; some of them are in no object that is stored.
+            // The table has all stable types; some of them appear in no stored object.
             if let Some(ty) = named(ty) {
                 assert!(matches!(ty.member(member), Member::Known(_)), "{what}");
                 known += 1;

@@ -1,6 +1,6 @@
-//! The definitions of built-in types as OpenAPI documents have them, with descriptions.
+//! Definitions of the built-in types as published in OpenAPI documents, with descriptions.
 //!
-//! INVARIANT: made anew for each document and not kept.
+//! INVARIANT: made anew for each document and not kept in memory.
 //!
 //! Source: kube-openapi `pkg/generators`, `pkg/builder3`.
 
@@ -15,8 +15,8 @@ use super::{
     shape::{Strategies, Strategy},
 };
 
-/// The definitions of these kinds, by apiVersion and kind, and of all that they refer to; with them what every document
-/// needs: metadata, lists' metadata, options of deletes, and statuses.
+/// The definitions of these kinds (apiVersion and kind), and of all that they refer to. Includes the definitions that
+/// every document needs: ObjectMeta, ListMeta, DeleteOptions and Status.
 pub(crate) fn definitions<'a>(kinds: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, Value> {
     let mut generator = SchemaGenerator::default();
     for root in kinds.filter_map(|(api_version, kind)| root(api_version, kind)).chain([&DELETE_OPTIONS]) {
@@ -42,7 +42,7 @@ pub(crate) fn definitions<'a>(kinds: impl Iterator<Item = (&'a str, &'a str)>) -
         .collect()
 }
 
-/// Says in OpenAPI 3.0 what JSON Schema says: references stand alone, and values of two types are one of them.
+/// Converts JSON Schema to OpenAPI 3.0: references stand alone, and values of two types become `oneOf`.
 fn publish(schema: &mut Value) {
     let Value::Object(members) = schema else { return };
     if let Some(Value::String(reference)) = members.remove("$ref") {
@@ -71,7 +71,7 @@ fn publish(schema: &mut Value) {
     }
 }
 
-/// Says how the value is merged.
+/// Adds the `x-kubernetes-*` extensions for merging.
 fn extend(schema: &mut Value, strategies: Option<&Strategies>) {
     let (Value::Object(members), Some(strategies)) = (schema, strategies) else { return };
     let list = members.get("type").is_some_and(|ty| ty == "array");

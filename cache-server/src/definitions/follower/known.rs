@@ -1,6 +1,6 @@
-//! The definitions as they were taken in, and what is left to do about them.
+//! The known definitions, and the work still to do for each.
 //!
-//! INVARIANT: knows no storage. What is left to do stays here until it was done.
+//! INVARIANT: does no I/O. Work stays recorded here until the follower reports it done.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,7 +14,7 @@ use crate::registry::{Accepted, Definition, Registry, ResourceType, TakenNames};
 
 type Types = Vec<Arc<ResourceType>>;
 
-/// A definition as of the last pass, and what it makes.
+/// A definition as of the last pass, with its schema and types.
 pub(super) struct Known {
     pub(super) definition: Definition,
     pub(super) schema: Arc<Schema>,
@@ -28,24 +28,25 @@ pub(super) struct Known {
 pub(super) struct KnownDefinitions {
     known: BTreeMap<String, Known>,
     groups: HashMap<String, Group>,
-    /// What is served of each.
+    /// The types served for each definition.
     served: HashMap<String, Types>,
-    /// Those whose status may have to change.
+    /// Definitions whose status must be checked.
     unjudged: BTreeSet<String>,
-    /// Those that may find objects of an earlier definition of their name. They are not served before those are deleted.
+    /// Newly established definitions that may have objects of an earlier definition of their name. They are served only
+    /// after those objects are deleted.
     unswept: BTreeSet<String>,
-    /// Those whose types are not what is served.
+    /// Definitions whose served types may be out of date.
     unpublished: BTreeSet<String>,
-    /// Those that wait for their objects to be deleted.
+    /// Terminating definitions whose objects must be deleted.
     ending: BTreeSet<String>,
 }
 
 /// The definitions of one API group.
 struct Group {
     taken: TakenNames,
-    /// Definitions that do not have all names they ask for, and may get them when another one changes.
+    /// Definitions without all requested names; a change of another definition may free some.
     waiting: BTreeSet<String>,
-    /// Definitions in it.
+    /// Number of definitions in the group.
     count: usize,
 }
 
@@ -54,12 +55,12 @@ impl KnownDefinitions {
         self.known.get(name)
     }
 
-    /// The resourceVersion at which a definition was read.
+    /// The resourceVersion of the definition that was read last.
     pub(super) fn version(&self, name: &str) -> Option<u64> {
         self.known.get(name).map(|known| known.resource_version)
     }
 
-    /// Takes a definition in, as it is now. `registry` has the built-in types.
+    /// Records the current version of a definition. `registry` provides the built-in types.
     pub(super) fn learn(&mut self, definition: Definition, resource_version: u64, position: u64, registry: &Registry) {
         let name = definition.name().to_owned();
         let is_unswept = self.unswept.contains(&name);
@@ -70,7 +71,7 @@ impl KnownDefinitions {
         let known = Known::new(definition, resource_version, before, position);
         let definition = &known.definition;
         let group = self.groups.entry(definition.group().to_owned()).or_insert_with(|| {
-            // Built-in groups stand first: the others need not be looked at.
+            // Built-in groups come first, so the iteration can stop at the first custom one.
             let builtin = registry.groups().take_while(|group| group.builtin).flat_map(|group| &group.types);
             let taken = TakenNames::of_builtin(definition.group(), builtin.map(|ty| &**ty));
             Group { taken, waiting: BTreeSet::new(), count: 0 }
@@ -88,14 +89,14 @@ impl KnownDefinitions {
         self.known.insert(name, known);
     }
 
-    /// Drops a definition that is gone, or cannot be read.
+    /// Forgets a definition that was deleted or cannot be read.
     pub(super) fn forget(&mut self, name: &str) {
         if self.take_out(name).is_some() {
             self.unpublished.insert(name.to_owned());
         }
     }
 
-    /// Takes a definition out of everything but what is served and what is to be published.
+    /// Removes a definition from everything but `served` and `unpublished`, which the next publication still needs.
     fn take_out(&mut self, name: &str) -> Option<Known> {
         let known = self.known.remove(name)?;
         for left in [&mut self.unjudged, &mut self.unswept, &mut self.ending] {
@@ -105,7 +106,7 @@ impl KnownDefinitions {
             group.taken.remove(&known.definition);
             group.waiting.remove(name);
             group.count -= 1;
-            // Its names may be free now.
+            // Its names may now be free for the waiting definitions.
             self.unjudged.extend(group.waiting.iter().cloned());
             if group.count == 0 {
                 self.groups.remove(known.definition.group());
@@ -114,7 +115,7 @@ impl KnownDefinitions {
         Some(known)
     }
 
-    /// Takes those whose status is to be looked at; [`Self::judge_again`] brings one back.
+    /// Takes the definitions whose status must be checked; [`Self::judge_again`] puts one back.
     pub(super) fn take_unjudged(&mut self) -> BTreeSet<String> {
         mem::take(&mut self.unjudged)
     }
@@ -127,22 +128,22 @@ impl KnownDefinitions {
         !self.unjudged.is_empty()
     }
 
-    /// What the status of a definition must become; `None` when it is that already.
+    /// The new status of a definition; `None` if the status is up to date or the definition is terminating.
     pub(super) fn accept(&mut self, name: &str, now: &str) -> Option<Accepted> {
         let definition = &self.known.get(name)?.definition;
         let taken = &mut self.groups.get_mut(definition.group())?.taken;
         if definition.is_terminating() {
             return None;
         }
-        // Its own names are not in its way.
+        // A definition does not conflict with its own names.
         taken.remove(definition);
         let accepted = definition.accept(taken, now);
         taken.add(definition);
         accepted
     }
 
-    /// Says that a definition was established just now: what an earlier one of its name left is deleted before it is
-    /// served.
+    /// Records that a definition was established just now: objects of an earlier definition of its name must be deleted
+    /// before it is served.
     pub(super) fn sweep(&mut self, name: String) {
         self.unswept.insert(name);
     }
@@ -159,8 +160,8 @@ impl KnownDefinitions {
         self.ending.iter().cloned().collect()
     }
 
-    /// The types that are served and must not be any more, and those to serve in their place. They count as served from
-    /// now on. `None` when nothing changed.
+    /// Returns the types to stop serving and the types to serve instead, and records the latter as served. `None` if
+    /// nothing changed.
     pub(super) fn take_unpublished(&mut self) -> Option<(Types, Types)> {
         let ready: Vec<String> = self.unpublished.difference(&self.unswept).cloned().collect();
         if ready.is_empty() {
@@ -182,7 +183,8 @@ impl Known {
     fn new(definition: Definition, resource_version: u64, before: Option<Self>, position: u64) -> Self {
         let schema = definition.schema();
         let before = before.filter(|before| {
-            // Nothing that is cached, and no watch, is wrong by the change.
+            // Keep schema and `defined_at` if no cached object and no open watch becomes wrong: same uid, equal schema,
+            // and all versions still served.
             let served = definition.served();
             before.definition.uid() == definition.uid()
                 && *before.schema == schema

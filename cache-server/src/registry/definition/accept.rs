@@ -1,6 +1,6 @@
-//! Which names a definition gets beside the other types of its group, and what its status says of that.
+//! Acceptance of a definition's names beside those of other types in its group, and the resulting status.
 //!
-//! INVARIANT: names that were accepted are never taken away by a later definition; who comes first keeps them.
+//! INVARIANT: accepted names are never revoked in favour of a later definition; the first definition keeps them.
 //!
 //! Source: apiextensions-apiserver `pkg/controller/status/naming_controller.go`, `pkg/controller/establish`.
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Condition, Definition, Names, Object};
 use crate::registry::ResourceType;
 
-/// The names of one group that are taken, by definitions and by built-in types, and by how many.
+/// The names in use in a group, by definitions and built-in types, each with its number of users.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TakenNames {
     resources: HashMap<String, usize>,
@@ -20,7 +20,7 @@ pub(crate) struct TakenNames {
 }
 
 impl TakenNames {
-    /// Those of the built-in types of `group`.
+    /// Names of the built-in types of `group`.
     pub(crate) fn of_builtin<'a>(group: &str, types: impl IntoIterator<Item = &'a ResourceType>) -> Self {
         let mut taken = Self::default();
         for ty in types.into_iter().filter(|ty| ty.group == group && ty.custom.is_none()) {
@@ -31,14 +31,14 @@ impl TakenNames {
         taken
     }
 
-    /// Adds the names that a definition was given.
+    /// Adds the accepted names of a definition.
     pub(crate) fn add(&mut self, definition: &Definition) {
         let names = &definition.status.accepted_names;
         names.resources().for_each(|name| count(&mut self.resources, name));
         names.kinds().for_each(|name| count(&mut self.kinds, name));
     }
 
-    /// Takes away the names that [`Self::add`] added for the same definition.
+    /// Removes the names that [`Self::add`] added for this definition.
     pub(crate) fn remove(&mut self, definition: &Definition) {
         let names = &definition.status.accepted_names;
         names.resources().for_each(|name| discount(&mut self.resources, name));
@@ -70,13 +70,13 @@ impl Names {
 }
 
 impl Definition {
-    /// Returns true if it was given all names that it asks for: names of others are none of its business then.
+    /// Returns true if all requested names are accepted, so that names of other definitions no longer matter.
     pub(crate) fn has_its_names(&self) -> bool {
         self.status.accepted_names == self.spec.names
     }
 
-    /// What the status of this definition must become where these names are `taken` by others. `None` when it is that
-    /// already. Cost: that of its own names.
+    /// The new status of this definition if other types use the `taken` names. `None` if the status is up to date.
+    /// Cost: proportional to its own names.
     pub(crate) fn accept(&self, taken: &TakenNames, now: &str) -> Option<Accepted> {
         let (names, conflict) = self.deconflict(taken);
         let accepted = match conflict {
@@ -95,7 +95,7 @@ impl Definition {
         changed.then_some(Accepted { names, conditions, stored })
     }
 
-    /// The versions that objects were stored at, and now are.
+    /// `status.storedVersions`, with the current storage version added.
     pub(super) fn stored_versions(&self) -> Vec<String> {
         let mut stored = self.status.stored_versions.clone();
         let storage = self.spec.versions.iter().find(|version| version.storage).map(|version| &version.name);
@@ -103,7 +103,7 @@ impl Definition {
         stored
     }
 
-    /// The names it gets, and what is wrong with the others.
+    /// The names that are accepted, and the reason and message of a conflict.
     fn deconflict(&self, taken: &TakenNames) -> (Names, Option<(&'static str, String)>) {
         let (asked, mut names) = (&self.spec.names, self.status.accepted_names.clone());
         let mut conflict = None;
@@ -115,7 +115,7 @@ impl Definition {
                 conflict = Some((reason, in_use(asked)));
             }
         };
-        // Of several conflicts the last one is told.
+        // Of several conflicts the last one is reported; the one of short names only if there is no other.
         choose("PluralConflict", &asked.plural, &mut names.plural, &taken.resources);
         choose("SingularConflict", &asked.singular, &mut names.singular, &taken.resources);
         let refused: Vec<String> = asked
@@ -140,7 +140,7 @@ impl Definition {
     }
 }
 
-/// A status to be.
+/// A new status.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Accepted {
     names: Names,
@@ -149,7 +149,7 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// Writes it into the definition's status.
+    /// Writes the new status into the definition.
     pub(crate) fn write(&self, object: &mut Object) {
         let status = object.entry("status").or_insert_with(|| Value::Object(Object::new()));
         if !status.is_object() {
@@ -167,7 +167,7 @@ fn condition(kind: &str, status: bool, reason: &str, message: &str) -> Condition
     Condition { kind, status, last_transition_time: String::new(), reason, message }
 }
 
-/// Puts a condition in. Its time is that of the last change of its status. Returns whether anything changed.
+/// Sets a condition; its transition time changes only with its status. Returns true if anything changed.
 fn set(conditions: &mut Vec<Condition>, mut wanted: Condition, now: &str) -> bool {
     let Some(found) = conditions.iter_mut().find(|found| found.kind == wanted.kind) else {
         now.clone_into(&mut wanted.last_transition_time);
@@ -183,7 +183,7 @@ fn set(conditions: &mut Vec<Condition>, mut wanted: Condition, now: &str) -> boo
     true
 }
 
-/// Puts the condition in that a definition has from the moment it is deleted.
+/// Sets the condition of a definition that is being deleted.
 pub(super) fn terminate(object: &mut Object, now: &str) {
     let mut conditions = Definition::read(object).unwrap_or_default().status.conditions;
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";

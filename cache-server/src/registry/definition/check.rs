@@ -1,7 +1,7 @@
-//! What is filled in when a definition is written, and what is refused.
+//! Defaults and validation of a definition on write.
 //!
-//! INVARIANT: what passes here can be read as a [`Definition`] and makes types that the registry can hold. Schemas are
-//! kept as they are and not judged, except where a selectable field points into one.
+//! INVARIANT: an accepted object can be read as a [`Definition`] and defines types that the registry can hold. Schemas
+//! are stored unchanged and not validated, except for the paths of selectable fields.
 //!
 //! Source: apiextensions-apiserver `pkg/apis/apiextensions/{v1/defaults,validation/validation}.go`.
 
@@ -22,16 +22,16 @@ use crate::{
     registry::{NameRule, refuse_service_label},
 };
 
-/// Why a definition is not stored.
+/// Reason why a definition is rejected.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Refused {
-    /// A member is of another type than it must be.
+    /// A member has a wrong type.
     Malformed,
-    /// These members are wrong.
+    /// Members have invalid values.
     Invalid(Causes),
 }
 
-/// Selectable fields of one version at most, as in kube-apiserver.
+/// Maximum of selectable fields per version, as in kube-apiserver.
 const SELECTABLE_FIELDS_MAX: usize = 8;
 
 const APPROVED: &str = "api-approved.kubernetes.io";
@@ -39,10 +39,10 @@ const APPROVAL: &str = "protected groups must have approval annotation \"api-app
 const APPROVAL_SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
 impl Definition {
-    /// Fills in what a definition left out, and checks the rest.
+    /// Fills in defaults and validates the result.
     ///
     /// # Errors
-    /// [`Refused`]; the object is then of no use.
+    /// [`Refused`]; the object may be partly filled in and must not be stored.
     pub(crate) fn prepare(object: &mut Object, change: Change<'_>) -> Result<(), Refused> {
         let asked = Self::read(object).ok_or(Refused::Malformed)?;
         fill_in(object, &asked);
@@ -57,7 +57,7 @@ impl Definition {
         if causes.is_empty() { Ok(()) } else { Err(Refused::Invalid(causes)) }
     }
 
-    /// Makes a definition one that is being deleted: it stays until its objects are gone.
+    /// Marks a definition as terminating: it is kept until its objects are deleted.
     pub(crate) fn terminate(object: &mut Object, now: &str) {
         accept::terminate(object, now);
         let metadata = object.entry("metadata").or_insert_with(|| json!({}));
@@ -104,7 +104,7 @@ impl Definition {
             version.check(&format!("spec.versions[{place}]"), causes);
             unique &= seen.insert(&version.name);
         }
-        // The names alone: what else is in a version may be long.
+        // List the names only: versions may be long.
         let shown = || format!("[{}]", spec.versions.iter().map(|one| quote(&one.name)).collect::<Vec<_>>().join(","));
         if !unique {
             causes.push(Cause::invalid("spec.versions", &shown(), "must contain unique version names"));
@@ -124,7 +124,7 @@ impl Definition {
         }
     }
 
-    /// Groups of Kubernetes itself are for types that Kubernetes agreed to.
+    /// Kubernetes' own groups are reserved for approved types.
     fn check_approval(&self, causes: &mut Causes) {
         let group = &self.spec.group;
         let protected = ["k8s.io", "kubernetes.io"]
@@ -197,7 +197,8 @@ impl Names {
         label("singular", &self.singular, false);
         label("kind", &self.kind, true);
         label("listKind", &self.list_kind, true);
-        // Of a list that is too long only the allowed part is checked, so a refused definition costs bounded work.
+        // Check only the allowed number of items of a list that is too long, so that a rejected definition costs
+        // bounded work.
         for (place, short) in self.short_names.iter().enumerate().take(SHORT_NAMES_MAX) {
             label(&format!("shortNames[{place}]"), short, false);
         }
@@ -283,7 +284,7 @@ impl Version {
     }
 }
 
-/// The `type` of what stands at a path of members; `None` when the schema has no such place.
+/// The `type` at a path of members; empty if missing there, `None` if the schema has no such path.
 fn value_type<'a>(schema: &'a Value, members: &[&str]) -> Option<&'a str> {
     let at = members.iter().try_fold(schema, |schema, member| schema.get("properties")?.get(member))?;
     Some(at.get("type").and_then(Value::as_str).unwrap_or_default())
@@ -312,7 +313,7 @@ impl ScalePaths {
     }
 }
 
-/// Names that follow from others, the conversion that is none, and the version that is stored from now on.
+/// Fills in names derived from others, the conversion strategy `None`, and the current storage version.
 fn fill_in(object: &mut Object, asked: &Definition) {
     let names = &asked.spec.names;
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! The types that a definition makes: one for each version that is served.
+//! The types of a definition: one per served version.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,11 +10,11 @@ use crate::registry::{
     table::{CreatedStatus, StatusMetadata, UnknownField},
 };
 
-/// What may still be done while the definition is being deleted.
+/// Verbs allowed while the definition is being deleted.
 const TERMINATING_VERBS: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
 
 impl Definition {
-    /// What a cache of its objects needs to know. Every version's selectable fields are in it.
+    /// Schema for the cache of the objects, with the selectable fields of all versions.
     pub(crate) fn schema(&self) -> Schema {
         let mut fields: Vec<Field> = Vec::new();
         for label in self.spec.versions.iter().flat_map(Version::labels) {
@@ -33,24 +33,25 @@ impl Definition {
         }
     }
 
-    /// The versions that are served, in order.
+    /// Names of the served versions, in order.
     pub(crate) fn served(&self) -> Vec<&str> {
         self.spec.versions.iter().filter(|version| version.served).map(|version| &*version.name).collect()
     }
 
-    /// Its uid: a definition of another one is another one, whatever it says.
+    /// The uid: a definition with another uid is a different definition, even if its content is equal.
     pub(crate) fn uid(&self) -> &str {
         &self.metadata.uid
     }
 
-    /// One type for each version that is served, with the names that were accepted. `schema` is [`Self::schema`], or an
-    /// equal one that was made before, at `defined_at`.
+    /// One type per served version, with the accepted names. `schema` is [`Self::schema`], or an equal one made
+    /// earlier, and `defined_at` is the position at which it was made.
     pub(crate) fn types(&self, schema: &Arc<Schema>, defined_at: u64) -> Vec<Arc<ResourceType>> {
         let served = self.spec.versions.iter().filter(|version| version.served);
         served.map(|version| Arc::new(self.at_version(version, schema, defined_at))).collect()
     }
 
-    /// The type that its objects are stored as, whether it is served or not. `None` when it never had any.
+    /// The type at the storage version, served or not. `None` if the definition was never established, so has no
+    /// objects.
     pub(crate) fn stored_type(&self, schema: &Arc<Schema>, defined_at: u64) -> Option<Arc<ResourceType>> {
         let storage = self.spec.versions.iter().find(|version| version.storage && self.is_established())?;
         Some(Arc::new(self.at_version(storage, schema, defined_at)))
@@ -105,7 +106,7 @@ impl Definition {
 }
 
 impl Version {
-    /// The names of its selectable fields in selectors, which are also where they stand.
+    /// Labels of the selectable fields, which are also their paths.
     fn labels(&self) -> impl Iterator<Item = &str> {
         self.selectable_fields.iter().map(|field| plain(&field.json_path))
     }
@@ -125,7 +126,7 @@ impl ScalePaths {
     }
 }
 
-/// A path without the dot in front.
+/// Strips the leading dot of a path.
 fn plain(path: &str) -> &str {
     path.strip_prefix('.').unwrap_or(path)
 }

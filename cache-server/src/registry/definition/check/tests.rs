@@ -1,5 +1,5 @@
-//! What is filled in and refused, and which names are accepted. Refusals of whole definitions stand with the server's
-//! cases; here are those that only this code can see.
+//! Defaults, validation and acceptance of names. The tests of the server cover rejected definitions as a whole; these
+//! cover cases that requests cannot reach.
 
 use super::*;
 use crate::registry::{Registry, TakenNames};
@@ -24,7 +24,7 @@ fn read(object: &Object) -> Definition {
     Definition::read(object).expect("a definition")
 }
 
-/// The status of a definition beside others.
+/// The new status of a definition beside others.
 fn accept(object: &Object, others: &[Definition], now: &str) -> Option<accept::Accepted> {
     let definition = read(object);
     let registry = Registry::builtin();
@@ -58,7 +58,7 @@ fn what_follows_from_the_kind_may_be_left_out() {
     assert_eq!(Value::Object(again), object, "nothing is left to fill in");
 }
 
-/// Goal: places in a version that types are made of. Method: a table of changes and refusals.
+/// Goal: paths in a version are validated. Method: a table of changed paths and the expected errors.
 #[test]
 fn paths_into_objects_lead_where_they_must() {
     let scale = |member: &str, path: &str| {
@@ -103,8 +103,8 @@ fn paths_into_objects_lead_where_they_must() {
     assert_eq!(select(&[".spec.color", ".spec.color"]), [twice]);
 }
 
-/// Goal: no definition makes the server work without bound, and none in use is refused. Method: the longest list that is
-/// taken, and one item more.
+/// Goal: no definition costs unbounded work, and no definition in use is rejected. Method: each list with the maximum
+/// length, and with one item more.
 #[test]
 fn lists_of_a_definition_have_a_longest_length() {
     let versions = |count: usize| -> Vec<Value> {
@@ -152,7 +152,7 @@ fn members_of_other_types_are_no_definition() {
     assert!(refused(|object| object["spec"] = Value::Null).contains(&"spec.group: Required value".to_owned()));
 }
 
-/// Clients may write the status subresource as they like; what is served is decided by who accepts names.
+/// Clients may write anything into the status subresource; only the acceptance of names decides what is served.
 #[test]
 fn a_status_that_says_nothing_is_written_again() {
     let mut object = prepared("as.b.c", json!({"plural": "as", "kind": "A"}));
@@ -171,7 +171,8 @@ fn a_definition_that_goes_waits_for_its_objects() {
     assert_eq!(object["status"]["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
 }
 
-/// Goal: who comes first keeps its names, whoever asks. Method: definitions of one group, one after the other.
+/// Goal: the first definition keeps its names, whatever later ones request. Method: definitions of one group, one after
+/// the other.
 #[test]
 fn names_are_accepted_once() {
     const NOW: &str = "2026-01-01T00:00:00Z";
@@ -194,7 +195,7 @@ fn names_are_accepted_once() {
         let mut second = prepared("bs.b.c", names);
         assert!(accept(&mut second, &first));
         assert!(!read(&second).is_established() && reason(&second) == why, "{why}");
-        // Another group is another world, and so is this one once the first is gone.
+        // Without the first definition, as in another group, the names are free.
         assert!(accept(&mut second, &[]) && read(&second).is_established());
     }
     let mut lease = definition("leases.coordination.k8s.io", json!({"plural": "leases", "kind": "Lease"}));
