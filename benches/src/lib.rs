@@ -1,5 +1,5 @@
-//! Scenarios with units and assertions: [`load`] drives any server of the Kubernetes list/watch API, [`numbers`] takes
-//! this project's own to its limits with it, and says target and measurement side by side.
+//! Benchmark scenarios with units and assertions: [`load`] drives any server of the Kubernetes list/watch API, and
+//! [`numbers`] uses it to measure this project's server against targets.
 
 pub mod load;
 pub mod numbers;

@@ -1,7 +1,7 @@
-//! Drives a server of the Kubernetes list/watch API: `load SCENARIO --server URL [--path /api/v1/pods] …`.
+//! The load tool for servers of the Kubernetes list/watch API: `load SCENARIO --server URL [--path /api/v1/pods] …`.
 //!
-//! INVARIANT: whatever is wrong with the flags, or with what they name, is one line on stderr and exit code 2, before
-//! anything is sent. What goes wrong later is counted by kind, and the exit code is 1.
+//! INVARIANT: bad flags, and bad files or addresses they name, are one line on stderr and exit code 2, before any
+//! request is sent. Later failures are counted by kind, and the exit code is 1.
 
 pub mod client;
 pub mod failure;
@@ -31,10 +31,10 @@ use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use self::{client::Target, failure::Failure, report::Report};
 
-/// Exit code for flags that cannot be used, and for what they name.
+/// Exit code for unusable flags, and for unusable files or addresses they name.
 const BAD_INPUT: u8 = 2;
 
-/// Drives a server of the Kubernetes list/watch API, and says what that cost it.
+/// Drives a server of the Kubernetes list/watch API and measures the server's cost.
 #[derive(Debug, Parser)]
 #[command(name = "load", arg_required_else_help = false)]
 struct Arguments {
@@ -44,29 +44,29 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Scenario {
-    /// Everybody lists at once.
+    /// All clients list at once.
     List(list::Flags),
-    /// Everybody lists at once, page by page.
+    /// All clients list at once, page by page.
     Paged(paged::Flags),
-    /// Everybody reads the initial state as a stream at once, and may keep it open.
+    /// All clients read the initial state as a stream at once, and may keep the stream open.
     WatchList(watch_list::Flags),
-    /// Everybody watches, nothing comes.
+    /// All clients watch, without events.
     Idle(idle::Flags),
-    /// Everybody reads at so many bytes a second.
+    /// All clients read at a fixed number of bytes per second.
     SlowReaders(slow_readers::Flags),
-    /// Many watch, a few write: what a delivery costs, and how late it is.
+    /// Many clients watch while few write: cost and latency of a delivery.
     Fanout(Writing<fanout::Flags>),
-    /// All watches are dropped at once, and return at once.
+    /// All watches are dropped at once and reconnect at once.
     ReconnectStorm(Writing<storm::Flags>),
 }
 
-/// Flags of the scenarios that write.
+/// Flags of scenarios with writes.
 #[derive(Clone, Debug, Args)]
 struct Writing<F: Args> {
     #[command(flatten)]
     server: flags::Server,
 
-    /// How long is written.
+    /// Duration of the writes.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = flags::seconds)]
     seconds: Duration,
 
@@ -81,13 +81,13 @@ impl<F: Args> Writing<F> {
     }
 }
 
-/// Runs the program with the process's own arguments.
+/// Runs the program with the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
     main_of(std::env::args_os())
 }
 
-/// The same with arguments of somebody else; the first one is the program's name.
+/// Like [`main`], with the given arguments; the first is the program's name.
 pub(crate) fn main_of(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     let scenario = match Arguments::try_parse_from(arguments) {
         Ok(Arguments { scenario }) => scenario.settled(),
@@ -113,7 +113,7 @@ pub(crate) fn main_of(arguments: impl IntoIterator<Item = impl Into<OsString> + 
     }
 }
 
-/// Whether arguments can be used, for those who keep some; the first one is the program's name.
+/// Checks arguments without running them; the first is the program's name.
 #[cfg(test)]
 pub(crate) fn understands(arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
     let arguments = Arguments::try_parse_from(arguments).map_err(|error| error.to_string())?;
@@ -121,7 +121,7 @@ pub(crate) fn understands(arguments: impl IntoIterator<Item = String>) -> Result
 }
 
 impl Scenario {
-    /// With the defaults that depend on the scenario.
+    /// Applies the defaults that depend on the scenario.
     fn settled(self) -> Self {
         match self {
             Self::SlowReaders(flags) => Self::SlowReaders(flags.with_small_buffers()),
@@ -134,7 +134,7 @@ impl Scenario {
         }
     }
 
-    /// What the flags of one scenario cannot be together, in one line.
+    /// Checks combinations of a scenario's flags. The error is one line.
     fn check(&self) -> Result<(), String> {
         match self {
             Self::Idle(flags) => flags.check(),
@@ -144,7 +144,7 @@ impl Scenario {
         }
     }
 
-    /// The server, and the streams of a connection.
+    /// The server, and the number of streams per connection.
     const fn server(&self) -> (&flags::Server, u32) {
         let reading = match self {
             Self::List(flags) => &flags.reading,
@@ -171,7 +171,7 @@ impl Scenario {
     }
 }
 
-/// One thread needs no scheduler.
+/// The runtime with `threads` threads, by default half of the cores. A single thread needs no work-stealing scheduler.
 fn runtime(threads: Option<u16>) -> io::Result<tokio::runtime::Runtime> {
     let half = || std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
     match threads.map_or_else(half, usize::from) {
@@ -180,7 +180,7 @@ fn runtime(threads: Option<u16>) -> io::Result<tokio::runtime::Runtime> {
     }
 }
 
-/// Help goes to stdout as it is; everything else is one line.
+/// Prints help to stdout unchanged; reduces every other error to one line on stderr.
 fn explain(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -190,7 +190,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
         return fail(BAD_INPUT, "say which scenario; --help tells more");
     }
-    // clap says what is wrong first, then a hint and the usage after an empty line.
+    // clap puts the error first, then an empty line, a hint and the usage.
     let first = text.split("\n\n").next().unwrap_or(&text);
     let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
     fail(BAD_INPUT, line.strip_prefix("error: ").unwrap_or(&line))

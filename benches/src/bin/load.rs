@@ -1,4 +1,4 @@
-//! The load tool: one call.
+//! The load tool: calls the library.
 
 fn main() -> std::process::ExitCode {
     benches::load::main()

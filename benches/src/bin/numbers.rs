@@ -1,4 +1,4 @@
-//! The server's numbers: one call.
+//! The benchmarks of the server: calls the library.
 
 fn main() -> std::process::ExitCode {
     benches::numbers::main()

@@ -1,7 +1,7 @@
-//! The client's side of a connection, cheap enough for ten thousand beside the server: a head is parsed once, a body is
-//! shown piece by piece from one buffer for all connections of a thread, and nothing is decoded that nobody asks for.
+//! A client connection cheap enough to run 10,000 beside the server: the head is parsed once, the body is passed on in
+//! pieces from one buffer per thread, and only requested parts are decoded.
 //!
-//! INVARIANT: a body that ends is complete. One that is cut is a [`Failure`], never an end.
+//! INVARIANT: a body that ends is complete. A truncated body is a [`Failure`], never an end.
 
 mod framing;
 mod http1;
@@ -29,35 +29,35 @@ pub use self::tls::Trust;
 use self::{http1::Http1, http2::Http2, io::Io};
 use super::failure::{Failure, Kind};
 
-/// How long a connection may take, TLS included.
+/// Timeout of connecting, TLS handshake included.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(30);
 
-/// Bytes of a refusal that are read for its message.
+/// Maximum bytes of an error body that are read for its message.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// JSON, the only encoding that is asked for.
+/// Media type JSON, the only encoding requested.
 pub const JSON: &str = "application/json";
 
-/// What is spoken.
+/// HTTP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Http {
     /// HTTP/1.1.
     #[default]
     One,
-    /// HTTP/2, known before: by ALPN over TLS, by its preface in the clear.
+    /// HTTP/2 with prior knowledge: by ALPN over TLS, by its preface in cleartext.
     Two,
 }
 
-/// Settings of HTTP/2 connections and of sockets. Each costs memory at the client only when it reads slowly.
+/// Settings of HTTP/2 connections and sockets. Each costs client memory only if the client reads slowly.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// Bytes of one stream that may be under way. Default 4 MiB, as Go's client has it.
+    /// Bytes in flight on one stream. Default 4 MiB, as in Go's client.
     pub stream_window: u32,
-    /// Bytes of all streams of a connection that may be under way. Default 64 MiB.
+    /// Bytes in flight on all streams of a connection. Default 64 MiB.
     pub connection_window: u32,
-    /// Largest frame that is taken. Default 16 KiB, as Go's client has it.
+    /// Largest accepted frame. Default 16 KiB, as in Go's client.
     pub frame_bytes: u32,
-    /// SO_RCVBUF. Default: the kernel's own choice, which grows.
+    /// SO_RCVBUF. Default: the kernel's autotuning.
     pub receive_bytes: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Default for Buffers {
     }
 }
 
-/// A server, and how it is spoken to. Made once; connections are made from it.
+/// A server and the settings of connections to it. Made once, shared by all connections.
 #[derive(Clone)]
 pub struct Target {
     url: String,
@@ -79,16 +79,16 @@ pub struct Target {
     token: Option<Arc<str>>,
 }
 
-/// Who is asked, and who asks.
+/// Inputs of [`Target::new`].
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// `http://HOST[:PORT]` or `https://HOST[:PORT]`.
     pub server: String,
-    /// What is spoken.
+    /// HTTP version.
     pub http: Http,
-    /// Whom to believe, over TLS; must be something there.
+    /// Trust in the server's certificate; required for HTTPS.
     pub trust: Option<Trust>,
-    /// The client's certificate chain and its key, PEM.
+    /// PEM files of the client's certificate chain and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// A bearer token.
     pub token: Option<String>,
@@ -97,10 +97,10 @@ pub struct Access {
 }
 
 impl Target {
-    /// Reads the files, looks the host up.
+    /// Reads the files and resolves the host.
     ///
     /// # Errors
-    /// One line that says what cannot be used.
+    /// One line that names the unusable setting.
     pub fn new(access: &Access) -> Result<Self, String> {
         let server = &access.server;
         let bad = || format!("{server} is no server; for example http://127.0.0.1:8001");
@@ -115,7 +115,7 @@ impl Target {
         let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
         let plain = host.trim_start_matches('[').trim_end_matches(']');
         let found = (plain, port).to_socket_addrs().map_err(|error| format!("cannot look up {host}: {error}"))?;
-        // The first that is IPv4, if there is one: servers on this machine listen there.
+        // Prefer IPv4: servers on this machine listen there.
         let mut found: Vec<SocketAddr> = found.collect();
         found.sort_by_key(SocketAddr::is_ipv6);
         let address = *found.first().ok_or_else(|| format!("{host} has no address"))?;
@@ -132,31 +132,31 @@ impl Target {
         Ok(Self { url: server.clone(), authority: format!("{host}:{port}"), address, http, buffers, tls, token })
     }
 
-    /// The server, as it was named.
+    /// The server's URL as given.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where connections go.
+    /// The resolved address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What is spoken.
+    /// The HTTP version.
     #[must_use]
     pub const fn http(&self) -> Http {
         self.http
     }
 
-    /// Whether it is spoken over TLS.
+    /// True if connections use TLS.
     #[must_use]
     pub const fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// A new connection, ready for a request. Bounded by [`CONNECT_WAIT`].
+    /// Makes a new connection, ready for a request, within [`CONNECT_WAIT`].
     ///
     /// # Errors
     /// [`Kind::Connect`] or [`Kind::Tls`].
@@ -171,7 +171,7 @@ impl Target {
         let socket = if self.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         let socket = socket.map_err(failed)?;
         if let Some(bytes) = self.buffers.receive_bytes {
-            // Before the connection: the window is announced with it.
+            // Set before connecting, because the SYN already announces the window scale.
             socket.set_recv_buffer_size(bytes).map_err(failed)?;
         }
         let stream = socket.connect(self.address).await.map_err(failed)?;
@@ -194,39 +194,39 @@ impl Target {
     }
 }
 
-/// One request.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
     /// Its method.
     pub method: Method,
     /// Path and query, escaped.
     pub path: &'a str,
-    /// The media type asked for.
+    /// The Accept header.
     pub accept: &'a str,
-    /// Whether the answer may be compressed.
+    /// True to accept a gzip response.
     pub gzip: bool,
-    /// A body, and its media type.
+    /// Media type and content of the body.
     pub body: Option<(&'a str, Bytes)>,
 }
 
 impl<'a> Ask<'a> {
-    /// Reads `path` as JSON.
+    /// A GET of `path` as JSON.
     #[must_use]
     pub const fn get(path: &'a str) -> Self {
         Self { method: Method::GET, path, accept: JSON, gzip: false, body: None }
     }
 }
 
-/// What is told before the body.
+/// The parsed response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status code.
     pub status: u16,
-    /// Whether the body is compressed by gzip.
+    /// True if the body is compressed with gzip.
     pub gzip: bool,
 }
 
-/// One connection, or one stream after the other on a shared one; at most one answer at a time.
+/// A connection, or a handle to a shared one that uses one stream after the other. One response at a time.
 pub struct Connection {
     wire: Wire,
     authority: Arc<str>,
@@ -239,7 +239,7 @@ enum Wire {
 }
 
 impl Connection {
-    /// Another one over the same HTTP/2 connection; `None` over HTTP/1.1, which has no such thing.
+    /// Another handle to the same HTTP/2 connection; `None` over HTTP/1.1.
     #[must_use]
     pub fn another(&self) -> Option<Self> {
         let Wire::Two(wire) = &self.wire else { return None };
@@ -247,11 +247,12 @@ impl Connection {
         Some(Self { wire, authority: Arc::clone(&self.authority), token: self.token.clone() })
     }
 
-    /// Sends a request and waits for the head of its answer, whatever its status. What is left of an answer before is
-    /// not read: take bodies to their end, or drop the connection.
+    /// Sends a request and waits for the response head, whatever its status. Does not drain an earlier response: read
+    /// each body to its end first, or drop the connection.
     ///
     /// # Errors
-    /// [`Kind::Reset`] or [`Kind::Protocol`].
+    /// [`Kind::Reset`] or [`Kind::Protocol`]; over HTTP/1.1 [`Kind::Client`] if the last response was not read to its
+    /// end.
     pub async fn send(&mut self, ask: &Ask<'_>) -> Result<Head, Failure> {
         let Self { wire, authority, token } = self;
         match wire {
@@ -260,10 +261,10 @@ impl Connection {
         }
     }
 
-    /// The same, and refuses all but good answers (2xx).
+    /// Like [`send`](Self::send), but fails for every status other than 2xx.
     ///
     /// # Errors
-    /// The same, and [`Kind::Status`].
+    /// Those of [`send`](Self::send), and [`Kind::Status`].
     pub async fn send_well(&mut self, ask: &Ask<'_>) -> Result<Head, Failure> {
         let head = self.send(ask).await?;
         if (200..300).contains(&head.status) {
@@ -274,8 +275,9 @@ impl Connection {
         Err(Failure::new(Kind::Status(head.status), message))
     }
 
-    /// Shows the next bytes of the body, framing taken off, in one or several pieces; over HTTP/1.1 not many more than
-    /// `max`. `false`: the body has ended, and another request can be sent. `take` must not read from connections.
+    /// Passes the next bytes of the body to `take`, without framing, in one or several pieces; over HTTP/1.1 hardly
+    /// more than `max`. Returns false once the body has ended and another request can be sent. `take` must not read
+    /// from connections, because they share one buffer per thread.
     ///
     /// # Errors
     /// [`Kind::Reset`], [`Kind::Short`] or [`Kind::Protocol`].
@@ -294,15 +296,15 @@ impl Connection {
     /// [`poll_bytes`](Self::poll_bytes) as a future. Cancel safe.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`poll_bytes`](Self::poll_bytes).
     pub async fn bytes(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> Result<bool, Failure> {
         poll_fn(|cx| self.poll_bytes(cx, max, &mut take)).await
     }
 
-    /// The whole body, which must not be larger than `max`.
+    /// Returns the whole body, of at most `max` bytes.
     ///
     /// # Errors
-    /// The same, and [`Kind::Protocol`] for a larger one.
+    /// Those of [`poll_bytes`](Self::poll_bytes), and [`Kind::Protocol`] if the body is larger.
     pub async fn collect(&mut self, max: usize) -> Result<Vec<u8>, Failure> {
         let mut body = Vec::new();
         while self.bytes(usize::MAX, |piece| body.extend_from_slice(piece)).await? {

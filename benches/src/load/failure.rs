@@ -1,34 +1,34 @@
-//! What can go wrong, by kind: kinds are counted, the first message of each is shown.
+//! Failures by kind: counts per kind, with the first message of each.
 
 use std::{collections::BTreeMap, fmt};
 
-/// Characters of a message that are shown.
+/// Maximum characters of a message.
 const MESSAGE_CHARS_MAX: usize = 200;
 
-/// What went wrong, as it is counted.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// No connection.
+    /// The connection could not be made.
     Connect,
-    /// No TLS, or not with this server.
+    /// The TLS handshake failed.
     Tls,
-    /// What came is not HTTP, or not what was asked for.
+    /// The response is not HTTP, or its content is not as expected.
     Protocol,
-    /// An answer that is not a good one.
+    /// A status other than 2xx.
     Status(u16),
     /// The connection broke.
     Reset,
     /// The connection ended before the answer was complete.
     Short,
-    /// The stream ended with an ERROR of this code; 410 is one that was too late.
+    /// The stream ended with an ERROR event of this code; 410 means that the position was expired.
     ErrorEvent(u16),
-    /// Another number of objects than it must be.
+    /// The number of objects or deliveries is not as expected.
     Count,
-    /// It took too long.
+    /// An operation exceeded its deadline.
     Timeout,
-    /// A stream that should have stayed ended, and said so.
+    /// A stream that should have stayed open ended cleanly.
     Ended,
-    /// A client's task failed.
+    /// A task of this program failed.
     Client,
 }
 
@@ -50,61 +50,61 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One thing that went wrong.
+/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct Failure {
-    /// What it counts as.
+    /// Its kind.
     pub kind: Kind,
-    /// One line.
+    /// One line of text.
     pub message: String,
 }
 
 impl Failure {
-    /// With a message of one line.
+    /// Makes a failure; the message is reduced to one line of at most 200 characters (`MESSAGE_CHARS_MAX`).
     pub fn new(kind: Kind, message: impl fmt::Display) -> Self {
         let line = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         Self { kind, message: line.chars().take(MESSAGE_CHARS_MAX).collect() }
     }
 
-    /// Whether the connection or the stream broke, which no client takes for an end.
+    /// True if the connection or stream broke, which no client takes for a clean end.
     pub(crate) const fn is_cut(&self) -> bool {
         matches!(self.kind, Kind::Reset | Kind::Short)
     }
 }
 
-/// How often each kind happened, and in which words first.
+/// Counts of failures by kind, with the first message of each.
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     kinds: BTreeMap<Kind, (u64, String)>,
 }
 
 impl Failures {
-    /// Counts one.
+    /// Counts a failure.
     pub fn add(&mut self, failure: Failure) {
         self.kinds.entry(failure.kind).or_insert((0, failure.message)).0 += 1;
     }
 
-    /// Counts those of another.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Self) {
         for (kind, (count, message)) in other.kinds {
             self.kinds.entry(kind).or_insert((0, message)).0 += count;
         }
     }
 
-    /// How many, of all kinds.
+    /// Number of failures of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.kinds.values().map(|(count, _)| count).sum()
     }
 
-    /// How many of each kind.
+    /// Number of failures of each kind.
     #[must_use]
     pub fn by_kind(&self) -> BTreeMap<String, u64> {
         self.kinds.iter().map(|(kind, (count, _))| (kind.to_string(), *count)).collect()
     }
 
-    /// One line for each kind.
+    /// One line per kind.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.kinds.iter().map(|(kind, (count, message))| format!("{count} x {kind}: {message}"))
     }

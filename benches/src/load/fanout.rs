@@ -1,9 +1,10 @@
-//! `load fanout`: many watch, a few write, and each watcher must see each write that concerns it, once.
+//! `load fanout`: many clients watch while few write. Each watcher must receive each write that matches its scope
+//! exactly once.
 //!
-//! What a delivery costs the server is its CPU time over all deliveries, the writes included. How late it is, is told by
-//! the time that each write carries; the same machine reads both clocks.
+//! The cost of a delivery is the server's CPU time divided by the deliveries, including the cost of the writes. Latency
+//! is measured from a timestamp in each write; writers and watchers use the same machine's clock.
 //!
-//! INVARIANT: a delivery that was lost, came twice or to somebody it does not concern is a failure.
+//! INVARIANT: a delivery that is lost, duplicated, or sent to a watcher of another scope is a failure.
 
 pub(crate) mod crowd;
 pub(crate) mod marks;
@@ -26,19 +27,19 @@ use super::{
     writer::{Pace, Writer, Written, nanos},
 };
 
-/// How long all streams may take to open.
+/// Timeout of opening all streams.
 const OPEN_WAIT: Duration = Duration::from_secs(120);
-/// Everybody must be at the head so soon after the last write was answered.
+/// Deadline for all deliveries, from the response of the last write.
 const HEAD_WAIT: Duration = Duration::from_secs(1);
-/// How long what is late then is still waited for, so that late is told from lost.
+/// Further wait for late deliveries, to distinguish late from lost.
 const LATE_WAIT: Duration = Duration::from_secs(20);
-/// Rest before and after, so that what was opened and closed is not counted.
+/// Pause before and after the measurement, so that the cost of opening and closing streams is not included.
 const REST: Duration = Duration::from_secs(1);
-/// How long is written before anything is counted, unless that is said.
+/// Default duration of each warm-up.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Writes of one run: each watcher has a bit for each.
+/// Maximum writes of one run: each watcher has a bitmap with one bit per write.
 const WRITES_MAX: u32 = 100_000_000;
-/// Longest life of a stream that is asked for.
+/// The `timeoutSeconds` of the watches.
 const TIMEOUT_SECONDS: u32 = 3_600;
 
 /// Flags of `fanout`.
@@ -53,7 +54,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) burst: u32,
 
-    /// Size of an object, as the server sends it; as much as it takes without padding when that is more.
+    /// Size of an object as the server sends it. An object whose size without padding is larger keeps that size.
     #[arg(long, value_name = "BYTES", default_value_t = 3_000)]
     pub(crate) bytes: usize,
 
@@ -61,15 +62,15 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) objects: u32,
 
-    /// What each watcher asks for. Left out: everything.
+    /// The part of the objects that each watcher requests. Left out: everything.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Scope::All)]
     pub(crate) scope: Scope,
 
-    /// What is written. Left out: config-maps, or pods when nodes are watched.
+    /// Kind of the written objects. Left out: config-maps, or pods when nodes are watched.
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) kind: Option<ObjectKind>,
 
-    /// Nodes, namespaces or labels that objects and watchers are spread over. Left out: one for each watcher.
+    /// Number of nodes, namespaces or labels that objects and watchers are spread over. Left out: one for each watcher.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) groups: Option<u32>,
 
@@ -81,8 +82,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) streams: u32,
 
-    /// Seconds of writes before anything is counted: once while nobody watches, which tells what a write costs alone,
-    /// and once while all do. Left out: one. Only for fanout.
+    /// Seconds of writes before the measurement: once without watchers, to measure the cost of a write alone, and once
+    /// with them. Left out: one. Only for fanout.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) warm_up: Option<Duration>,
 }
@@ -92,23 +93,23 @@ fn positive(text: &str) -> Result<f64, String> {
     if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be more than 0".to_owned()) }
 }
 
-/// Who, how many, how fast; the same for the storm.
+/// Settings common to fan-out and reconnect storm.
 #[derive(Clone)]
 pub(crate) struct Common {
     /// The server.
     pub(crate) target: Target,
-    /// Its process.
+    /// The process ID of the server.
     pub(crate) pid: Option<u32>,
-    /// Streams.
+    /// Number of streams.
     pub(crate) clients: u32,
-    /// Connections a second.
+    /// Connections per second.
     pub(crate) connect_rate: f64,
-    /// How long is written.
+    /// Duration of the writes.
     pub(crate) time: Duration,
 }
 
 impl Flags {
-    /// What cannot be, in one line, for that long.
+    /// Checks combinations of flags for writes of this duration. The error is one line.
     pub(super) fn check(&self, time: Duration) -> Result<(), String> {
         if self.groups.is_some() && matches!(self.scope, Scope::All | Scope::Name) {
             return Err("--groups needs --scope node, namespace or label".to_owned());
@@ -124,7 +125,7 @@ impl Flags {
         self.warm_up.unwrap_or(WARM_UP)
     }
 
-    /// The objects for so many watchers.
+    /// The objects for this number of watchers.
     pub(super) fn subject(&self, watchers: u32) -> Subject {
         let objects = self.objects as usize;
         let groups = match self.scope {
@@ -134,16 +135,16 @@ impl Flags {
         };
         let usual = if self.scope == Scope::Node { ObjectKind::Pods } else { ObjectKind::ConfigMaps };
         let kind = self.kind.unwrap_or(usual);
-        // Names of their own, should others be at the same server.
+        // Unique names, because another run may use the same server.
         let run = format!("{:x}", nanos() / 1_000_000);
         Subject { kind, scope: self.scope, objects, groups, run, padding: 0 }
     }
 }
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// The server cannot be asked at all; what goes wrong later is in the report.
+/// The server cannot be set up or reached at all; later failures are in the report.
 pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failure> {
     let Common { target, pid, clients, .. } = common;
     let mut writer = Writer::prepare(target, flags.subject(*clients), flags.writers as usize, flags.bytes).await?;
@@ -200,7 +201,7 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     Ok(report)
 }
 
-/// A report of nothing yet.
+/// An empty report.
 pub(super) fn blank(scenario: &str, common: &Common) -> Report {
     let Common { target, clients, .. } = common;
     Report {
@@ -221,7 +222,7 @@ pub(super) fn failed(error: std::io::Error) -> Failure {
     Failure::new(Kind::Client, error)
 }
 
-/// A watch of each from one position on.
+/// One watch per client, all from the same position.
 pub(super) fn plan(common: &Common, flags: &Flags, subject: &Subject, position: &str) -> Plan {
     let rest =
         format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={TIMEOUT_SECONDS}&resourceVersion={position}");
@@ -236,12 +237,12 @@ pub(super) fn plan(common: &Common, flags: &Flags, subject: &Subject, position: 
     }
 }
 
-/// Writes that are not counted.
+/// Writes before the measurement.
 #[derive(Default)]
 struct WarmUp {
-    /// Those that somebody must see.
+    /// Numbers of the successful writes, which watchers must receive.
     numbers: Vec<u32>,
-    /// The first number after them.
+    /// The first number after these writes.
     next: u32,
     failures: Failures,
 }
@@ -260,14 +261,14 @@ impl WarmUp {
     }
 }
 
-/// What writes cost while nobody watched.
+/// Cost of writes without watchers.
 #[derive(Clone, Copy)]
 struct Alone {
     cpu_seconds: f64,
     writes: usize,
 }
 
-/// Deliveries of these writes to all that they concern.
+/// Expected deliveries of these writes to all watchers.
 pub(super) fn concerned(subject: &Subject, watchers: u32, numbers: &[u32]) -> u64 {
     let watchers = u64::from(watchers);
     let groups = subject.groups as u64;
@@ -275,7 +276,7 @@ pub(super) fn concerned(subject: &Subject, watchers: u32, numbers: &[u32]) -> u6
     numbers.iter().map(|number| of(subject.group(subject.object_of(*number)) as u64)).sum()
 }
 
-/// What is read off the run.
+/// Adds rates, costs and latencies of the run to the report.
 fn describe(report: &mut Report, written: &Written, deliveries: u64) {
     #[expect(clippy::cast_precision_loss, reason = "counts of a run are far below 2^52")]
     let (writes, counted) = (written.numbers.len() as f64, deliveries as f64);
@@ -305,7 +306,7 @@ fn describe_alone(report: &mut Report, Alone { cpu_seconds, writes }: Alone) {
     }
 }
 
-/// In milliseconds.
+/// Quantiles in milliseconds of a histogram in microseconds.
 pub(super) fn quantiles(micros: &hdrhistogram::Histogram<u64>) -> serde_json::Value {
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a run are far below 2^52")]
     let millis = |micros: u64| micros as f64 / 1e3;
@@ -313,7 +314,7 @@ pub(super) fn quantiles(micros: &hdrhistogram::Histogram<u64>) -> serde_json::Va
     json!({ "p50": at(0.5), "p99": at(0.99), "max": millis(micros.max()) })
 }
 
-/// Holds each watcher to what it must have seen.
+/// Compares the writes that each watcher received with the expected ones.
 pub(super) fn check(report: &mut Report, subject: &Subject, expected: &[u32], sight: Sight) {
     report.add("latencyMillis", quantiles(&sight.latency));
     let (mut lost, mut twice, mut strange) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! Flags, and what they mean. Whatever is wrong with them is one line, before anything is sent.
+//! Flags of the scenarios. Errors are one line, before any request is sent.
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
@@ -9,10 +9,10 @@ use super::{
     sampler::Memory,
 };
 
-/// Files that are open besides connections.
+/// Open files besides connections.
 const OTHER_FILES: u64 = 64;
 
-/// The server, who asks it, and how many.
+/// The server, its clients and how they connect.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Server {
     /// The server: http://HOST[:PORT] or https://HOST[:PORT].
@@ -23,15 +23,15 @@ pub(super) struct Server {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) clients: u32,
 
-    /// What is spoken: 1 is HTTP/1.1, 2 is HTTP/2.
+    /// HTTP version: 1 is HTTP/1.1, 2 is HTTP/2.
     #[arg(long, value_name = "1|2", default_value = "1", value_parser = http)]
     http: Http,
 
-    /// PEM file with the certificates of those who may sign the server's.
+    /// PEM file with the certificates of the authorities that may sign the server's.
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     ca: Option<PathBuf>,
 
-    /// Believe any certificate.
+    /// Accept any certificate.
     #[arg(long)]
     insecure: bool,
 
@@ -47,7 +47,7 @@ pub(super) struct Server {
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
 
-    /// Process of the server, on this machine: its memory, CPU and sockets are part of the result.
+    /// Process ID of the server, on this machine: its memory, CPU and sockets are part of the result.
     #[arg(long, value_name = "PID")]
     pub(super) pid: Option<u32>,
 
@@ -55,11 +55,11 @@ pub(super) struct Server {
     #[arg(long)]
     pub(super) json: bool,
 
-    /// Connections that are made in a second, at most.
+    /// Maximum of new connections per second.
     #[arg(long, value_name = "N", default_value_t = 2_000.0, value_parser = positive)]
     pub(super) connect_rate: f64,
 
-    /// Size of a socket's receive buffer: bytes, or with kB, MB, KiB, MiB. Left out: as the kernel likes it.
+    /// Size of a socket's receive buffer: bytes, or with kB, MB, KiB, MiB. Left out: chosen by the kernel.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     receive_buffer: Option<u32>,
 
@@ -69,7 +69,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The target, with buffers that are no larger than the sockets' where they are told.
+    /// The target. If a receive buffer is given, HTTP/2 stream windows are no larger than it.
     pub(super) fn target(&self, streams: u32) -> Result<Target, String> {
         let trust = match (&self.ca, self.insecure) {
             (Some(file), _) => Some(Trust::Authority(file.clone())),
@@ -97,7 +97,7 @@ impl Server {
         })
     }
 
-    /// Looks for the server's process, and lets this one have as many files as it needs.
+    /// Checks that the server's process exists, and raises this process's limit of open files to what it needs.
     pub(super) fn check(&self, streams: u32) -> Result<(), String> {
         if let Some(pid) = self.pid {
             Memory::of(pid).map_err(|error| format!("--pid {pid}: {error}"))?;
@@ -113,21 +113,21 @@ impl Server {
         Ok(())
     }
 
-    /// The same settings with this receive buffer, unless another one is asked for.
+    /// Sets the receive buffer, unless the flag is given.
     pub(super) fn with_receive_buffer(mut self, bytes: u32) -> Self {
         self.receive_buffer.get_or_insert(bytes);
         self
     }
 }
 
-/// What is read.
+/// Flags of scenarios that read.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Reading {
     #[command(flatten)]
     pub(super) server: Server,
 
-    /// What is read, perhaps with a query. In it and in selectors {i} is the number of the client, {i%N} the same
-    /// modulo N.
+    /// Path to read, with an optional query. In the path and in selectors {i} is the number of the client, {i%N} that
+    /// number modulo N.
     #[arg(long, value_name = "PATH", default_value = "/api/v1/pods", value_parser = path)]
     pub(super) path: String,
 
@@ -139,7 +139,7 @@ pub(super) struct Reading {
     #[arg(long, value_name = "SELECTOR")]
     field_selector: Option<String>,
 
-    /// Ask for gzip. What is compressed is decompressed here, and costs this program that.
+    /// Request gzip. Compressed responses are decompressed here, at the cost of this program's CPU time.
     #[arg(long)]
     pub(super) gzip: bool,
 
@@ -151,11 +151,11 @@ pub(super) struct Reading {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) streams: u32,
 
-    /// How long a client may take for what it has to read.
+    /// Timeout of a client for all that it has to read.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     pub(super) timeout: Duration,
 
-    /// Pause before the server is looked at a last time, all connections closed.
+    /// Pause between closing all connections and the last sample of the server.
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
     pub(super) settle: Duration,
 
@@ -169,7 +169,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Path and query of client `number`, with more of a query.
+    /// Path and query of client `number`, with the selectors and further parameters.
     pub(super) fn path(&self, number: usize, more: &[(&str, &str)]) -> String {
         let mut out = expand(&self.path, number);
         let selectors = [("labelSelector", &self.label_selector), ("fieldSelector", &self.field_selector)];
@@ -182,7 +182,7 @@ impl Reading {
         out
     }
 
-    /// The path and query of a stream that begins with the initial state.
+    /// Path and query of a stream that begins with the initial state.
     pub(super) fn watch_list(&self, number: usize) -> String {
         self.path(
             number,
@@ -195,13 +195,13 @@ impl Reading {
         )
     }
 
-    /// The path and query of a stream that begins after `position`.
+    /// Path and query of a stream that begins after `position`.
     pub(super) fn watch(&self, number: usize, position: &str) -> String {
         self.path(number, &[("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", position)])
     }
 }
 
-/// `{i}` and `{i%N}` become numbers. What is no such thing stays.
+/// Replaces `{i}` and `{i%N}` by numbers; other braces stay unchanged.
 fn expand(text: &str, number: usize) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -247,19 +247,19 @@ fn accept(text: &str) -> Result<String, String> {
     if good { Ok(text.to_owned()) } else { Err(format!("must begin with {JSON}")) }
 }
 
-/// A number above 0.
+/// Parses a number above 0.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be more than 0".to_owned()) }
 }
 
-/// Seconds, perhaps of a fraction.
+/// Parses seconds, with an optional fraction.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(number).map_err(|_| "not a number of seconds".to_owned())
 }
 
-/// Bytes, alone or with a unit, below 2 GiB: what sockets and windows take.
+/// Parses bytes with an optional unit, below 2 GiB: the range of sockets and windows.
 pub(super) fn size(text: &str) -> Result<u32, String> {
     let (digits, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
     let units = [("", 1), ("kB", 1_000), ("MB", 1_000_000), ("KiB", 1 << 10), ("MiB", 1 << 20)];

@@ -1,4 +1,4 @@
-//! `load idle`: everybody watches, nothing comes. What a watch costs that waits.
+//! `load idle`: all clients watch without events. Measures the cost of an idle watch.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
     watch_list,
 };
 
-/// Bytes of a page of one object.
+/// Maximum bytes of a page with one object.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Flags of `idle`.
@@ -24,7 +24,7 @@ pub(super) struct Flags {
     #[command(flatten)]
     pub(super) reading: Reading,
 
-    /// How long the streams stay open once all are.
+    /// Duration for which all streams stay open.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     seconds: Duration,
 
@@ -34,7 +34,7 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    /// What cannot be, in one line.
+    /// Checks combinations of flags. The error is one line.
     pub(super) fn check(&self) -> Result<(), String> {
         let counts = self.reading.expect.is_some() || self.reading.counts_may_differ;
         let useless = counts && !self.initial;
@@ -44,7 +44,7 @@ impl Flags {
 
 struct Idle {
     timeout: Duration,
-    /// Where streams begin; `None` is with the initial state.
+    /// Position at which streams begin; `None` begins with the initial state.
     position: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Work for Idle {
     }
 }
 
-/// Runs it.
+/// Runs the scenario.
 pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
     let session = Session::begin("idle", &flags.reading, target.clone())?;
     let position = if flags.initial { None } else { Some(head(&target, &flags.reading).await?) };
@@ -77,7 +77,7 @@ pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure
     Ok(session.run(work, None, Some(flags.seconds)).await)
 }
 
-/// The position of now, by a page of one object.
+/// The current position, from a page of one object.
 pub(super) async fn head(target: &Target, reading: &Reading) -> Result<String, Failure> {
     let mut connection = target.connect().await?;
     let path = reading.path(0, &[("limit", "1")]);

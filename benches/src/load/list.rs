@@ -1,4 +1,4 @@
-//! `load list`: everybody lists at once.
+//! `load list`: all clients list at once.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// The parameter resourceVersion: 0 is whatever the server has. Left out: a consistent read.
+    /// The parameter resourceVersion: 0 accepts any state. Left out: a consistent read.
     #[arg(long, value_name = "RV")]
     resource_version: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Work for List {
     }
 }
 
-/// Runs it.
+/// Runs the scenario.
 pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
     let session = Session::begin("list", &flags.reading, target)?;
     Ok(session.run(List { flags: flags.clone() }, Some(flags.reading.timeout), None).await)

@@ -1,4 +1,4 @@
-//! `load paged`: everybody lists at once, page by page.
+//! `load paged`: all clients list at once, page by page.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(super) struct Flags {
     #[command(flatten)]
     pub(super) reading: Reading,
 
-    /// Objects of a page.
+    /// Objects per page.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 }
@@ -57,7 +57,7 @@ impl Work for Paged {
     }
 }
 
-/// Runs it.
+/// Runs the scenario.
 pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
     let session = Session::begin("paged", &flags.reading, target)?;
     Ok(session.run(Paged { limit: flags.limit.to_string() }, Some(flags.reading.timeout), None).await)

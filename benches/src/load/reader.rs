@@ -1,4 +1,4 @@
-//! One client: its connection, the answer that is read over it, and what of it is compressed.
+//! A client: its connection, and the decompression of the response it reads.
 
 use std::{io::Write as _, sync::Arc};
 
@@ -12,21 +12,21 @@ use super::{
     session::{Found, Gate},
 };
 
-/// A client. It reads one answer at a time.
+/// A client with at most one response at a time.
 pub(super) struct Reader {
-    /// Which of the clients it is.
+    /// Index of the client.
     pub(super) number: usize,
     pub(super) reading: Arc<Reading>,
     connection: Connection,
     target: Target,
     gate: Arc<Gate>,
     gunzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
-    /// Whether it has told that it holds still.
+    /// True once the client has reached the hold phase and arrived at the gate.
     held: bool,
 }
 
 impl Drop for Reader {
-    /// Nobody waits for one that is done, however it ended.
+    /// Arrives at the gate, so that the others do not wait for a client that has ended in any way.
     fn drop(&mut self) {
         if !self.held {
             self.gate.arrive();
@@ -45,14 +45,14 @@ impl Reader {
         Self { number, reading, connection, target, gate, gunzip: None, held: false }
     }
 
-    /// Drops the connection, and whatever is read over it, for a new one.
+    /// Replaces the connection by a new one; a response in progress is dropped.
     pub(super) async fn reconnect(&mut self) -> Result<(), Failure> {
         self.gunzip = None;
         self.connection = self.target.connect().await?;
         Ok(())
     }
 
-    /// Asks for a path; the head of the answer is there, and good.
+    /// Sends a request and waits for a 2xx response head.
     pub(super) async fn open(&mut self, path: &str, found: &mut Found) -> Result<(), Failure> {
         found.requests += 1;
         let ask = Ask { accept: &self.reading.accept, gzip: self.reading.gzip, ..Ask::get(path) };
@@ -61,7 +61,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Shows what comes next of the body. `false` at its end.
+    /// Passes the next piece of the decompressed body to `take`. Returns false at the end.
     pub(super) async fn next(
         &mut self,
         found: &mut Found,
@@ -95,7 +95,7 @@ impl Reader {
         good.map(|()| more).map_err(|error| Failure::new(Kind::Protocol, format!("gzip: {error}")))
     }
 
-    /// Reads a whole list; `first` is called when there is its first object.
+    /// Reads a whole list; calls `first` when the first object has arrived.
     pub(super) async fn list(
         &mut self,
         found: &mut Found,
@@ -112,7 +112,7 @@ impl Reader {
         Ok((list.objects, list.finish()?))
     }
 
-    /// Reads the next of a stream, which must not end.
+    /// Reads the next piece of a stream. An end of the stream is an error.
     pub(super) async fn events(&mut self, found: &mut Found, events: &mut Events, max: usize) -> Result<(), Failure> {
         let more = self.next(found, max, |piece| events.feed(piece)).await?;
         if let Some((code, message)) = events.error.take() {
@@ -121,12 +121,12 @@ impl Reader {
         if events.counts.unknown > 0 {
             return Err(Failure::new(Kind::Protocol, "a line that is no event"));
         }
-        // A clean end. It is worse before the initial state is whole, but never the same as a cut.
+        // A clean end, which counts as a failure but never as a broken connection.
         let what = if events.is_synced() { "the stream ended" } else { "the stream ended before its initial state" };
         if more { Ok(()) } else { Err(Failure::new(Kind::Ended, what)) }
     }
 
-    /// Holds the stream open until all clients may go.
+    /// Reads the stream until all clients may end.
     pub(super) async fn hold(&mut self, found: &mut Found, events: &mut Events) -> Result<(), Failure> {
         self.held = true;
         let gate = Arc::clone(&self.gate);

@@ -1,4 +1,4 @@
-//! What a scenario found: one JSON line for programs, with units in its names; a few lines for people.
+//! The result of a scenario: a JSON line for programs, with units in its names, and a summary for people.
 
 use std::{
     collections::BTreeMap,
@@ -15,83 +15,83 @@ use super::{
     sampler::{Peaks, Sample},
 };
 
-/// The middle, the worst of a hundred, and the worst.
+/// Median, 99th percentile and maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// Half of them were faster.
+    /// The median.
     pub p50: f64,
-    /// One of a hundred was slower.
+    /// The 99th percentile.
     pub p99: f64,
-    /// The slowest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Quantiles {
-    /// In milliseconds; `None` of nothing.
+    /// Quantiles in milliseconds; `None` without values.
     #[must_use]
     pub fn millis(mut times: Vec<Duration>) -> Option<Self> {
         times.sort_unstable();
-        // The nearest rank: the smallest that so many of a hundred do not exceed.
+        // Nearest rank: the smallest value that at least `percent` of all values do not exceed.
         let rank = |percent: usize| times[(times.len() * percent).div_ceil(100).max(1) - 1];
-        // To the microsecond.
+        // Rounded to the microsecond.
         let at = |percent| (rank(percent).as_secs_f64() * 1e6).round() / 1e3;
         (!times.is_empty()).then(|| Self { p50: at(50), p99: at(99), max: at(100) })
     }
 }
 
-/// What the server's process did meanwhile.
+/// Memory and CPU time of the server's process during a scenario.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerReport {
-    /// Its process.
+    /// The process ID.
     pub pid: u32,
     /// Resident bytes before the first connection.
     pub rss_idle_bytes: u64,
-    /// Most resident bytes.
+    /// Maximum of resident bytes.
     pub rss_peak_bytes: u64,
-    /// Resident bytes while all was open and nothing moved, in scenarios that hold.
+    /// Resident bytes while all streams are open and idle, in scenarios that hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss_held_bytes: Option<u64>,
-    /// Resident bytes some time after the last connection.
+    /// Resident bytes some time after the last connection closed.
     pub rss_after_bytes: u64,
-    /// Peak over idle.
+    /// Peak minus idle.
     pub rss_growth_bytes: u64,
-    /// The same for each client.
+    /// Peak minus idle, divided by clients.
     pub rss_growth_per_client_bytes: u64,
-    /// Held over idle for each client, in scenarios that hold.
+    /// Held minus idle, divided by clients, in scenarios that hold streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss_held_per_client_bytes: Option<u64>,
-    /// Most bytes its sockets held unsent; `null` without `ss`.
+    /// Maximum of the bytes that its sockets held unsent; `null` without `ss`.
     pub socket_peak_bytes: Option<u64>,
-    /// Growth of resident and unsent bytes together, for each client; `null` without `ss`.
+    /// Growth of resident and unsent bytes together, divided by clients; `null` without `ss`.
     pub rss_and_socket_growth_per_client_bytes: Option<u64>,
-    /// CPU time from the first request to the last answer.
+    /// CPU time from the first request to the last response.
     pub cpu_seconds: f64,
-    /// CPU time of connecting.
+    /// CPU time while clients connected.
     pub connect_cpu_seconds: f64,
-    /// Most threads.
+    /// Maximum of threads.
     pub threads_peak: u64,
 }
 
-/// Looks at the server, in the order in which they were taken.
+/// Samples of the server, in the order they were taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Looks {
     /// Before the first connection.
     pub idle: Sample,
-    /// When all were connected.
+    /// Once all clients were connected.
     pub connected: Sample,
-    /// While all was open and nothing moved.
+    /// While all streams were open and idle.
     pub held: Option<Sample>,
-    /// After the last answer.
+    /// After the last response.
     pub ended: Sample,
-    /// Some time later.
+    /// Some time after the last connection closed.
     pub after: Sample,
-    /// Over all of it.
+    /// Maxima over the whole run.
     pub peaks: Peaks,
 }
 
 impl Looks {
-    /// What they say, for so many clients.
+    /// Derives the report from the samples, for this number of clients.
     #[must_use]
     pub fn report(&self, pid: u32, clients: u64) -> ServerReport {
         let Self { idle, connected, held, ended, after, peaks } = self;
@@ -107,7 +107,7 @@ impl Looks {
             rss_growth_per_client_bytes: each(peaks.rss_bytes, idle.rss_bytes),
             rss_held_per_client_bytes: held.map(|sample| each(sample.rss_bytes, idle.rss_bytes)),
             socket_peak_bytes: peaks.socket_bytes,
-            // Sockets are looked at less often than memory is: both together are never less than memory alone.
+            // Sockets are sampled less often than memory, so take memory's own growth as the lower bound.
             rss_and_socket_growth_per_client_bytes: peaks
                 .rss_and_socket_bytes
                 .map(|bytes| each(bytes, idle.rss_bytes + unsent(idle)).max(each(peaks.rss_bytes, idle.rss_bytes))),
@@ -118,74 +118,74 @@ impl Looks {
     }
 }
 
-/// What a scenario found.
+/// The result of a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Its name.
+    /// Name of the scenario.
     pub scenario: String,
-    /// The server, as it was named.
+    /// URL of the server as given.
     pub server: String,
-    /// What was asked for.
+    /// The requested path.
     pub path: String,
-    /// `1` or `2`.
+    /// HTTP version, `1` or `2`.
     pub http: u8,
-    /// Whether over TLS.
+    /// True for TLS.
     pub tls: bool,
-    /// Whether answers might be compressed.
+    /// True if gzip was requested.
     pub gzip: bool,
-    /// Clients that were to be.
+    /// Number of clients.
     pub clients: u64,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last response.
     pub seconds: f64,
-    /// For connecting.
+    /// Time to connect all clients.
     pub connect_seconds: f64,
-    /// Bytes of bodies, as sent.
+    /// Bytes of bodies on the wire.
     pub bytes: u64,
-    /// Requests that were sent.
+    /// Number of requests.
     pub requests: u64,
-    /// Objects of initial states.
+    /// Objects of all initial states.
     pub objects: u64,
-    /// The same of each client, where all have the same.
+    /// Objects of each client, if equal for all.
     pub objects_per_client: Option<u64>,
-    /// Changes after initial states.
+    /// Events after initial states.
     pub events: u64,
-    /// Bookmarks, end bookmarks too.
+    /// Bookmarks, including the ones at the end of initial states.
     pub bookmarks: u64,
-    /// From a request to its first object.
+    /// Time from a request to its first object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_object_millis: Option<Quantiles>,
-    /// From a request, of a stream or of the first page, to the last object.
+    /// Time from the request of the stream or of the first page to the last object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync_millis: Option<Quantiles>,
-    /// CPU time of this program over the same time.
+    /// CPU time of this program from the first request to the last response.
     pub client_cpu_seconds: f64,
-    /// What went wrong, how often.
+    /// Number of failures by kind.
     pub errors: BTreeMap<String, u64>,
-    /// The server's side, with `--pid`.
+    /// Cost of the server, with `--pid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_process: Option<ServerReport>,
-    /// What only this scenario has.
+    /// Values that only this scenario reports.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
-    /// The same as `errors`, with words.
+    /// The failures behind `errors`, with messages.
     #[serde(skip)]
     pub failures: Failures,
 }
 
 impl Report {
-    /// Adds what only this scenario has.
+    /// Adds a value that only this scenario reports.
     pub fn add(&mut self, name: &str, value: impl Into<Value>) {
         self.more.insert(name.to_owned(), value.into());
     }
 
-    /// Whether nothing went wrong.
+    /// True if there was no failure.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.failures.total() == 0
     }
 
-    /// One line, without its end.
+    /// The report as one line of JSON, without a newline.
     #[must_use]
     pub fn json(&self) -> String {
         let mut report = self.clone();
@@ -193,17 +193,17 @@ impl Report {
         serde_json::to_string(&report).expect("a report is numbers and texts")
     }
 
-    /// The line to stdout, if it is wanted, and the summary to stderr.
+    /// Prints the JSON line to stdout if requested, and the summary to stderr.
     pub fn print(&self, json: bool) {
         if json {
             let mut stdout = io::stdout();
-            // Whoever started us may not read; the summary is still there.
+            // stdout may be closed; the summary is still printed.
             let _ = writeln!(stdout, "{}", self.json()).and_then(|()| stdout.flush());
         }
         let _ = write!(io::stderr(), "{}", self.summary());
     }
 
-    /// A few lines for people.
+    /// The summary for people, of several lines.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = String::new();

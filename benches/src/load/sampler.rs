@@ -1,7 +1,8 @@
-//! What a server costs its machine, as the kernel counts it: resident memory, CPU of its threads, memory of its sockets.
+//! Samples the cost of a server process from the kernel: resident memory, CPU time of its threads, memory of its
+//! sockets.
 //!
-//! Source: proc(5) for `status`, `schedstat` and `clear_refs`; ss(8) for `skmem`, of which `w` is what a socket holds
-//! that its client has not taken.
+//! Source: proc(5) for `status`, `schedstat` and `clear_refs`; ss(8) for `skmem`, in which `w` is the memory of
+//! unacknowledged data.
 
 mod process;
 mod sockets;
@@ -21,40 +22,41 @@ use serde::Serialize;
 pub use self::process::{Cpu, Memory, own_cpu};
 pub use self::sockets::Sockets;
 
-/// Pause between looks at memory.
+/// Pause between samples of memory.
 const MEMORY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pause between looks at threads: one that ends in between counts only to the last look.
+/// Pause between samples of threads; the time of an ended thread counts up to its last sample.
 const THREADS_PAUSE: Duration = Duration::from_millis(100);
 
-/// Least pause between looks at sockets. Ten thousand take `ss` a while: it rests ten times as long as it ran.
+/// Minimum pause between samples of sockets. `ss` is slow with 10,000 sockets, so the pause is also at least ten times
+/// its run time.
 const SOCKETS_PAUSE: Duration = Duration::from_millis(200);
 
-/// One look.
+/// One sample.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
     /// Resident bytes.
     pub rss_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// CPU time since the sampler began, in seconds.
+    /// CPU time since the process started, in seconds, without threads that ended before the sampler began.
     pub cpu_seconds: f64,
-    /// Its sockets; `None` where `ss` is missing.
+    /// Sockets; `None` without `ss`.
     pub sockets: Option<Sockets>,
 }
 
-/// The most of each since the last [`Sampler::reset`].
+/// Maxima since the last [`Sampler::reset`].
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Peaks {
-    /// Resident bytes: the kernel's high water mark where it can be had for this time alone, else the largest sample.
+    /// Resident bytes: the kernel's high water mark if it rose in this period, or the largest sample.
     pub rss_bytes: u64,
-    /// Bytes that its sockets held unsent.
+    /// Unsent bytes of the sockets.
     pub socket_bytes: Option<u64>,
-    /// Resident bytes and unsent ones, seen together.
+    /// Resident and unsent bytes, sampled together.
     pub rss_and_socket_bytes: Option<u64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
@@ -62,7 +64,7 @@ pub struct Peaks {
 struct Seen {
     cpu: Cpu,
     peaks: Peaks,
-    /// High water mark when the peaks began.
+    /// High water mark at the last reset.
     high_water_before: u64,
 }
 
@@ -80,7 +82,7 @@ impl Shared {
     }
 }
 
-/// Looks at a process in threads of its own until it is dropped. Cost: about a thousandth of a core, and `ss`.
+/// Samples a process from threads of its own until dropped. Cost: about 0.1 % of a core, and the runs of `ss`.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
@@ -89,10 +91,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to look at process `pid` and at its sockets, which are those of TCP port `port` on this machine.
+    /// Starts to sample process `pid` and its sockets, found by local TCP port `port`.
     ///
     /// # Errors
-    /// There is no such process, or it may not be looked at.
+    /// The process does not exist, or its files cannot be read.
     pub fn start(pid: u32, port: u16) -> io::Result<Self> {
         let mut seen = Seen::default();
         Memory::of(pid)?;
@@ -112,16 +114,16 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Whether sockets can be looked at.
+    /// True if `ss` works.
     #[must_use]
     pub const fn sees_sockets(&self) -> bool {
         self.sockets
     }
 
-    /// Looks now.
+    /// Takes a sample.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has ended.
     pub fn sample(&self) -> io::Result<Sample> {
         let Shared { pid, port, .. } = *self.shared;
         let Memory { rss_bytes, threads, .. } = Memory::of(pid)?;
@@ -130,19 +132,19 @@ impl Sampler {
         Ok(Sample { rss_bytes, threads, cpu_seconds, sockets })
     }
 
-    /// CPU time since the process began, of its threads that are gone since the sampler began too. Never goes back.
+    /// CPU time since the process started, without threads that ended before the sampler began. Monotonic.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has ended.
     pub fn cpu(&self) -> io::Result<Duration> {
         let mut seen = self.shared.seen();
         seen.cpu.look(self.shared.pid)?;
         Ok(seen.cpu.total())
     }
 
-    /// Lets the peaks begin anew, the kernel's high water mark too.
+    /// Resets the peaks, including the kernel's high water mark.
     pub fn reset(&self) {
-        // Only for processes of the same user; for others the mark counts when it rises.
+        // Allowed only for processes of the same user. For others the mark is used only if it rises.
         let _ = process::reset_high_water(self.shared.pid);
         let high_water_before = Memory::of(self.shared.pid).map(|memory| memory.high_water_bytes).unwrap_or_default();
         let mut seen = self.shared.seen();
@@ -150,7 +152,7 @@ impl Sampler {
         seen.high_water_before = high_water_before;
     }
 
-    /// The most of each since the last [`reset`](Self::reset).
+    /// Maxima since the last [`reset`](Self::reset).
     #[must_use]
     pub fn peaks(&self) -> Peaks {
         let memory = Memory::of(self.shared.pid).unwrap_or_default();
@@ -169,7 +171,7 @@ impl Drop for Sampler {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // It panics only over a broken promise of ours, and has said so.
+            // A panic is a bug here and was already printed.
             let _ = thread.join();
         }
     }
@@ -178,7 +180,7 @@ impl Drop for Sampler {
 fn watch_memory(shared: &Shared) {
     let mut looked = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
-        // A process that is gone stays so; whoever samples next is told.
+        // The process has ended; the next `sample` returns the error.
         let Ok(memory) = Memory::of(shared.pid) else { return };
         let mut seen = shared.seen();
         let peaks = &mut seen.peaks;
@@ -197,7 +199,7 @@ fn watch_sockets(shared: &Shared) {
     while !shared.stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
         let Ok(Memory { rss_bytes, .. }) = Memory::of(shared.pid) else { return };
-        // It ran at the start; that it fails once, as in want of memory, must not end the looking.
+        // `ss` worked at start, so a failure now, such as for lack of memory, is temporary.
         if let Ok(Sockets { unsent_bytes, .. }) = sockets::look(shared.port) {
             let peaks = &mut shared.seen().peaks;
             peaks.socket_bytes = peaks.socket_bytes.max(Some(unsent_bytes));

@@ -1,6 +1,7 @@
-//! Answers are counted, not decoded: events by how their lines begin, objects of lists by a member each has once.
+//! Counts the content of responses without decoding it: events by the beginning of their lines, objects of lists by a
+//! member that each object has exactly once.
 //!
-//! INVARIANT: however an answer is cut into pieces, the same is found.
+//! INVARIANT: the result does not depend on how a response is split into pieces.
 
 mod events;
 mod list;
@@ -10,7 +11,7 @@ pub use self::{
     list::{List, ListEnd},
 };
 
-/// The value of the first member `name` (with quotes and colon) of a text, if it is a string without escapes.
+/// The value of the first member `name` (given with quotes and colon), if it is a string without escapes.
 fn string<'a>(text: &'a [u8], name: &str) -> Option<&'a str> {
     let start = memchr::memmem::find(text, name.as_bytes())? + name.len();
     let value = text[start..].strip_prefix(b"\"")?;

@@ -1,8 +1,8 @@
-//! Reads JSON schemas into graphs: those of the built-in types, which refer to each other, and the one of a custom
-//! resource, which is whole.
+//! Reads JSON schemas into graphs: the schemas of the built-in types, which refer to each other, and the self-contained
+//! schema of a custom resource.
 //!
-//! INVARIANT: every schema becomes a shape. What is not understood, or nested deeper than [`DEPTH_MAX`], may hold
-//! anything.
+//! INVARIANT: every schema becomes a shape. Unsupported schemas, and schemas nested deeper than [`DEPTH_MAX`], become
+//! shapes that allow any value.
 //!
 //! Source: apiextensions-apiserver `pkg/apiserver/schema`, kube-openapi `pkg/schemaconv`.
 
@@ -12,36 +12,36 @@ use serde_json::{Map, Value};
 
 use super::shape::{Content, Graph, JsonKind, Node, Rest, Shape, Strategies, Strategy};
 
-/// Schemas inside schemas that are read.
+/// Levels of nested schemas that are read.
 const DEPTH_MAX: usize = 64;
 
 impl Shape {
-    /// The shape of objects with the `openAPIV3Schema` of a CustomResourceDefinition. Its kind, apiVersion and metadata
-    /// are those of every object.
+    /// The shape of objects with the `openAPIV3Schema` of a CustomResourceDefinition, with kind, apiVersion and
+    /// metadata as in every object.
     pub(crate) fn from_openapi(schema: &Value) -> Self {
         let mut reader = Reader::default();
         let at = reader.root(schema);
         Self::new(Arc::new(reader.graph), at)
     }
 
-    /// The shape of objects that may hold anything besides what every object has.
+    /// The shape of objects that allow any members, with kind, apiVersion and metadata as in every object.
     pub(crate) fn free() -> Self {
         Self::from_openapi(&Value::Null)
     }
 }
 
-/// A graph that grows.
+/// Builds a graph from schemas.
 #[derive(Default)]
 pub(super) struct Reader {
     pub(super) graph: Graph,
-    /// Definitions by name.
+    /// Indices of the definitions, by name.
     pub(super) named: HashMap<String, u32>,
-    /// How members of definitions are merged, by `definition.member`, and definitions themselves, by `definition`.
+    /// Merge strategies of members, by `definition.member`, and of definitions, by `definition`.
     pub(super) strategies: HashMap<&'static str, Strategies>,
 }
 
 impl Reader {
-    /// Reads a definition, whose name has a place in `named` already.
+    /// Reads a definition into the node that `named` has reserved for it.
     pub(super) fn define(&mut self, name: &str, schema: &Value) {
         let mut node = self.node(schema, name, DEPTH_MAX);
         node.name = name.into();
@@ -58,7 +58,7 @@ impl Reader {
         self.graph.add(node)
     }
 
-    /// Adds the members that every Kubernetes object has.
+    /// Adds the members of every Kubernetes object.
     fn embed(&mut self, mut node: Node) -> Node {
         let Content::Object { members, .. } = &mut node.content else { return node };
         let mut all = std::mem::take(members).into_vec();
@@ -74,7 +74,7 @@ impl Reader {
         node
     }
 
-    /// Reads one schema. `owner` is the definition whose members these are.
+    /// Reads a schema. `owner` is the name of its definition, or empty.
     fn node(&mut self, schema: &Value, owner: &str, depth: usize) -> Node {
         let Some(schema) = schema.as_object().filter(|_| depth > 0) else { return any(JsonKind::Any) };
         if let Some(at) = reference(schema).and_then(|name| self.named.get(name)) {
@@ -124,7 +124,7 @@ impl Reader {
         Content::Object { members: members.into(), rest }
     }
 
-    /// Where a node is found. One that only points to another needs no place of its own.
+    /// Returns the index of a node; one that only refers to another node needs no entry of its own.
     fn place(&mut self, node: Node) -> u32 {
         match node {
             Node { content: Content::As(at), strategies: None, .. } => at,
@@ -133,12 +133,12 @@ impl Reader {
     }
 }
 
-/// A value that may hold anything.
+/// A node that allows any members.
 pub(super) fn any(kind: JsonKind) -> Node {
     Node::new(kind, Content::Object { members: Box::default(), rest: Rest::Any })
 }
 
-/// The definition that a schema points to, if that is what it does.
+/// Name of the definition that a schema refers to with `$ref`.
 fn reference(schema: &Map<String, Value>) -> Option<&str> {
     schema.get("$ref")?.as_str()?.rsplit('/').next()
 }
@@ -154,13 +154,14 @@ fn kind(schema: &Map<String, Value>) -> JsonKind {
         "integer" => JsonKind::Integer,
         "number" => JsonKind::Number,
         "boolean" => JsonKind::Boolean,
-        // Without a type, but with members, as some definitions are written.
+        // Some definitions have members but omit the type.
         "" if schema.contains_key("properties") => JsonKind::Object,
         _ => JsonKind::Any,
     }
 }
 
-/// What a schema says of how its value is merged. Strategic merge patches do not exist for custom resources.
+/// Merge strategies from a custom resource's schema. Strategic merge patch does not exist for custom resources, so
+/// `patch` is replaced or merged by type.
 fn strategies(schema: &Map<String, Value>) -> Option<Strategies> {
     let apply = match (text(schema, "x-kubernetes-list-type"), text(schema, "x-kubernetes-map-type")) {
         ("set", _) => Strategy::Set,

@@ -1,39 +1,39 @@
-//! A [`Shape`]: one node of a graph of values, cheap to clone.
+//! A [`Shape`]: a node of an immutable graph of JSON value types, cheap to clone.
 //!
-//! INVARIANT: nodes never change once a shape exists, and every index in a node is of the same graph. Types may contain
-//! themselves, so whoever walks a shape walks a value beside it and ends with the value.
+//! INVARIANT: a graph never changes once a shape refers to it, and every index in a node refers to its own graph. Types
+//! may contain themselves, so code must walk a shape along with a value, which ends the recursion.
 
 use std::{fmt, sync::Arc};
 
-/// What is known about one JSON value. Cost of a clone: one reference count.
+/// The structure of a JSON value. Cost of a clone: one reference count.
 #[derive(Clone)]
 pub(crate) struct Shape {
     graph: Arc<Graph>,
     at: u32,
 }
 
-/// What a member of an object is.
+/// Structure of an object's member.
 #[derive(Debug, Clone)]
 pub(crate) enum Member {
-    /// A member that the type names.
+    /// A member declared by the type.
     Known(Shape),
-    /// No such member: strict validation complains, and kube-apiserver would drop it.
+    /// An undeclared member: strict validation rejects it, and kube-apiserver would drop it.
     Unknown,
-    /// Any name may stand here: a key of a map, or a field that is kept although nobody knows it. With the shape of the
-    /// values where they have one.
+    /// A member with a free name: a map key, or an unknown field that the schema preserves. Has the shape of the values
+    /// if the schema declares one.
     Free(Option<Shape>),
 }
 
-/// How two values become one.
+/// Strategy to merge two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merge<'a> {
-    /// The new one replaces the old one.
+    /// The new value replaces the old one.
     Atomic,
-    /// Member by member.
+    /// Objects are merged member by member.
     Granular,
     /// A list of scalars without duplicates.
     Set,
-    /// A list of objects that are told apart by these members.
+    /// A list of objects identified by these members.
     ByKey(&'a [Box<str>]),
 }
 
@@ -46,16 +46,16 @@ pub(crate) enum JsonKind {
     Integer,
     Number,
     Boolean,
-    /// `IntOrString` of Kubernetes.
+    /// Kubernetes' `IntOrString`.
     IntOrString,
-    /// `Quantity` of Kubernetes: a string, or any number.
+    /// Kubernetes' `Quantity`: a string or a number.
     Quantity,
-    /// Whatever JSON can say.
+    /// Any JSON value.
     Any,
 }
 
 impl Shape {
-    /// The shape of what stands under `name` in an object.
+    /// The shape of member `name` of an object.
     pub(crate) fn member(&self, name: &str) -> Member {
         let (graph, node) = self.target();
         let Content::Object { members, rest } = &node.content else {
@@ -71,7 +71,7 @@ impl Shape {
         }
     }
 
-    /// Whether the value is a map: all of its members have one shape.
+    /// Returns true for maps, whose values all have one shape.
     pub(crate) fn is_map(&self) -> bool {
         let (_, node) = self.target();
         matches!(&node.content, Content::Object { members, rest: Rest::Values(_) } if members.is_empty())
@@ -86,12 +86,12 @@ impl Shape {
         }
     }
 
-    /// What strategic merge patches do with the value. `ByKey` has exactly one key.
+    /// The strategy of strategic merge patch. `ByKey` has exactly one key.
     pub(crate) fn merge(&self) -> Merge<'_> {
         self.strategy(|strategies| &strategies.patch)
     }
 
-    /// What server-side apply does with the value.
+    /// The strategy of server-side apply.
     pub(crate) fn apply(&self) -> Merge<'_> {
         self.strategy(|strategies| &strategies.apply)
     }
@@ -106,13 +106,13 @@ impl Shape {
         self.target().1.name.rsplit('.').next().unwrap_or_default()
     }
 
-    /// The `format` of the schema, such as `int32`, `byte` or `date-time`; empty when it has none.
+    /// The schema's `format`, such as `int32`, `byte` or `date-time`; empty if it has none.
     pub(crate) fn format(&self) -> &str {
         &self.target().1.format
     }
 
     fn strategy(&self, which: impl Fn(&Strategies) -> &Strategy) -> Merge<'_> {
-        // What stands at the place of the value wins over what its type says.
+        // A strategy declared for the member takes precedence over that of its type.
         let told = self.node().strategies.as_deref().or_else(|| self.target().1.strategies.as_deref());
         match told.map(which) {
             None if self.kind() == JsonKind::Object => Merge::Granular,
@@ -124,33 +124,33 @@ impl Shape {
     }
 }
 
-/// All values that refer to each other.
+/// Nodes that refer to each other by index.
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
 }
 
-/// One value.
+/// Structure of a value.
 pub(super) struct Node {
     pub(super) kind: JsonKind,
-    /// Of a definition, such as `io.k8s.api.core.v1.PodSpec`.
+    /// Name of the definition, such as `io.k8s.api.core.v1.PodSpec`.
     pub(super) name: Box<str>,
     pub(super) format: Box<str>,
-    /// `None` is what the kind says: objects member by member, everything else as a whole.
+    /// `None` selects the default of the kind: granular for objects, atomic for everything else.
     pub(super) strategies: Option<Box<Strategies>>,
     pub(super) content: Content,
 }
 
-/// How a value is merged, by both kinds of patches.
+/// Merge strategies for both kinds of patches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Strategies {
     pub(super) patch: Strategy,
     pub(super) apply: Strategy,
-    /// Whether strategic merge patches may take members away that the patch does not name.
+    /// True if strategic merge patch may remove members that the patch does not name.
     pub(super) retain_keys: bool,
 }
 
-/// As [`Merge`], owned.
+/// Owned form of [`Merge`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Strategy {
     Atomic,
@@ -159,22 +159,22 @@ pub(super) enum Strategy {
     ByKey(Box<[Box<str>]>),
 }
 
-/// What stands in a value.
+/// Content of a value.
 pub(super) enum Content {
     Scalar,
-    /// Members are sorted by name.
+    /// Members, sorted by name.
     Object {
         members: Box<[(Box<str>, u32)]>,
         rest: Rest,
     },
     List(u32),
-    /// The same as that node, merged in another way.
+    /// Like that node, with strategies of its own.
     As(u32),
-    /// The same as a value of another graph.
+    /// A value of another graph.
     Of(Shape),
 }
 
-/// Members that have no name of their own.
+/// Members that the type does not declare.
 pub(super) enum Rest {
     None,
     Any,
@@ -188,7 +188,7 @@ impl Node {
 }
 
 impl Graph {
-    /// Adds a node; it may be filled in later, so that a type can contain itself.
+    /// Adds a node; it can be replaced later, so that a type can contain itself.
     pub(super) fn add(&mut self, node: Node) -> u32 {
         self.nodes.push(node);
         u32::try_from(self.nodes.len() - 1).expect("schemas have fewer than 2^32 values")
@@ -208,7 +208,7 @@ impl Shape {
         &self.graph.nodes[self.at as usize]
     }
 
-    /// The node that says what the value is, which this one may only point to, and its graph.
+    /// Follows references to the node with the actual structure. Returns it with its graph.
     fn target(&self) -> (&Arc<Graph>, &Node) {
         let (mut graph, mut node) = (&self.graph, self.node());
         loop {

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection that asks and reads: as little as it takes, so that it costs the machine little.
+//! A minimal HTTP/1.1 client, cheap so that it takes little CPU from the server.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -8,23 +8,23 @@ use std::{
 
 use flate2::read::GzDecoder;
 
-/// How long one answer may take.
+/// Timeout of one read from the socket.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// Bytes of the longest line of a head or a chunk's size.
+/// Maximum length of a line in a response head or of a chunk size.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// One read, and what it must find.
+/// A read request and its expected result.
 #[derive(Debug)]
 pub(crate) struct Read<'a> {
     pub(crate) path: String,
     pub(crate) accept: &'a str,
-    /// Whether it may be compressed; then it must be.
+    /// True to request gzip; the response must then be compressed.
     pub(crate) gzip: bool,
     pub(crate) objects: usize,
 }
 
-/// A connection that is kept. A stream ends it, since nobody says when it is over: the next read has a new one.
+/// A keep-alive connection. A watch cannot be ended in any other way, so `read` reconnects after a stream.
 pub(crate) struct Client {
     address: SocketAddr,
     reader: BufReader<TcpStream>,
@@ -38,7 +38,7 @@ impl Client {
         Ok(Self { address, reader: BufReader::with_capacity(256 << 10, stream) })
     }
 
-    /// A whole body.
+    /// Returns the whole body.
     pub(crate) fn get(&mut self, path: &str, accept: &str, gzip: bool) -> io::Result<Vec<u8>> {
         let length = self.ask(path, accept, gzip)?;
         let mut body = Vec::new();
@@ -52,7 +52,7 @@ impl Client {
         Ok(body)
     }
 
-    /// Asks, checks how many objects came, and says how many bytes that took.
+    /// Sends a read, checks the number of objects and returns the number of body bytes.
     pub(crate) fn read(&mut self, read: &Read<'_>) -> io::Result<usize> {
         let body = if read.path.contains("watch=true") {
             let body = self.initial_events(&read.path, read.accept)?;
@@ -69,10 +69,10 @@ impl Client {
         } else {
             body
         };
-        // Every object has one, bookmarks and lists have none.
+        // Every object has a creationTimestamp; bookmarks and lists have none.
         let found = memchr::memmem::find_iter(&body, br#""creationTimestamp":""#).count();
         let owned = memchr::memmem::find_iter(&body, br#""uid":""#).count();
-        // Owners have one too.
+        // Owner references have a uid too, so there may be more.
         if found != read.objects || owned < read.objects {
             let path = &read.path;
             return Err(io::Error::other(format!("{path}: {found} objects, not {}", read.objects)));
@@ -91,7 +91,7 @@ impl Client {
         Ok(body)
     }
 
-    /// Sends a request and reads the head of its answer; the length of a body that has one.
+    /// Sends a request and reads the response head. Returns the content-length, if there is one.
     fn ask(&mut self, path: &str, accept: &str, gzip: bool) -> io::Result<Option<usize>> {
         let gzip = if gzip { "Accept-Encoding: gzip\r\n" } else { "" };
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: {accept}\r\n{gzip}\r\n", self.address);
@@ -112,7 +112,7 @@ impl Client {
         }
     }
 
-    /// Adds a chunk; `false` at the end.
+    /// Reads a chunk; returns false after the last one.
     fn chunk(&mut self, body: &mut Vec<u8>) -> io::Result<bool> {
         let size = usize::from_str_radix(&self.line()?, 16).map_err(io::Error::other)?;
         let start = body.len();

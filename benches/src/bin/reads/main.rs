@@ -1,11 +1,11 @@
-//! What single reads cost the server, in CPU time: selective lists and streams, reads of one object and one namespace,
-//! and the forms that people and metadata clients ask for.
+//! CPU time of single reads on the server: selective lists and streams, reads of one object and of one namespace, and
+//! the media types for kubectl and metadata clients.
 //!
-//! `cargo run --release -p benches --bin reads [-- --json FILE]` starts a server of its own for each number of objects,
-//! asks it over one connection, and takes what the kernel says the server's threads ran. It prints target and
-//! measurement side by side, and fails when one is missed.
+//! `cargo run --release -p benches --bin reads [-- --json FILE]` starts a server for each number of objects, sends
+//! requests over one connection, and reads the CPU time of the server's threads from the kernel. It prints targets
+//! beside measurements and fails if a target is missed.
 //!
-//! INVARIANT: nothing is measured that was not also checked: each answer has the number of objects it must have.
+//! INVARIANT: every measured response is also checked for its number of objects.
 
 mod client;
 mod report;
@@ -19,12 +19,12 @@ use self::{
     server::Server,
 };
 
-/// Pods of the published incident, and a cluster seven times as large.
+/// The size of the published incident's cluster, and one seven times as large.
 const SIZES: [Size; 2] =
     [Size { pods: 7_130, nodes: 80, namespaces: 40 }, Size { pods: 50_000, nodes: 560, namespaces: 280 }];
 
 const JSON: &str = "application/json";
-/// The media types of what is not the stored object.
+/// Media types other than the stored object's.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const WITHOUT_MANAGED_FIELDS: &str = "application/json;drop=metadata.managedFields";
@@ -75,7 +75,7 @@ fn run(json: Option<&str>) -> io::Result<bool> {
     Ok(rows.iter().all(Row::holds))
 }
 
-/// All reads at one size, against a server of their own.
+/// Measures all reads at one size, with a new server.
 fn measure(size: Size) -> io::Result<Vec<Row>> {
     let mut server = Server::start(size)?;
     let mut client = Client::connect(server.address())?;
@@ -83,7 +83,7 @@ fn measure(size: Size) -> io::Result<Vec<Row>> {
     assert_eq!(pods.count, size.pods, "the server is filled");
     let mut rows = Vec::new();
     let mut take = |what: &'static str, read: Read<'_>, rounds: u32, target: Target| -> io::Result<()> {
-        // Once before it counts: what is made on first use is a row of its own.
+        // Warm up: the first read also builds caches.
         client.read(&read)?;
         let before = server.cpu()?;
         let mut bytes = 0;
@@ -125,10 +125,10 @@ fn measure(size: Size) -> io::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What is known of the pods before anything is measured.
+/// Facts about the pods, for use in requests.
 struct Pods {
     count: usize,
-    /// A label that about one in a hundred has, and how many have it.
+    /// The label found on closest to 1 % of the pods, and, below, the number of pods with it.
     label: (String, String),
     labelled: usize,
     first: (String, String),

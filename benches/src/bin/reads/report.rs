@@ -1,24 +1,24 @@
-//! Target and measurement side by side.
+//! Prints measurements beside their targets.
 
 use std::{fmt::Write as _, time::Duration};
 
-/// How much more the same read may cost among seven times as many objects.
+/// Allowed growth of a read's cost with seven times as many objects.
 const SAME: f64 = 1.5;
 
-/// What a read may cost.
+/// Limit of a read's cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// CPU of the server.
+    /// At most this much CPU time of the server.
     AtMost { micros: u64 },
-    /// What it costs among few objects, times [`SAME`].
+    /// At most the cost at the smallest size, times [`SAME`].
     SameAtAnySize,
-    /// The same for each object it finds, times [`SAME`].
+    /// At most the cost per object at the smallest size, times [`SAME`].
     ByObject,
-    /// Nothing is promised.
+    /// No limit.
     None,
 }
 
-/// One read at one size.
+/// Result of a read at one size.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) what: &'static str,
@@ -27,18 +27,18 @@ pub(crate) struct Row {
     pub(crate) bytes: usize,
     pub(crate) cpu: Duration,
     pub(crate) target: Target,
-    /// The limit, when it is not met.
+    /// The limit, if it was exceeded.
     pub(crate) missed: Option<f64>,
 }
 
 impl Row {
-    /// Holds the row to its target; `small` are the rows of the smallest size.
+    /// Compares the row with its target; `small` are the rows of the smallest size.
     pub(crate) fn compare(&mut self, small: &[Self]) {
         let limit = self.limit(small);
         self.missed = limit.filter(|&limit| micros(self.cpu) > limit);
     }
 
-    /// Whether the target was met.
+    /// True if the target was met.
     pub(crate) const fn holds(&self) -> bool {
         self.missed.is_none()
     }
@@ -71,7 +71,7 @@ pub(crate) fn print(rows: &[Row]) {
     }
 }
 
-/// The same for programs.
+/// The rows as JSON.
 pub(crate) fn json(rows: &[Row]) -> String {
     let mut text = String::from("[\n");
     for (place, row) in rows.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The server as a process, and the CPU time of its threads.
+//! A server process and the CPU time of its threads.
 
 use std::{
     collections::BTreeMap,
@@ -11,18 +11,18 @@ use std::{
 
 use crate::Size;
 
-/// A server of this program's own binary. Ends with it.
+/// A server process of this program's own binary, killed on drop.
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
-    /// What each thread had run when it was looked at last, in nanoseconds.
+    /// CPU time of each thread at the last look, in nanoseconds.
     threads: BTreeMap<String, u64>,
-    /// What threads had run that are gone.
+    /// CPU time of threads that have ended, in nanoseconds.
     gone: u64,
 }
 
 impl Server {
-    /// Starts one, filled with synthetic objects.
+    /// Starts a server with synthetic objects.
     pub(crate) fn start(size: Size) -> io::Result<Self> {
         let Size { pods, nodes, namespaces } = size;
         let mut child = Command::new(std::env::current_exe()?)
@@ -46,19 +46,19 @@ impl Server {
         self.address
     }
 
-    /// What its threads ran until now, as the scheduler counts it: the first number of `schedstat`, nanoseconds. Never
-    /// goes back: what a thread ran that is gone still counts, up to when it was looked at last.
+    /// CPU time of its threads so far: the first field of `schedstat`, in nanoseconds. Monotonic: the time of an ended
+    /// thread still counts, up to the last look at it.
     pub(crate) fn cpu(&mut self) -> io::Result<Duration> {
         let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let thread = thread?;
-            // One that ended in between has nothing to read.
+            // A thread that ended meanwhile has no file any more.
             let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
             let ran = text.split(' ').next().and_then(|ran| ran.parse().ok()).unwrap_or_default();
             threads.insert(thread.file_name().to_string_lossy().into_owned(), ran);
         }
         for (thread, before) in std::mem::replace(&mut self.threads, threads) {
-            // Another one may have its number by now.
+            // The ID is missing, or reused by a new thread.
             if self.threads.get(&thread).is_none_or(|now| *now < before) {
                 self.gone += before;
             }
@@ -69,7 +69,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to keep.
+        // No state to save, so it can be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,32 +1,32 @@
-//! Where the body of an HTTP/1.1 answer begins, what of it is framing, and where it ends. Bytes in, bytes out.
+//! Parses HTTP/1.1 response heads and strips the framing of bodies. Does no I/O.
 //!
 //! Source: RFC 9112, sections 2 to 7.
 
 use super::Head;
 
-/// Bytes of the largest head.
+/// Maximum bytes of a head.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of the longest trailer line, and of a chunk's extensions.
+/// Maximum bytes of a trailer line, and of a chunk's extensions.
 const LINE_BYTES_MAX: u32 = 8 << 10;
 
-/// It is not HTTP, or none that is spoken here.
+/// The bytes are not HTTP, or not a form of it that this client supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Malformed(&'static str);
 
-/// How a body is framed, and how far it is.
+/// The framing of a body and the current position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// So many bytes; none left is the end.
+    /// Content-length, with the remaining bytes; zero at the end.
     Length(u64),
-    /// Chunks, of which the current one has so many bytes left.
+    /// Chunked, with the remaining bytes of the current chunk.
     Chunked(Part, u64),
-    /// All that comes.
+    /// Body until the connection is closed.
     UntilClose,
 }
 
-/// Which part of a chunk comes next.
+/// The expected next part of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Size { digits: u32 },
@@ -41,7 +41,7 @@ pub(super) enum Part {
 }
 
 impl Framing {
-    /// Nothing to come.
+    /// An empty body.
     pub(super) const NONE: Self = Self::Length(0);
     const CHUNKED: Self = Self::Chunked(Part::Size { digits: 0 }, 0);
 
@@ -49,7 +49,8 @@ impl Framing {
         matches!(self, Self::Length(0) | Self::Chunked(Part::End, _))
     }
 
-    /// Takes what came, shows what is body. What follows the body was not asked for.
+    /// Strips the framing and passes body bytes to `take`. Bytes after the body are an error, because requests are not
+    /// pipelined.
     pub(super) fn feed(&mut self, mut bytes: &[u8], take: &mut impl FnMut(&[u8])) -> Result<(), Malformed> {
         while !bytes.is_empty() {
             let left = match self {
@@ -78,7 +79,7 @@ impl Framing {
 }
 
 impl Part {
-    /// The part after one byte of framing; `left` becomes the size of the chunk.
+    /// Advances by one byte of framing; `left` accumulates the chunk size.
     fn step(self, byte: u8, left: &mut u64) -> Result<Self, Malformed> {
         match (self, byte) {
             (Self::Size { digits: 1.. }, b'\r') | (Self::Extension(_), b'\r') => Ok(Self::SizeLf),
@@ -104,7 +105,8 @@ impl Part {
     }
 }
 
-/// Reads the head of a final answer in `bytes`: it, its body's framing, and its length. `None`: it is not whole yet.
+/// Parses a final response head. Returns the head, the framing of its body, and the length of the head; `None` if it is
+/// incomplete.
 pub(super) fn head(bytes: &[u8]) -> Result<Option<(Head, Framing, usize)>, Malformed> {
     let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else {
         return if bytes.len() < HEAD_BYTES_MAX { Ok(None) } else { Err(Malformed("the head is too long")) };
@@ -137,7 +139,7 @@ pub(super) fn head(bytes: &[u8]) -> Result<Option<(Head, Framing, usize)>, Malfo
 mod tests {
     use super::*;
 
-    /// Goal: however bytes arrive, the same body comes out. Method: every chunking of one size.
+    /// Goal: the result does not depend on how the bytes arrive. Method: feed the same body in pieces of every size.
     #[test]
     fn chunks_are_taken_apart_at_every_byte() {
         let wire = b"5\r\nhello\r\n00b;name=\"x\"\r\n, big world\r\n0\r\nTrailer: a\r\n\r\n";

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection: a request out, a head in, a body piece by piece.
+//! An HTTP/1.1 connection: sends a request, parses the head, passes on the body in pieces.
 
 use std::{
     fmt::Write as _,
@@ -15,14 +15,14 @@ use super::{
     io::Io,
 };
 
-/// Bytes of a read while the head is awaited: what comes with it is kept.
+/// Bytes of a read until the head is complete; body bytes in it must be kept.
 const HEAD_READ_BYTES: usize = 4 << 10;
 
-/// A connection, and where its current answer is.
+/// A connection and its position in the current response.
 pub(super) struct Http1 {
     io: Io,
     framing: Framing,
-    /// What came with the head. Empty, without memory, once it was shown.
+    /// Body bytes that arrived with the head. Freed once they are passed on.
     kept: Vec<u8>,
 }
 

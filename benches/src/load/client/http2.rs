@@ -1,4 +1,4 @@
-//! HTTP/2 by hyper's client: one connection, many streams, each with one answer at a time.
+//! HTTP/2 with hyper's client: one connection with many streams, each with one response at a time.
 
 use std::{
     pin::Pin,
@@ -17,13 +17,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::{Ask, Buffers, Failure, Head, Kind, io::Io};
 
-/// Streams a client opens before it knows how many it may.
+/// Streams that may be opened before the server's SETTINGS arrive.
 const STREAMS_AT_FIRST: usize = 100;
 
-/// Pause between pings on a connection, and how long an answer to one may take.
+/// Pause between keep-alive pings, and the timeout of each.
 const PING: Duration = Duration::from_secs(30);
 
-/// A handle on a connection, and the stream that is read.
+/// A handle to a connection, and the response body being read.
 pub(super) struct Http2 {
     sender: SendRequest<Full<Bytes>>,
     tls: bool,
@@ -42,7 +42,7 @@ impl Http2 {
             .keep_alive_timeout(PING)
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await.map_err(|error| failed(&error))?;
-        // Ends with the last handle, and its error is that of every stream.
+        // Ends with the last handle; its error also reaches every stream.
         tokio::spawn(connection);
         Ok(Self { sender, tls, body: None })
     }
@@ -103,7 +103,7 @@ impl Http2 {
     }
 }
 
-/// hyper says little itself; what lies below does.
+/// hyper's own message is terse: append that of the innermost source.
 fn failed(error: &hyper::Error) -> Failure {
     let mut bottom: &dyn std::error::Error = error;
     while let Some(below) = bottom.source() {

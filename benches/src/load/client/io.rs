@@ -1,6 +1,6 @@
-//! Sockets, with TLS or without, read into one buffer for all connections of a thread.
+//! Sockets with or without TLS, read through one buffer per thread.
 //!
-//! INVARIANT: a connection owns no read buffer: ten thousand that wait cost none.
+//! INVARIANT: a connection owns no read buffer, so 10,000 idle connections need none.
 
 use std::{
     cell::RefCell,
@@ -15,21 +15,21 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-/// Bytes of a read. One buffer for each thread.
+/// Size of the read buffer of each thread.
 const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// A connected socket.
+/// A connected socket, with or without TLS.
 pub(super) enum Io {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Io {
-    /// Reads once, at most `max` bytes, and shows them; the number of bytes, 0 at the end.
+    /// Reads at most `max` bytes once and passes them to `show`. Returns their number, 0 at the end of the stream.
     pub(super) fn poll_show(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! TLS: whom to believe, and who we are.
+//! TLS: trust in the server, and the client's certificate.
 
 use std::{path::Path, path::PathBuf, sync::Arc};
 
@@ -15,16 +15,16 @@ use tokio_rustls::TlsConnector;
 
 use super::{Access, Http};
 
-/// Whom to believe that it is the server.
+/// Trust in the server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Those whose certificates are in this PEM file, and whom they sign.
+    /// Certificates of this PEM file, and those that they sign.
     Authority(PathBuf),
-    /// Everybody.
+    /// Any certificate.
     Anybody,
 }
 
-/// Reads the files of `access`.
+/// Makes a connector from the files of `access`.
 pub(super) fn connector(access: &Access) -> Result<TlsConnector, String> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
@@ -48,7 +48,7 @@ pub(super) fn connector(access: &Access) -> Result<TlsConnector, String> {
         Http::One => vec![b"http/1.1".to_vec()],
         Http::Two => vec![b"h2".to_vec()],
     };
-    // Each connection stands for another client: none resumes the session of another.
+    // Each connection simulates a separate client, so none may resume another's session.
     config.resumption = Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
 }
@@ -71,7 +71,7 @@ fn unreadable(file: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot use {}: {error}", file.display())
 }
 
-/// For servers whose certificate nobody signed: what is sent is encrypted, but to whoever answers.
+/// Accepts self-signed certificates of test servers: the traffic is encrypted, but the server is not authenticated.
 #[derive(Debug)]
 struct BelieveAnybody {
     provider: Arc<CryptoProvider>,

@@ -1,7 +1,7 @@
-//! Watchers: many streams, read by a few threads, each stream costing its reader next to nothing.
+//! The watchers: many streams read by few threads, at minimal cost per stream.
 //!
-//! INVARIANT: a watcher belongs to one thread. What it saw is shared with nobody until the thread ends; only the count of
-//! all deliveries is looked at meanwhile.
+//! INVARIANT: a watcher belongs to one thread. Its results are shared only when the thread ends; while it runs, only
+//! the counters of [`Progress`] are read.
 
 use std::{
     cell::RefCell,
@@ -28,55 +28,55 @@ use super::{
     marks::{Mark, Scanner, Tally},
 };
 
-/// Bytes of one read, so that no stream holds its thread for long.
+/// Maximum bytes of one read, so that no stream holds its thread for long.
 const READ_BYTES: usize = 64 << 10;
 
-/// Threads that read. A second one when there are two cores: the server is not alone in being slow.
+/// Reader threads. Two, so that a single slow reader thread does not limit the measured throughput.
 const THREADS: usize = 2;
 
-/// Who watches, and what.
+/// The watches to make.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) target: Target,
     /// Path and query of each watcher.
     pub(crate) paths: Arc<Vec<String>>,
-    /// Streams that share a connection, over HTTP/2.
+    /// Streams per connection, with HTTP/2.
     pub(crate) streams: usize,
-    /// Connections a second; those of HTTP/2 count once.
+    /// Connections per second; an HTTP/2 connection with several streams counts once.
     pub(crate) connect_rate: f64,
-    /// Whether streams begin with an initial state, which must end.
+    /// True if streams begin with an initial state.
     pub(crate) initial: bool,
 }
 
-/// What is known while they watch.
+/// Counters that are shared while the watchers run.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Streams whose head was good.
+    /// Streams with a 2xx response head.
     pub(crate) open: AtomicUsize,
-    /// Streams whose initial state has ended.
+    /// Streams with a complete initial state.
     pub(crate) synced: AtomicUsize,
-    /// Streams that are over, one way or another.
+    /// Streams that have ended or failed.
     pub(crate) ended: AtomicUsize,
-    /// Marks found.
+    /// Number of marks found.
     pub(crate) delivered: AtomicU64,
-    /// Bytes of bodies.
+    /// Bytes of response bodies.
     pub(crate) bytes: AtomicU64,
-    /// Marks with a smaller time are not part of the latency.
+    /// Marks with an earlier timestamp do not count for the latency.
     pub(crate) counted_from_nanos: AtomicU64,
 }
 
-/// What the watchers saw.
+/// Results of the watchers.
 pub(crate) struct Sight {
-    /// By watcher.
+    /// Tallies with the index of their watchers.
     pub(crate) tallies: Vec<(usize, Tally)>,
-    /// Microseconds from the sending of a write to reading it here.
+    /// Microseconds from sending a write to reading its event here.
     pub(crate) latency: Histogram<u64>,
-    /// Microseconds from the start to the head of each answer.
+    /// Microseconds from the start to each response head.
     pub(crate) opening: Histogram<u64>,
     pub(crate) failures: Failures,
 }
 
-/// Watchers that run.
+/// Running watchers.
 pub(crate) struct Crowd {
     pub(crate) progress: Arc<Progress>,
     stop: watch::Sender<bool>,
@@ -84,7 +84,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Starts them; they connect at their rate.
+    /// Starts the threads; watchers connect at the plan's rate.
     pub(crate) fn start(plan: &Plan) -> io::Result<Self> {
         let progress = Arc::new(Progress::default());
         let (stop, stopped) = watch::channel(false);
@@ -96,7 +96,7 @@ impl Crowd {
         Ok(Self { progress, stop, threads })
     }
 
-    /// Waits until all have the head of their answer; how many had not.
+    /// Waits until every stream has its response head, or the time is over. Returns the number of streams without one.
     pub(crate) async fn opened(&self, watchers: usize, wait: Duration) -> usize {
         let is_open = || {
             let (open, ended) =
@@ -107,21 +107,21 @@ impl Crowd {
         watchers - self.progress.open.load(Ordering::Acquire).min(watchers)
     }
 
-    /// Waits until all have the end of their initial state; how many had not.
+    /// Waits until every initial state is complete, or the time is over. Returns the number of incomplete ones.
     pub(crate) async fn synced(&self, watchers: usize, wait: Duration) -> usize {
         let synced = || self.progress.synced.load(Ordering::Acquire);
         until(wait, || synced() + self.progress.ended.load(Ordering::Acquire) >= watchers).await;
         watchers.saturating_sub(synced())
     }
 
-    /// Waits until that many marks were found; how many were not.
+    /// Waits until this many marks were found, or the time is over. Returns the number of missing ones.
     pub(crate) async fn delivered(&self, deliveries: u64, wait: Duration) -> u64 {
         let delivered = || self.progress.delivered.load(Ordering::Acquire);
         until(wait, || delivered() >= deliveries).await;
         deliveries.saturating_sub(delivered())
     }
 
-    /// Waits until nothing was found for a while.
+    /// Waits until no mark was found for a period of `wait`.
     pub(crate) async fn settled(&self, wait: Duration) {
         let mut last = 0;
         loop {
@@ -134,19 +134,19 @@ impl Crowd {
         }
     }
 
-    /// What was written until now is not part of the latency.
+    /// Excludes all writes so far from the latency.
     pub(crate) fn forget_latency(&self) {
         self.progress.counted_from_nanos.store(nanos(), Ordering::Release);
     }
 
-    /// Bytes of bodies so far.
+    /// Bytes of response bodies so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.progress.bytes.load(Ordering::Relaxed)
     }
 
-    /// Drops all connections and returns what was seen.
+    /// Drops all connections and returns the results.
     pub(crate) fn stop(self) -> Result<Sight, Failure> {
-        // A thread that is gone needs no telling.
+        // An error means that all threads have ended.
         let _ = self.stop.send(true);
         let mut all = Sight::none();
         for thread in self.threads {
@@ -157,7 +157,7 @@ impl Crowd {
     }
 }
 
-/// Looks until it holds or the time is over.
+/// Polls until the condition holds or the time is over.
 async fn until(wait: Duration, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() && start.elapsed() < wait {
@@ -173,14 +173,14 @@ impl Sight {
 
     fn add(&mut self, other: Self) {
         self.tallies.extend(other.tallies);
-        // Of the same bounds.
+        // Cannot fail: the histograms have equal bounds.
         let _ = self.latency.add(other.latency);
         let _ = self.opening.add(other.opening);
         self.failures.merge(other.failures);
     }
 }
 
-/// One thread: its share of the connections, in whole connections.
+/// Runs one thread, which has every `THREADS`-th connection with all its streams.
 fn run(part: usize, plan: &Plan, progress: &Arc<Progress>, mut stopped: watch::Receiver<bool>) -> io::Result<Sight> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let sight = Rc::new(RefCell::new(Sight::none()));
@@ -212,7 +212,7 @@ fn run(part: usize, plan: &Plan, progress: &Arc<Progress>, mut stopped: watch::R
             }
         });
     }
-    // What is left of the streams is dropped with the set.
+    // Dropping the `LocalSet` drops the streams that are still open.
     runtime.block_on(local.run_until(async { stopped.wait_for(|stop| *stop).await.map(drop) })).unwrap_or_default();
     drop(local);
     drop(runtime);
@@ -225,10 +225,10 @@ fn run(part: usize, plan: &Plan, progress: &Arc<Progress>, mut stopped: watch::R
 struct Watcher {
     index: usize,
     start: Instant,
-    /// Its place among the tallies of its thread.
+    /// Index of its tally in `tallies`.
     place: usize,
     scanner: Scanner,
-    /// While the initial state is not whole.
+    /// `Some` until the initial state is complete.
     initial: Option<Box<Events>>,
     progress: Arc<Progress>,
     sight: Rc<RefCell<Sight>>,

@@ -1,15 +1,16 @@
-//! What the writer puts into each object and the watchers find again: which write it was, and when it was sent.
+//! Marks that the writer puts into each object and the watchers find again: the number of the write and the time at
+//! which it was sent.
 //!
-//! A mark is an annotation of fixed width, so that it is found by searching bytes. Nothing is parsed as JSON: a client
-//! that costs as much as the server would be what is measured.
+//! A mark is an annotation of fixed width, found by byte search without JSON parsing: a client as expensive as the
+//! server would distort the measurement.
 //!
-//! INVARIANT: each mark of a stream is found once, however the stream is cut into pieces.
+//! INVARIANT: each mark of a stream is found once, however the stream is split.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-/// The annotation's key. Field managers write `f:load/at`, which the quote in front of it tells apart.
+/// Key of the annotation. managedFields contain `f:load/at`; the opening quote in the needle excludes that.
 pub(crate) const ANNOTATION: &str = "load/at";
 const NEEDLE: &[u8] = br#""load/at":""#;
 const NUMBER_DIGITS: usize = 10;
@@ -17,22 +18,22 @@ const NANOS_DIGITS: usize = 20;
 /// `0000000042.00001763764263123456789`
 const VALUE_BYTES: usize = NUMBER_DIGITS + 1 + NANOS_DIGITS;
 const MARK_BYTES: usize = NEEDLE.len() + VALUE_BYTES;
-/// What may have to be kept of a piece: a mark but its last byte.
+/// Bytes kept from one piece to the next: a mark without its last byte.
 const TAIL_BYTES: usize = MARK_BYTES - 1;
 
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NEEDLE));
 
-/// One write.
+/// A write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// Counted from 0 by the writer.
+    /// Number of the write, counted from 0.
     pub(crate) number: u32,
-    /// When the write was sent, in nanoseconds since 1970.
+    /// Time at which the write was sent, in nanoseconds since 1970.
     pub(crate) nanos: u64,
 }
 
 impl Mark {
-    /// The annotation's value.
+    /// Value of the annotation.
     pub(crate) fn text(self) -> String {
         format!("{:0NUMBER_DIGITS$}.{:0NANOS_DIGITS$}", self.number, self.nanos)
     }
@@ -50,7 +51,7 @@ fn digits(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Finds the marks of one stream, piece by piece.
+/// Finds the marks of a stream given in pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Scanner {
     tail: [u8; TAIL_BYTES],
@@ -62,10 +63,10 @@ impl Scanner {
         Self { tail: [0; TAIL_BYTES], kept: 0 }
     }
 
-    /// Tells of each mark that ends in this piece.
+    /// Calls `each` for every mark that ends in this piece.
     pub(crate) fn feed(&mut self, piece: &[u8], mut each: impl FnMut(Mark)) {
         if self.kept > 0 {
-            // Where two pieces meet: marks that begin in the first one.
+            // Search the seam of two pieces for marks that begin in the first one.
             let mut seam = [0; 2 * TAIL_BYTES];
             let after = piece.len().min(TAIL_BYTES);
             seam[..self.kept].copy_from_slice(&self.tail[..self.kept]);
@@ -87,7 +88,7 @@ impl Scanner {
     }
 }
 
-/// Tells of each whole mark that begins before `end`.
+/// Calls `each` for every whole mark that begins before `end`.
 fn marks(bytes: &[u8], end: usize, each: &mut impl FnMut(Mark)) {
     let mut at = 0;
     while let Some(found) = bytes.get(at..).and_then(|rest| FINDER.find(rest)) {
@@ -103,13 +104,13 @@ fn marks(bytes: &[u8], end: usize, each: &mut impl FnMut(Mark)) {
     }
 }
 
-/// Which writes one watcher has seen.
+/// The writes that a watcher has received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     bits: Vec<u64>,
-    /// Writes seen, each once.
+    /// Number of distinct writes.
     pub(crate) seen: u64,
-    /// Writes seen again.
+    /// Number of duplicates.
     pub(crate) again: u64,
 }
 
@@ -140,7 +141,7 @@ mod tests {
         Mark { number, nanos: 1_763_764_263_123_456_789 + u64::from(number) }
     }
 
-    /// Three events as a server sends them, and what a stock server adds to each object.
+    /// Three events as a server sends them, with the managedFields that a stock server adds.
     fn stream() -> (Vec<u8>, Vec<Mark>) {
         let marks = [mark(7), mark(0), mark(u32::MAX)];
         let text: String = marks

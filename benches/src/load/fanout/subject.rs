@@ -1,26 +1,25 @@
-//! What is written and who watches it: the objects, and the share of them that each watcher asks for.
+//! The written objects, and the part of them that each watcher requests.
 
 use std::fmt;
 
 use super::marks::{ANNOTATION, Mark};
 
-/// What one watcher asks for. Each object belongs to exactly one group, and so does each watcher; with `All` there is one
-/// group that everybody is in.
+/// Scope of a watch. Each object and each watcher belongs to exactly one group; with `All` there is a single group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Scope {
-    /// Everything in every namespace.
+    /// All objects in all namespaces.
     All,
-    /// The pods of one node, by field selector.
+    /// Pods of one node, by field selector.
     Node,
-    /// One namespace.
+    /// Objects of one namespace.
     Namespace,
     /// One object, by field selector.
     Name,
-    /// What has one label.
+    /// Objects with one label.
     Label,
 }
 
-/// What is written.
+/// Kind of the written objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     ConfigMaps,
@@ -28,16 +27,16 @@ pub(crate) enum Kind {
     EndpointSlices,
 }
 
-/// The objects of one run. Object `i` is in group `i % groups`, and so is watcher `i`.
+/// The objects of a run. Object `i` and watcher `i` are in group `i % groups`.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) kind: Kind,
     pub(crate) scope: Scope,
     pub(crate) objects: usize,
     pub(crate) groups: usize,
-    /// Tells the objects of one run from those of another.
+    /// Makes the names of this run's objects unique.
     pub(crate) run: String,
-    /// Characters that bring an object to the size that was asked for.
+    /// Characters that pad an object to the requested size.
     pub(crate) padding: usize,
 }
 
@@ -46,12 +45,12 @@ impl Subject {
         index % self.groups
     }
 
-    /// The object that a write of that number is of.
+    /// The object that write `number` changes.
     pub(crate) const fn object_of(&self, number: u32) -> usize {
         number as usize % self.objects
     }
 
-    /// The namespace that object is in.
+    /// The namespace of object `index`.
     pub(crate) fn namespace(&self, index: usize) -> String {
         match self.scope {
             Scope::Namespace => format!("load-{}", self.group(index)),
@@ -59,7 +58,7 @@ impl Subject {
         }
     }
 
-    /// Every namespace that has to be there.
+    /// All namespaces in use.
     pub(crate) fn namespaces(&self) -> Vec<String> {
         let count = if self.scope == Scope::Namespace { self.groups } else { 1 };
         (0..count).map(|index| self.namespace(index)).collect()
@@ -69,7 +68,7 @@ impl Subject {
         format!("load-{}-{index}", self.run)
     }
 
-    /// Where objects of that namespace are created and listed.
+    /// Path of the collection in a namespace.
     pub(crate) fn collection(&self, namespace: &str) -> String {
         format!("{}/namespaces/{namespace}/{}", self.kind.prefix(), self.kind.plural())
     }
@@ -78,12 +77,12 @@ impl Subject {
         format!("{}/{}", self.collection(&self.namespace(index)), self.name(index))
     }
 
-    /// What a watcher of that group asks for: path, and a query that begins with `?` and ends with a value.
+    /// Path and query of a watch, ending with `?` or `&` so that parameters can be appended.
     pub(crate) fn watched(&self, watcher: usize) -> String {
         let group = self.group(watcher);
         let all = format!("{}/{}?", self.kind.prefix(), self.kind.plural());
         match self.scope {
-            // Others' objects of the type have no mark; what is asked for stays the whole type.
+            // The whole type: objects from elsewhere have no mark and are ignored.
             Scope::All => all,
             Scope::Node => format!("{all}fieldSelector=spec.nodeName%3Dload-node-{group}&"),
             Scope::Namespace => format!("{}?", self.collection(&self.namespace(group))),
@@ -94,7 +93,7 @@ impl Subject {
         }
     }
 
-    /// The object as it is created. `filled` with its padding, else without.
+    /// The object before its first write; `filled` adds the padding.
     pub(crate) fn json(&self, index: usize, filled: bool) -> String {
         let (name, namespace, group) = (self.name(index), self.namespace(index), self.group(index));
         let mark = Mark { number: 0, nanos: 0 }.text().replace('0', "-");
@@ -119,7 +118,7 @@ impl Subject {
         }
     }
 
-    /// A merge patch that marks the object.
+    /// A merge patch with the mark of a write.
     pub(crate) fn patch(mark: Mark) -> String {
         format!(r#"{{"metadata":{{"annotations":{{"{ANNOTATION}":"{}"}}}}}}"#, mark.text())
     }

@@ -1,23 +1,23 @@
-//! Memory and CPU time of a process.
+//! Memory and CPU time of a process, read from `/proc`.
 
 use std::{collections::BTreeMap, fs, io, time::Duration};
 
-/// What `/proc/PID/status` says.
+/// Fields of `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Resident bytes now.
     pub rss_bytes: u64,
-    /// Most resident bytes ever, or since it was reset.
+    /// Maximum of resident bytes since the start or the last reset.
     pub high_water_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
 impl Memory {
-    /// Of process `pid`.
+    /// Reads the memory of process `pid`.
     ///
     /// # Errors
-    /// It is gone, or no Linux is below.
+    /// The process has ended, or the system is not Linux.
     pub fn of(pid: u32) -> io::Result<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
         Self::read(&text).ok_or_else(|| io::Error::other(format!("process {pid} has no memory")))
@@ -33,29 +33,29 @@ impl Memory {
     }
 }
 
-/// Sets the high water mark to what is resident now.
+/// Resets the high water mark to the current resident bytes.
 pub(super) fn reset_high_water(pid: u32) -> io::Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5")
 }
 
-/// What the threads of a process ran, in nanoseconds of `schedstat`: finer than the ticks of `stat`.
+/// CPU time of a process's threads in nanoseconds, from `schedstat`, which is finer than the ticks of `stat`.
 #[derive(Clone, Debug, Default)]
 pub struct Cpu {
     threads: BTreeMap<String, u64>,
-    /// Of threads that are gone, up to when they were looked at last.
+    /// Time of threads that have ended, up to their last sample.
     gone: u64,
 }
 
 impl Cpu {
-    /// Looks at each thread.
+    /// Samples each thread.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has ended.
     pub fn look(&mut self, pid: u32) -> io::Result<()> {
         let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
             let thread = thread?;
-            // One that ended in between has nothing to read.
+            // A thread that ended meanwhile has no file any more.
             let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
             let ran = text.split(' ').next().and_then(|ran| ran.parse().ok()).unwrap_or_default();
             threads.insert(thread.file_name().to_string_lossy().into_owned(), ran);
@@ -66,14 +66,14 @@ impl Cpu {
 
     fn take(&mut self, threads: BTreeMap<String, u64>) {
         for (thread, before) in std::mem::replace(&mut self.threads, threads) {
-            // Another one may have its number by now.
+            // The ID is missing, or reused by a new thread.
             if self.threads.get(&thread).is_none_or(|now| *now < before) {
                 self.gone += before;
             }
         }
     }
 
-    /// All of it. Never goes back.
+    /// The total CPU time. Monotonic.
     #[must_use]
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.gone + self.threads.values().sum::<u64>())
@@ -83,7 +83,7 @@ impl Cpu {
 /// CPU time of this process.
 ///
 /// # Errors
-/// No Linux is below.
+/// The system is not Linux.
 pub fn own_cpu() -> io::Result<Duration> {
     let mut cpu = Cpu::default();
     cpu.look(std::process::id())?;
@@ -109,7 +109,7 @@ mod tests {
         for (now, total) in [
             (threads(&[("1", 10), ("2", 20)]), 30),
             (threads(&[("1", 15)]), 35),
-            // A new thread of an old number.
+            // A new thread with the ID of an ended one.
             (threads(&[("1", 15), ("2", 5)]), 40),
             (threads(&[("1", 15), ("2", 1)]), 41),
         ] {

@@ -1,22 +1,22 @@
-//! The server's sockets in the words of `ss`, which asks the kernel by netlink.
+//! Memory of the server's sockets, from the output of `ss`, which queries the kernel by netlink.
 
 use std::{io, process::Command};
 
 use serde::Serialize;
 
-/// All connected sockets of one local port.
+/// Connected sockets of a local port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sockets {
-    /// How many.
+    /// Number of sockets.
     pub count: u64,
-    /// Kernel memory of what was written and is not acknowledged: `w`.
+    /// Kernel memory of written data that is not acknowledged: `w`.
     pub unsent_bytes: u64,
-    /// Kernel memory of what was received and is not read: `r`.
+    /// Kernel memory of received data that is not read: `r`.
     pub unread_bytes: u64,
 }
 
-/// Looks once.
+/// Runs `ss` once.
 ///
 /// # Errors
 /// `ss` is missing or fails.
@@ -33,7 +33,7 @@ fn read(text: &str) -> Sockets {
     for memory in text.split("skmem:(").skip(1).filter_map(|rest| rest.split(')').next()) {
         all.count += 1;
         for field in memory.split(',') {
-            // Names are of one letter or two: `rb` is not `r`.
+            // A prefix alone is ambiguous, since `rb` begins with `r`; the remainder must be digits.
             let number = |name| field.strip_prefix(name).and_then(|digits: &str| digits.parse::<u64>().ok());
             all.unsent_bytes += number('w').unwrap_or_default();
             all.unread_bytes += number('r').unwrap_or_default();
