@@ -1,4 +1,4 @@
-//! What the server's hot paths cost without sockets and tasks, in instructions and allocations.
+//! Cost of the server's hot paths without sockets and tasks, in instructions and allocations.
 
 #![expect(missing_docs, reason = "the macros of gungraun make public items")]
 
@@ -23,10 +23,10 @@ mod objects;
 
 use gate::limits;
 
-/// Objects of a cache.
+/// Number of objects in the cache.
 const STORED: u32 = 1_000;
 
-/// Nodes they run on.
+/// Number of nodes that they run on.
 const NODES: usize = 80;
 
 fn schema(plural: &str, group: &str) -> Arc<Schema> {
@@ -34,7 +34,7 @@ fn schema(plural: &str, group: &str) -> Arc<Schema> {
     Arc::clone(&ty.schema)
 }
 
-/// A Lease as a node renews it.
+/// A Lease as renewed by a node.
 const LEASE: &[u8] = br#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"node-17","namespace":"kube-node-lease","uid":"7a5b6c7d-0000-4000-8000-000000000017","resourceVersion":"123456","creationTimestamp":"2026-01-01T00:00:00Z","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"node-17","uid":"7a5b6c7d-0000-4000-8000-000000000018"}],"managedFields":[{"manager":"kubelet","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:ownerReferences":{".":{},"k:{\"uid\":\"7a5b6c7d-0000-4000-8000-000000000018\"}":{}}},"f:spec":{"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:renewTime":{}}}}]},"spec":{"holderIdentity":"node-17","leaseDurationSeconds":40,"renewTime":"2026-01-01T00:10:00.123456Z"}}"#;
 
 fn pod_text() -> (Arc<Schema>, Vec<u8>) {
@@ -59,7 +59,7 @@ fn draft_to_entry((schema, text): (Arc<Schema>, Vec<u8>)) -> (Arc<Schema>, Vec<u
     (schema, text, entry)
 }
 
-/// Counts how often a watcher was woken.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
@@ -69,7 +69,7 @@ impl Wake for Counting {
     }
 }
 
-/// A cache with pods in it, and what is about to happen to them.
+/// A cache with pods, and the changes to apply.
 struct World {
     schema: Arc<Schema>,
     pods: Vec<Vec<u8>>,
@@ -96,7 +96,7 @@ impl World {
         Self { schema, pods, writer, waking, reader, cursors, woken, changes, out }
     }
 
-    /// Every tenth pod has a new version, a hundred of them.
+    /// Prepares a new version of every tenth pod: 100 changes.
     fn changing(mut self) -> Self {
         for (number, pod) in self.pods.iter().enumerate().step_by(10) {
             let pod = objects::at_version(pod, number, 1);
@@ -106,7 +106,7 @@ impl World {
         self
     }
 
-    /// So many watchers of a node each, all of them parked.
+    /// Adds this number of watchers of a node each, all parked.
     fn watched(mut self, watchers: usize) -> Self {
         for number in 0..watchers {
             let filter = self.filter("", &format!("spec.nodeName=node-{}", number % NODES));
@@ -125,7 +125,7 @@ impl World {
         Filter::new(&self.schema, true, None, labels, &fields).expect("known fields")
     }
 
-    /// Takes in what is about to happen, and wakes whom it concerns.
+    /// Applies the prepared changes and wakes the watchers.
     fn published(mut self) -> Self {
         for change in self.changes.drain(..) {
             self.writer.apply(change, Time::ZERO).expect("changes in order");
@@ -134,7 +134,7 @@ impl World {
         self
     }
 
-    /// One watcher that reads from `start` on with `labels`.
+    /// Adds a single watcher that reads from `start` with the label selector `labels`.
     fn read_by(mut self, start: Start, labels: &str) -> Self {
         let filter = self.filter(labels, "");
         self.cursors = vec![self.reader.cursor(start, filter).expect("a position in the window")];
@@ -185,8 +185,8 @@ fn publish_100_events(world: World) -> World {
     world.published()
 }
 
-/// Watchers of everything, each of them `events` behind. Many of them, for one step alone costs less than what the
-/// allocator happens to tidy up meanwhile.
+/// Watchers of everything, each `events` behind. Many of them, because a single step costs less than the allocator's
+/// occasional housekeeping.
 fn behind(watchers: usize, events: usize) -> World {
     let mut world = World::new();
     for _ in 0..watchers {
@@ -214,7 +214,8 @@ fn step_live_cursors(world: World) -> World {
     world.stepped()
 }
 
-/// A watcher at the start of an initial state of what `labels` selects; `app` alone is the application of the first pod.
+/// A watcher at the start of an initial state with the label selector `labels`; `app` alone selects the application of
+/// the first pod.
 fn starting(labels: &str) -> World {
     let world = World::new();
     let first = objects::at_version(&world.pods[0], 0, 1);

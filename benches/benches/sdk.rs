@@ -1,6 +1,6 @@
-//! What the SDK's way from bytes to a stored object costs, in instructions and allocations.
+//! Cost of the SDK's path from bytes to a stored object, in instructions and allocations.
 //!
-//! INVARIANT: a change of a stored object allocates the entry, its text and its body, and nothing else.
+//! INVARIANT: a change of a stored object allocates its entry, its text and its body, and nothing else.
 
 #![expect(missing_docs, reason = "the macros of gungraun make public items")]
 
@@ -18,33 +18,33 @@ mod objects;
 
 use gate::limits;
 
-/// Objects in one run.
+/// Number of objects that arrive in a run.
 const OBJECTS: u32 = 100;
 
-/// Objects that are there already when others change.
+/// Number of objects in the store before changes arrive.
 const STORED: u32 = 1_000;
 
-/// A chunk as sockets deliver it.
+/// Size of a chunk from a socket.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A body on its way into a store.
+/// A body and the store that it goes into.
 struct Arrival {
     framer: Framer,
     store: Store,
     body: Vec<u8>,
-    /// Whether the objects are those of an initial state.
+    /// True if the objects belong to an initial state.
     initial: bool,
 }
 
 impl Arrival {
-    /// Pods as a watch-list sends them, and an empty store.
+    /// Pods as sent by a watch-list, and an empty store.
     fn initial(cut: bool) -> Self {
         let mut store = Store::default();
         store.handle(Time::ZERO, Event::Init { trusts_versions: true }).expect("a beginning");
         Self { framer: framer(cut), store, body: lines("ADDED", 1, 1, &objects::pods(OBJECTS)), initial: true }
     }
 
-    /// A full store, and a new version of every tenth of its pods.
+    /// A full store, and a new version of every tenth pod.
     fn changes(cut: bool) -> Self {
         let pods = objects::pods(STORED);
         let body = lines("ADDED", 1, 1, &pods);
@@ -52,7 +52,7 @@ impl Arrival {
         Self { body: lines("MODIFIED", 10_000, (STORED / OBJECTS) as usize, &pods), ..full }
     }
 
-    /// What a driver does with each chunk, without reflector and readers.
+    /// Processes chunks like a driver, without reflector and readers.
     fn taken(mut self) -> Self {
         for mut chunk in self.body.chunks(CHUNK_BYTES) {
             while let Some(frame) = self.framer.next(&mut chunk).expect("watch events") {
@@ -71,7 +71,7 @@ fn framer(cut: bool) -> Framer {
     Framer::new(FramerConfig { cut, ..FramerConfig::new(Shape::Watch) })
 }
 
-/// Events of every `step`th of `pods`, at versions from `first` on.
+/// Events for every `step`th of `pods`, with versions starting at `first`.
 fn lines(kind: &str, first: usize, step: usize, pods: &[Vec<u8>]) -> Vec<u8> {
     let mut all = Vec::new();
     for (number, pod) in pods.iter().enumerate().step_by(step) {
@@ -112,7 +112,7 @@ fn change_100_of_1000_pods(arrival: Arrival) -> Arrival {
     arrival.taken()
 }
 
-/// A reflector that follows live changes, and the versions of those to come.
+/// A reflector in its live watch, and the versions of the changes to come.
 fn live() -> (Reflector, Vec<String>) {
     let mut reflector = Reflector::new(Config { initial: InitialList::Stream, ..Config::default() });
     let resource_version = "999999";

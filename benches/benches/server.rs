@@ -1,4 +1,4 @@
-//! What requests cost the server from their first byte to the last of the answer, without sockets: in instructions and
+//! Cost of requests without sockets, from their first byte to the last byte of the response, in instructions and
 //! allocations.
 
 #![expect(missing_docs, reason = "the macros of gungraun make public items")]
@@ -22,15 +22,15 @@ mod gate;
 
 use gate::limits;
 
-/// Objects of the server.
+/// Number of pods on the server.
 const PODS: u32 = 200;
 
-/// Writes in one run.
+/// Number of writes in a run.
 const WRITES: u64 = 100;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// A server of one thread, and the requests that it is about to answer.
+/// A single-threaded server and the requests to answer.
 struct Server {
     runtime: Runtime,
     app: Arc<App>,
@@ -48,7 +48,7 @@ impl Server {
         Self { runtime, app, requests: Vec::new(), bytes: 0 }
     }
 
-    /// Answers everything, to the end.
+    /// Answers all requests and reads the bodies to their ends.
     fn answered(mut self) -> Self {
         for request in std::mem::take(&mut self.requests) {
             self.bytes += self.answer(request).len();
@@ -65,7 +65,8 @@ impl Server {
     }
 }
 
-/// A list of all pods is about to be read, in this form. Others have been read before, in another one.
+/// A server with one pending LIST of all pods in the given form. A LIST as plain JSON was answered before, to build the
+/// caches.
 fn listing(accept: &str, encoding: &str) -> Server {
     let mut server = Server::new();
     let list = |accept: &str, encoding: &str| {
@@ -98,7 +99,7 @@ fn list_200_pods(server: Server) -> Server {
     server.answered()
 }
 
-/// A Lease is about to be renewed, again and again, as its node does it: by whole updates at the version known.
+/// A server with pending renewals of a Lease, sent like a node's: full updates with the known resourceVersion.
 fn renewing() -> Server {
     let mut server = Server::new();
     let lease = |renewals: u64, version: &str| {
@@ -113,7 +114,7 @@ fn renewing() -> Server {
     let created = server.answer(json(Request::post(LEASES)).body(lease(0, "")).expect("a request"));
     let created = Meta::read(&created).expect("the Lease").resource_version.parse::<u64>().expect("digits");
     let renewal = |number| {
-        // Nobody else writes, so each write is the next revision.
+        // There is no other writer, so each write gets the next revision.
         let version = format!(r#","resourceVersion":"{}""#, created + number - 1);
         json(Request::put(format!("{LEASES}/node-17"))).body(lease(number, &version)).expect("a request")
     };

@@ -1,4 +1,4 @@
-//! The server binary: one call.
+//! The server binary: calls the library.
 
 fn main() -> std::process::ExitCode {
     cache_server::cli::main()

@@ -1,11 +1,12 @@
-//! The server's numbers beside their targets, each measured by [`load`](crate::load) against a server of its own.
+//! Measures this project's server with [`load`](crate::load), a new server for each case, and compares the results with
+//! targets.
 //!
-//! `cargo run --release -p benches --bin numbers [-- --write docs/benchmarks] [--row NAME]… [--quick]` measures all, prints
-//! target and measurement side by side, and fails when one is missed. With `--write` the page, the curves and the raw
-//! numbers are written.
+//! `cargo run --release -p benches --bin numbers [-- --write docs/benchmarks] [--row NAME]… [--quick]` measures all
+//! cases, prints targets beside measurements, and fails if a target is missed. With `--write` it writes the page, the
+//! curves and the raw numbers.
 //!
-//! INVARIANT: whoever is measured is a process of its own, started for that one measurement.
-//! INVARIANT: a run in which an answer was wrong, short or missing is no number but a failure.
+//! INVARIANT: a measured server is a separate process, started for one measurement.
+//! INVARIANT: a run with a wrong, short or missing response is a failure, never a number.
 
 mod busy;
 mod case;
@@ -34,36 +35,36 @@ use self::{
     stock::Cluster,
 };
 
-/// Why a number could not be taken.
+/// Reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The operating system said no.
+    /// An I/O error.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// The server did not do what was asked of it.
+    /// The server did not start or behaved unexpectedly.
     #[error("the server: {0}")]
     Server(String),
     /// The load tool failed.
     #[error("the load: {0}")]
     Load(String),
-    /// What should be JSON is not.
+    /// Invalid JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// A request of our own failed.
+    /// A request failed.
     #[error(transparent)]
     Request(#[from] crate::load::failure::Failure),
-    /// No certificate could be made.
+    /// The TLS certificate could not be made.
     #[error(transparent)]
     Certificate(#[from] rcgen::Error),
     /// A page could not be written.
     #[error("{0}")]
     Page(String),
-    /// A picture could not be drawn.
+    /// A graph could not be drawn.
     #[error("cannot draw: {0}")]
     Picture(String),
 }
 
-/// Measures the server and says target and measurement side by side. Exit 1: a target was missed.
+/// Measures the server and prints targets beside measurements. Exit 1: a target was missed.
 #[derive(Debug, Parser)]
 #[command(name = "numbers")]
 struct Flags {
@@ -75,7 +76,7 @@ struct Flags {
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
 
-    /// Measure only cases and curves whose name begins so. May be repeated.
+    /// Measure only cases and curves whose name begins with this. May be repeated.
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
 
@@ -83,24 +84,25 @@ struct Flags {
     #[arg(long)]
     quick: bool,
 
-    /// Measure nothing: write the page again from the raw numbers in the folder of `--write`, after its notes changed.
+    /// Measure nothing: write the page again from the raw numbers in the folder of `--write`, for example after its
+    /// notes changed.
     #[arg(long, requires = "write", conflicts_with_all = ["rows", "quick", "list", "kube_apiserver"])]
     page_only: bool,
 
-    /// Say what could be measured, and measure nothing.
+    /// List the cases and curves, and measure nothing.
     #[arg(long)]
     list: bool,
 
-    /// Folder with `kube-apiserver` and `etcd`, which are put under the same load where they can be; see
+    /// Folder with `kube-apiserver` and `etcd`, to put them under the same load in comparable cases; see
     /// `benches/kube-apiserver/prepare`.
     #[arg(long, value_name = "FOLDER")]
     kube_apiserver: Option<PathBuf>,
 }
 
-/// Runs the program with the process's own arguments.
+/// Runs the program with the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
-    // It is also the server that is measured, the load it is put under, and who writes meanwhile.
+    // The same binary also serves, generates the load, and runs churn, as child processes.
     match std::env::args().nth(1).as_deref() {
         Some("serve" | "churn") => return cache_server::cli::main(),
         Some("load") => return crate::load::main_of(std::env::args().skip(1)),
@@ -142,14 +144,14 @@ impl Flags {
         is_asked && (!self.quick || is_quick)
     }
 
-    /// The first name that nothing has.
+    /// The first `--row` that matches no case and no curve.
     fn unknown(&self) -> Option<&str> {
         let cases = cases::all();
         let names: Vec<&str> = cases.iter().map(|case| &*case.name).chain(curves::NAMES).collect();
         self.rows.iter().map(String::as_str).find(|row| !names.iter().any(|name| name.starts_with(row)))
     }
 
-    /// The same again, as it is typed.
+    /// The command line of this run.
     fn command(&self) -> String {
         let mut words = vec!["cargo run --release -p benches --bin numbers".to_owned()];
         let mut rest: Vec<String> = std::env::args().skip(1).collect();
@@ -161,7 +163,7 @@ impl Flags {
     }
 }
 
-/// Writes what is to be written; whether all targets were met, if anything was measured.
+/// Writes the requested files. Returns true if all targets were met or nothing was measured.
 fn write(flags: &Flags, report: &Report) -> Result<bool, Failure> {
     if let Some(folder) = &flags.write {
         if !flags.page_only {
@@ -201,7 +203,7 @@ fn measure(flags: &Flags) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Puts a stock server under the load of the cases that it can bear.
+/// Runs the comparable cases against a stock kube-apiserver.
 fn stock(binaries: &std::path::Path, wanted: &[Case], report: &mut Report) -> Result<(), Failure> {
     let comparable: Vec<&Case> = wanted.iter().filter(|case| case.is_comparable).collect();
     if comparable.is_empty() {
@@ -223,7 +225,7 @@ fn percent(part: u64, of: u64) -> f64 {
     part / of * 100.0
 }
 
-/// The newest outcome, as it stands on the page.
+/// Prints the newest outcome, with the cells of the page.
 #[expect(clippy::print_stdout, reason = "the report is what the program is for")]
 fn tell(report: &Report) {
     let Some(outcome) = report.outcomes.last() else { return };

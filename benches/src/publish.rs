@@ -1,8 +1,10 @@
-//! What an event costs inside the cache, without sockets and tasks: taking it in, waking whom it concerns, and handing
-//! it to each of them.
+//! Cost of an event inside the cache, without sockets and tasks: to apply it, to wake its watchers, and to deliver it
+//! to each of them.
 //!
-//! INVARIANT: the same objects and events whoever watches, so that two results differ by the watchers alone. INVARIANT:
-//! one thread, and the median of many bursts shorter than a scheduler's slice: what other programs take does not show.
+//! INVARIANT: objects and events do not depend on the watchers, so that only the watchers explain a difference between
+//! two results.
+//! INVARIANT: a single thread, and medians over bursts shorter than a scheduler's time slice, so that other programs do
+//! not affect the result.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -16,78 +18,78 @@ use informer_core::{
 };
 use watch_cache::{Budget, Change, Cursor, Draft, Field, Filter, Limits, Reader, Schema, Slices, Start, Step, cache};
 
-/// Who watches while events are published.
+/// Scope of the watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// Each watcher its own node: an event concerns one of them.
+    /// Each watcher watches its own node: an event concerns one of them.
     Nodes,
-    /// Everybody everything: an event concerns all.
+    /// Each watcher watches everything: an event concerns all of them.
     All,
 }
 
-/// What is published and to whom.
+/// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Who watches.
+    /// Scope of the watchers.
     pub watched: Watched,
-    /// How many watch; zero is a type that nobody watches.
+    /// Number of watchers; zero measures an unwatched type.
     pub watchers: usize,
-    /// Events taken in between two rounds of waking. Of watched nodes each gets one of them, if there are as many.
+    /// Events applied per round of waking. With at least as many watched nodes, each event is for another node.
     pub burst: usize,
-    /// How many bursts are measured.
+    /// Number of measured bursts.
     pub bursts: usize,
 }
 
-/// What one event costs: medians over the bursts.
+/// Cost of an event: medians over the bursts.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Taking it in and noting whom it concerns.
+    /// Time to apply it and to record the buckets it concerns.
     pub publish: Duration,
-    /// Its share of the rounds that wake.
+    /// Its share of a round of waking.
     pub wake: Duration,
-    /// Handing it to one watcher; zero when nobody watches.
+    /// Time to deliver it to one watcher; zero without watchers.
     pub deliver: Duration,
-    /// What was handed out in all, which the setup foretells.
+    /// Total number of deliveries, which follows from the setup.
     pub deliveries: u64,
 }
 
-/// Objects, spread over the nodes that are watched; bytes of each.
+/// Number of objects, spread over the watched nodes, and the size of each in bytes.
 const OBJECTS: usize = 10_000;
 const OBJECT_BYTES: usize = 512;
 
-/// As a server's body hands them out.
+/// The budget of a server's response body.
 const BUDGET: Budget = Budget { slices: 56, bytes: 64 << 10 };
 
-/// Publishes, wakes and reads, burst by burst.
+/// Applies events, wakes watchers and reads, burst by burst.
 ///
 /// # Panics
-/// When somebody was woken in vain or missed an event.
+/// If a watcher is woken without an event for it, or misses one.
 #[must_use]
 pub fn run(setup: Setup) -> Cost {
     World::new(setup).run()
 }
 
-/// A cache, and watchers that wait.
+/// A cache and its parked watchers.
 struct World {
     setup: Setup,
     writer: watch_cache::Writer,
     waking: watch_cache::Waking,
     watchers: Vec<Watcher>,
     woken: Woken,
-    /// As they are written, again and again.
+    /// Texts of the objects, which are written again and again.
     objects: Vec<String>,
     schema: Arc<Schema>,
-    /// Taken in so far.
+    /// Position of the last applied event.
     position: u64,
 }
 
-/// One watcher.
+/// A watcher.
 struct Watcher {
     cursor: Cursor,
     waker: Waker,
 }
 
-/// Who was woken, by number.
+/// Indices of the woken watchers.
 type Woken = Arc<Mutex<Vec<usize>>>;
 
 struct Call {
@@ -101,7 +103,7 @@ impl Wake for Call {
     }
 }
 
-/// What one burst took.
+/// Times and deliveries of a burst.
 struct Burst {
     publish: Duration,
     wake: Duration,
@@ -130,7 +132,7 @@ impl World {
     }
 
     fn run(mut self) -> Cost {
-        // Once through, so that the window is full and every buffer has its size.
+        // Warm up: fill the window and let every buffer reach its size.
         for _ in 0..OBJECTS.div_ceil(self.setup.burst).min(self.setup.bursts) {
             self.burst();
         }
@@ -155,7 +157,7 @@ impl World {
         }
     }
 
-    /// Takes a burst in, wakes, and lets everybody who was woken read.
+    /// Applies a burst, wakes watchers and lets each of them read.
     fn burst(&mut self) -> Burst {
         let changes: Vec<Change> = (0..self.setup.burst)
             .map(|_| {
@@ -189,7 +191,7 @@ impl Watcher {
         Self { cursor, waker: Waker::from(Arc::new(Call { number, woken: Arc::clone(woken) })) }
     }
 
-    /// Reads until it waits again, as a body does: a batch, then the next. Returns how many events came.
+    /// Reads batches until the cursor waits, like a response body. Returns the number of events.
     fn drain(&mut self) -> u64 {
         let mut lines = 0;
         loop {

@@ -1,4 +1,4 @@
-//! Objects as they are stored, and as they come over the wire. The same in every run.
+//! Objects as stored and as sent by a server, equal in every run.
 
 use cache_server::populate::{Spec, objects};
 
@@ -8,7 +8,7 @@ pub(crate) fn pods(count: u32) -> Vec<Vec<u8>> {
     objects(&spec).filter(|object| object.plural == "pods").map(|object| object.json).collect()
 }
 
-/// `pod` as a server sends it: with a uid made of `number`, and this version.
+/// `pod` as sent by a server, with this version and a uid derived from `number`.
 pub(crate) fn at_version(pod: &[u8], number: usize, version: usize) -> Vec<u8> {
     let mark = br#""metadata":{"#;
     let at = memchr::memmem::find(pod, mark).expect("a pod has metadata") + mark.len();

@@ -1,6 +1,7 @@
-//! A scenario from the first look at the server to the last: connect, work at the same time, hold still, look again.
+//! Runs a scenario from the first sample of the server to the last: connect all clients, let them work at the same
+//! time, hold the streams, sample again.
 //!
-//! INVARIANT: what one client finds is the same as what another finds, or the report says that it is not.
+//! INVARIANT: all clients find the same number of objects, or the report has failures.
 
 use std::{
     collections::BTreeMap,
@@ -26,48 +27,48 @@ use super::{
     sampler::{Sample, Sampler, own_cpu},
 };
 
-/// Connections that are made at once: more would only wait in the server's backlog.
+/// Maximum of concurrent connection attempts: more would only wait in the server's accept queue.
 const CONNECTING_MAX: usize = 256;
 
-/// Rest between connecting and working, so that the one does not count as the other.
+/// Pause between connecting and working, so that their costs do not mix.
 const REST: Duration = Duration::from_millis(200);
 
-/// What one client found.
+/// Results of one client.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) bytes: u64,
     pub(super) requests: u64,
-    /// Objects of each initial state.
+    /// Number of objects of each complete initial state.
     pub(super) objects: Vec<u64>,
-    /// Objects of one that was not read to its end.
+    /// Number of objects of an incomplete initial state.
     pub(super) partial_objects: u64,
     pub(super) events: u64,
     pub(super) bookmarks: u64,
-    /// From a request to its first object.
+    /// Times from a request to its first object.
     pub(super) first: Vec<Duration>,
-    /// From a request to its last object.
+    /// Times from a request to its last object.
     pub(super) synced: Vec<Duration>,
-    /// Of each page.
+    /// Times of single pages.
     pub(super) pages: Vec<Duration>,
-    /// Whether it was told to stop before its end.
+    /// True if the time was over before the read was complete.
     pub(super) unfinished: bool,
-    /// Whether it went on from the position it reached.
+    /// True if the client resumed from the position it had reached.
     pub(super) resumed: bool,
-    /// Whether the server cut it, where that is no failure.
+    /// True if the server cut the stream in a scenario in which that is not a failure.
     pub(super) cut: bool,
     pub(super) failure: Option<Failure>,
 }
 
-/// What each client does.
+/// The work of each client in a scenario.
 pub(super) trait Work: Send + Sync + 'static {
-    /// Does it once. What was found until a failure counts too.
+    /// Runs the work once. Results found before a failure count too.
     fn work(&self, reader: &mut Reader, found: &mut Found) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// Where clients wait for each other.
+/// Barrier for the clients of a session.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// Those who hold still, and those who are done.
+    /// Number of clients that hold their streams or have ended.
     arrived: AtomicUsize,
     changed: Notify,
     stop: watch::Sender<bool>,
@@ -89,16 +90,16 @@ impl Gate {
         }
     }
 
-    /// Tells that one holds still; resolves when it need not any more.
+    /// Arrives at the gate and waits until the hold phase is over.
     pub(super) async fn hold(&self) {
         let mut stop = self.stop.subscribe();
         self.arrive();
-        // The sender lives in the gate.
+        // The sender is a field of `self`, so it is open.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 }
 
-/// A scenario that runs.
+/// A running scenario.
 pub(super) struct Session {
     pub(super) reading: Arc<Reading>,
     target: Target,
@@ -108,10 +109,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Looks at the server while it is idle.
+    /// Takes the first sample of the server, while it is idle.
     ///
     /// # Errors
-    /// There is no such process.
+    /// The process of `--pid` does not exist.
     pub(super) fn begin(scenario: &str, reading: &Reading, target: Target) -> Result<Self, Failure> {
         let sampler = reading.server.pid.map(|pid| Sampler::start(pid, target.address().port())).transpose();
         let sampler = sampler.map_err(|error| Failure::new(Kind::Client, format!("--pid: {error}")))?;
@@ -131,11 +132,12 @@ impl Session {
     }
 
     fn look(&self) -> Sample {
-        // A server that is gone shows in everything else.
+        // If the server has ended, the failures of all clients show it.
         self.sampler.as_ref().and_then(|sampler| sampler.sample().ok()).unwrap_or_default()
     }
 
-    /// Lets all clients work at once, and hold still for a while if they do. `limit`: for the work of each.
+    /// Lets all clients work at the same time, then hold their streams for `hold` if given. `limit` bounds the work of
+    /// each client.
     pub(super) async fn run<W: Work>(mut self, work: W, limit: Option<Duration>, hold: Option<Duration>) -> Report {
         let gate = Arc::new(Gate::new());
         let readers = self.readers(&gate).await;
@@ -153,7 +155,7 @@ impl Session {
         self.looks.ended = self.look();
         let mut all = Vec::with_capacity(count);
         if let Some(hold) = hold {
-            // Nobody is left to hold still when all have failed.
+            // Ends early if all clients have failed.
             let _ = timeout(hold, self.gather_all(&mut running, &mut all)).await;
             let held = self.look();
             self.report.add("heldSeconds", hold.as_secs_f64());
@@ -162,7 +164,7 @@ impl Session {
             }
             self.looks.held = Some(held);
         }
-        // Whoever did not hold does not wait for it.
+        // An error means that no client is in the hold phase.
         let _ = gate.stop.send(true);
         self.gather_all(&mut running, &mut all).await;
         self.finish(all).await
@@ -178,7 +180,7 @@ impl Session {
         }
     }
 
-    /// Connects them all; those who cannot are failures.
+    /// Connects all clients; clients that cannot connect count as failures.
     async fn readers(&mut self, gate: &Arc<Gate>) -> Vec<Reader> {
         let begun = Instant::now();
         let clients = self.reading.server.clients as usize;
@@ -265,7 +267,7 @@ impl Session {
         self.compare(&counts);
     }
 
-    /// Holds the clients to the same number of objects.
+    /// Checks that all clients found the same number of objects.
     fn compare(&mut self, counts: &[u64]) {
         let mut often = BTreeMap::<u64, u64>::new();
         for count in counts {
@@ -282,7 +284,7 @@ impl Session {
     }
 }
 
-/// One client, to its end.
+/// Runs the work of one client.
 async fn one(work: Arc<impl Work>, mut reader: Reader, limit: Option<Duration>) -> Found {
     let mut found = Found::default();
     let working = work.work(&mut reader, &mut found);

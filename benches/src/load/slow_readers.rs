@@ -1,5 +1,5 @@
-//! `load slow-readers`: everybody reads an initial state at so many bytes a second. What a reader costs that is slow, and
-//! whether what it reads is still good when it has it.
+//! `load slow-readers`: all clients read an initial state at a limited rate. Measures the memory cost of a slow reader,
+//! and checks that its final position can still be resumed.
 
 use std::time::{Duration, Instant};
 
@@ -17,17 +17,17 @@ use super::{
     watch_list::count,
 };
 
-/// Receive buffer of a slow reader, unless another one is asked for: the kernel's own grows to megabytes, and takes for
-/// the client what it does not want yet.
+/// Default receive buffer of a slow reader. The kernel's own grows to megabytes, and would take data on behalf of a
+/// client that does not read it yet.
 const RECEIVE_BYTES: u32 = 64 << 10;
 
-/// Bytes of one read: a tenth of a second's, within these.
+/// Bounds of a single read, which is otherwise a tenth of a second's bytes.
 const READ_BYTES: (usize, usize) = (1 << 10, 64 << 10);
 
-/// How long a stream that goes on must live without an ERROR.
+/// Time for which a resumed stream must live without an ERROR event.
 const RESUMED_WAIT: Duration = Duration::from_secs(1);
 
-/// What is read slowly.
+/// Kind of the slow read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     /// A stream of the initial state.
@@ -46,21 +46,22 @@ pub(super) struct Flags {
     #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = size)]
     rate: u32,
 
-    /// How long is read, at most; who is not done then is no failure, unless nothing came.
+    /// Maximum duration. A client that is not done then is no failure, unless it has received nothing.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     seconds: Duration,
 
-    /// What is read.
+    /// The kind of read.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = What::WatchList)]
     of: What,
 
-    /// A client that the server cuts while it reads is counted, and no failure, as long as the server is there afterwards.
+    /// Count a client that the server cuts while it reads, but not as a failure, if the server still answers
+    /// afterwards.
     #[arg(long)]
     cuts_are_good: bool,
 }
 
 impl Flags {
-    /// With receive buffers of slow readers.
+    /// Applies the default receive buffer of slow readers.
     pub(super) fn with_small_buffers(mut self) -> Self {
         self.reading.server = self.reading.server.with_receive_buffer(RECEIVE_BYTES);
         self
@@ -74,10 +75,10 @@ struct SlowReaders {
     cuts_are_good: bool,
 }
 
-/// How far ahead of its rate one may be: pieces can be small, and timers are of milliseconds.
+/// Tolerated lead over the rate: pieces can be small, and timers have millisecond resolution.
 const AHEAD: Duration = Duration::from_millis(5);
 
-/// How fast one may read, and for how long.
+/// Rate and duration of a slow read.
 struct Pace {
     begun: Instant,
     rate: f64,
@@ -86,7 +87,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Begins at a time of its own: clients that do not know each other do not read at the same moment.
+    /// Starts after a random part of one read's time, so that the clients do not read in step.
     async fn begin(rate: u32, time: Duration) -> Self {
         let read_bytes = (rate as usize / 10).clamp(READ_BYTES.0, READ_BYTES.1);
         let rate = f64::from(rate);
@@ -95,7 +96,7 @@ impl Pace {
         Self { begun: Instant::now(), rate, time, read_bytes }
     }
 
-    /// Waits until so many bytes are due.
+    /// Waits until this number of bytes is due.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a run are far below 2^52")]
     async fn wait(&self, bytes: u64) {
         let due = Duration::from_secs_f64(bytes as f64 / self.rate);
@@ -123,7 +124,8 @@ impl Work for SlowReaders {
                 Some(position) => resume(reader, found, position).await,
                 None => Ok(()),
             },
-            // Of an answer that had begun; one that ends cleanly before it is whole is no cut, but a lie.
+            // Only resets of a started response count as cut: a clean end of an incomplete response is always a
+            // failure.
             Ok(Err(failure)) if self.cuts_are_good && found.bytes > 0 && failure.is_cut() => {
                 found.cut = true;
                 Ok(())
@@ -171,13 +173,13 @@ async fn stream(reader: &mut Reader, found: &mut Found, events: &mut Events, pac
     Ok(())
 }
 
-/// Goes on from where the initial state ended: it must not be too late for that.
+/// Resumes from the end of the initial state, whose position must not be expired.
 async fn resume(reader: &mut Reader, found: &mut Found, position: &str) -> Result<(), Failure> {
     reader.reconnect().await?;
     let path = reader.reading.watch(reader.number, position);
     reader.open(&path, found).await?;
     let mut events = Events::without_initial_state();
-    // Silence is good too.
+    // No event within the time is fine too.
     if let Ok(read) = timeout(RESUMED_WAIT, reader.events(found, &mut events, usize::MAX)).await {
         read?;
     }
@@ -186,14 +188,14 @@ async fn resume(reader: &mut Reader, found: &mut Found, position: &str) -> Resul
     Ok(())
 }
 
-/// Runs it.
+/// Runs the scenario.
 pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
     let session = Session::begin("slow-readers", &flags.reading, target.clone())?;
     let work = SlowReaders { rate: flags.rate, time: flags.seconds, of: flags.of, cuts_are_good: flags.cuts_are_good };
     let mut report = session.run(work, None, None).await;
     report.add("bytesPerSecondPerClient", flags.rate);
     if flags.cuts_are_good {
-        // A server that went down cuts everybody.
+        // A server that crashed would cut all clients too, so check that it still answers.
         let alive = timeout(flags.reading.timeout, head(&target, &flags.reading)).await;
         let alive = alive.unwrap_or_else(|_| Err(Failure::new(Kind::Timeout, "no answer after the run")));
         alive.err().into_iter().for_each(|failure| report.failures.add(failure));

@@ -1,7 +1,9 @@
-//! `load reconnect-storm`: all clients lose their connections at once, something is written, and all return at once.
+//! `load reconnect-storm`: all clients lose their connections at once, objects are written, and all clients return at
+//! once.
 //!
-//! By resume each returns to the position it had, and must get exactly what was written meanwhile; by watch-list each asks
-//! for everything again, and must get each object as it was written last, and an end bookmark.
+//! With `resume` each client watches from its old position and must receive exactly the writes it missed. With
+//! `watch-list` each client requests a new initial state, and must receive the last write of each object and an end
+//! bookmark.
 
 use std::{
     collections::BTreeMap,
@@ -22,16 +24,16 @@ use super::{
     writer::{Pace, Writer},
 };
 
-/// How long all may take to be back, and to have what they missed.
+/// Timeout for all clients to be back and to have received what they missed.
 const BACK_WAIT: Duration = Duration::from_secs(120);
 const REST: Duration = Duration::from_millis(1_500);
 
-/// How they return.
+/// How clients return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Return {
-    /// From the position that each had.
+    /// Watch from the old position.
     Resume,
-    /// By a new initial state.
+    /// Request a new initial state.
     WatchList,
 }
 
@@ -42,13 +44,13 @@ pub(crate) struct Flags {
     #[arg(long = "return", value_name = "HOW", value_enum, default_value_t = Return::Resume)]
     pub(crate) way: Return,
 
-    /// What is written while they are away.
+    /// The writes while clients are away.
     #[command(flatten)]
     pub(crate) writes: Writes,
 }
 
 impl Flags {
-    /// What cannot be, in one line, for that long.
+    /// Checks combinations of flags for writes of this duration. The error is one line.
     pub(super) fn check(&self, time: Duration) -> Result<(), String> {
         if self.writes.warm_up.is_some() {
             return Err("--warm-up is only for fanout".to_owned());
@@ -57,10 +59,10 @@ impl Flags {
     }
 }
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// The server cannot be asked at all; what goes wrong later is in the report.
+/// The server cannot be set up or reached at all; later failures are in the report.
 pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failure> {
     let Common { target, pid, clients, .. } = common;
     let writes = &flags.writes;
@@ -80,12 +82,12 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     tokio::time::sleep(REST).await;
     looks.connected = sample();
     looks.held = Some(looks.connected);
-    // All at once: their sockets are closed before anybody returns.
+    // Close the sockets of all clients before any of them returns.
     let lost = before.stop()?;
     report.failures.merge(lost.failures);
     let pace = Pace { rate: writes.rate, burst: writes.burst, time: common.time };
     let written = writer.write(pace, 0).await;
-    // What follows is the return alone.
+    // Sample again, so that only the cost of the return is measured.
     looks.connected = sample();
 
     let client_before = own_cpu().unwrap_or_default();
@@ -94,7 +96,7 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     let missing = crowd.opened(*clients as usize, BACK_WAIT).await;
     report.connect_seconds = away.elapsed().as_secs_f64();
     let expected = concerned(writer.subject(), *clients, &written.numbers);
-    // An initial state has each object as it was written last.
+    // An initial state has only the last version of each object.
     let newest = newest(flags.way, writer.subject().objects, &written.numbers);
     let all = if flags.way == Return::Resume { expected } else { concerned(writer.subject(), *clients, &newest) };
     let never = crowd.delivered(all, BACK_WAIT).await;
@@ -128,7 +130,7 @@ pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     Ok(report)
 }
 
-/// The streams of those who come back, as fast as connections can be made.
+/// The plan of the returning clients, without a limit on the connection rate.
 fn returning(way: Return, first: Plan, subject: &Subject) -> Plan {
     let initial = way == Return::WatchList;
     let paths = match way {
@@ -141,7 +143,7 @@ fn returning(way: Return, first: Plan, subject: &Subject) -> Plan {
     Plan { paths, connect_rate: f64::INFINITY, initial, ..first }
 }
 
-/// The writes that those who come back must find: all, or the last of each object.
+/// The writes that returning clients must receive: all of them, or the last one of each object.
 fn newest(way: Return, objects: usize, numbers: &[u32]) -> Vec<u32> {
     if way == Return::Resume {
         return numbers.to_vec();

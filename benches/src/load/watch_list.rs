@@ -1,4 +1,4 @@
-//! `load watch-list`: everybody opens a stream of the initial state at once, and may stay.
+//! `load watch-list`: all clients open a stream of the initial state at once, and may keep it open.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(super) struct Flags {
     #[command(flatten)]
     pub(super) reading: Reading,
 
-    /// Keep the streams open for so long once all are complete. Left out: each is closed when it is complete.
+    /// Time to keep the streams open once all are complete. Left out: each is closed when it is complete.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     hold: Option<Duration>,
 }
@@ -62,9 +62,9 @@ pub(super) async fn initial(reader: &mut Reader, found: &mut Found, events: &mut
     Ok(())
 }
 
-/// Adds what a stream has told.
+/// Adds the counts of a stream to the results.
 pub(super) fn count(found: &mut Found, events: &Events) {
-    // What was added before the end bookmark is the initial state, or the part of it that came.
+    // ADDED events before the end bookmark are objects of the initial state, not changes.
     found.events += events.counts.events() - events.initial.unwrap_or(events.counts.added);
     if !events.is_synced() {
         found.partial_objects += events.counts.added;
@@ -72,7 +72,7 @@ pub(super) fn count(found: &mut Found, events: &Events) {
     found.bookmarks += events.counts.bookmarks;
 }
 
-/// Runs it.
+/// Runs the scenario.
 pub(super) async fn run(flags: &Flags, target: Target) -> Result<Report, Failure> {
     let session = Session::begin("watch-list", &flags.reading, target)?;
     let work = WatchList { timeout: flags.reading.timeout, hold: flags.hold.is_some() };

@@ -1,6 +1,6 @@
-//! Writes for watchers to see: objects are created once, and then marked at a pace, each by one connection alone.
+//! Writes for the watchers: creates objects once, then marks them at a given pace, each object by one connection only.
 //!
-//! INVARIANT: writes to one object are sent one after the other, so that their numbers grow with their resourceVersions.
+//! INVARIANT: writes to an object are sequential, so their numbers increase with their resourceVersions.
 
 use std::{
     sync::Arc,
@@ -20,23 +20,23 @@ use super::{
 };
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
-/// Bytes of an answer to a write: the object, whole.
+/// Maximum bytes of the response to a write, which is the whole object.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// What a write of the first object is sent with, to see how long the object becomes by itself.
+/// Mark of the write that measures the size of an unpadded object.
 const FIRST: Mark = Mark { number: u32::MAX, nanos: 0 };
 
-/// How fast, and for how long.
+/// Rate and duration of the writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Writes a second.
+    /// Writes per second.
     pub(crate) rate: f64,
-    /// Writes that are due at the same time.
+    /// Number of writes that are due at the same time.
     pub(crate) burst: u32,
     pub(crate) time: Duration,
 }
 
 impl Pace {
-    /// Writes of the whole time, in whole bursts.
+    /// Number of writes for the whole duration, in whole bursts.
     pub(crate) fn writes(&self) -> u32 {
         let bursts = (self.rate * self.time.as_secs_f64() / f64::from(self.burst)).round().max(1.0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and far below 2^32")]
@@ -44,34 +44,34 @@ impl Pace {
         bursts * self.burst
     }
 
-    /// When that write is due, after the start.
+    /// Due time of a write, relative to the start.
     fn due(&self, number: u32) -> Duration {
         let burst = number / self.burst;
         Duration::from_secs_f64(f64::from(burst) * f64::from(self.burst) / self.rate)
     }
 }
 
-/// Some connections, and what is written over them.
+/// The connections that write and the objects they write.
 pub(crate) struct Writer {
     subject: Arc<Subject>,
     lanes: Vec<Connection>,
-    /// Of an object, as the server sends it.
+    /// Size of an object as the server sends it.
     bytes: usize,
 }
 
-/// What became of the writes.
+/// Results of the writes.
 pub(crate) struct Written {
-    /// The numbers of those that were taken.
+    /// Numbers of the successful writes.
     pub(crate) numbers: Vec<u32>,
-    /// From the first one being due to the last answer.
+    /// Time from the first write's due time to the last response.
     pub(crate) time: Duration,
-    /// Microseconds from sending to the answer.
+    /// Microseconds from sending a write to its response.
     pub(crate) latency: Histogram<u64>,
     pub(crate) failures: Failures,
 }
 
 impl Writer {
-    /// Connects, creates what is not there, and brings each object to `bytes` bytes as the server sends it.
+    /// Connects, creates missing objects, and pads each object to `bytes` bytes as the server sends it.
     pub(crate) async fn prepare(
         target: &Target,
         mut subject: Subject,
@@ -83,7 +83,7 @@ impl Writer {
             let json = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
             create(&mut first, "/api/v1/namespaces", json).await?;
         }
-        // How long it is without padding: a server adds what is not known here.
+        // Measure the size without padding, since the server adds fields that are unknown here.
         create(&mut first, &subject.collection(&subject.namespace(0)), subject.json(0, false)).await?;
         let bare = patch(&mut first, &subject.path(0), FIRST).await?;
         delete(&mut first, &subject.path(0)).await?;
@@ -106,7 +106,7 @@ impl Writer {
         &self.subject
     }
 
-    /// Bytes of an object, as the server sends it.
+    /// Size of an object as the server sends it.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -131,7 +131,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The resourceVersion of now, from which a watch sees what is written after.
+    /// The current resourceVersion. A watch from it receives all later writes.
     pub(crate) async fn position(&mut self) -> Result<String, Failure> {
         let path = format!("{}limit=1", self.subject.watched(0));
         let body = send(&mut self.lanes[0], Method::GET, &path, None).await?;
@@ -140,7 +140,7 @@ impl Writer {
         version.map(str::to_owned).ok_or_else(|| Failure::new(Kind::Protocol, "a list without a resourceVersion"))
     }
 
-    /// Marks objects at that pace, with numbers from `from` on.
+    /// Marks objects at this pace, with numbers starting at `from`.
     pub(crate) async fn write(&mut self, pace: Pace, from: u32) -> Written {
         let start = Instant::now();
         let mut tasks = JoinSet::new();
@@ -171,7 +171,7 @@ impl Writer {
         all
     }
 
-    /// Takes away what was created, so that the next run finds the server as this one did.
+    /// Deletes the created objects, so that the next run finds the server in the same state.
     pub(crate) async fn clean(&mut self) -> Result<(), Failure> {
         for index in 0..self.subject.objects {
             delete(&mut self.lanes[0], &self.subject.path(index)).await?;
@@ -182,7 +182,7 @@ impl Writer {
 
 impl Written {
     fn none() -> Self {
-        // Three digits up to a minute.
+        // Three significant digits, up to a minute.
         let latency = Histogram::new_with_max(60_000_000, 3).expect("constant bounds are valid");
         Self { numbers: Vec::new(), time: Duration::ZERO, latency, failures: Failures::default() }
     }
@@ -201,19 +201,19 @@ impl Written {
 
     fn add(&mut self, other: Self) {
         self.numbers.extend(other.numbers);
-        // Of the same bounds.
+        // Cannot fail: the histograms have equal bounds.
         let _ = self.latency.add(other.latency);
         self.failures.merge(other.failures);
     }
 }
 
-/// Now, as marks tell it.
+/// The current time in nanoseconds since 1970, as in marks.
 pub(crate) fn nanos() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Creates an object, unless it is there.
+/// Creates an object, unless it exists.
 pub(crate) async fn create(connection: &mut Connection, collection: &str, json: String) -> Result<(), Failure> {
     match send(connection, Method::POST, collection, Some((JSON, json))).await {
         Err(failure) if failure.kind != Kind::Status(409) => Err(failure),
@@ -221,17 +221,17 @@ pub(crate) async fn create(connection: &mut Connection, collection: &str, json: 
     }
 }
 
-/// Marks an object, and says how long it is now.
+/// Marks an object and returns its new size.
 async fn patch(connection: &mut Connection, path: &str, mark: Mark) -> Result<usize, Failure> {
     Ok(send(connection, Method::PATCH, path, Some((MERGE_PATCH, Subject::patch(mark)))).await?.len())
 }
 
-/// Takes an object away at once: pods would be waited for.
+/// Deletes an object without a grace period, which pods would otherwise wait for.
 async fn delete(connection: &mut Connection, path: &str) -> Result<(), Failure> {
     send(connection, Method::DELETE, &format!("{path}?gracePeriodSeconds=0"), None).await.map(drop)
 }
 
-/// One request, and the whole body of its answer.
+/// Sends a request and returns the whole body of a 2xx response.
 pub(crate) async fn send(
     connection: &mut Connection,
     method: Method,

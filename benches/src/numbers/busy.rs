@@ -1,4 +1,4 @@
-//! Slow readers of a type that is busy: what they have at the end must still be worth something.
+//! Slow readers of a busy type: their positions must still be resumable at the end.
 
 use std::process::{Command, Stdio};
 
@@ -11,12 +11,12 @@ use super::{
     server::Server,
 };
 
-/// Clients that each read all pods, some 40 MB, at a megabyte a second.
+/// Clients that each read all pods, about 40 MB, at 1 MB/s.
 const CLIENTS: u32 = 8;
 const READING: &str = "slow-readers --rate 1MB --seconds 75 --counts-may-differ --http 1";
 const WRITES: &str = "200/s";
 
-/// Its case.
+/// The cases of this module.
 pub(crate) fn cases() -> Vec<Case> {
     let rows = vec![
         Row {
@@ -55,7 +55,7 @@ fn read_slowly(server: &Server) -> Result<Fields, Failure> {
     let words = READING.split_whitespace().map(str::to_owned);
     let arguments: Vec<String> = words.chain(["--clients".to_owned(), CLIENTS.to_string()]).collect();
     let found = run::load(endpoint, &arguments);
-    // One that ended by itself wrote nothing while they read.
+    // If churn has ended by itself, there were no writes during the read.
     let is_writing = churn.try_wait()?.is_none();
     let _ = churn.kill();
     let _ = churn.wait();

@@ -1,5 +1,5 @@
-//! What a measurement is made of: the server it is taken from, the load it is put under, and the rows that are read off
-//! what was found, each beside its target.
+//! Definition of a measurement: the server, the load, and the rows that are derived from the results, each with its
+//! target.
 
 use std::fmt::{self, Write as _};
 
@@ -8,47 +8,47 @@ use serde_json::{Map, Value};
 
 use super::{Failure, server::Server};
 
-/// What a run found. Names carry their units; counts and numbers alone are read off.
+/// Results of a run. Names include units; only numbers are evaluated.
 pub(crate) type Fields = Map<String, Value>;
 
-/// One run against a server of its own.
+/// A run against a new server.
 #[derive(Debug)]
 pub(crate) struct Case {
-    /// What `--row` takes, or its beginning.
+    /// Name, for `--row`.
     pub(crate) name: String,
     pub(crate) setup: Setup,
-    /// A load that is not measured: what the server makes once and keeps is there after it.
+    /// An unmeasured load before the run, for everything that the server builds on first use and keeps.
     pub(crate) before: Option<How>,
     pub(crate) how: How,
     pub(crate) rows: Vec<Row>,
-    /// Whether a stock kube-apiserver can be put under the same load.
+    /// True if a stock kube-apiserver can run this load.
     pub(crate) is_comparable: bool,
-    /// Whether `--quick` takes it as well.
+    /// True if `--quick` includes the case.
     pub(crate) is_quick: bool,
 }
 
-/// The server a case is taken from.
+/// The server of a case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// Synthetic pods that are there at start.
+    /// Synthetic pods at start.
     pub(crate) pods: u32,
     pub(crate) nodes: u32,
-    /// Secrets of a million characters each.
+    /// Secrets of 1,000,000 characters each.
     pub(crate) large_secrets: u32,
     pub(crate) tls: bool,
     /// Further flags of `cache-server serve`.
     pub(crate) flags: Vec<String>,
 }
 
-/// What is done with the server.
+/// The load of a case.
 pub(crate) enum How {
-    /// Nothing: it is looked at as it idles.
+    /// No load: the idle server is sampled.
     Idle,
-    /// The load tool, by its arguments. Where the server is is added to them.
+    /// The load tool with these arguments; the flags for the server are appended.
     Load(Vec<String>),
-    /// A scenario of its own.
+    /// A custom scenario.
     Run(fn(&Server) -> Result<Fields, Failure>),
-    /// In this process, without a server.
+    /// A function in this process, without a server.
     Inside(fn() -> Result<Fields, Failure>),
 }
 
@@ -63,32 +63,32 @@ impl fmt::Debug for How {
     }
 }
 
-/// One number that is held to a target.
+/// A number with its target.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// What it is, for people.
+    /// Description for people.
     pub(crate) what: String,
     pub(crate) unit: Unit,
     pub(crate) take: Take,
     pub(crate) target: Target,
-    /// The limit that prototypes have shown, in the same unit.
+    /// The best value that a prototype reached, in the same unit.
     pub(crate) seen: Option<f64>,
 }
 
-/// How a number is read off what was found.
+/// How a row's number is derived from the results.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Take {
-    /// As it stands.
+    /// A field.
     Field(&'static str),
     /// A field in milliseconds.
     Millis(&'static str),
-    /// One field without another.
+    /// The first field minus the second.
     Beyond(&'static str, &'static str),
-    /// One field by another.
+    /// The quotient of two fields.
     Ratio(&'static str, &'static str),
 }
 
-/// What a number counts. What is measured in bytes and seconds is shown in what a reader can hold in mind.
+/// Unit of a row. Bytes and seconds are scaled to it for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unit {
@@ -103,18 +103,18 @@ pub(crate) enum Unit {
     Times,
 }
 
-/// What a number is held to.
+/// Target of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),
-    /// Shown, not promised.
+    /// No target, shown for information.
     None,
 }
 
 impl Case {
-    /// What is done, so that it can be done again by hand.
+    /// Description of the setup and the load, so that they can be repeated by hand.
     pub(crate) fn text(&self) -> String {
         let Setup { pods, nodes, large_secrets, tls, flags } = &self.setup;
         let mut text = String::new();
@@ -139,7 +139,7 @@ impl Case {
 }
 
 impl Unit {
-    /// What bytes, seconds and counts are divided by.
+    /// Divisor from bytes, seconds and counts to this unit.
     pub(crate) const fn scale(self) -> f64 {
         match self {
             Self::KibPerClient => 1024.0,
@@ -175,7 +175,7 @@ impl Target {
         }
     }
 
-    /// What stands in the column of the target.
+    /// Text of the target column.
     pub(crate) fn text(self) -> String {
         match self {
             Self::AtMost(most) => format!("≤ {}", amount(most)),
@@ -186,7 +186,7 @@ impl Target {
 }
 
 impl Take {
-    /// The number in the row's unit; `None` where the run did not find it.
+    /// The number in the row's unit; `None` if the run did not report it.
     pub(crate) fn read(self, found: &Fields, unit: Unit) -> Option<f64> {
         let number = |name: &str| found.get(name).and_then(Value::as_f64);
         let value = match self {
@@ -199,7 +199,7 @@ impl Take {
     }
 }
 
-/// A number with as many digits as say something, and commas between thousands.
+/// Formats a number with at most two decimals, fewer for larger numbers, and commas between thousands.
 pub(crate) fn amount(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || value.fract() == 0.0 => 0,

@@ -1,4 +1,4 @@
-//! Every case: which server, which load, and what it is held to.
+//! All cases: server, load and targets.
 
 use super::{
     busy,
@@ -6,12 +6,12 @@ use super::{
     publish,
 };
 
-/// Pods and nodes of the published incident.
+/// Pods and nodes of the published incident's cluster.
 const INCIDENT: (u32, u32) = (7_130, 80);
-/// A cluster seven times as large.
+/// Pods and nodes of a cluster seven times as large.
 const LARGE: (u32, u32) = (50_000, 560);
 
-/// The ways in which a server is spoken to.
+/// HTTP version and TLS of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Way {
     name: &'static str,
@@ -25,7 +25,7 @@ const H1_TLS: Way = Way { name: "h1-tls", http: "1", tls: true };
 const H2_TLS: Way = Way { name: "h2-tls", http: "2", tls: true };
 const WAYS: [Way; 4] = [H1, H2, H1_TLS, H2_TLS];
 
-/// All of them, in the order in which they are measured.
+/// All cases, in the order of measurement.
 pub(crate) fn all() -> Vec<Case> {
     [
         idle(),
@@ -44,7 +44,7 @@ pub(crate) fn all() -> Vec<Case> {
     .collect()
 }
 
-/// Rows whose target another row tells: at most `more` above the first row of that case.
+/// Cases whose target depends on another measurement: at most `more` above the first row of the other case.
 pub(crate) const RELATED: [(&str, &str, f64); 2] =
     [("sync-again-h1", "sync-50000-h1", 8.0), ("sync-again-h1-tls", "sync-50000-h1-tls", 8.0)];
 
@@ -56,7 +56,7 @@ fn most(value: f64) -> Target {
     Target::AtMost(value)
 }
 
-/// One of two, by whether the way is encrypted.
+/// Selects a value by whether the way uses TLS.
 fn by_tls<T>(way: Way, plain: T, tls: T) -> T {
     if way.tls { tls } else { plain }
 }
@@ -138,7 +138,8 @@ fn syncs() -> Vec<Case> {
     cases
 }
 
-/// What clients cost a server that was read before: the first reader of all also pays for what is then kept, by objects.
+/// Cost of clients on a warm server: the first reader of all objects also pays for caches that depend on the number of
+/// objects.
 fn warm_syncs(way: Way) -> [Case; 3] {
     let sync = |name: &str, data, what: &str, flags: &str| {
         let target = most(by_tls(way, 64.0, 128.0));
@@ -149,7 +150,7 @@ fn warm_syncs(way: Way) -> [Case; 3] {
     };
     [
         sync("sync-again", INCIDENT, "64 watch-list syncs of what was read before, memory growth", ""),
-        // Its target is what the one above measured, and 8 KiB.
+        // Its target is the measurement above plus 8 KiB, see [`RELATED`].
         sync("sync-50000", LARGE, "… of 50,000 pods", ""),
         sync("sync-gzip", INCIDENT, "… by clients that would take gzip", "--gzip"),
     ]
@@ -165,7 +166,7 @@ fn lists() -> Vec<Case> {
         cases.push(Case { is_comparable: way.tls, ..case(name, setup(way, INCIDENT), how, vec![growth(), cpu()]) });
     }
     let gzip = load(H1, "list --clients 64 --gzip --settle 1");
-    // Compressed pieces are made once and kept: what 64 clients add to that is asked here.
+    // Warm up: compressed pieces are made once and kept; the case measures what 64 clients add to them.
     let once = load(H1, "list --gzip --settle 0");
     let each = row("64 LISTs at once with gzip, memory growth", Unit::KibPerClient, GROWTH, most(64.0), None);
     let gzip = case("list-gzip".to_owned(), setup(H1, INCIDENT), gzip, vec![each]);
@@ -212,7 +213,7 @@ fn slow_readers() -> Vec<Case> {
         .collect()
 }
 
-/// One load of writes and watchers.
+/// A load with writes and watchers.
 struct Fanout {
     name: &'static str,
     what: &'static str,
@@ -267,7 +268,7 @@ impl Fanout {
     }
 }
 
-/// As much as the machine takes.
+/// The maximum throughput of the machine.
 fn flood() -> Case {
     let rows = vec![
         row(
@@ -292,7 +293,7 @@ fn flood() -> Case {
     case("flood".to_owned(), setup(H1, (0, 0)), how, rows)
 }
 
-/// One watcher of ten thousand is concerned.
+/// Events that concern one of 10,000 watchers.
 fn nodes() -> Vec<Case> {
     let inside = How::Inside(publish::compare);
     let rows = vec![

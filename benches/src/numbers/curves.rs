@@ -1,4 +1,4 @@
-//! How cost grows: memory with clients and with objects, CPU with watchers and with the rate of events.
+//! Curves of cost: memory by clients and by objects, CPU by watchers and by the rate of events.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::{
     server::{Endpoint, settle},
 };
 
-/// What `--row` takes for these.
+/// Names of the curves, for `--row`.
 pub(crate) const NAMES: [&str; 4] = ["memory-by-clients", "memory-by-objects", "cpu-by-watchers", "cpu-by-rate"];
 
 const CLIENTS: [u32; 5] = [1, 16, 64, 256, 1_024];
@@ -21,7 +21,7 @@ const WATCHERS: [u32; 5] = [1, 1_000, 2_500, 5_000, 10_000];
 const RATES: [u32; 5] = [10, 100, 200, 350, 500];
 const MIB: f64 = 1_048_576.0;
 
-/// Measures one; each point has a server of its own unless it says otherwise.
+/// Measures a curve. Each point has a new server, except in `memory-by-objects`, where each number of objects has one.
 pub(crate) fn measure(name: &str) -> Result<Graph, Failure> {
     match name {
         "memory-by-clients" => memory_by_clients(),
@@ -50,7 +50,7 @@ fn setup((pods, nodes): (u32, u32), tls: bool) -> Setup {
     Setup { pods, nodes, tls, ..Setup::default() }
 }
 
-/// Memory that clients take which ask for everything at once.
+/// Memory growth while clients read everything at once.
 fn memory_by_clients() -> Result<Graph, Failure> {
     let curve = |tls: bool, scenario: &str| {
         let point = |&clients: &u32| {
@@ -70,7 +70,7 @@ fn memory_by_clients() -> Result<Graph, Failure> {
     Ok(graph("memory-by-clients", title, "clients", "MiB", series))
 }
 
-/// What objects take, and what clients take beside them.
+/// Memory of objects, and growth by clients, by number of objects.
 fn memory_by_objects() -> Result<Graph, Failure> {
     let (mut idle, mut first, mut growth) = (Vec::new(), Vec::new(), Vec::new());
     for objects in OBJECTS {
@@ -97,7 +97,7 @@ fn resident(endpoint: &Endpoint) -> Result<f64, Failure> {
     Ok(settle(endpoint.pid)? as f64 / MIB)
 }
 
-/// Server CPU of a second in which all watchers see 20 events.
+/// Server CPU while a burst of 20 events goes to all watchers each second.
 fn cpu_by_watchers() -> Result<Graph, Failure> {
     let curve = |http: u32| {
         let point = |&watchers: &u32| {
@@ -115,7 +115,7 @@ fn cpu_by_watchers() -> Result<Graph, Failure> {
     Ok(graph("cpu-by-watchers", title, "watchers", "% of a core", series))
 }
 
-/// Server CPU with 1,000 watchers.
+/// Server CPU with 1,000 watchers, by rate of events.
 fn cpu_by_rate() -> Result<Graph, Failure> {
     let curve = |burst: u32| {
         let point = |&rate: &u32| {

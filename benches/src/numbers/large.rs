@@ -1,12 +1,12 @@
-//! Large objects: Secrets of a million characters, as the published runs had them.
+//! Large objects: Secrets of 1,000,000 characters, as in the published runs.
 
 use super::{Failure, server::Endpoint};
 use crate::load::{client::Target, writer};
 
-/// Characters of base64 in each.
+/// Base64 characters of each Secret.
 const CHARACTERS: usize = 1_000_000;
 
-/// Creates that many in one namespace.
+/// Creates this number of Secrets in one namespace.
 pub(crate) fn fill(endpoint: &Endpoint, secrets: u32) -> Result<(), Failure> {
     if secrets == 0 {
         return Ok(());
@@ -24,7 +24,7 @@ pub(crate) fn fill(endpoint: &Endpoint, secrets: u32) -> Result<(), Failure> {
     super::server::settle(endpoint.pid).map(drop)
 }
 
-/// Base64 that differs from object to object.
+/// A Secret with random base64, different for each number.
 fn secret(number: u32) -> String {
     let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut random = fastrand::Rng::with_seed(u64::from(number) + 1);

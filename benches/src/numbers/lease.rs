@@ -1,4 +1,4 @@
-//! What node leases and EndpointSlices cost: writes that nobody watches, and one write that everybody does.
+//! Cost of node leases and EndpointSlices: many writes without watchers, and single writes to many watchers.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ use crate::load::{
     writer,
 };
 
-/// Nodes; each renews its lease every ten seconds.
+/// Number of nodes, each of which renews its lease every 10 s (`RENEWED_EVERY`).
 const NODES: u32 = 5_000;
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
-/// Connections that renew. A kubelet has one of its own, but what a connection costs is another row.
+/// Connections for renewals. Each kubelet has its own, but the cost of connections is measured elsewhere.
 const LANES: u32 = 8;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// Their cases.
+/// The cases of this module.
 pub(crate) fn cases() -> Vec<Case> {
     let row = |what: &str, unit, take, target| Row { what: what.to_owned(), unit, take, target, seen: None };
     let leases = Case {
@@ -71,7 +71,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![leases, slices]
 }
 
-/// Creates a lease for each node and renews each once, at the pace of their kubelets.
+/// Creates a lease for each node and renews each once, at the pace of the kubelets.
 fn renew(server: &Server) -> Result<Fields, Failure> {
     let goal = Goal::new(&server.endpoint().access()).map_err(Failure::Server)?;
     let pid = server.endpoint().pid;
@@ -103,7 +103,7 @@ fn renew(server: &Server) -> Result<Fields, Failure> {
     })
 }
 
-/// What all tasks came to.
+/// Waits for all tasks; returns their results, or the first error.
 async fn all<T: 'static>(mut tasks: JoinSet<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
     let mut done = Vec::new();
     while let Some(task) = tasks.join_next().await {
@@ -112,7 +112,7 @@ async fn all<T: 'static>(mut tasks: JoinSet<Result<T, Failure>>) -> Result<Vec<T
     Ok(done)
 }
 
-/// One connection, and the leases that are renewed over it: each node's resourceVersion.
+/// A connection and the leases renewed over it: node number and resourceVersion.
 struct Lane {
     connection: Connection,
     leases: Vec<(u32, String)>,
@@ -129,7 +129,7 @@ impl Lane {
         Ok(this)
     }
 
-    /// Renews each when it is due, after `start`. Returns how late the last one was.
+    /// Renews each lease at its due time relative to `start`. Returns the largest delay of a renewal.
     async fn renew(mut self, start: Instant) -> Result<Duration, Failure> {
         let mut late = Duration::ZERO;
         for (node, version) in self.leases {
@@ -143,7 +143,7 @@ impl Lane {
     }
 }
 
-/// The resourceVersion of an object that was written.
+/// The resourceVersion of a written object.
 fn version(object: &[u8]) -> Result<String, Failure> {
     const MEMBER: &[u8] = br#""resourceVersion":""#;
     let start = memmem::find(object, MEMBER).map(|at| at + MEMBER.len());
@@ -152,7 +152,7 @@ fn version(object: &[u8]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(digits).into_owned())
 }
 
-/// As a kubelet writes it, what its API server keeps of it included.
+/// A lease as written by a kubelet, with the ownerReferences and managedFields that kube-apiserver stores.
 fn lease(node: u32, version: Option<&str>, second: u32) -> String {
     let version = version.map_or_else(String::new, |version| format!(r#""resourceVersion":"{version}","#));
     let uid = format!("1f0e3dad-9990-4f5e-8b3e-{node:012}");

@@ -1,10 +1,10 @@
-//! What the numbers were taken on.
+//! The machine that the numbers were measured on.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, as it describes itself. What cannot be read is empty.
+/// Description of the machine. Values that cannot be read are empty.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
@@ -12,15 +12,15 @@ pub(crate) struct Machine {
     pub(crate) memory_bytes: u64,
     pub(crate) kernel: String,
     pub(crate) system: String,
-    /// Average number of running threads in the minute before: noise that was there already.
+    /// Load average of the last minute before the run: background noise.
     pub(crate) load_before: f64,
-    /// Share of the time that the machine below us took away while it was measured; see `stolen`.
+    /// Percentage of CPU time that the hypervisor stole during the run; see [`ticks`].
     pub(crate) stolen_percent: f64,
-    /// When, in UTC.
+    /// UTC date of the run.
     pub(crate) date: String,
 }
 
-/// Reads it off `/proc` and `/etc`.
+/// Reads the description from `/proc` and `/etc`.
 pub(crate) fn describe() -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let value = |text: &str, name: &str, separator: char| {
@@ -40,14 +40,15 @@ pub(crate) fn describe() -> Machine {
     }
 }
 
-/// Today, as the kernel's clock has it.
+/// The current UTC date.
 fn date() -> String {
     let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (year, month, day) = civil(seconds / 86_400);
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// Days since 1970 as year, month and day, by the Gregorian rule of 400 years of 146,097 days that begin in March.
+/// Converts days since 1970 to year, month and day of the Gregorian calendar: its period is 400 years or 146,097 days,
+/// and years are counted from March, so that leap days come last.
 const fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -59,7 +60,7 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + later, month, day)
 }
 
-/// Ticks of all processors until now: those that were stolen by the machine below, and all.
+/// CPU ticks of all processors since boot: stolen by the hypervisor, and total.
 pub(crate) fn ticks() -> (u64, u64) {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let first = stat.lines().next().unwrap_or_default();

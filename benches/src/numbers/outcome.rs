@@ -1,4 +1,4 @@
-//! What was measured, held to its targets.
+//! Results compared with targets.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
     picture::Graph,
 };
 
-/// Everything one run of the program found: what is written as `numbers.json`, and what the page is made of.
+/// All results of a run: the content of `numbers.json` and the input of the page.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) command: String,
@@ -20,37 +20,37 @@ pub(crate) struct Report {
     pub(crate) graphs: Vec<Graph>,
 }
 
-/// One case.
+/// Result of a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) case: String,
-    /// Whether a stock kube-apiserver was measured, not ours.
+    /// True for a stock kube-apiserver.
     pub(crate) is_stock: bool,
-    /// What was done, so that it can be done again by hand.
+    /// Description of setup and load, to repeat them by hand.
     pub(crate) command: String,
     pub(crate) rows: Vec<Measured>,
-    /// How long it took, the server's start included.
+    /// Duration, including the start of the server.
     pub(crate) seconds: f64,
-    /// Why there are no numbers.
+    /// Reason why there are no numbers.
     pub(crate) problem: Option<String>,
-    /// All that was found.
+    /// All fields that the run reported.
     pub(crate) found: Fields,
 }
 
-/// One row.
+/// Result of a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) what: String,
     pub(crate) unit: Unit,
     pub(crate) target: Target,
-    /// The limit that prototypes have shown.
+    /// The best value that a prototype reached.
     pub(crate) seen: Option<f64>,
-    /// In the row's unit; `None` where the run did not find it.
+    /// Value in the row's unit; `None` if the run did not report it.
     pub(crate) value: Option<f64>,
 }
 
 impl Outcome {
-    /// Reads a case's rows off what was found.
+    /// Derives a case's rows from the results of its run.
     pub(crate) fn of(case: &Case, is_stock: bool, time: Duration, found: Result<Fields, String>) -> Self {
         let command = case.text();
         let (found, problem) = match found {
@@ -62,7 +62,7 @@ impl Outcome {
         Self { case: case.name.clone(), is_stock, command, rows, seconds, problem, found }
     }
 
-    /// A row's words, with how the server is spoken to where the case's name tells.
+    /// Text of a row, with HTTP version and TLS if the case's name ends with them.
     pub(crate) fn named(&self, what: &str) -> String {
         let ways = [("-h1-tls", "HTTP/1.1, TLS"), ("-h2-tls", "HTTP/2, TLS"), ("-h1", "HTTP/1.1"), ("-h2", "HTTP/2")];
         match ways.iter().find(|(ending, _)| self.case.ends_with(ending)) {
@@ -71,7 +71,7 @@ impl Outcome {
         }
     }
 
-    /// Whether every target was met. A stock server has none.
+    /// True if every target was met. A stock server has no targets.
     pub(crate) fn holds(&self) -> bool {
         self.is_stock || (self.problem.is_none() && self.rows.iter().all(Measured::holds))
     }
@@ -90,15 +90,15 @@ impl Measured {
         }
     }
 
-    /// Measured by the limit of prototypes.
+    /// The value divided by that of the prototype.
     pub(crate) fn ratio(&self) -> Option<f64> {
         Some(self.value? / self.seen?)
     }
 }
 
 impl Report {
-    /// Turns targets that are told by another row into numbers, now that both are there: at most `more` above what the
-    /// row of the same place in the case `like` measured.
+    /// Sets a target that depends on another case: the first row of `case` may be at most `more` above the first row of
+    /// `like`. Called once both are measured.
     pub(crate) fn relate(&mut self, like: &str, case: &str, more: f64) {
         let first = |outcomes: &[Outcome]| {
             outcomes.iter().find(|outcome| outcome.case == like && !outcome.is_stock)?.rows.first()?.value

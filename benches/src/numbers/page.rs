@@ -1,4 +1,4 @@
-//! The page: generated from what was measured, with what people wrote about misses beside the misses.
+//! Generates the page from the results, with hand-written notes beside missed targets.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -11,15 +11,15 @@ use super::{
     picture,
 };
 
-/// The raw numbers.
+/// File name of the raw numbers.
 const NUMBERS: &str = "numbers.json";
-/// Hand-written: a section of second level for each case, shown on the page for a case that missed a target, and the
-/// section `general`, shown always.
+/// File name of the hand-written notes. Each second-level section is about a case, and shown if that case missed a
+/// target.
 const NOTES: &str = "notes.md";
-/// The section that is shown whatever was measured.
+/// Section of the notes that is always shown.
 const GENERAL: &str = "general";
 
-/// Writes the raw numbers and the pictures into a folder.
+/// Writes the raw numbers and the graphs into a folder.
 pub(crate) fn write_raw(folder: &Path, report: &Report) -> Result<(), Failure> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join(NUMBERS), serde_json::to_string_pretty(report)? + "\n")?;
@@ -30,19 +30,19 @@ pub(crate) fn write_raw(folder: &Path, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the page into a folder, with the notes that are there.
+/// Writes the page into a folder, with the notes found there.
 pub(crate) fn write(folder: &Path, report: &Report) -> Result<(), Failure> {
     let notes = fs::read_to_string(folder.join(NOTES)).unwrap_or_default();
     fs::write(folder.join("README.md"), page(report, &notes))?;
     Ok(())
 }
 
-/// Reads what was written before: the raw numbers, and the curves that are there.
+/// Reads the raw numbers and curves of an earlier run.
 pub(crate) fn read(folder: Option<&Path>) -> Result<Report, Failure> {
     let folder = folder.ok_or_else(|| Failure::Page("there is no folder to read".to_owned()))?;
     let mut report: Report = serde_json::from_str(&fs::read_to_string(folder.join(NUMBERS))?)?;
     for name in curves::NAMES {
-        // Not every run draws them all.
+        // A run may have measured some curves only.
         if let Ok(text) = fs::read_to_string(folder.join(format!("{name}.json"))) {
             report.graphs.push(serde_json::from_str(&text)?);
         }
@@ -50,11 +50,11 @@ pub(crate) fn read(folder: Option<&Path>) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Where the short table stands in another text.
+/// Markers around the short table in another file.
 const BEGIN: &str = "<!-- numbers:begin -->\n";
 const END: &str = "<!-- numbers:end -->";
 
-/// Puts the rows that have a target between the marks of a text.
+/// Writes the rows with targets between the markers of a file.
 pub(crate) fn write_short(file: &Path, report: &Report) -> Result<(), Failure> {
     let text = fs::read_to_string(file)?;
     let marks = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
@@ -116,7 +116,7 @@ fn machine(machine: &Machine) -> String {
     )
 }
 
-/// The text below a heading of second level.
+/// The text of a second-level section.
 fn section<'a>(notes: &'a str, name: &str) -> Option<&'a str> {
     notes.split("\n## ").skip(1).find_map(|section| {
         let (heading, text) = section.split_once('\n')?;
@@ -144,7 +144,7 @@ fn table(report: &Report) -> String {
     text + "\n"
 }
 
-/// The cells of a row that are shown in the terminal too.
+/// The cells of a row, for the page and the terminal.
 pub(crate) fn cells(outcome: &Outcome, row: &Measured) -> [String; 6] {
     let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), amount);
     let measured = match row.value {
@@ -165,7 +165,7 @@ fn beside(stock: &Outcome, place: usize) -> String {
     }
 }
 
-/// Each case that missed something, and what is known about it.
+/// The cases that missed a target, with their notes.
 fn misses(report: &Report, notes: &str) -> String {
     let missed: Vec<&Outcome> = report.outcomes.iter().filter(|outcome| !outcome.holds()).collect();
     let mut text = String::from("## Misses\n\n");
@@ -221,7 +221,7 @@ fn curves(report: &Report) -> String {
     text
 }
 
-/// A slope has the digits it needs.
+/// Formats small slopes with an exponent.
 fn small(value: f64) -> String {
     if value.abs() < 0.01 { format!("{value:.2e}") } else { amount(value) }
 }

@@ -1,4 +1,4 @@
-//! Curves as SVG: points as measured, joined in order, and the straight line nearest to them.
+//! Draws curves as SVG: measured points joined by lines. Also fits straight lines.
 
 use std::path::Path;
 
@@ -16,24 +16,24 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(140, 140, 140),
 ];
 
-/// A picture and what it is drawn from.
+/// A graph and its data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Graph {
-    /// File name without its ending.
+    /// File name without extension.
     pub(crate) name: String,
     pub(crate) title: String,
-    /// What each axis counts, with its unit.
+    /// Labels of the axes, with units.
     pub(crate) x: String,
     pub(crate) y: String,
     pub(crate) series: Vec<Series>,
 }
 
-/// One curve.
+/// A curve.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Series {
     pub(crate) label: String,
     pub(crate) points: Vec<(f64, f64)>,
-    /// The straight line nearest to the points, when there are enough.
+    /// Least-squares line, if there are at least three different points.
     pub(crate) line: Option<Line>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Series {
 pub(crate) struct Line {
     pub(crate) intercept: f64,
     pub(crate) slope: f64,
-    /// Share of the points' variance that the line explains: 1 is straight.
+    /// Coefficient of determination: the share of the points' variance that the line explains.
     pub(crate) r2: f64,
 }
 
@@ -54,7 +54,7 @@ impl Series {
 }
 
 impl Line {
-    /// Least squares. `None` for fewer than three points, or when all stand at one place.
+    /// Least-squares fit. `None` for fewer than three points, or if all have the same x.
     pub(crate) fn through(points: &[(f64, f64)]) -> Option<Self> {
         if points.len() < 3 {
             return None;
@@ -73,9 +73,9 @@ impl Line {
     }
 }
 
-/// Writes the picture to `path`.
+/// Writes the graph to `path` as SVG.
 pub(crate) fn draw(path: &Path, graph: &Graph) -> Result<(), Failure> {
-    // The library's errors borrow what they are of.
+    // plotters' errors borrow from the backend, so convert them to text here.
     paint(path, graph).map_err(|error| Failure::Picture(error.to_string()))
 }
 

@@ -1,4 +1,4 @@
-//! What an event for one of many node-scoped watchers costs the cache, in process, beside what it costs among few.
+//! Cost in the cache, in process, of an event for one of many node-scoped watchers, beside the cost with few watchers.
 
 use serde_json::json;
 
@@ -7,11 +7,11 @@ use crate::publish::{Setup, Watched};
 
 const MANY: usize = 10_000;
 const FEW: usize = 100;
-/// Events between two rounds of waking, and such rounds.
+/// Events per round of waking, and the number of rounds.
 const BURST: usize = 20;
 const BURSTS: usize = 1_000;
 
-/// Both, in seconds of an event: taking it in, and waking whom it concerns.
+/// Seconds per event, to apply it and to wake its watchers, with few and with many watchers.
 pub(crate) fn compare() -> Result<Fields, Failure> {
     let cost = |watchers| {
         let setup = Setup { watched: Watched::Nodes, watchers, burst: BURST, bursts: BURSTS };

@@ -1,4 +1,4 @@
-//! Runs one case: a server, the load as a process of its own, and what it printed.
+//! Runs a case: starts a server, runs the load as a child process and reads its JSON.
 
 use std::process::{Command, Stdio};
 
@@ -12,7 +12,7 @@ use super::{
     stock::Cluster,
 };
 
-/// Runs a case against a server of its own.
+/// Runs a case against a new server.
 pub(crate) fn case(case: &Case) -> Result<Fields, Failure> {
     let Case { setup, before, how, .. } = case;
     if let How::Inside(run) = how {
@@ -36,7 +36,7 @@ fn put(server: &Server, how: &How) -> Result<Fields, Failure> {
     }
 }
 
-/// Runs the same load against a stock kube-apiserver that was just started.
+/// Runs a case's load against a newly started stock kube-apiserver.
 pub(crate) fn stock_case(cluster: &Cluster, case: &Case) -> Result<Fields, Failure> {
     let stock = cluster.serve()?;
     match &case.how {
@@ -46,7 +46,7 @@ pub(crate) fn stock_case(cluster: &Cluster, case: &Case) -> Result<Fields, Failu
     }
 }
 
-/// What a server costs that does nothing.
+/// Samples an idle server.
 fn idle(endpoint: &Endpoint) -> Result<Fields, Failure> {
     let mut found = Fields::new();
     found.insert("rssBytes".to_owned(), resident(endpoint.pid)?.into());
@@ -76,7 +76,7 @@ pub(crate) fn load(endpoint: &Endpoint, arguments: &[String]) -> Result<Fields, 
     Ok(flat(serde_json::from_str(line.trim())?))
 }
 
-/// Objects inside become names with dots.
+/// Flattens nested objects into fields with dotted names.
 pub(crate) fn flat(value: Value) -> Fields {
     let mut fields = Fields::new();
     if let Value::Object(members) = value {
@@ -96,7 +96,7 @@ fn flatten(fields: &mut Fields, before: &str, members: Map<String, Value>) {
     }
 }
 
-/// A case's server, without its load; for curves.
+/// Starts a server without a load, for curves.
 pub(crate) fn with_server<T>(setup: &Setup, run: impl FnOnce(&Endpoint) -> Result<T, Failure>) -> Result<T, Failure> {
     let server = Server::start(setup)?;
     run(server.endpoint())

@@ -1,4 +1,4 @@
-//! The server that is measured: this program's own binary as a process of its own, seen from outside.
+//! The measured server: this program's own binary as a child process.
 
 use std::{
     fs,
@@ -12,25 +12,25 @@ use std::{
 use super::{Failure, case::Setup};
 use crate::load::client::{Access, Trust};
 
-/// How often a server that settles is looked at.
+/// Interval of samples while a server settles.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// It has settled when its size did not fall for this long: it gives memory back every second.
+/// A server has settled once its resident size has not fallen for this time; it returns free memory every second.
 const STILL_FOR: Duration = Duration::from_millis(1_750);
 const SETTLE_WAIT: Duration = Duration::from_secs(15);
 
-/// Where a server is and what it takes to talk to it.
+/// Address of a server and the settings to connect to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    /// `http://…` or `https://…`, without a slash at the end.
+    /// `http://…` or `https://…`, without a trailing slash.
     pub(crate) url: String,
-    /// The certificate it is trusted by. Without one, whoever answers over TLS is.
+    /// CA certificate. Without one, any certificate is accepted.
     pub(crate) ca: Option<PathBuf>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) pid: u32,
 }
 
 impl Endpoint {
-    /// What it takes to talk to it from here.
+    /// Settings for the load tool's client in this process.
     pub(crate) fn access(&self) -> Access {
         let trust = match &self.ca {
             Some(file) => Some(Trust::Authority(file.clone())),
@@ -41,7 +41,7 @@ impl Endpoint {
         Access { server: self.url.clone(), trust, token, ..Access::default() }
     }
 
-    /// The flags of the load tool that lead to it.
+    /// Flags for the load tool in a child process.
     pub(crate) fn flags(&self) -> Vec<String> {
         let mut flags = vec!["--server".to_owned(), self.url.clone(), "--pid".to_owned(), self.pid.to_string()];
         for (flag, file) in [("--ca", &self.ca), ("--token-file", &self.token_file)] {
@@ -56,17 +56,17 @@ impl Endpoint {
     }
 }
 
-/// A server that runs. Ends with this.
+/// A running server, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     endpoint: Endpoint,
-    /// Its certificate lies there.
+    /// Folder of the TLS files, deleted on drop.
     _folder: tempfile::TempDir,
 }
 
 impl Server {
-    /// Starts one, and waits until it listens and has settled.
+    /// Starts a server and waits until it listens and has settled.
     pub(crate) fn start(setup: &Setup) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -100,13 +100,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to keep.
+        // No state to save, so it can be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits for the line that says where it listens.
+/// Waits for the line with the server's address.
 fn listening(child: &mut Child) -> Result<String, Failure> {
     let stdout = child.stdout.take().ok_or_else(|| io::Error::other("a pipe was asked for"))?;
     for line in BufReader::new(stdout).lines() {
@@ -125,7 +125,7 @@ pub(crate) fn resident(pid: u32) -> Result<u64, Failure> {
     kib.map(|kib: u64| kib * 1024).ok_or_else(|| Failure::Server("it has no size".to_owned()))
 }
 
-/// Waits until a process has given back what it needed to start, and returns its resident bytes.
+/// Waits until a process has returned the memory it needed temporarily, and returns its resident bytes.
 pub(crate) fn settle(pid: u32) -> Result<u64, Failure> {
     let start = Instant::now();
     let (mut least, mut since) = (resident(pid)?, start);

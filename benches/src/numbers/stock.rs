@@ -1,7 +1,7 @@
-//! A stock kube-apiserver and its etcd, filled with the same objects, to be put under the same load.
+//! A stock kube-apiserver and its etcd with the same objects, to run the same load for comparison.
 //!
-//! Built by `benches/kube-apiserver/prepare`. It is spoken to over TLS, with a token that may everything, and its flow
-//! control is off: what is compared is what the answers cost it.
+//! Built by `benches/kube-apiserver/prepare`. Connections use TLS and a token with all permissions. Priority and
+//! fairness is disabled, so that only the cost of the responses is compared.
 
 use std::{
     fs::{self, File},
@@ -26,14 +26,14 @@ use crate::load::{
     writer,
 };
 
-/// How long it may take until it is ready, and between two looks.
+/// Timeout of the start, and the interval of checks.
 const READY_WAIT: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const TOKEN: &str = "numbers";
-/// Requests at a time while it is filled.
+/// Concurrent requests while it is filled.
 const LANES: usize = 8;
 
-/// What its etcd keeps between its starts.
+/// The etcd with the objects, shared by all starts of kube-apiserver.
 pub(crate) struct Cluster {
     binaries: PathBuf,
     folder: tempfile::TempDir,
@@ -41,7 +41,7 @@ pub(crate) struct Cluster {
     etcd_port: u16,
 }
 
-/// One start of it. Ends with this.
+/// A running kube-apiserver, killed on drop.
 pub(crate) struct Stock {
     child: Child,
     endpoint: Endpoint,
@@ -60,7 +60,7 @@ impl Drop for Stock {
 }
 
 fn end(child: &mut Child) {
-    // It has nothing to keep.
+    // No state to save, so it can be killed.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -88,7 +88,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts a kube-apiserver of its own for one measurement, and waits until it is ready and quiet.
+    /// Starts a kube-apiserver for one measurement, and waits until it is ready and has settled.
     pub(crate) fn serve(&self) -> Result<Stock, Failure> {
         let (folder, port) = (self.folder.path(), free_port()?);
         let at = |name: &str| folder.join(name).display().to_string();
@@ -145,7 +145,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago; another process may take it.
 fn free_port() -> Result<u16, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -154,7 +154,7 @@ fn log(folder: &Path, name: &str) -> Result<File, Failure> {
     Ok(File::options().create(true).append(true).open(folder.join(format!("{name}.log")))?)
 }
 
-/// What it signs service accounts with, and the token it knows us by.
+/// Writes the signing key of service accounts and the token of the load tool.
 fn keys(folder: &Path) -> Result<(), Failure> {
     let key = rcgen::KeyPair::generate()?;
     fs::write(folder.join("sa.key"), key.serialize_pem())?;
@@ -164,11 +164,11 @@ fn keys(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Creates the objects of the generator, with their status.
+/// Creates the generator's namespaces, nodes and pods, the pods with their status.
 fn fill(stock: &Stock, spec: &populate::Spec) -> Result<(), Failure> {
     let target = stock.target()?;
     runtime()?.block_on(async {
-        // Namespaces and nodes first, in their order; then everything else at once.
+        // Namespaces and nodes one at a time, in order; then all pods concurrently.
         let (first, rest): (Vec<_>, Vec<_>) = populate::objects(spec)
             .filter(|object| ["namespaces", "nodes", "pods"].contains(&object.plural))
             .partition(|object| object.plural != "pods");
@@ -204,7 +204,7 @@ async fn store(connection: &mut Connection, object: &populate::Object) -> Result
     let collection = format!("/api/{}{inside}/{}", object.version, object.plural);
     writer::create(connection, &collection, json.to_string()).await?;
     if object.plural == "pods" {
-        // Its own uid and times; ours would be refused.
+        // Remove our uid and times, which differ from the server's and would be rejected.
         if let Some(metadata) = json["metadata"].as_object_mut() {
             for member in ["uid", "creationTimestamp", "managedFields"] {
                 metadata.remove(member);

@@ -1,16 +1,16 @@
-//! Lines of a watch stream, by their first bytes.
+//! Classifies the lines of a watch stream by their first bytes.
 
 use informer_core::wire::{status::Status, watch_event::INITIAL_EVENTS_ANNOTATION};
 
 use super::string;
 
-/// Bytes of a line after which its type is known: the longest, `{"type":"BOOKMARK"`, and one more.
+/// Bytes after which the type of a line is known: the longest prefix, `{"type":"BOOKMARK"`, and one more byte.
 const HEAD_BYTES: usize = 19;
 
-/// Bytes of a bookmark or an error that are kept.
+/// Maximum bytes kept of a bookmark or an error.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// How lines begin.
+/// Prefixes of the lines, by type.
 const HEADS: [(&[u8], Line); 5] = [
     (br#"{"type":"ADDED""#, Line::Added),
     (br#"{"type":"MODIFIED""#, Line::Modified),
@@ -30,48 +30,48 @@ enum Line {
     Error,
 }
 
-/// Whole lines of each kind.
+/// Number of complete lines by type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// ADDED.
+    /// ADDED events.
     pub added: u64,
-    /// MODIFIED.
+    /// MODIFIED events.
     pub modified: u64,
-    /// DELETED.
+    /// DELETED events.
     pub deleted: u64,
-    /// BOOKMARK, the end bookmark too.
+    /// BOOKMARK events, including the one at the end of the initial state.
     pub bookmarks: u64,
-    /// Lines that are none of these, and no ERROR.
+    /// Lines of no known type.
     pub unknown: u64,
 }
 
 impl Counts {
-    /// Objects and their changes.
+    /// Number of ADDED, MODIFIED and DELETED events.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.added + self.modified + self.deleted
     }
 }
 
-/// What a bookmark says.
+/// Content of a bookmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bookmark {
     /// `metadata.resourceVersion`.
     pub position: String,
-    /// Whether the initial state is complete with it.
+    /// True if the bookmark ends the initial state.
     pub ends_initial_state: bool,
 }
 
-/// A stream so far. Without memory of its own between bookmarks.
+/// State of a scanned stream. Owns no heap memory for its lines between bookmarks.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
-    /// Whole lines so far.
+    /// Complete lines so far.
     pub counts: Counts,
-    /// ADDED before the end bookmark, once it was seen.
+    /// Number of ADDED events before the end bookmark; `None` until that bookmark.
     pub initial: Option<u64>,
-    /// Of the last bookmark.
+    /// Position of the last bookmark.
     pub position: Option<Box<str>>,
-    /// Code and message of the ERROR that ended the stream.
+    /// Code and message of the ERROR event that ended the stream.
     pub error: Option<(u16, String)>,
     head: [u8; HEAD_BYTES],
     filled: u8,
@@ -80,13 +80,13 @@ pub struct Events {
 }
 
 impl Events {
-    /// A stream that goes on from a position: its initial state is complete, with nothing in it.
+    /// For a stream that begins at a position: its initial state counts as complete and empty.
     #[must_use]
     pub fn without_initial_state() -> Self {
         Self { initial: Some(0), ..Self::default() }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Scans the next bytes of the stream.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if usize::from(self.filled) < HEAD_BYTES {
@@ -107,17 +107,17 @@ impl Events {
         }
     }
 
-    /// Whether the initial state is complete.
+    /// True once the initial state is complete.
     #[must_use]
     pub const fn is_synced(&self) -> bool {
         self.initial.is_some()
     }
 
-    /// Takes of a line's first bytes; what is left.
+    /// Collects the first bytes of a line. Returns the bytes after them.
     fn begin<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let filled = usize::from(self.filled);
         let taken = bytes.len().min(HEAD_BYTES - filled);
-        // A line may be shorter than the head, when it is no event.
+        // A line that is not an event may be shorter than the head.
         let newline = memchr::memchr(b'\n', &bytes[..taken]);
         let taken = newline.unwrap_or(taken);
         self.head[filled..filled + taken].copy_from_slice(&bytes[..taken]);
@@ -140,7 +140,7 @@ impl Events {
         &bytes[taken..]
     }
 
-    /// The line is whole.
+    /// Counts a complete line.
     fn end(&mut self) {
         self.filled = 0;
         match self.line {

@@ -1,4 +1,4 @@
-//! Lists, by a member that each object has exactly once.
+//! Counts the objects of a list by a member that each object has exactly once.
 
 use std::sync::LazyLock;
 
@@ -7,26 +7,27 @@ use memchr::memmem::Finder;
 use super::string;
 use crate::load::failure::{Failure, Kind};
 
-/// What every stored object has, and nothing else: in texts, quotes are escaped, and embedded templates have `null`.
+/// Every stored object has this member exactly once, and nothing else matches: quotes in strings are escaped, and
+/// embedded templates have `null` as the value.
 const MEMBER: &[u8] = br#""creationTimestamp":""#;
 
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MEMBER));
 
-/// Bytes kept of the start and of the end: metadata of a list is in one of them.
+/// Bytes kept of the start and of the end of the body; the metadata of the list is in one of them.
 const EDGE_BYTES: usize = 4 << 10;
 
-/// A list so far.
+/// State of a scanned list.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     /// Objects so far.
     pub objects: u64,
     start: Vec<u8>,
     end: Vec<u8>,
-    /// The last bytes, too few to hold the member.
+    /// The last bytes of the previous piece, one fewer than the member has.
     carry: Vec<u8>,
 }
 
-/// What a whole list says of itself.
+/// Metadata of a complete list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListEnd {
     /// `metadata.resourceVersion`.
@@ -36,10 +37,10 @@ pub struct ListEnd {
 }
 
 impl List {
-    /// Takes the next bytes of the body.
+    /// Scans the next bytes of the body.
     pub fn feed(&mut self, bytes: &[u8]) {
         let keep = MEMBER.len() - 1;
-        // What lies across the border to these bytes.
+        // Search the seam for a member that is split between the pieces.
         self.carry.extend_from_slice(&bytes[..bytes.len().min(keep)]);
         self.objects += count(&self.carry);
         if bytes.len() > keep {
@@ -58,10 +59,10 @@ impl List {
         self.end.extend_from_slice(new);
     }
 
-    /// What the list says of itself, once it is whole.
+    /// Metadata of the list, once the body is complete.
     ///
     /// # Errors
-    /// [`Kind::Protocol`]: it does not look like one.
+    /// [`Kind::Protocol`] if the body is not a list.
     pub fn finish(&self) -> Result<ListEnd, Failure> {
         let bad = || Failure::new(Kind::Protocol, "what came is no list");
         let start = self.start.trim_ascii_start();
@@ -69,7 +70,7 @@ impl List {
         if !start.starts_with(b"{") || !self.end.trim_ascii_end().ends_with(b"}") {
             return Err(bad());
         }
-        // Lists of built-in types have their metadata first. Those whose members are sorted have it last.
+        // Lists of built-in types have their metadata first; lists with sorted members have it last.
         let first = &start[..items.unwrap_or(start.len())];
         let last = memchr::memmem::rfind(&self.end, b"]").map_or(&self.end[..0], |at| &self.end[at..]);
         let found = |name| string(first, name).or_else(|| string(last, name)).filter(|text| !text.is_empty());
