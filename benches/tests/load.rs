@@ -1,7 +1,7 @@
-//! The load tool as a program: against this project's server in every way it can be asked, and against servers that do
-//! not keep their word.
+//! Tests the load tool as a program, against this project's server with various flags, and against servers that break
+//! the protocol.
 //!
-//! INVARIANT: nothing is timed. What a run costs is for the benches; here it must be right.
+//! INVARIANT: no test depends on timing. The benches measure costs; these tests check correctness.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 const PODS: u64 = 300;
 
-/// A server of its own, ended with the test.
+/// A server process, killed on drop.
 struct Server {
     child: Child,
     url: String,
@@ -37,7 +37,7 @@ impl Server {
         Self { child, url: url.expect("it listens") }
     }
 
-    /// A run against it that must be good.
+    /// Runs the load tool against the server; the run must succeed.
     fn load(&self, arguments: &str) -> Value {
         let pid = self.child.id();
         let flags = format!("{arguments} --server {} --pid {pid} --settle 0 --json", self.url);
@@ -64,14 +64,14 @@ fn load(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_load")).args(arguments.split_whitespace()).output().unwrap()
 }
 
-/// The one line of stdout.
+/// Parses stdout, which must be a single line.
 fn json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.lines().count(), 1, "{text}");
     serde_json::from_str(&text).unwrap()
 }
 
-/// Every scenario, with `flags` for how it is asked.
+/// Runs every scenario with `flags` for the connection.
 fn every_scenario(server: &Server, flags: &str) {
     let count = |report: &Value, name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"));
     let run = |scenario: &str| {
@@ -124,7 +124,7 @@ fn every_scenario_runs_over_tls() {
     assert!(String::from_utf8_lossy(&stranger.stderr).contains("FAILED 1 x tls: "));
 }
 
-/// Goal: who writes and watches finds each delivery, and says of what size. Method: small runs of each.
+/// Goal: scenarios with writes report each delivery and the size of the objects. Method: a small run of each.
 #[test]
 fn writes_are_found_by_all_they_concern() {
     let server = Server::start(&[]);
@@ -191,8 +191,8 @@ fn flags_that_cannot_be_used_are_one_line_and_exit_code_2() {
     }
 }
 
-/// A server that gives each connection the next of these answers, and closes it. Answers to several requests of one have a
-/// zero between them.
+/// Starts a server that sends each connection the next of these responses and closes it. Responses to several requests
+/// of one connection are separated by a zero byte.
 fn answering(answers: Vec<String>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -229,7 +229,7 @@ fn page(position: u32, token: &str) -> String {
     format!(r#"{{"kind":"PodList","metadata":{{"resourceVersion":"{position}","continue":"{token}"}},"items":[]}}"#)
 }
 
-/// Goal: no answer is taken for good that is not. Method: a server for each way to be bad.
+/// Goal: no bad response counts as success. Method: one server for each kind of bad response.
 #[test]
 fn answers_that_are_not_whole_are_counted_and_are_exit_code_1() {
     let end = "0\r\n\r\n";

@@ -1,5 +1,6 @@
-//! The demo: a server in this process, and what users do to it.
-//! INVARIANT: ends by itself, and fails when the copies are not what they should be.
+//! The demo: starts a server in this process and acts on it like users.
+//!
+//! INVARIANT: ends by itself, and fails if the copies are wrong.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,10 +15,10 @@ use tokio::{sync::oneshot, time::timeout};
 
 use crate::{Failure, WANTED, control, streams};
 
-/// Longer than anything here takes on a busy machine.
+/// Timeout that is ample even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts the server, runs the controller beside the users, and ends both.
+/// Starts the server, runs the controller while users act, and stops both.
 pub(crate) async fn run() -> Result<(), Failure> {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = Server::bind(config::Config { listen, ..config::Config::default() }).await?;
@@ -34,7 +35,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
         tokio::spawn(control(streams, |controller| controller.graceful_shutdown_on(async { drop(is_done.await) })));
     let outcome = users.act().await;
 
-    // Dropped senders are what both wait for.
+    // Both stop when their sender is dropped.
     drop(done);
     timeout(PATIENCE, controlling).await??;
     drop(stop);
@@ -44,7 +45,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What people do to a cluster.
+/// Actions of users in a cluster.
 struct Users {
     client: Client,
 }
@@ -76,7 +77,7 @@ impl Users {
         self.until("the label is what counts", &[("team-b", "second"), ("team-c", "second")]).await
     }
 
-    /// Waits until these namespaces have copies with this content, and no others have.
+    /// Waits until exactly these namespaces have copies, with this content.
     async fn until(&self, what: &str, expected: &[(&str, &str)]) -> Result<(), Failure> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {

@@ -1,11 +1,12 @@
-//! How do I feed a kube `Controller` from this library? A controller that hands one ConfigMap to every namespace that
-//! asks for it by label, such as the certificates a company trusts, and keeps the copies as the original is.
+//! How do I feed a kube `Controller` from this library? This controller copies one ConfigMap, such as the certificates
+//! a company trusts, to every namespace that requests it by label, and keeps the copies equal to the original.
 //!
-//! `cargo run --example controller -- --demo` needs no cluster: it starts a server, does to it what users do, prints what
-//! the controller made of it, and ends. `cargo run --example controller -- --original trust/bundle` works on the cluster
-//! of your kubeconfig; give a namespace its copy with `kubectl label namespace default copies.example.dev/bundle=wanted`.
+//! `cargo run --example controller -- --demo` needs no cluster: it starts a server, acts on it like users, prints the
+//! controller's effects, and ends. `cargo run --example controller -- --original trust/bundle` works on the cluster of
+//! your kubeconfig; give a namespace its copy with `kubectl label namespace default copies.example.dev/bundle=wanted`.
 //!
-//! Read `streams` first: three watches and nothing else about the server. `reconcile` is an ordinary kube reconciler.
+//! Read `streams` first: it defines three watches, which are all that connects the controller to a server. `reconcile`
+//! is an ordinary kube reconciler.
 
 #![expect(clippy::print_stdout, reason = "printing what it did is what this program is for")]
 
@@ -29,20 +30,20 @@ use kube::{
 
 use reconcile::Context;
 
-/// Any failure, as one line.
+/// Any error, printed as one line.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Hands copies of one ConfigMap to the namespaces that ask for them.
+/// Copies one ConfigMap to the namespaces that request it.
 #[derive(Debug, Parser)]
 #[command(name = "controller", version, about)]
 struct Arguments {
     /// The original, as namespace/name.
     #[arg(long, default_value = "trust/bundle")]
     original: String,
-    /// The URL of a server that asks for no credentials. Default: KUBECONFIG, else what a pod gets from its cluster.
+    /// URL of a server that needs no credentials. Default: KUBECONFIG, else the pod's service account.
     #[arg(long)]
     server: Option<String>,
-    /// Runs against a server of its own, checks the result, and ends.
+    /// Runs against a server in this process, checks the result, and ends.
     #[arg(long)]
     demo: bool,
 }
@@ -74,7 +75,7 @@ async fn serve(arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everything the controller knows about the cluster, and the stores where it looks things up.
+/// The event streams of the controller, and the stores for lookups.
 struct Streams<N, C, O> {
     client: Client,
     namespaces: (Store<Namespace>, N),
@@ -82,12 +83,12 @@ struct Streams<N, C, O> {
     original: (Store<ConfigMap>, O),
 }
 
-/// What a namespace that wants a copy is labelled with, and what copies are labelled with: label and value.
+/// Label and value of namespaces that request a copy, and, below, of the copies.
 const WANTED: (&str, &str) = ("copies.example.dev/bundle", "wanted");
 const COPY: (&str, &str) = ("copies.example.dev/bundle", "copy");
 
-/// Three watches of one cluster: they take turns in reading their initial state, and wait by themselves after failures,
-/// so that no `default_backoff()` is needed. To kube they are streams like any other.
+/// Three watches of one cluster: the cluster limits how many read their initial state at once, and each backs off after
+/// failures by itself, so that no `default_backoff()` is needed. For kube they are ordinary streams.
 fn streams(
     client: Client,
     namespace: &str,
@@ -103,7 +104,7 @@ fn streams(
     let all = cluster.watcher(&Api::<Namespace>::all(client.clone()), streamed());
     let (namespaces, writer) = reflector::store();
     let all = all.drop_path("metadata.managedFields").stream().reflect(writer).applied_objects();
-    // Labels say who wants a copy, and nothing else of a namespace matters here.
+    // Only the labels of a namespace matter: they request the copy.
     let all = all.predicate_filter(predicates::labels, PredicateConfig::default());
 
     let copies_only = streamed().labels(&format!("{}={}", COPY.0, COPY.1));
@@ -119,7 +120,7 @@ fn streams(
     Streams { client, namespaces: (namespaces, all), copies: (copies, made), original: (original, source) }
 }
 
-/// Runs the controller until `until` says so.
+/// Runs the controller, with the shutdown condition that `until` adds.
 async fn control<N, C, O>(streams: Streams<N, C, O>, until: impl FnOnce(Controller<Namespace>) -> Controller<Namespace>)
 where
     N: Stream<Item = watcher::Result<Namespace>> + Send + 'static,
@@ -131,7 +132,7 @@ where
     let context = Arc::new(Context::new(client, copies.0, original.0));
     let controller = Controller::for_stream(namespaces.1.inspect_err(complain), namespaces.0)
         .watches_stream(copies.1.inspect_err(complain), |copy| copy.namespace().map(|name| ObjectRef::new(&name)))
-        // Whoever changes the original changes all copies.
+        // A change of the original concerns all namespaces.
         .watches_stream(original.1.inspect_err(complain), move |_| {
             all.state().into_iter().map(|namespace| ObjectRef::from_obj(&*namespace)).collect::<Vec<_>>()
         });
@@ -145,7 +146,7 @@ where
         .await;
 }
 
-/// The stream goes on by itself.
+/// Prints the error; the stream retries by itself.
 fn complain(error: &watcher::Error) {
     eprintln!("watching goes on: {error}");
 }

@@ -1,4 +1,4 @@
-//! What one namespace should have, and what to do about it. Knows nothing of watches.
+//! Reconciles one namespace. Independent of the watches.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use kube::{
 
 use crate::{COPY, WANTED};
 
-/// What reconciling needs besides the namespace.
+/// Everything the reconciler needs besides the namespace.
 pub(crate) struct Context {
     client: Client,
     copies: Store<ConfigMap>,
     original: Store<ConfigMap>,
-    /// Whether both stores are complete, once that is decided. A store of kube wakes one of those who wait for it, and
-    /// reconcilers are many: they share this one.
+    /// Resolves once both stores are complete, or false if the watches end first. Shared, because a kube store wakes
+    /// only one waiter, and many reconcilers wait.
     ready: Shared<BoxFuture<'static, bool>>,
 }
 
@@ -36,7 +36,7 @@ impl Context {
     }
 }
 
-/// Why a namespace is not as it should be.
+/// Reason why a namespace could not be reconciled.
 #[derive(Debug)]
 pub(crate) enum Unfinished {
     /// The server refused a write.
@@ -56,17 +56,17 @@ impl std::fmt::Display for Unfinished {
 
 impl std::error::Error for Unfinished {}
 
-/// How long the stores may be behind.
+/// Delay of a retry after the stores were stale.
 const SOON: Duration = Duration::from_millis(500);
 
-/// Makes the namespace's copy what it should be. Reads from the stores; asks the server only to write.
+/// Makes the namespace's copy equal to the original. Reads from the stores; requests to the server are writes only.
 pub(crate) async fn reconcile(namespace: Arc<Namespace>, context: Arc<Context>) -> Result<Action, Unfinished> {
     if !context.ready.clone().await {
         return Err(Unfinished::Stopped);
     }
     match converge(&namespace, &context).await {
         Ok(()) => Ok(Action::await_change()),
-        // The stores are a moment behind the server, which knows better.
+        // The stores lag the server slightly; retry once they have caught up.
         Err(kube::Error::Api(status))
             if status.is_already_exists() || status.is_conflict() || status.is_not_found() =>
         {
@@ -107,7 +107,7 @@ async fn converge(namespace: &Namespace, context: &Context) -> Result<(), kube::
     Ok(())
 }
 
-/// Again, and not at once.
+/// Retries after a longer delay.
 pub(crate) fn on_error(_: Arc<Namespace>, _: &Unfinished, _: Arc<Context>) -> Action {
     Action::requeue(10 * SOON)
 }
@@ -121,7 +121,8 @@ async fn create(api: &Api<ConfigMap>, inside: &str, original: &ConfigMap) -> Res
     Ok(())
 }
 
-/// Replaces the copy as the store has it: when it has changed since, the server says so and nothing is lost.
+/// Replaces the copy at the version in the store. If the copy has changed since, the server responds with a conflict
+/// and no change is lost.
 async fn replace(api: &Api<ConfigMap>, copy: &ConfigMap, original: &ConfigMap) -> Result<(), kube::Error> {
     let renewed = ConfigMap { data: original.data.clone(), ..copy.clone() };
     api.replace(&copy.name_any(), &PostParams::default(), &renewed).await?;

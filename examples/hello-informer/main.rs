@@ -1,7 +1,7 @@
-//! Which pods are there, and what happens to them? Prints both, as it happens.
+//! Prints the existing pods and their changes as they happen.
 //!
-//! `cargo run --example hello-informer` reads KUBECONFIG, else what a pod gets from its cluster;
-//! `cargo run --example hello-informer -- --server http://127.0.0.1:8001` asks that server, without credentials.
+//! `cargo run --example hello-informer` uses KUBECONFIG, or the pod's service account; `cargo run --example
+//! hello-informer -- --server http://127.0.0.1:8001` uses that server, without credentials.
 
 #![expect(clippy::print_stdout, reason = "printing is what this program is for")]
 

@@ -1,7 +1,7 @@
-//! The collector: one turn looks at the tree and the pods, and writes what is new.
+//! The collector: each turn scans the log tree and the pods, and writes the new lines.
 //!
-//! INVARIANT: a position is saved after its lines were written out and flushed. A clean stop neither repeats nor loses a
-//! line; a crash repeats at most what was written since the last save.
+//! INVARIANT: a position is saved only after its lines were written and flushed. A clean stop neither repeats nor loses
+//! a line; a crash repeats at most the lines written since the last save.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,78 +21,78 @@ use crate::{
     tail::{Limits, Lines, Tail},
 };
 
-/// Pause between two saves of the positions, while there is something to save. Bounds what a crash repeats.
+/// Minimum time between two saves of the positions. Bounds the lines that a crash repeats.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// Bytes of records that are written at once.
+/// Size of the output buffer.
 const OUT_BYTES: usize = 64 << 10;
 
-/// Different troubles that are told on stderr. Others are counted.
+/// Maximum of distinct errors that are printed to stderr. Further ones are only counted.
 const TROUBLES_TOLD_MAX: usize = 100;
 
-/// What a collector is told.
+/// Settings of a collector.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The name of this node, as pods have it in `spec.nodeName`.
+    /// Name of this node, as in the pods' `spec.nodeName`.
     pub(crate) node: String,
-    /// `/var/log/pods`.
+    /// Root of the log tree, usually `/var/log/pods`.
     pub(crate) root: PathBuf,
-    /// The uid of the pod that this program runs in, whose lines are its own.
+    /// The uid of the pod that this program runs in, whose lines are skipped.
     pub(crate) own_uid: Option<String>,
-    /// Where positions are kept over restarts.
+    /// File that keeps positions over restarts.
     pub(crate) positions: Option<PathBuf>,
-    /// Pause between two looks at the files, when there was nothing more to read. A line is at most so much older when
-    /// it comes out. Shorter costs a look at each directory each time.
+    /// Pause between two turns without more to read. Delays a line by at most this time. A shorter pause costs more
+    /// directory scans.
     pub(crate) poll: Duration,
-    /// How long the lines of a pod wait for its metadata.
+    /// Time for which the lines of a pod wait for its metadata.
     pub(crate) metadata_wait: Duration,
     pub(crate) limits: Limits,
 }
 
-/// What came out, counted.
+/// Counters of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) lines: u64,
     /// Lines without labels.
     pub(crate) without_metadata: u64,
-    /// Lines that were too long.
+    /// Lines that were too long and truncated.
     pub(crate) cut: u64,
-    /// Times that a file or directory could not be read.
+    /// Failed reads of files or directories.
     pub(crate) troubles: u64,
 }
 
-/// Files in, records out.
+/// Reads log files and writes records.
 pub(crate) struct Collector<W: Write> {
     tail: Tail,
     out: Out<W>,
     settings: Settings,
-    /// When positions were saved last, and which.
+    /// Time and content of the last save.
     saved: Option<(Instant, Vec<positions::Position>)>,
-    /// The root was read since the start. Before, nothing is known that is worth saving.
+    /// True once the root was read. Before that there are no positions worth saving.
     has_scanned: bool,
 }
 
-/// Where lines become records.
+/// Turns lines into records.
 struct Out<W: Write> {
     node: String,
     pods: Pods,
     metadata_wait: Duration,
-    /// One for each pod that has files.
+    /// State of each pod that has files.
     known: HashMap<PodRef, Known>,
     sink: BufWriter<W>,
     counts: Counts,
-    /// Troubles told, so that one that lasts is told once.
+    /// Errors printed before, so that a lasting one is printed once.
     told: BTreeSet<String>,
 }
 
-/// What is known of a pod that has files.
+/// State of a pod that has files.
 struct Known {
     since: Instant,
     metadata: Option<Arc<Metadata>>,
 }
 
 impl<W: Write> Collector<W> {
-    /// Goes on where the positions say.
+    /// Resumes from the saved positions.
     ///
     /// # Errors
     /// The positions cannot be read.
@@ -115,12 +115,12 @@ impl<W: Write> Collector<W> {
         Ok(Self { tail, out, settings, saved: None, has_scanned: false })
     }
 
-    /// The pods it knows.
+    /// The pods of the node.
     pub(crate) const fn pods(&self) -> &Pods {
         &self.out.pods
     }
 
-    /// Collects until `stop` says so or its other end is gone. Blocks; belongs on a thread of its own.
+    /// Collects until `stop` receives a message or is disconnected. Blocks its thread.
     ///
     /// # Errors
     /// Records or positions cannot be written.
@@ -138,7 +138,7 @@ impl<W: Write> Collector<W> {
         }
     }
 
-    /// Writes what is new. Returns whether there is more.
+    /// Writes the new lines. Returns true if there is more to read.
     ///
     /// # Errors
     /// Records cannot be written.
@@ -154,7 +154,7 @@ impl<W: Write> Collector<W> {
         Ok(has_more)
     }
 
-    /// Saves the positions, where they are wanted and have changed.
+    /// Saves the positions if they have changed and a file for them is set.
     fn save(&mut self) -> Result<(), Failure> {
         let Some(path) = self.settings.positions.as_ref().filter(|_| self.has_scanned) else { return Ok(()) };
         let now = self.tail.positions();
@@ -165,10 +165,10 @@ impl<W: Write> Collector<W> {
         Ok(())
     }
 
-    /// Saves the last positions. Lines of which only a part came are left to the next run.
+    /// Saves the last positions. The next run reads incomplete lines again.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The positions cannot be written.
     pub(crate) fn finish(mut self) -> Result<Counts, Failure> {
         self.save()?;
         Ok(self.out.counts)
@@ -202,7 +202,7 @@ impl<W: Write> Lines for Out<W> {
 }
 
 impl Counts {
-    /// Adds what another run counted.
+    /// Adds the counts of another run.
     pub(crate) const fn add(&mut self, other: Self) {
         self.lines += other.lines;
         self.without_metadata += other.without_metadata;

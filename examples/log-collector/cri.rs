@@ -1,33 +1,33 @@
-//! The lines that container runtimes write: parsed, and the parts of one line joined.
+//! Parses the lines that container runtimes write, and joins the parts of split lines.
 //!
-//! `2026-11-20T16:00:00.123456789Z stdout F hello` is time, stream, tags and text. The first tag is `F` for a full line
-//! or the last part of one, `P` for a part that is continued; runtimes cut at 16 KiB. Parts of stdout and stderr may be
-//! interleaved, and a rotation may come between two of them.
+//! In `2026-11-20T16:00:00.123456789Z stdout F hello` the fields are time, stream, tags and text. The first tag is `F`
+//! for a full line or the last part of one, and `P` for a part with a continuation; runtimes split lines at 16 KiB.
+//! Parts of stdout and stderr may be interleaved, and a rotation may separate two parts.
 //!
-//! INVARIANT: a joined line holds at most its limit of text; what does not fit is counted, never kept.
+//! INVARIANT: a joined line keeps at most its limit of text; bytes beyond it are counted and dropped.
 
 use std::{borrow::Cow, mem};
 
-/// Bytes of the longest time, stream and tags that are recognised: 35 + 1 + 6 + 1, and room for tags to come.
+/// Maximum bytes of a recognised header: 35 (time) + 1 + 6 (stream) + 1, and room for future tags.
 pub(crate) const HEADER_BYTES_MAX: usize = 128;
 
-/// Where a container wrote a line.
+/// The stream that a container wrote a line to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     Stdout,
     Stderr,
-    /// The line is not in CRI's format; its text is all of it.
+    /// The line is not in CRI format; all of it is text.
     Unknown,
 }
 
-/// How many streams there are.
+/// Number of streams.
 pub(crate) const STREAMS: usize = 3;
 
 impl Stream {
-    /// All of them, in the order of their `usize` values.
+    /// All streams, in the order of their `usize` values.
     pub(crate) const ALL: [Self; STREAMS] = [Self::Stdout, Self::Stderr, Self::Unknown];
 
-    /// The name in records; `None` for lines that do not say.
+    /// Name in records; `None` for lines without a stream.
     pub(crate) const fn name(self) -> Option<&'static str> {
         match self {
             Self::Stdout => Some("stdout"),
@@ -37,19 +37,19 @@ impl Stream {
     }
 }
 
-/// One line of a file.
+/// A line of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part<'a> {
-    /// RFC 3339 with up to nine digits of fraction, as the runtime wrote it; empty when unknown.
+    /// RFC 3339 time with up to nine fractional digits, as the runtime wrote it; empty if unknown.
     pub(crate) time: &'a str,
     pub(crate) stream: Stream,
-    /// Whether the container's line ends here.
+    /// True if the container's line ends here.
     pub(crate) is_last: bool,
     pub(crate) text: &'a [u8],
 }
 
-/// Reads one line of a file, given without its newline. What is not CRI is a line of [`Stream::Unknown`]: nothing that
-/// somebody logged is ever dropped for its form.
+/// Parses a line of a file, without its newline. Lines that are not in CRI format become lines of [`Stream::Unknown`],
+/// so that no line is dropped for its format.
 pub(crate) fn parse(line: &[u8]) -> Part<'_> {
     cri(line).unwrap_or(Part { time: "", stream: Stream::Unknown, is_last: true, text: line })
 }
@@ -62,18 +62,18 @@ fn cri(line: &[u8]) -> Option<Part<'_>> {
         b"stderr" => Stream::Stderr,
         _ => return None,
     };
-    // Tags are separated by colons, and only the first has a meaning so far.
+    // Tags are separated by colons; only the first one has a defined meaning.
     let is_last = match fields.next()?.split(|&byte| byte == b':').next()? {
         b"F" => true,
         b"P" => false,
         _ => return None,
     };
-    // An empty line may come without the blank before its text.
+    // The space before an empty text may be missing.
     let text = fields.next().unwrap_or_default();
     Some(Part { time: std::str::from_utf8(time).ok()?, stream, is_last, text })
 }
 
-/// `2026-11-20T16:00:00`, an optional fraction of one to nine digits, then `Z` or an offset.
+/// Returns true for `2026-11-20T16:00:00`, an optional fraction of one to nine digits, then `Z` or an offset.
 fn is_rfc3339(text: &[u8]) -> bool {
     const SECONDS: &[u8; 19] = b"0000-00-00T00:00:00";
     let fits = |text: &[u8], form: &[u8]| {
@@ -97,27 +97,27 @@ fn is_rfc3339(text: &[u8]) -> bool {
 /// A whole line, as the container wrote it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// Of its first part; empty when unknown.
+    /// Time of the first part; empty if unknown.
     pub(crate) time: Cow<'a, str>,
     pub(crate) stream: Stream,
     pub(crate) text: Cow<'a, [u8]>,
-    /// Bytes of text that were too many and are missing at the end.
+    /// Bytes of text that exceeded the limit and were dropped from the end.
     pub(crate) cut: u64,
-    /// The last part never came: the container ended first, or its file was cut.
+    /// True if the last part never arrived: the container ended first, or its file was truncated.
     pub(crate) is_unfinished: bool,
 }
 
-/// Joins the parts of one container's lines. `F` tells the files apart that they come from.
+/// Joins the parts of a container's lines. `F` identifies the files that the parts come from.
 #[derive(Debug)]
 pub(crate) struct Joiner<F> {
     text_bytes_max: usize,
     pending: [Option<Pending<F>>; STREAMS],
 }
 
-/// The parts of a line so far.
+/// The parts of an incomplete line.
 #[derive(Debug)]
 struct Pending<F> {
-    /// The offset of its first part in each file that has some: reading again has to start there.
+    /// Offset of its first part in each file with parts of it: a new run must start to read there.
     begins: Vec<(F, u64)>,
     time: String,
     text: Vec<u8>,
@@ -125,17 +125,17 @@ struct Pending<F> {
 }
 
 impl<F: Copy + PartialEq> Joiner<F> {
-    /// Lines of at most so many bytes of text. Memory: as many for each stream with an unfinished line.
+    /// Limits lines to this number of text bytes. Memory: at most that for each stream with an incomplete line.
     pub(crate) const fn new(text_bytes_max: usize) -> Self {
         Self { text_bytes_max, pending: [const { None }; STREAMS] }
     }
 
-    /// Takes a part that begins at `offset` of `file`. Returns the line that it ends.
+    /// Adds a part that begins at `offset` of `file`. Returns the line if the part completes it.
     pub(crate) fn push<'a>(&mut self, part: Part<'a>, file: F, offset: u64) -> Option<Line<'a>> {
         let Part { time, stream, is_last, text } = part;
         let slot = &mut self.pending[stream as usize];
         if is_last && slot.is_none() {
-            // By far the most lines: nothing is copied.
+            // The common case, without copies.
             let (kept, cut) = text.split_at(text.len().min(self.text_bytes_max));
             let (time, text) = (Cow::Borrowed(time), Cow::Borrowed(kept));
             return Some(Line { time, stream, text, cut: cut.len() as u64, is_unfinished: false });
@@ -152,7 +152,7 @@ impl<F: Copy + PartialEq> Joiner<F> {
         if is_last { self.end(stream, false) } else { None }
     }
 
-    /// Counts text of the stream's pending line that the caller could not hand over.
+    /// Counts dropped text of the stream's pending line that was not passed to `push`.
     pub(crate) fn skip(&mut self, stream: Stream, bytes: u64) {
         if let Some(pending) = &mut self.pending[stream as usize] {
             pending.cut += bytes;
@@ -165,18 +165,18 @@ impl<F: Copy + PartialEq> Joiner<F> {
         Some(Line { time: Cow::Owned(time), stream, text: Cow::Owned(text), cut, is_unfinished })
     }
 
-    /// Ends all pending lines, whose last parts will never come.
+    /// Ends all pending lines, whose last parts will not arrive.
     pub(crate) fn end_all(&mut self) -> impl Iterator<Item = Line<'static>> {
         Stream::ALL.into_iter().filter_map(|stream| self.end(stream, true))
     }
 
-    /// Where the first part in `file` of the stream's pending line begins.
+    /// Offset of the first part in `file` of the stream's pending line.
     pub(crate) fn begins(&self, stream: Stream, file: F) -> Option<u64> {
         let begins = self.pending[stream as usize].as_ref().map(|pending| &pending.begins);
         begins.into_iter().flatten().find(|(of, _)| *of == file).map(|(_, offset)| *offset)
     }
 
-    /// Whether no line is pending.
+    /// True if no line is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.iter().all(Option::is_none)
     }
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Feeds lines to a joiner of ten bytes and writes down what comes out.
+    /// Feeds lines to a joiner with a limit of ten bytes and formats the results.
     fn joined(lines: &[&str]) -> Vec<String> {
         let mut joiner = Joiner::new(10);
         let mut out = Vec::new();

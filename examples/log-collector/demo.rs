@@ -1,7 +1,7 @@
-//! The whole agent without a cluster: log files of its own, an API server of its own, and a check of what comes out.
+//! The whole agent without a cluster: creates log files and an API server, and checks the output.
 //!
 //! Goal: every line comes out exactly once, in order, with its pod. Method: a script plays the container runtime, the
-//! kubelet and a user, writes down what each container said, and compares.
+//! kubelet and a user, records the lines of each container, and compares.
 
 mod stage;
 
@@ -10,13 +10,13 @@ use std::{io::Write, time::Duration};
 use self::stage::Stage;
 use crate::{Failure, collect::Counts};
 
-/// Lines of the job: more than one turn of the collector takes.
+/// Number of lines of the job: more than one turn of the collector reads.
 const JOB_LINES: usize = 20_000;
 
-/// Plays the script. Records go to `out` as they do in earnest.
+/// Runs the script. Records are written to `out` as in production.
 ///
 /// # Errors
-/// The first thing that is not as it must be.
+/// The first deviation from the expected output.
 pub(crate) async fn run(out: impl Write + Send + 'static) -> Result<Counts, Failure> {
     let mut stage = Stage::new(out).await?;
     lines_and_parts(&mut stage).await?;
@@ -30,7 +30,8 @@ pub(crate) async fn run(out: impl Write + Send + 'static) -> Result<Counts, Fail
     stage.check()
 }
 
-/// Full lines, lines in parts with the other stream between them, a line that is too long, and one that is no CRI.
+/// Full lines, lines in parts with the other stream in between, a line that is too long, and one that is not in CRI
+/// format.
 async fn lines_and_parts(stage: &mut Stage) -> Result<(), Failure> {
     stage.pod("prod", "web-0").await?;
     let (app, sidecar) = (stage.container("web-0", "app"), stage.container("web-0", "sidecar"));
@@ -51,7 +52,7 @@ async fn lines_and_parts(stage: &mut Stage) -> Result<(), Failure> {
     stage.turns()
 }
 
-/// The kubelet renames a file, the runtime writes on into it, then opens a new one. An older copy is compressed.
+/// The kubelet renames a file, the runtime still writes to it, then opens a new one. An older copy is compressed.
 fn rotation(stage: &mut Stage) -> Result<(), Failure> {
     let app = stage.container("web-0", "app");
     stage.copies(&app, "0.log.20261120-100000.gz")?;
@@ -66,7 +67,7 @@ fn rotation(stage: &mut Stage) -> Result<(), Failure> {
     stage.turns()
 }
 
-/// A tool that cuts files in place.
+/// A tool truncates a file in place.
 fn truncation(stage: &mut Stage) -> Result<(), Failure> {
     let sidecar = stage.container("web-0", "sidecar");
     stage.truncates(&sidecar)?;
@@ -76,7 +77,7 @@ fn truncation(stage: &mut Stage) -> Result<(), Failure> {
     stage.turns()
 }
 
-/// A pod and its files go while most of its lines are unread.
+/// A pod and its files are deleted while most of its lines are unread.
 async fn deleted_pod(stage: &mut Stage) -> Result<(), Failure> {
     stage.pod("batch", "job-0").await?;
     let main = stage.container("job-0", "main");
@@ -91,7 +92,7 @@ async fn deleted_pod(stage: &mut Stage) -> Result<(), Failure> {
     stage.turns()
 }
 
-/// A pod that is deleted before the agent looks at its files.
+/// A pod is deleted before the agent finds its files.
 async fn short_lived_pod(stage: &mut Stage) -> Result<(), Failure> {
     stage.pod("batch", "job-1").await?;
     let main = stage.container("job-1", "main");
@@ -100,7 +101,7 @@ async fn short_lived_pod(stage: &mut Stage) -> Result<(), Failure> {
     stage.turns()
 }
 
-/// The agent stops in the middle of a line, and goes on from its positions. A pod it knew is deleted meanwhile.
+/// The agent stops in the middle of a line, and resumes from its positions. A pod it knew is deleted meanwhile.
 async fn restart(stage: &mut Stage) -> Result<(), Failure> {
     stage.pod("prod", "web-1").await?;
     let (app, gone) = (stage.container("web-0", "app"), stage.container("web-1", "app"));
@@ -131,7 +132,7 @@ async fn unknown_pod(stage: &mut Stage) -> Result<(), Failure> {
     stage.turns()
 }
 
-/// The loop that runs in earnest, on its own thread, with lines coming in meanwhile.
+/// Runs the production loop on its own thread while lines arrive.
 async fn live(stage: &mut Stage) -> Result<(), Failure> {
     let running = stage.runs()?;
     let app = stage.container("web-0", "app");

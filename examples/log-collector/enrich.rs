@@ -1,11 +1,11 @@
-//! What is known of a pod, and the record that a line becomes with it.
+//! Metadata of the node's pods, and the records made of lines and metadata.
 //!
-//! The informer asks for the metadata of the pods of one node, and nothing else is sent or kept: a node's agent costs
-//! the API server one watch of some hundred small objects, and itself a few hundred kilobytes.
+//! The informer requests only the metadata of the pods of one node: the agent costs the API server one watch of a few
+//! hundred small objects, and itself a few hundred kilobytes.
 //!
-//! Deleted pods keep logging for a while, and their files are read after they are gone. What was known of a pod is kept
-//! as long as it has files; one that is deleted before its files are found lingers in the informer's snapshots; and one
-//! that is deleted while no agent runs is in the checkpoint, if there is one.
+//! Deleted pods log for a while, and their files are read after the deletion. Three mechanisms keep their metadata: it
+//! is kept here as long as the pod has files; a pod that is deleted before its files are found lingers in the
+//! informer's snapshots; and a pod that is deleted while no agent runs is in the checkpoint, if there is one.
 
 use std::{borrow::Cow, collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -17,37 +17,37 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{cri::Line, names::PodRef};
 
-/// Where the kubelet writes, into the pod that stands for one it runs from a file, the uid it uses itself.
+/// Annotation of a mirror pod (the API object of a static pod) with the uid that the kubelet uses in file names.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// How long a deleted pod can still be found. Files appear when a container starts; this is the time for the first look
-/// at them, and for a pod's last lines after a collector that fell behind.
+/// Time for which a deleted pod can still be found. Files appear when a container starts; this bounds the time to find
+/// them, and to read a pod's last lines if the collector lags.
 const LINGER: Duration = Duration::from_mins(5);
 
 /// A pod without spec and status.
 pub(crate) type PodMeta = PartialObjectMeta<Pod>;
 
-/// The pods of one node.
+/// The pods of a node.
 pub(crate) struct Pods {
     informer: Informer<PodMeta>,
     now: Snapshot<PodMeta>,
 }
 
-/// One pod at one version, as far as records need it.
+/// The metadata of a pod at one version, as needed by records.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     resource_version: String,
     uid: String,
-    /// As JSON, made once for all lines.
+    /// JSON, serialized once for all lines.
     labels: Box<RawValue>,
 }
 
 impl Pods {
-    /// Starts watching; what was known is kept in the directory `checkpoint` over restarts. Must be called inside a tokio
+    /// Starts the informer; the directory `checkpoint` keeps its state over restarts. Must be called inside a tokio
     /// runtime.
     ///
     /// # Errors
-    /// The node's name cannot stand in a selector.
+    /// The name of the node is not valid in a selector.
     pub(crate) fn of_node(cluster: &Cluster, node: &str, checkpoint: Option<&Path>) -> Result<Self, ConfigError> {
         let pods = cluster.informer::<Pod>().fields(format!("spec.nodeName={node}")).metadata_only().linger(LINGER);
         let pods = match checkpoint {
@@ -59,17 +59,17 @@ impl Pods {
         Ok(Self { informer, now })
     }
 
-    /// The informer, to ask how it is.
+    /// The informer, for its state and readiness.
     pub(crate) const fn informer(&self) -> &Informer<PodMeta> {
         &self.informer
     }
 
-    /// Looks at the pods as they are now. The state stays this one until the next call.
+    /// Takes a new snapshot of the pods, which `find` uses until the next call.
     pub(crate) fn look(&mut self) {
         self.now = self.informer.store().snapshot();
     }
 
-    /// The metadata of a pod by the name of its log directory; `known` itself where that is still right.
+    /// The metadata of the pod with this log directory. Returns `known` itself if that is current.
     pub(crate) fn find(&self, pod: &PodRef, known: Option<&Arc<Metadata>>) -> Option<Arc<Metadata>> {
         let key = pod.key();
         let living = self.now.get(&key).filter(|object| is_of(object, pod));
@@ -78,13 +78,13 @@ impl Pods {
                 Some(Arc::clone(known))
             }
             (Some(object), _) => Some(Arc::new(Metadata::of(&object))),
-            // Deleted long ago, and its files are still not read to their ends.
+            // The pod is no longer in the snapshot, not even lingering, but its files are not fully read.
             (None, known) => known.cloned(),
         }
     }
 }
 
-/// Whether this object is the pod that logs there, and not another of the same name.
+/// True if this object is the pod with that log directory, not another of the same name.
 fn is_of(object: &Object<PodMeta>, pod: &PodRef) -> bool {
     let mirrors = || {
         let annotations = object.decode().ok()?.metadata.annotations.clone()?;
@@ -101,13 +101,13 @@ impl Metadata {
     }
 }
 
-/// One line with what is known of it: one line of JSON on stdout.
+/// A line with its metadata: one line of JSON on stdout.
 #[derive(Debug, Serialize)]
 pub(crate) struct Record<'a> {
-    /// RFC 3339, as the runtime wrote it; of a line in parts, the time of the first.
+    /// RFC 3339 time as the runtime wrote it; for a line in parts, the time of the first part.
     #[serde(skip_serializing_if = "str::is_empty")]
     time: &'a str,
-    /// `stdout` or `stderr`. Missing, as the time is, when the line is not in CRI's format.
+    /// `stdout` or `stderr`. Missing, like the time, if the line is not in CRI format.
     #[serde(skip_serializing_if = "Option::is_none")]
     stream: Option<&'static str>,
     namespace: &'a str,
@@ -117,21 +117,21 @@ pub(crate) struct Record<'a> {
     node: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<&'a RawValue>,
-    /// `"missing"`: the pod was not known in time, and its labels are not there.
+    /// `"missing"` if the pod was not known in time; there are no labels then.
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'static str>,
-    /// Bytes missing at the end of the text, of a line that was too long.
+    /// Bytes dropped from the end of a line that was too long.
     #[serde(skip_serializing_if = "is_zero")]
     cut: u64,
-    /// The end of the line never came.
+    /// True if the end of the line never arrived.
     #[serde(skip_serializing_if = "is_false")]
     unfinished: bool,
-    /// Bytes that are no UTF-8 are replaced.
+    /// The text; invalid UTF-8 is replaced.
     text: Cow<'a, str>,
 }
 
 impl<'a> Record<'a> {
-    /// Puts together what is known.
+    /// Combines a line with the metadata of its pod.
     pub(crate) fn new(
         node: &'a str,
         pod: &'a PodRef,

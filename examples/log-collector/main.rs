@@ -1,7 +1,7 @@
-//! What do the pods of this node say? An agent for a DaemonSet: log lines in, JSON lines with their pods' labels out.
+//! An agent for a DaemonSet: reads the log lines of this node's pods, writes JSON lines with the pods' labels.
 //!
-//! `cargo run --example log-collector -- --demo` needs no cluster: it makes its own log files and its own API server,
-//! and checks that every line comes out exactly once with its pod. `daemonset.yaml` beside this file runs it on a cluster.
+//! `cargo run --example log-collector -- --demo` needs no cluster: it creates log files and an API server, and checks
+//! that every line comes out exactly once with its pod. `daemonset.yaml` beside this file runs it on a cluster.
 //!
 //! Read `collect.rs` first: one turn of it is the whole program. `enrich.rs` is where the informer is used.
 
@@ -27,10 +27,10 @@ use crate::{
     tail::Limits,
 };
 
-/// Any failure, as one line.
+/// Any error, printed as one line.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long the program waits for the pods before it says why they are not there. It goes on waiting.
+/// Time to wait for the pods before a warning is printed. Waiting continues after that.
 const READY_WAIT: Duration = Duration::from_secs(30);
 
 /// Writes the log lines of this node's pods to stdout, as JSON with the pods' labels.
@@ -40,37 +40,37 @@ struct Arguments {
     /// The node's name, as pods have it in spec.nodeName.
     #[arg(long, env = "NODE_NAME", required_unless_present = "demo")]
     node: Option<String>,
-    /// Where the kubelet keeps the log files.
+    /// Root of the kubelet's log files.
     #[arg(long, default_value = "/var/log/pods")]
     root: PathBuf,
-    /// The uid of the pod this runs in: its own lines are not collected, which would make more of them.
+    /// The uid of the pod this runs in: its lines are skipped, because collecting them would produce more of them.
     #[arg(long, env = "POD_UID")]
     own_uid: Option<String>,
-    /// Keeps in this file how far each log was read, so that a restart neither repeats nor loses lines.
+    /// File that keeps how far each log was read, so that a restart neither repeats nor loses lines.
     #[arg(long)]
     positions: Option<PathBuf>,
-    /// Keeps in this directory what is known of the pods, so that those deleted during a restart are still known.
+    /// Directory that keeps the pods' metadata, so that pods deleted during a restart are still known.
     #[arg(long)]
     checkpoint: Option<PathBuf>,
-    /// A kubeconfig. Default: the environment's, else what a pod gets from its cluster.
+    /// A kubeconfig. Default: KUBECONFIG, else the pod's service account.
     #[arg(long, conflicts_with = "server")]
     kubeconfig: Option<PathBuf>,
-    /// The URL of a server that asks for no credentials.
+    /// URL of a server that needs no credentials.
     #[arg(long)]
     server: Option<String>,
-    /// Milliseconds between two looks at the files.
+    /// Milliseconds between two scans of the files.
     #[arg(long, default_value_t = 250)]
     poll_ms: u64,
-    /// Seconds that lines wait for their pod's metadata; then they come out without, and say so.
+    /// Seconds that lines wait for their pod's metadata; then they come out without it, marked as such.
     #[arg(long, default_value_t = 10)]
     metadata_wait_s: u64,
-    /// Bytes of one line; what is longer is cut.
+    /// Maximum bytes of a line; longer lines are truncated.
     #[arg(long, default_value_t = 256 << 10)]
     line_bytes_max: usize,
-    /// Files open at once.
+    /// Maximum of open files.
     #[arg(long, default_value_t = 512)]
     files_open_max: usize,
-    /// Runs against files and a server of its own, checks the result, and ends.
+    /// Runs against files and a server in this process, checks the result, and ends.
     #[arg(long)]
     demo: bool,
 }
@@ -93,7 +93,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Collects until the process is told to stop.
+/// Collects until SIGTERM or SIGINT.
 async fn collect(arguments: &Arguments) -> Result<Counts, Failure> {
     let cluster = Cluster::try_from(config(arguments).await?)?;
     let settings = arguments.settings();
@@ -117,7 +117,7 @@ async fn collect(arguments: &Arguments) -> Result<Counts, Failure> {
     }
     drop(stop);
     let outcome = collecting.await?;
-    // The next start resumes from what is saved now.
+    // Stop the informer cleanly, so that its checkpoint is complete for the next start.
     waiting.abort();
     informer.stop().await;
     outcome

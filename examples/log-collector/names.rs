@@ -1,19 +1,20 @@
-//! What the names below `/var/log/pods` say: `<namespace>_<pod>_<uid>/<container>/<restarts>.log`.
+//! Parses names below `/var/log/pods`: `<namespace>_<pod>_<uid>/<container>/<restarts>.log`.
 //!
-//! A rotated file keeps its name with a time behind it, `0.log.20261120-160000`; the kubelet compresses all but the
-//! newest of them to `….gz`, through `….tmp`. Both are copies of what was read already, and no logs here.
+//! A rotated file has the time appended to its name, as in `0.log.20261120-160000`; the kubelet compresses all but the
+//! newest of them to `….gz`, through `….tmp`. Compressed files are copies of files that were read before, so they are
+//! ignored.
 
-/// A pod, as the name of its directory has it.
+/// A pod, from the name of its log directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PodRef {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Of the pod, or the hash of its manifest when the kubelet runs it from a file.
+    /// The uid of the pod, or the hash of its manifest for a static pod.
     pub(crate) uid: String,
 }
 
 impl PodRef {
-    /// Reads a directory's name. No part can hold an underscore.
+    /// Parses the name of a directory. No part can contain an underscore.
     pub(crate) fn parse(directory: &str) -> Option<Self> {
         let mut parts = directory.split('_').map(str::to_owned);
         let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
@@ -21,30 +22,30 @@ impl PodRef {
         is_whole.then_some(Self { namespace, name, uid })
     }
 
-    /// The key of the pod in an informer's store.
+    /// Key of the pod in an informer's store.
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
-/// A file of one container. Ordered as its lines were written.
+/// A container's log file. Ordered like its lines were written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogName {
-    /// How often the container had been restarted.
+    /// Number of restarts of the container before this file.
     pub(crate) restarts: u32,
     pub(crate) age: Age,
 }
 
-/// Rotated files are older than the one being written.
+/// Age of a file; rotated files are older than the current one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Age {
-    /// The time of the rotation, as the name has it; it sorts as text.
+    /// Time of the rotation as in the name; sorts as text.
     Rotated(String),
     Current,
 }
 
 impl LogName {
-    /// Reads a file's name; `None` for what is no log, or a compressed copy of one.
+    /// Parses the name of a file; `None` if it is not a log or is a compressed copy.
     pub(crate) fn parse(file: &str) -> Option<Self> {
         let (restarts, rest) = file.split_once(".log")?;
         let age = match rest.strip_prefix('.') {
@@ -57,7 +58,7 @@ impl LogName {
     }
 }
 
-/// `20261120-160000`.
+/// Returns true for the form `20261120-160000`.
 fn is_rotation_time(text: &str) -> bool {
     let is_form = |(at, byte): (usize, u8)| if at == 8 { byte == b'-' } else { byte.is_ascii_digit() };
     text.len() == 15 && text.bytes().enumerate().all(is_form)

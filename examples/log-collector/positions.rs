@@ -1,6 +1,7 @@
-//! How far each file was read, kept over restarts: one JSON file, replaced atomically.
+//! Positions of all files over restarts: one JSON file, replaced atomically.
 //!
-//! INVARIANT: what is saved was written out before; a crash repeats what came since the last save and loses nothing.
+//! INVARIANT: a saved position is written only after its lines; a crash repeats lines written since the last save and
+//! loses none.
 
 use std::{
     borrow::Cow,
@@ -15,25 +16,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::cri::STREAMS;
 
-/// Bytes of the positions file that is read back: room for 100,000 files. A larger one is not ours.
+/// Maximum bytes of a positions file, enough for 100,000 files. A larger file is rejected as not ours.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes at the start of a file that tell it from another with the same inode: a CRI line begins with its time, to the
-/// nanosecond.
+/// Bytes at the start of a file that distinguish it from another with the same inode: a CRI line begins with its time
+/// in nanoseconds.
 pub(crate) const HEAD_BYTES: usize = 30;
 
-/// How far one file was read.
+/// Position in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Position {
     pub(crate) inode: u64,
-    /// The first bytes of the file. File systems give the inode of a deleted file to the next one.
+    /// The first bytes of the file. File systems reuse the inode of a deleted file.
     pub(crate) head: String,
     /// Per stream, the offset of the first line that was not written out: a line in parts may be pending in one stream
-    /// while the other goes on.
+    /// while lines of the other are written.
     pub(crate) offsets: [u64; STREAMS],
 }
 
-/// The form of the file.
+/// Format of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved<'a> {
     version: u32,
@@ -42,10 +43,11 @@ struct Saved<'a> {
 
 const VERSION: u32 = 1;
 
-/// Reads what [`save`] wrote, by inode; nothing when there is no such file.
+/// Reads the positions written by [`save`], by inode; empty if the file does not exist.
 ///
 /// # Errors
-/// It cannot be read, or is no positions file: somebody should look, before everything is collected again.
+/// The file cannot be read or is not a positions file. An operator should check it, because a start without positions
+/// collects everything again.
 pub(crate) fn load(path: &Path) -> io::Result<HashMap<u64, Position>> {
     let text = match fs::metadata(path) {
         Ok(found) if found.len() > FILE_BYTES_MAX => return Err(io::Error::other("too large for a positions file")),
@@ -60,17 +62,17 @@ pub(crate) fn load(path: &Path) -> io::Result<HashMap<u64, Position>> {
     Ok(saved.files.into_owned().into_iter().map(|position| (position.inode, position)).collect())
 }
 
-/// Replaces the file. A crash leaves the old one or the new one.
+/// Replaces the file atomically: a crash leaves the old or the new one.
 ///
 /// # Errors
-/// It cannot be written; the old one stays.
+/// The file cannot be written; the old one stays.
 pub(crate) fn save(path: &Path, files: &[Position]) -> io::Result<()> {
     let mut beside = OsString::from(path);
     beside.push(".new");
     let mut file = File::create(&beside)?;
     serde_json::to_writer(&mut file, &Saved { version: VERSION, files: Cow::Borrowed(files) })?;
     file.flush()?;
-    // Else a power cut may leave the new name with no contents.
+    // Without this, a power loss may leave the new name with no contents.
     file.sync_all()?;
     fs::rename(&beside, path)
 }

@@ -1,4 +1,4 @@
-//! A directory of one's own, removed at the end: for the demo and for tests.
+//! A temporary directory for the demo and for tests, removed on drop.
 
 use std::{
     env, fs, io,
@@ -6,21 +6,21 @@ use std::{
     process,
 };
 
-/// The directory. Dropped, it is gone.
+/// A directory, removed on drop.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes it below the system's temporary directory, named after `purpose` and this process.
+    /// Creates a directory in the system's temporary directory, named after `purpose` and this process.
     ///
     /// # Errors
-    /// It cannot be made, or is there already.
+    /// The directory cannot be created or exists already.
     pub(crate) fn try_new(purpose: &str) -> io::Result<Self> {
         let path = env::temp_dir().join(format!("log-collector-{purpose}-{}", process::id()));
         fs::create_dir(&path)?;
         Ok(Self(path))
     }
 
-    /// As [`try_new`](Self::try_new), for tests.
+    /// Like [`try_new`](Self::try_new), for tests.
     #[cfg(test)]
     pub(crate) fn new(purpose: &str) -> Self {
         Self::try_new(purpose).unwrap()
@@ -33,7 +33,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing better can be done with what cannot be removed.
+        // A directory that cannot be removed stays behind.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,14 +1,14 @@
-//! Follows all log files below a root: finds them, reads them in order, survives rotation, and forgets what is gone.
+//! Tails all log files below a root: finds files, reads them in order, follows rotations, and forgets deleted files.
 //!
-//! Files are told apart by inode, never by name: a rotation renames `0.log` and makes a new one. A file is opened when it
-//! is found and stays open, so that one that is deleted is still read to its end. It polls: `scan` looks at the whole
-//! tree, `read` takes what is new; both are cheap for what has not changed.
+//! Files are identified by inode, never by name: a rotation renames `0.log` and creates a new one. A file is opened
+//! when it is found and stays open, so that a deleted file is still read to its end. The tail polls: `scan` visits the
+//! whole tree, `read` reads the new bytes; both are cheap for unchanged files.
 //!
-//! INVARIANT: lines of one file are delivered in order, once each, and of one container oldest file first.
-//! INVARIANT: memory is one buffer, one pending line per stream and container, and a few hundred bytes for each file.
+//! INVARIANT: the lines of a file are delivered in order, once each, and the files of a container oldest first.
+//! INVARIANT: memory is one buffer, one pending line per stream and container, and a few hundred bytes per file.
 //!
-//! Symbolic links are not followed: who can write into a log directory must not choose what an agent of root reads. The
-//! files of containerd and CRI-O are files; the links that Docker's runtime makes are not read.
+//! Symbolic links are not followed: a writer to a log directory must not choose what an agent with root privileges
+//! reads. containerd and CRI-O write regular files; the links of Docker's runtime are not read.
 
 mod container;
 mod file;
@@ -29,70 +29,70 @@ use crate::{
     positions::Position,
 };
 
-/// Files known at once. Each costs some 300 bytes. A node of 500 pods with six files each has 3,000; what is above waits
-/// until others are gone.
+/// Maximum of files known at a time. Each costs about 300 bytes. A node of 500 pods with six files each has 3,000;
+/// files above the limit wait until others are deleted.
 const FILES_MAX: usize = 16_384;
 
-/// Least bytes read at once.
+/// Minimum size of the read buffer.
 const READ_BYTES_MIN: usize = 64 << 10;
 
-/// What the caller decides.
+/// Limits set by the caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Bytes of text of one line; what is longer is cut. Memory: one such line per stream and container at the worst,
-    /// when all of them have a line in parts.
+    /// Maximum text bytes of a line; longer lines are truncated. Memory in the worst case: one such line per stream and
+    /// container, if all of them have a line in parts.
     pub(crate) line_bytes_max: usize,
-    /// Files open at once. Above it, those that have nothing new are closed first; one of them that is deleted within
-    /// one poll of its last line loses that line.
+    /// Maximum of open files. Above it, files without new bytes are closed first; if one of them is deleted within one
+    /// poll of its last line, that line is lost.
     pub(crate) files_open_max: usize,
 }
 
-/// Who gets the lines.
+/// Receiver of the lines.
 pub(crate) trait Lines {
-    /// Whether lines of this pod can be taken now. Otherwise they wait, in their files.
+    /// Returns true if lines of this pod can be delivered now. Otherwise they stay unread in their files.
     fn takes(&mut self, pod: &PodRef) -> bool;
 
-    /// Takes a line.
+    /// Receives a line.
     ///
     /// # Errors
-    /// It cannot be written. The turn ends.
+    /// The line cannot be written, which ends the turn.
     fn line(&mut self, pod: &PodRef, container: &str, line: Line<'_>) -> io::Result<()>;
 
-    /// Something about a file or directory failed. It is tried again in the next turn.
+    /// Reports an error of a file or directory. The next turn retries.
     fn trouble(&mut self, path: &Path, error: &io::Error);
 }
 
-/// All files below one root.
+/// All files below a root.
 pub(crate) struct Tail {
     root: PathBuf,
     limits: Limits,
-    /// The uid of a pod that is left alone.
+    /// The uid of a pod whose files are skipped.
     skipped: Option<String>,
-    /// For one read at a time, shared by all files: a whole line of the longest kind fits.
+    /// Read buffer shared by all files; has room for a whole line of the maximum length.
     buffer: Vec<u8>,
     pods: BTreeMap<PodRef, BTreeMap<String, Container>>,
-    /// Where an earlier run left off, by inode, until the file is found.
+    /// Positions of an earlier run, by inode, of files that were not found yet.
     saved: HashMap<u64, Position>,
-    /// Counts scans, so that what one did not see can be told.
+    /// Number of scans, to recognise files that the last ones did not see.
     scan: u64,
 }
 
 impl Tail {
-    /// Starts with nothing; what an earlier run read is continued from `saved`.
+    /// Starts empty; files of an earlier run are resumed from `saved`.
     pub(crate) fn new(root: PathBuf, limits: Limits, saved: HashMap<u64, Position>) -> Self {
         let buffer = vec![0; READ_BYTES_MIN.max(limits.line_bytes_max + HEADER_BYTES_MAX)];
         Self { root, limits, skipped: None, buffer, pods: BTreeMap::new(), saved, scan: 0 }
     }
 
-    /// Leaves the pod of this uid alone: a program that logs to where it reads would never come to an end.
+    /// Skips the pod with this uid: an agent that collects its own output would never finish.
     pub(crate) fn skip(&mut self, uid: String) {
         self.skipped = Some(uid);
     }
 
-    /// Looks at the tree: new files, new names, files that are gone.
+    /// Scans the tree for new files, new names and deleted files.
     ///
     /// # Errors
-    /// The root cannot be read, and nothing has changed.
+    /// The root cannot be read; the state is unchanged then.
     pub(crate) fn scan(&mut self, lines: &mut impl Lines) -> io::Result<()> {
         let pods = directories(&self.root)?;
         self.scan += 1;
@@ -118,7 +118,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Looks at one container's directory. New files are taken as long as there is `room`.
+    /// Scans a container's directory. New files are added while there is `room`.
     fn scan_container(&mut self, pod: &PodRef, path: &Path, name: String, room: &mut usize, lines: &mut impl Lines) {
         let found = match logs(path) {
             Ok(found) => found,
@@ -141,8 +141,7 @@ impl Tail {
         container.sort(self.scan);
     }
 
-    /// What is below a directory that cannot be read is unknown, so nothing there is taken for gone; unless the
-    /// directory is.
+    /// Handles a directory that cannot be read: unless it was deleted, none of its files counts as deleted.
     fn unreadable(&mut self, pod: &PodRef, path: &Path, error: &io::Error, lines: &mut impl Lines) {
         if error.kind() == io::ErrorKind::NotFound {
             return;
@@ -153,7 +152,7 @@ impl Tail {
         }
     }
 
-    /// Forgets containers and pods that have neither a directory, nor unread files, nor lines in parts.
+    /// Forgets containers and pods without a directory, unread files or pending lines.
     fn forget(&mut self) {
         let scan = self.scan;
         self.pods.retain(|_, containers| {
@@ -162,7 +161,7 @@ impl Tail {
         });
     }
 
-    /// Opens what has something to read, then what may be deleted before it is read, as far as the limit goes.
+    /// Opens unread files, then current files that may be deleted before they are read, up to the limit.
     fn open_files(&mut self, lines: &mut impl Lines) {
         let mut files: Vec<&mut LogFile> =
             self.pods.values_mut().flat_map(BTreeMap::values_mut).flat_map(|container| &mut container.files).collect();
@@ -175,14 +174,14 @@ impl Tail {
             open -= excess.min(idle.len());
             idle.into_iter().take(excess).for_each(|file| file.close());
         }
-        // Those with something to read first.
+        // Unread files first.
         files.sort_by_key(|file| !file.is_unread());
         for file in files {
             let is_wanted = !file.is_open() && (file.is_unread() || file.is_current());
             if is_wanted && open < self.limits.files_open_max {
                 match file.open() {
                     Ok(()) => open += 1,
-                    // Deleted or renamed since the scan; the next one knows.
+                    // Deleted or renamed since the scan; the next scan will notice.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => lines.trouble(file.path(), &error),
                 }
@@ -190,7 +189,8 @@ impl Tail {
         }
     }
 
-    /// Delivers what is new, of each container at most so much that all get their turn. Returns whether there is more.
+    /// Delivers new lines, with a bound per container so that each gets its turn. Returns true if there is more to
+    /// read.
     ///
     /// # Errors
     /// A line could not be delivered.
@@ -208,13 +208,13 @@ impl Tail {
         Ok(has_more)
     }
 
-    /// How far everything was read, including files of an earlier run that were not found again yet.
+    /// Positions of all files, including files of an earlier run that were not found again yet.
     pub(crate) fn positions(&self) -> Vec<Position> {
         let containers = self.pods.values().flat_map(BTreeMap::values);
         containers.flat_map(Container::positions).chain(self.saved.values().cloned()).collect()
     }
 
-    /// Whether anything of this pod is still there.
+    /// True if the pod still has a directory, unread files or pending lines.
     pub(crate) fn follows(&self, pod: &PodRef) -> bool {
         self.pods.contains_key(pod)
     }
@@ -224,7 +224,7 @@ impl Tail {
     }
 }
 
-/// The directories in a directory, with their names; names that are no UTF-8 are none of ours.
+/// The directories in a directory, with their names; names that are not UTF-8 cannot belong to pods.
 fn directories(path: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path)? {
@@ -244,7 +244,7 @@ fn logs(path: &Path) -> io::Result<Vec<(PathBuf, LogName, fs::Metadata)>> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let Some(name) = entry.file_name().to_str().and_then(LogName::parse) else { continue };
-        // By its path, now: a rename since the listing began shows in the inode.
+        // By path, at this moment: after a rename since the listing began, the inode differs.
         match fs::symlink_metadata(entry.path()) {
             Ok(metadata) if metadata.is_file() => found.push((entry.path(), name, metadata)),
             Ok(_) => {}

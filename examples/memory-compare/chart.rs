@@ -1,4 +1,4 @@
-//! The picture: server growth by mode and clients on a logarithmic scale, client peaks on a linear one.
+//! The chart: growth of the server by mode and clients on a logarithmic scale, peaks of the clients on a linear one.
 
 use std::path::Path;
 
@@ -21,14 +21,14 @@ const OLD: RGBColor = RGBColor(196, 78, 82);
 const NEW: RGBColor = RGBColor(76, 114, 176);
 const INK: RGBColor = RGBColor(40, 40, 40);
 
-/// One bar.
+/// A bar.
 struct Bar {
     label: String,
     mib: f64,
     colour: RGBColor,
 }
 
-/// Writes the picture to `path`.
+/// Writes the chart to `path` as SVG.
 pub(crate) fn draw(path: &Path, servers: &[ServerRow], clients: &[ClientRow]) -> Result<(), Failure> {
     let server_bars: Vec<Bar> = servers
         .iter()
@@ -64,13 +64,13 @@ pub(crate) fn draw(path: &Path, servers: &[ServerRow], clients: &[ClientRow]) ->
 
 type Area<'a> = plotters::drawing::DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// From 16 KiB up: below it a bar says nothing.
+/// Logarithmic scale with a floor of 16 KiB.
 fn logarithmic(mib: f64, most: f64) -> f64 {
     const FLOOR_MIB: f64 = 1.0 / 64.0;
     (mib.max(FLOOR_MIB) / FLOOR_MIB).ln() / (most / FLOOR_MIB).ln()
 }
 
-/// Draws bars from `top` down, each as long as its share of the longest, and returns where they end.
+/// Draws bars from `top` downwards, scaled to the longest, and returns the position below them.
 fn bars(area: &Area<'_>, bars: &[Bar], top: i32, share: fn(f64, f64) -> f64) -> Result<i32, Failure> {
     let most = bars.iter().map(|bar| bar.mib).fold(1.0, f64::max);
     let room = f64::from(WIDTH) - f64::from(LABEL) - 110.0;

@@ -1,10 +1,11 @@
-//! What a client ended with: a count, and a checksum of (key, uid, resourceVersion) that does not depend on order.
+//! Final state of a client: the number of objects, and a checksum of (key, uid, resourceVersion) independent of their
+//! order.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-/// Counts objects and sums up a hash of each.
+/// Counts objects and sums a hash of each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checksum {
     pub(crate) objects: usize,
@@ -12,9 +13,9 @@ pub(crate) struct Checksum {
 }
 
 impl Checksum {
-    /// Adds one object.
+    /// Adds an object.
     pub(crate) fn add(&mut self, key: &str, uid: &str, resource_version: &str) {
-        // DefaultHasher::new has fixed keys: the same in every process.
+        // `DefaultHasher::new` uses fixed keys, so the hash is equal in every process.
         let mut hasher = DefaultHasher::new();
         (key, uid, resource_version).hash(&mut hasher);
         self.objects += 1;

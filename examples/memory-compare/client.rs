@@ -18,33 +18,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, checksum::Checksum, memory, plan::Kind};
 
-/// What the parent asks for.
+/// Arguments from the parent process.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[arg(long)]
     address: String,
     #[arg(long)]
     kind: Kind,
-    /// How long it rests before its resident size is taken.
+    /// Pause before the resident size is measured.
     #[arg(long)]
     rest_ms: u64,
 }
 
-/// What the client ended with, as one line of JSON.
+/// Results of the client, as one line of JSON.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) checksum: Checksum,
     pub(crate) first_object_ms: f64,
     pub(crate) synced_ms: f64,
-    /// Most resident bytes ever.
+    /// Maximum of resident bytes.
     pub(crate) peak: usize,
-    /// Resident bytes after a rest.
+    /// Resident bytes after the pause.
     pub(crate) resident: usize,
-    /// Sum of the objects' bytes as kept, where the client keeps bytes.
+    /// Total bytes of the stored objects, for clients that store bytes.
     pub(crate) stored_bytes: Option<usize>,
 }
 
-/// Syncs once.
+/// Syncs once and prints the results.
 pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -59,7 +59,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
                 kube_reflector(config, watcher::Config::default().streaming_lists(), rest).await?
             }
             Kind::InformerUnpaged => informer(config, InitialList::Unpaged, ListSemantic::Any, rest).await?,
-            // Resource version 0 would make a stock server ignore the limit.
+            // With resourceVersion 0 a stock server would ignore the limit.
             Kind::InformerPaged => informer(config, InitialList::Paged, ListSemantic::MostRecent, rest).await?,
             Kind::InformerStream => informer(config, InitialList::Stream, ListSemantic::Any, rest).await?,
         };
@@ -96,7 +96,7 @@ async fn kube_reflector(config: kube::Config, watch: watcher::Config, rest: Dura
         add(&mut checksum, &pod);
     }
     let outcome = finish(first.unwrap_or(synced), synced, checksum, None, rest);
-    // The stream is polled on, as a program would, while it rests.
+    // Poll the stream during the pause, like a program would.
     tokio::select! { outcome = outcome => outcome, () = async { while stream.next().await.is_some() {} } => Err("kube's watcher ended".into()) }
 }
 

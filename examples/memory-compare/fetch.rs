@@ -1,4 +1,4 @@
-//! The cheapest client there is: reads an answer through the framer, checksums each object, drops the bytes.
+//! A minimal client: reads a response through the framer, checksums each object, and drops the bytes.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use tokio::net::TcpStream;
 
 use crate::{Failure, checksum::Checksum, plan::Mode};
 
-/// One connection that fetches the initial state in one mode.
+/// A connection that fetches the initial state in one mode.
 pub(crate) struct Fetch {
     pub(crate) address: String,
     pub(crate) mode: Mode,
-    /// Bytes a second this client reads, if it is a slow one.
+    /// Bytes per second, for a slow reader.
     pub(crate) rate: Option<usize>,
 }
 
-/// What came, and for a watch the open answer: dropping it ends the watch.
+/// The result, with the open response of a watch: dropping it ends the watch.
 pub(crate) struct Fetched {
     pub(crate) checksum: Checksum,
     _open: Option<hyper::body::Incoming>,
 }
 
 impl Fetch {
-    /// Fetches everything once.
+    /// Fetches the initial state once.
     pub(crate) async fn run(&self) -> Result<Fetched, Failure> {
         let stream = TcpStream::connect(&self.address).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

@@ -1,4 +1,4 @@
-//! The load process: all clients but the measured one, started by a line on stdin and held open until it ends.
+//! The load process: all clients but the measured one, started by a line on stdin and kept open until stdin is closed.
 
 use std::io::{BufRead as _, Read as _};
 
@@ -12,7 +12,7 @@ use crate::{
     plan::Mode,
 };
 
-/// What the parent asks for.
+/// Arguments from the parent process.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[arg(long)]
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     slow_rate: usize,
 }
 
-/// What the clients ended with, as one line of JSON.
+/// Results of the clients, as one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) checksums: Vec<Checksum>,
@@ -45,7 +45,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
         errors: fetched.iter().filter_map(|fetched| fetched.as_ref().err().map(ToString::to_string)).collect(),
     };
     println!("{}", serde_json::to_string(&outcome)?);
-    // Watches stay open until the parent has taken its measurements.
+    // Watches stay open until the parent has measured the server.
     std::io::stdin().lock().read_to_end(&mut Vec::new())?;
     drop(fetched);
     Ok(())

@@ -1,9 +1,9 @@
-//! What does a fleet of clients cost the server, and what does a copy of the pods cost a client?
+//! Compares the memory of list and watch-list: of the server with N clients, and of a client with a store of all pods.
 //!
-//! Starts the server with the pods of a published incident as a process of its own, lets N clients sync at once by
-//! buffered LIST, streamed LIST, pages and watch-list, and shows both sides' memory as the kernel counts it: a table on
-//! the terminal and `memory-compare.svg` on disk. Every run has a fresh server, so that no run profits from memory that
-//! an earlier one left behind. Fails when any client ends with a wrong count or checksum.
+//! Starts the server as a child process with the pods of a published incident, lets N clients sync at once by buffered
+//! LIST, streamed LIST, pages and watch-list, and reports the memory of both sides as counted by the kernel: a table on
+//! the terminal and `memory-compare.svg` on disk. Every run has a new server, so that no run benefits from memory that
+//! an earlier one has allocated. Fails if any client ends with a wrong count or checksum.
 
 #![expect(clippy::print_stdout, reason = "the tables are the product, and the parts answer on stdout")]
 
@@ -32,7 +32,7 @@ struct Arguments {
     role: Option<Role>,
 }
 
-/// The processes that the program starts of itself.
+/// The child processes of this program.
 #[derive(Debug, Subcommand)]
 enum Role {
     /// The server under test.
@@ -63,5 +63,5 @@ fn main() -> ExitCode {
     }
 }
 
-/// Any failure, as one line.
+/// Any error, printed as one line.
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,26 +1,26 @@
-//! Memory as the kernel counts it, from procfs.
+//! Memory as counted by the kernel, from procfs.
 
 use std::{fs, io};
 
-/// Resident now and at most since the last reset, in bytes.
+/// Resident bytes now, and their maximum since the last reset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) resident: usize,
     pub(crate) peak: usize,
 }
 
-/// What process `pid` uses.
+/// Memory usage of process `pid`.
 pub(crate) fn usage(pid: u32) -> io::Result<Usage> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     Ok(Usage { resident: kib_line(&status, "VmRSS:")?, peak: kib_line(&status, "VmHWM:")? })
 }
 
-/// Makes the resident size of now the peak of process `pid`.
+/// Resets the peak of process `pid` to its current resident size.
 pub(crate) fn reset_peak(pid: u32) -> io::Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5")
 }
 
-/// What the kernel says could still be used without swapping, in bytes.
+/// The kernel's estimate of the memory available without swapping, in bytes.
 pub(crate) fn available() -> io::Result<usize> {
     kib_line(&fs::read_to_string("/proc/meminfo")?, "MemAvailable:")
 }

@@ -1,4 +1,4 @@
-//! What is run: modes, client counts, and what fits into the machine's memory.
+//! Settings of a run: modes, client counts, and how many clients fit into the machine's memory.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory;
 
-/// What the user chooses.
+/// Settings from the command line.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
     /// Clients that sync at once, one run each.
@@ -19,16 +19,16 @@ pub(crate) struct Options {
     /// Nodes that the pods are spread over.
     #[arg(long, default_value_t = 80)]
     pub(crate) nodes: usize,
-    /// How many of the clients read slowly.
+    /// Number of clients that read slowly.
     #[arg(long, default_value_t = 0)]
     pub(crate) slow_readers: usize,
-    /// What a slow client reads, in MiB a second.
+    /// Rate of a slow client, in MiB per second.
     #[arg(long, default_value_t = 8)]
     pub(crate) slow_rate_mib: usize,
     /// Only these modes.
     #[arg(long, value_delimiter = ',', value_name = "MODE,…")]
     pub(crate) modes: Vec<Mode>,
-    /// Where the picture goes.
+    /// File for the chart.
     #[arg(long, default_value = "memory-compare.svg", value_name = "FILE")]
     pub(crate) svg: std::path::PathBuf,
 }
@@ -40,7 +40,7 @@ impl Options {
     }
 }
 
-/// How the fleet fetches its initial state.
+/// Mode of fetching the initial state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[expect(clippy::enum_variant_names, reason = "these are their names")]
 pub(crate) enum Mode {
@@ -55,7 +55,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// The server's `--list-encoding`.
+    /// Value for the server's `--list-encoding`.
     pub(crate) const fn encoding(self) -> &'static str {
         match self {
             Self::BufferedList => "buffered",
@@ -63,7 +63,7 @@ impl Mode {
         }
     }
 
-    /// The measured client of the server table.
+    /// The measured client in the server table.
     pub(crate) const fn client(self) -> Kind {
         match self {
             Self::BufferedList => Kind::KubeList,
@@ -73,8 +73,8 @@ impl Mode {
         }
     }
 
-    /// What the server may need for `clients` of them, in bytes, given the size of one full answer.
-    /// Buffered: the body, its growth while it is built, and the objects decoded for it.
+    /// Estimated bytes that the server needs for `clients` clients, given the size of one full response. In buffered
+    /// mode: the body, its growth while it is built, and the objects decoded for it.
     pub(crate) const fn estimate(self, clients: usize, answer_bytes: usize) -> usize {
         match self {
             Self::BufferedList => clients * answer_bytes * 2,
@@ -82,7 +82,7 @@ impl Mode {
         }
     }
 
-    /// `clients`, or as many as leave half of the available memory alone; says so when it has to lower the number.
+    /// Reduces `clients` until half of the available memory stays free; prints a note if it does.
     pub(crate) fn fitting(self, clients: usize, answer_bytes: usize) -> usize {
         let available = memory::available().unwrap_or(usize::MAX);
         let mut fitting = clients;
@@ -107,7 +107,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Which client keeps the copy in the measured process.
+/// The client in the measured process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// `kube::Api::list` into a `Vec<Pod>`.

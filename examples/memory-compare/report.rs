@@ -1,4 +1,4 @@
-//! The tables, as Markdown, so that they can be pasted where they are quoted.
+//! The tables as Markdown, ready to be pasted.
 
 use crate::{
     plan::Options,
@@ -43,7 +43,7 @@ pub(crate) fn print(options: &Options, servers: &[ServerRow], clients: &[ClientR
     }
 }
 
-/// Bytes as MiB.
+/// Converts bytes to MiB.
 pub(crate) fn mib(bytes: usize) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }

@@ -1,4 +1,4 @@
-//! Runs: a fresh server, the fleet, the measured client, and what the kernel says of each.
+//! Runs a new server, the other clients and the measured client, and collects the kernel's measurements.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -18,35 +18,35 @@ use crate::{
     report,
 };
 
-/// How long the server rests before its idle size is taken.
+/// Pause before the idle size of the server is measured.
 const REST: Duration = Duration::from_secs(1);
 
-/// How long it rests after a run: it looks once a second whether there is memory to give back.
+/// Pause after a run: the server checks once a second for memory to return.
 const REST_AFTER: Duration = Duration::from_millis(2500);
 
-/// How long a client rests before its resident size is taken, where that is what the run is for.
+/// Pause before the resident size of a client is measured, in runs that compare clients.
 const CLIENT_REST: Duration = Duration::from_secs(2);
 
-/// One line of the server table.
+/// A row of the server table.
 pub(crate) struct ServerRow {
     pub(crate) mode: Mode,
     pub(crate) clients: usize,
-    /// Resident before the run.
+    /// Resident bytes before the run.
     pub(crate) idle: usize,
-    /// Peak over idle.
+    /// Peak minus idle.
     pub(crate) growth: usize,
-    /// Resident after the run, all clients gone.
+    /// Resident bytes after the run, with all clients disconnected.
     pub(crate) after: usize,
     pub(crate) client: client::Outcome,
 }
 
-/// One line of the client table.
+/// A row of the client table.
 pub(crate) struct ClientRow {
     pub(crate) kind: Kind,
     pub(crate) outcome: client::Outcome,
 }
 
-/// Runs everything and shows it.
+/// Runs all measurements and shows the results.
 pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     let modes = options.modes();
     let kinds = [Kind::KubeList, Kind::KubeReflectorPaged, Kind::KubeReflectorStream, Kind::InformerUnpaged];
@@ -75,7 +75,7 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Clears the bar before an error leaves, so that its line stands alone.
+/// Clears the progress bar before an error is printed.
 fn bar_safe<T>(bar: &ProgressBar, result: Result<T, Failure>) -> Result<T, Failure> {
     result.inspect_err(|_| bar.finish_and_clear())
 }
@@ -123,7 +123,7 @@ fn client_run(options: &Options, kind: Kind) -> Result<ClientRow, Failure> {
     Ok(ClientRow { kind, outcome })
 }
 
-/// What the server holds, read by other means than those under test: one buffered answer, decoded by serde.
+/// The server's objects, read independently of the code under test: in pages over plain HTTP/1.0, decoded by serde.
 struct Truth {
     checksum: Checksum,
     bytes: usize,
@@ -197,7 +197,7 @@ impl Server {
         memory::usage(self.process.child.id())
     }
 
-    /// Lets the server rest, makes its size the peak, and returns it.
+    /// Waits, resets the peak, and returns the resident size of the server.
     fn rest(&self) -> std::io::Result<usize> {
         std::thread::sleep(REST);
         memory::reset_peak(self.process.child.id())?;
@@ -210,7 +210,7 @@ impl Server {
     }
 }
 
-/// One HTTP/1.0 exchange: the answer ends with the connection, no client library is involved.
+/// One HTTP/1.0 exchange without a client library: the response ends with the connection.
 fn get(host: &str, path: &str) -> Result<Vec<u8>, Failure> {
     use std::io::Read as _;
     let mut stream = std::net::TcpStream::connect(host)?;
@@ -224,7 +224,7 @@ fn get(host: &str, path: &str) -> Result<Vec<u8>, Failure> {
     Ok(answer.split_off(head + 4))
 }
 
-/// A process of this program in one of its roles. Ends with it.
+/// A child process of this program in one of its roles, killed on drop.
 struct Part {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -244,7 +244,7 @@ impl Part {
         Ok(Self { child, stdin, stdout })
     }
 
-    /// Spawns, and waits until it says that it is ready.
+    /// Spawns the process and waits until it prints `ready`.
     fn start(role: &str, arguments: &[String]) -> Result<Self, Failure> {
         let mut part = Self::spawn(role, arguments)?;
         match part.line()?.as_str() {
@@ -272,7 +272,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Closing stdin ends load and client; the server is told by a signal. Nothing is left behind.
+        // Closing stdin ends load and client; the server needs the signal.
         self.stdin = None;
         let _ = self.child.kill();
         let _ = self.child.wait();

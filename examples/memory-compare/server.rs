@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-/// What is passed on to the server's own command line.
+/// Arguments passed on to the server's own command line.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
-/// Runs until it is told to stop.
+/// Runs the server until a signal stops it.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     cache_server::cli::run(["cache-server".to_owned()].into_iter().chain(arguments.rest.iter().cloned()))
 }

@@ -1,4 +1,4 @@
-//! What happens to the pods: many changes of a few of them, and some that come and go.
+//! Changes to the pods: many updates of a few of them, and some creates and deletes.
 
 use std::{fmt, time::Duration};
 
@@ -12,16 +12,16 @@ use serde_json::json;
 
 use crate::Failure;
 
-/// Pods that change again and again: what a reader of the latest state may see as one change.
+/// Number of pods that are updated repeatedly, so that a reader of the latest state may coalesce updates.
 const BUSY_PODS: usize = 20;
 
-/// One write in so many creates a pod, and the next but four deletes it.
+/// Every tenth write creates a pod, and the fifth write after that deletes it.
 const CREATE_EVERY: usize = 10;
 
-/// Writes through kube's client, one after the other.
+/// Writes through kube's client, one at a time.
 pub(crate) struct Churn {
     client: kube::Client,
-    /// Namespace and name.
+    /// Namespace and name of each updated pod.
     busy: Vec<(String, String)>,
     /// The pod created last, until it is deleted.
     visitor: Option<(String, String)>,
@@ -29,7 +29,7 @@ pub(crate) struct Churn {
     pub(crate) writes: Writes,
 }
 
-/// What was written.
+/// Numbers of writes.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     pub(crate) updated: usize,
@@ -39,22 +39,22 @@ pub(crate) struct Writes {
 }
 
 impl Churn {
-    /// Changes the first pods of `snapshot`.
+    /// Will update the first pods of `snapshot`.
     pub(crate) fn new(client: kube::Client, snapshot: &Snapshot<Pod>) -> Self {
         let busy = snapshot.iter().take(BUSY_PODS).map(|pod| (pod.namespace().to_owned(), pod.name().to_owned()));
         let last = snapshot.resource_version().cloned().unwrap_or_else(|| ResourceVersion::from(1));
         Self { client, busy: busy.collect(), visitor: None, last, writes: Writes::default() }
     }
 
-    /// The version of the last write.
+    /// The resourceVersion in the response to the last write.
     pub(crate) const fn last(&self) -> &ResourceVersion {
         &self.last
     }
 
-    /// Writes once.
+    /// Performs one write.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub(crate) async fn write(&mut self) -> Result<(), Failure> {
         let number = self.writes.total();
         let (namespace, name) = self.busy.get(number % BUSY_PODS).ok_or("there are too few pods")?.clone();
@@ -93,7 +93,7 @@ impl Churn {
     async fn delete(&mut self, namespace: &str, name: &str) -> Result<(), Failure> {
         let deleted = self.pods(namespace).delete(name, &DeleteParams::default()).await?;
         self.writes.deleted += 1;
-        // A real server marks a pod first and answers the marked one; here it is gone, and the answer has its version.
+        // A graceful delete responds with the pod as marked; its removal has a later version.
         deleted.left().map_or(Ok(()), |pod| self.wrote(&pod))
     }
 
@@ -105,7 +105,7 @@ impl Churn {
 }
 
 impl Writes {
-    /// All writes.
+    /// Number of all writes.
     pub(crate) const fn total(&self) -> usize {
         self.updated + self.created + self.deleted
     }

@@ -1,7 +1,7 @@
-//! One copy of the pods for a whole program: how is it found in, and what do fast, slow and late readers see?
+//! One store of the pods for a whole program, with indexes, and with fast, slow and late subscribers.
 //!
-//! `cargo run --example shared-informer` makes its own API server with its own pods, changes some of them, and shows what
-//! four subscribers of one informer were told. It fails when one of them ends with another state than the server's.
+//! `cargo run --example shared-informer` starts an API server with pods, changes some of them, and shows the events
+//! that four subscribers of one informer received. It fails if one of them ends with a state other than the server's.
 
 #![expect(clippy::print_stdout, reason = "the table is the product")]
 
@@ -26,16 +26,17 @@ use self::{
     subscriber::{Pace, Signals, Tally, follow},
 };
 
-/// Any failure, as one line.
+/// Any error, printed as one line.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Key to resourceVersion: what a reader believes is there.
+/// A subscriber's state: key to resourceVersion.
 type State = BTreeMap<String, String>;
 
-/// Longer than anything here takes on a busy machine.
+/// Timeout that is ample even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Changes kept for the subscribers that want each of them. Who falls behind by more is told so and gets the difference.
+/// Capacity of the ring for subscribers that want each change. A subscriber that lags further gets a reset and the
+/// difference.
 const RING: usize = 256;
 
 /// One informer, two indexes, four subscribers.
@@ -45,7 +46,7 @@ struct Arguments {
     /// Pods of the server at its start.
     #[arg(long, default_value_t = 300)]
     pods: u32,
-    /// Changes made to them. More than the ring holds, or the late subscriber is in time.
+    /// Number of changes. With no more than the ring holds, the late subscriber gets each of them.
     #[arg(long, default_value_t = 600)]
     writes: usize,
 }
@@ -65,7 +66,7 @@ async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let client = serve(arguments.pods).await?;
     let cluster = Cluster::new(client.clone());
 
-    // Indexes are declared before the start; each is a handle that only snapshots of this informer understand.
+    // Indexes are declared before the start; each handle is valid only for snapshots of this informer.
     let mut declared = cluster.informer::<Pod>();
     let by_node = declared.index(index::node);
     let by_app = declared.index(index::label("app"));
@@ -98,7 +99,7 @@ async fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A server of our own with pods, on a free port. It ends with the program.
+/// Starts a server with pods on a free port. It ends with the program.
 async fn serve(pods: u32) -> Result<kube::Client, Failure> {
     let populate = Some(populate::Spec { pods, nodes: 10, namespaces: 4, seed: 1 });
     let listen = ([127, 0, 0, 1], 0).into();
@@ -108,7 +109,7 @@ async fn serve(pods: u32) -> Result<kube::Client, Failure> {
     Ok(kube::Client::try_from(kube::Config::new(url))?)
 }
 
-/// Lets four subscribers read while pods change, until all of them believe what is.
+/// Lets four subscribers read while pods change, until each has the final state.
 async fn everybody(pods: &Informer<Pod>, client: kube::Client, writes: usize) -> Result<(Vec<Tally>, Writes), Failure> {
     let (end, ended) = watch::channel(None);
     let (progress, told) = watch::channel(0);
@@ -127,7 +128,7 @@ async fn everybody(pods: &Informer<Pod>, client: kube::Client, writes: usize) ->
     let mut churn = Churn::new(client, &pods.store().snapshot());
     while churn.writes.total() < writes {
         churn.write().await?;
-        // Only so fast that a prompt reader cannot be overrun on the busiest machine.
+        // Limit the rate, so that a prompt reader is not overrun even on a busy machine.
         let least = churn.writes.total().saturating_sub(RING / 2);
         let mut told = told.clone();
         tokio::time::timeout(PATIENCE, told.wait_for(|told| *told >= least)).await??;
@@ -147,11 +148,11 @@ fn state_of(snapshot: &Snapshot<Pod>) -> State {
     snapshot.iter().map(|pod| (pod.key().to_owned(), pod.resource_version().to_owned())).collect()
 }
 
-/// What each way of reading promises.
+/// Checks the promises of each kind of subscription.
 fn check(tallies: &[Tally], writes: &Writes) -> Result<(), Failure> {
     let [latest, slow, each, late] = tallies else { return Err("four subscribers were started".into()) };
     let told = (each.updated, each.created(), each.deleted, each.resets);
-    // A pod that is deleted is marked first, which is an update.
+    // A delete marks the pod first, which is an update.
     if told != (writes.updated + writes.deleted, writes.created, writes.deleted, 0) {
         return Err(format!("who wants each change was told {told:?} of {writes}").into());
     }

@@ -1,4 +1,4 @@
-//! A reader: takes events at its own pace, and ends once what it was told adds up to the state that is.
+//! A subscriber: takes events at its own pace, and ends once its state equals the final one.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,37 +12,37 @@ use tokio::{
 
 use crate::{Failure, State};
 
-/// How a reader reads.
+/// Pace of a subscriber.
 pub(crate) enum Pace {
-    /// As fast as events come. Says how many changes it was told.
+    /// As fast as events arrive. Reports the number of changes so far.
     Prompt { told: watch::Sender<usize> },
     /// With a pause after each event.
     Slow(Duration),
-    /// Not at all until all changes were made.
+    /// Not before all changes were made.
     Late,
 }
 
 impl Pace {
-    /// As fast as events come, and nobody wants to know.
+    /// As fast as events arrive, without a receiver for the reports.
     pub(crate) fn prompt() -> Self {
         Self::Prompt { told: watch::Sender::new(0) }
     }
 }
 
-/// What readers tell each other.
+/// Signals between the subscribers and the program.
 #[derive(Clone)]
 pub(crate) struct Signals {
-    /// All have been told the first state.
+    /// Passed once all subscribers have received the initial state.
     pub(crate) ready: Arc<Barrier>,
-    /// The last state, once all changes were made.
+    /// The final state, once all changes were made.
     pub(crate) end: watch::Receiver<Option<State>>,
 }
 
-/// What one reader was told.
+/// Events and state of a subscriber.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) name: &'static str,
-    /// Pods of the first state.
+    /// Number of pods in the initial state.
     initial: usize,
     added: usize,
     pub(crate) updated: usize,
@@ -51,10 +51,10 @@ pub(crate) struct Tally {
     state: State,
 }
 
-/// Reads until what was told is the last state.
+/// Reads until the state equals the final one.
 ///
 /// # Errors
-/// The informer ended first, or an event does not follow from those before.
+/// The informer ended first, or an event does not fit the state.
 pub(crate) async fn follow(
     name: &'static str,
     mut events: impl Stream<Item = Event<Pod>> + Unpin,
@@ -85,10 +85,10 @@ pub(crate) async fn follow(
 }
 
 impl Tally {
-    /// Names the columns.
+    /// Header of the table.
     pub(crate) const HEADER: &str = "subscriber     first  created  updated  deleted  resets";
 
-    /// Takes an event. Returns whether everything up to now has been told.
+    /// Applies an event. Returns true for [`Event::Synced`], when all changes up to now were delivered.
     fn take(&mut self, event: Event<Pod>) -> Result<bool, Failure> {
         let entry = |pod: &informer::Object<Pod>| (pod.key().to_owned(), pod.resource_version().to_owned());
         match event {
@@ -110,7 +110,7 @@ impl Tally {
                 let told = self.state.remove(&key);
                 self.follows(told == Some(version), &key)?;
             }
-            // What follows is the difference from what was told, without the changes in between.
+            // The next events are the difference to the current state, without the changes in between.
             Event::Reset => self.resets += 1,
             Event::Synced(_) => return Ok(true),
             _ => return Err("an event this program does not know".into()),
@@ -122,12 +122,12 @@ impl Tally {
         if it_does { Ok(()) } else { Err(format!("{}: an event of {key} does not follow", self.name).into()) }
     }
 
-    /// Pods that came after the first state.
+    /// Number of pods created after the initial state.
     pub(crate) const fn created(&self) -> usize {
         self.added - self.initial
     }
 
-    /// Changes after the first state.
+    /// Number of changes after the initial state.
     pub(crate) const fn changes(&self) -> usize {
         self.created() + self.updated + self.deleted
     }

@@ -1,1 +1,1 @@
-//! The examples are in the folders beside this one; this library is empty.
+//! This library is empty; the examples are in the folders beside it.

@@ -1,4 +1,4 @@
-//! The measured process: one rival with a real store, told what to do line by line on stdin.
+//! The measured process: one client with a real store, which executes commands from stdin line by line.
 
 use std::{
     io::BufRead as _,
@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 use crate::{Failure, HEAP, gate::Gate, memory};
 
-/// Which rival, and where.
+/// Client to measure and address of the server.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[arg(long)]
@@ -31,22 +31,22 @@ pub(crate) struct Arguments {
     kind: Kind,
 }
 
-/// Who keeps the copy.
+/// The client under measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// kube's reflector in its default mode: pages, then watch.
     KubePages,
-    /// The same over watch-list.
+    /// kube's reflector over watch-list.
     KubeStream,
-    /// The same with managedFields cleared before the store, as its users do.
+    /// kube's reflector over watch-list, with managedFields cleared before the store, as its users do.
     KubeStreamTrimmed,
-    /// The informer as it comes: watch-list, JSON.
+    /// The informer with its defaults: watch-list, JSON.
     Informer,
     /// The informer in pages.
     InformerPages,
-    /// The informer that keeps decoded objects.
+    /// The informer with decoded objects in its store.
     InformerTyped,
-    /// The informer that keeps compressed objects.
+    /// The informer with compressed objects in its store.
     InformerPacked,
 }
 
@@ -64,39 +64,39 @@ impl Kind {
     }
 }
 
-/// What one command found out.
+/// Results of one command.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) objects: usize,
     pub(crate) first_object_ms: f64,
     pub(crate) synced_ms: f64,
-    /// Resident bytes now, and most ever since the last command.
+    /// Resident bytes now, and their maximum since the last command.
     pub(crate) resident: usize,
     pub(crate) resident_peak: usize,
-    /// Live bytes on the heap now, and most since the last command.
+    /// Live heap bytes now, and their maximum since the last command.
     pub(crate) live: usize,
     pub(crate) live_peak: usize,
     /// CPU seconds of this process since the last command.
     pub(crate) cpu_s: f64,
-    /// Live changes seen since the last command.
+    /// Live changes received so far.
     pub(crate) events: u64,
 }
 
-/// How long it rests before its resident size is taken.
+/// Pause before the resident size is measured.
 const REST: Duration = Duration::from_secs(2);
 
-/// How far a rival is, whoever it is. Asked only when the parent wants to know: nothing here costs by the event.
+/// State of any client, read only on commands, so that it costs nothing per event.
 struct Copy {
-    /// Times initial state was complete.
+    /// Number of completed initial states.
     syncs: Box<dyn Fn() -> u64>,
-    /// Live changes so far.
+    /// Number of live changes.
     events: Box<dyn Fn() -> u64>,
-    /// From the start to the first object.
+    /// Time from the start to the first object.
     first: Box<dyn Fn() -> Duration>,
     objects: Box<dyn Fn() -> usize>,
 }
 
-/// Does what stdin says until it ends.
+/// Executes commands from stdin until it is closed.
 pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (commands, mut received) = mpsc::unbounded_channel();
@@ -142,7 +142,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
     })
 }
 
-/// CPU and changes since the process started: the difference of two is what counts.
+/// CPU time and changes since the start; the parent computes differences.
 fn now(copy: &Copy) -> Report {
     Report { cpu_s: memory::cpu_seconds().unwrap_or_default(), events: (copy.events)(), ..Report::default() }
 }
@@ -234,7 +234,7 @@ fn kube_reflector(client: kube::Client, config: watcher::Config, trimmed: bool) 
     }
 }
 
-/// What kube's stream has yielded; it counts nothing itself.
+/// Counters for kube's stream, which has none itself.
 #[derive(Default)]
 struct Counted {
     syncs: AtomicU64,
@@ -244,7 +244,7 @@ struct Counted {
 
 fn informer(client: kube::Client, initial: InitialList, representation: Representation) -> Result<Copy, Failure> {
     let semantic = match initial {
-        // resourceVersion 0 would make a stock server ignore the limit.
+        // With resourceVersion 0 a stock server would ignore the limit.
         InitialList::Paged => ListSemantic::MostRecent,
         InitialList::Auto | InitialList::Stream | InitialList::Unpaged => ListSemantic::Any,
     };

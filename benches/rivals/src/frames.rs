@@ -1,4 +1,4 @@
-//! CPU to make a stored object of the bytes of a watch event, without sockets: framing, decoding, storing.
+//! CPU time to turn the bytes of a watch event into a stored object, without sockets: framing, decoding, storing.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::Failure;
 
-/// Microseconds of one core for one object, the best of several rounds.
+/// Microseconds of CPU per object, the best of `ROUNDS` rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) object_bytes: usize,
@@ -27,13 +27,13 @@ pub(crate) struct Cost {
 
 const ROUNDS: usize = 7;
 
-/// Objects in one round.
+/// Number of objects per round.
 const OBJECTS: usize = 2_000;
 
-/// A chunk as sockets deliver it.
+/// Size of a chunk from a socket.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Measures both on the same bytes, in turn.
+/// Measures both clients on the same bytes, alternately.
 pub(crate) fn measure() -> Result<Cost, Failure> {
     let stream = stream()?;
     let mut cost = Cost { object_bytes: stream.len() / OBJECTS, kube_us: f64::MAX, informer_us: f64::MAX };
@@ -50,7 +50,7 @@ fn timed(run: impl FnOnce() -> Result<usize, Failure>) -> Result<f64, Failure> {
     Ok(start.elapsed().as_secs_f64() * 1e6 / objects as f64)
 }
 
-/// Pods as a watch-list sends them.
+/// Pods as sent by a watch-list.
 fn stream() -> Result<Vec<u8>, Failure> {
     let spec: Spec = format!("pods={OBJECTS},nodes=80,namespaces=40,seed=1").parse()?;
     let mut lines = Vec::new();
@@ -64,7 +64,7 @@ fn stream() -> Result<Vec<u8>, Failure> {
     Ok(lines)
 }
 
-/// What kube does with each line, and its store.
+/// Processes each line like kube, into kube's store.
 fn kube(stream: &[u8]) -> Result<usize, Failure> {
     let (reader, mut writer) = reflector::store::<Pod>();
     for chunk in stream.split_inclusive(|byte| *byte == b'\n') {
@@ -76,7 +76,7 @@ fn kube(stream: &[u8]) -> Result<usize, Failure> {
     Ok(reader.len())
 }
 
-/// What the informer does with each chunk, and its store.
+/// Processes each chunk like the informer, into its store.
 fn informer(stream: &[u8]) -> Result<usize, Failure> {
     let mut framer = Framer::new(FramerConfig {
         shape: Shape::Watch,

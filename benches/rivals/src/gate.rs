@@ -1,5 +1,6 @@
-//! A gate in front of a client: cuts what is open, holds what is asked, and tells the next watch that it is too old.
-//! INVARIANT: every rival goes through the same gate; while it is open it only passes on.
+//! A gate in front of a client, which can end open responses, hold requests, and answer the next watch with 410.
+//!
+//! INVARIANT: every client goes through the same kind of gate; while open, the gate only forwards.
 
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use tokio::sync::watch;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the gate does with requests.
+/// Treatment of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
     Held,
-    /// Open, but the next watch from a position is told that it is too old.
+    /// Open, but the next watch from a position gets 410.
     Expires,
 }
 
-/// The handle. Cheap to clone.
+/// Handle to the gate, cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Gate {
     state: Arc<watch::Sender<State>>,
@@ -31,17 +32,17 @@ impl Gate {
         Self { state: Arc::new(watch::Sender::new(State::Open)) }
     }
 
-    /// Ends every open answer and holds whatever is asked from now on.
+    /// Ends every open response and holds all requests from now on.
     pub(crate) fn cut(&self) {
         self.state.send_replace(State::Held);
     }
 
-    /// Lets requests through again; the first watch from a position gets 410.
+    /// Forwards requests again; the first watch from a position gets 410.
     pub(crate) fn expire(&self) {
         self.state.send_replace(State::Expires);
     }
 
-    /// `inner` behind this gate.
+    /// A client whose requests go through this gate to `inner`.
     pub(crate) fn client(&self, inner: kube::Client) -> kube::Client {
         let gate = self.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -72,7 +73,8 @@ impl Gate {
     }
 }
 
-/// In the stream, where servers with a watch cache put it: kube's watcher asks a 410 in the headers again for ever.
+/// Sent in the stream, like servers with a watch cache do: kube's watcher would repeat a watch with 410 in the headers
+/// for ever.
 const EXPIRED: &[u8] = concat!(
     r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
     r#""message":"too old resource version: 1 (2)","reason":"Expired","code":410}}"#,

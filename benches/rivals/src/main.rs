@@ -1,6 +1,6 @@
-//! The informer beside kube's own runtime: memory, time, CPU and requests, measured in one run on one machine.
+//! Compares the informer with kube's own runtime: memory, time, CPU and requests, measured in one run on one machine.
 //!
-//! `cargo run --release -p rivals` prints tables in Markdown; `--json FILE` keeps the raw numbers.
+//! `cargo run --release -p rivals` prints Markdown tables; `--json FILE` also saves the raw numbers.
 
 #![expect(clippy::print_stdout, reason = "tables and the lines between its processes are its output")]
 
@@ -19,10 +19,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use peak_alloc::PeakAlloc;
 
-/// Errors end the run with their text.
+/// Errors end the run and are printed.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Counts live bytes in every process of the run: two atomic additions an allocation, for all rivals alike.
+/// Counts live bytes in every process of the run. Costs two atomic additions per allocation, for all clients alike.
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 

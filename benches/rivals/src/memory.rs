@@ -1,15 +1,15 @@
-//! What the kernel counts of this process, from procfs.
+//! Memory and CPU time of this process, from procfs.
 
 use std::{fs, io};
 
-/// Resident now and at most since the last reset, in bytes.
+/// Resident bytes now, and their maximum since the last reset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) resident: usize,
     pub(crate) peak: usize,
 }
 
-/// What this process uses.
+/// Memory usage of this process.
 pub(crate) fn usage() -> io::Result<Usage> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = |name: &str| {
@@ -20,12 +20,12 @@ pub(crate) fn usage() -> io::Result<Usage> {
     Ok(Usage { resident: line("VmRSS:")?, peak: line("VmHWM:")? })
 }
 
-/// Makes the resident size of now the peak.
+/// Resets the peak to the current resident size.
 pub(crate) fn reset_peak() -> io::Result<()> {
     fs::write("/proc/self/clear_refs", "5")
 }
 
-/// User and system time of this process, in seconds; the kernel counts hundredths.
+/// User and system time of this process in seconds; the kernel's resolution is 10 ms.
 pub(crate) fn cpu_seconds() -> io::Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -1,4 +1,4 @@
-//! This program as other processes: the server, the churn, and one measured client each.
+//! Child processes of this program: the server, churn, and one measured client each.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -10,7 +10,7 @@ use crate::{
     client::{Kind, Report},
 };
 
-/// A child that ends with this value.
+/// A child process, killed on drop.
 pub(crate) struct Part {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -36,7 +36,7 @@ impl Part {
         Ok(line.trim_end().to_owned())
     }
 
-    /// A server with `pods` pods, and its address.
+    /// Starts a server with `pods` pods. Returns it with its address.
     pub(crate) fn server(pods: usize) -> Result<(Self, String), Failure> {
         let nodes = (pods / 89).max(1);
         let arguments =
@@ -47,7 +47,7 @@ impl Part {
         Ok((part, address.to_owned()))
     }
 
-    /// Writes at a steady rate, to the end.
+    /// Runs churn at a steady rate until its end.
     pub(crate) fn churn(address: &str, rate: u32, seconds: u32) -> Result<(), Failure> {
         let server = format!("--server=http://{address}");
         let arguments = ["churn".to_owned(), server, format!("--rate={rate}/s"), format!("--seconds={seconds}")];
@@ -64,7 +64,7 @@ impl Part {
         }
     }
 
-    /// Has a client do one thing.
+    /// Sends a command to a client and reads its report.
     pub(crate) fn ask(&mut self, command: &str) -> Result<Report, Failure> {
         let stdin = self.child.stdin.as_mut().ok_or("no stdin")?;
         writeln!(stdin, "{command}")?;
@@ -75,7 +75,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Requests while a server refuses, and while it closes every watch at once, in virtual time and without sockets.
+//! Counts requests while a server refuses them or closes every watch at once, in virtual time and without sockets.
 
 use std::{
     sync::{
@@ -22,16 +22,16 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::Failure;
 
-/// How the server fails.
+/// Behavior of the failing server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Refused,
     Code(u16),
-    /// Lists are answered, watches end at once.
+    /// Lists succeed, watches end at once.
     InstantCloses,
 }
 
-/// Who asks.
+/// The client under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     KubePages,
@@ -39,17 +39,17 @@ pub(crate) enum Who {
     Informer(InitialList),
 }
 
-/// Requests sent in a stretch of virtual time, and that stretch where the count was stopped early.
+/// Number of requests within a span of virtual time, and the elapsed time if counting stopped early.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     pub(crate) requests: u64,
     pub(crate) stopped_after: Option<Duration>,
 }
 
-/// Requests at which counting stops: a client that never waits would not let time pass.
+/// Maximum of counted requests: virtual time would not advance for a client that never waits.
 const REQUESTS_MAX: u64 = 20_000;
 
-/// Counts what `who` asks within `span`.
+/// Counts the requests of `who` within `span`.
 pub(crate) fn count(who: Who, trouble: Trouble, span: Duration) -> Result<Counted, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async move {
@@ -117,7 +117,7 @@ fn status(code: u16) -> String {
     format!(r#"{{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"No","code":{code}}}"#)
 }
 
-/// An empty cluster whose watches end at once; initial state by watch-list is complete.
+/// Responses of an empty cluster whose watches end at once; the initial state of a watch-list is complete.
 fn quiet(query: &str) -> String {
     if query.contains("sendInitialEvents=true") {
         return concat!(

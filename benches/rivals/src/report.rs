@@ -1,4 +1,4 @@
-//! The tables, in Markdown.
+//! The tables as Markdown.
 
 use crate::{
     frames::Cost,
@@ -32,7 +32,7 @@ pub(crate) fn copies(pods: usize, wire: Wire, rows: &[Row]) {
     }
 }
 
-/// CPU by the object.
+/// CPU time per object.
 pub(crate) fn frames(cost: Cost) {
     println!("\nCPU to frame, decode or trim, and store one object of {} bytes, no sockets:\n", cost.object_bytes);
     println!("| client | µs |\n| --- | ---: |");
@@ -40,7 +40,7 @@ pub(crate) fn frames(cost: Cost) {
     println!("| informer: framer, trimmed, store | {:.1} |", cost.informer_us);
 }
 
-/// Requests under trouble.
+/// Requests to a failing server.
 pub(crate) fn refusals(all: &[Refused]) {
     println!("\nRequests in virtual time, without network and without kube's own retry layer:\n");
     let names: Vec<_> = ASKING.iter().map(|(name, _)| *name).collect();
@@ -52,7 +52,7 @@ pub(crate) fn refusals(all: &[Refused]) {
     }
 }
 
-/// Promises, kept or not.
+/// Targets, with whether they are met.
 pub(crate) fn targets(all: &[Target]) {
     println!("\n| target | limit | measured | |\n| --- | ---: | ---: | --- |");
     for target in all {

@@ -1,4 +1,4 @@
-//! The order of the measurements.
+//! Runs all measurements in order.
 
 use std::{
     path::PathBuf,
@@ -23,7 +23,7 @@ use crate::{
     report, targets,
 };
 
-/// What the user chooses.
+/// Settings of a run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Pods on the server, one round each.
@@ -35,34 +35,34 @@ pub(crate) struct Options {
     /// Seconds of steady updates.
     #[arg(long, default_value_t = 10, value_name = "N")]
     steady_seconds: u32,
-    /// Updates a second meanwhile.
+    /// Updates per second meanwhile.
     #[arg(long, default_value_t = 500, value_name = "N")]
     steady_rate: u32,
-    /// Where the raw numbers go.
+    /// File for the raw numbers.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// One client at one size.
+/// Results of a client at one size.
 #[derive(Debug, Clone, serde::Serialize)]
 pub(crate) struct Row {
     pub(crate) pods: usize,
     pub(crate) kind: Kind,
     pub(crate) sync: Report,
     pub(crate) relist: Report,
-    /// CPU microseconds for one live change.
+    /// CPU microseconds per live change.
     pub(crate) steady_us: f64,
     pub(crate) steady_events: u64,
 }
 
-/// Requests of everybody under one kind of trouble.
+/// Requests of all clients to a server that fails in one way.
 pub(crate) struct Refused {
     pub(crate) name: &'static str,
     pub(crate) span: Duration,
     pub(crate) counted: Vec<Counted>,
 }
 
-/// The columns of the table of refusals.
+/// Columns of the table of refusals.
 pub(crate) const ASKING: [(&str, Who); 5] = [
     ("kube, pages", Who::KubePages),
     ("kube, watch-list", Who::KubeStream),
@@ -71,7 +71,7 @@ pub(crate) const ASKING: [(&str, Who); 5] = [
     ("informer, Paged", Who::Informer(InitialList::Paged)),
 ];
 
-/// Runs everything and prints it.
+/// Runs all measurements and prints the tables.
 pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     let kinds = if options.kinds.is_empty() { Kind::value_variants() } else { &options.kinds };
     let (mut rows, mut promised) = (Vec::new(), Vec::new());
@@ -119,7 +119,7 @@ fn one(options: &Options, pods: usize, kind: Kind, address: &str) -> Result<Row,
     Ok(Row { pods, kind, sync, relist, steady_us, steady_events })
 }
 
-/// The objects' bytes: as sent, and without managedFields.
+/// Total bytes of the objects, as sent and without managedFields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wire {
     pub(crate) sent: usize,
@@ -153,7 +153,7 @@ fn change(address: &str, count: usize) -> Result<(), Failure> {
         let client = all.clone().into_client();
         let some = all.list(&ListParams::default().limit(u32::try_from(count)?)).await?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-        // Another value each time: a patch that changes nothing makes no new version.
+        // A new value each time, because a no-op patch makes no new version.
         let patch = Patch::Merge(json!({"metadata": {"labels": {"rivals": now.as_millis().to_string()}}}));
         for pod in some.items {
             let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());

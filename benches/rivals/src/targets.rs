@@ -1,4 +1,4 @@
-//! What the informer has promised, beside what was measured.
+//! Targets of the informer beside the measurements.
 
 use crate::{
     client::Kind,
@@ -6,7 +6,7 @@ use crate::{
     run::{ASKING, Refused, Row, Wire},
 };
 
-/// One promise.
+/// A target.
 pub(crate) struct Target {
     pub(crate) what: String,
     pub(crate) measured: f64,
@@ -26,7 +26,7 @@ impl Target {
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Promises about copies of `pods` pods.
+/// Targets for stores with `pods` pods.
 pub(crate) fn of_copies(pods: usize, wire: Wire, rows: &[Row]) -> Vec<Target> {
     let mut all = Vec::new();
     for row in rows {
@@ -51,12 +51,12 @@ pub(crate) fn of_copies(pods: usize, wire: Wire, rows: &[Row]) -> Vec<Target> {
     all
 }
 
-/// The promise about CPU.
+/// The target for CPU time.
 pub(crate) fn of_frames(cost: Cost) -> Vec<Target> {
     vec![Target::new("frame and store an object", cost.informer_us, 10.0, "µs")]
 }
 
-/// Promises about requests under trouble: the most of all ways of reading.
+/// Targets for requests to a failing server: the maximum over the informer's initial list strategies.
 pub(crate) fn of_refusals(all: &[Refused]) -> Vec<Target> {
     let most = |refused: &Refused| {
         let ours = ASKING.iter().zip(&refused.counted).filter(|((name, _), _)| name.starts_with("informer"));

@@ -1,4 +1,4 @@
-//! What the demo plays on: a log tree, an API server, the collector, and a record of what every container said.
+//! Environment of the demo: a log tree, an API server, the collector, and a record of the lines of every container.
 
 use std::{
     collections::BTreeMap,
@@ -27,18 +27,18 @@ use crate::{
     tail::Limits,
 };
 
-/// Longest line of the demo, in bytes.
+/// Maximum line length in the demo, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// How long the demo's lines wait for their pod.
+/// Time for which the demo's lines wait for their pod.
 pub(super) const METADATA_WAIT: Duration = Duration::from_millis(300);
 
-/// Longer than anything here takes on a busy machine.
+/// Timeout that is ample even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const NODE: &str = "node-1";
 
-/// Where a container logs.
+/// Location of a container's logs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ContainerRef {
     namespace: String,
@@ -47,7 +47,7 @@ pub(super) struct ContainerRef {
     container: String,
 }
 
-/// A line that must come out: stream and text.
+/// An expected line: stream and text.
 type Said = (String, String);
 
 /// Everything the script acts on.
@@ -55,13 +55,13 @@ pub(super) struct Stage {
     scratch: Scratch,
     client: kube::Client,
     cluster: Cluster,
-    /// The server ends when this is dropped.
+    /// Dropping this stops the server.
     _serving: oneshot::Sender<()>,
-    /// `None` between two runs.
+    /// `None` between two runs of the collector.
     collector: Option<Collector<Tee>>,
     records: Records,
     out: Tee,
-    /// Namespace, name, uid and whether the server knows it, by name.
+    /// Namespace, uid, and true if the server knows the pod; by pod name.
     pods: BTreeMap<String, (String, String, bool)>,
     files: BTreeMap<ContainerRef, File>,
     said: BTreeMap<ContainerRef, Vec<Said>>,
@@ -69,11 +69,11 @@ pub(super) struct Stage {
     counts: Counts,
 }
 
-/// The bytes that came out so far.
+/// The output so far.
 #[derive(Clone, Default)]
 struct Records(Arc<Mutex<Vec<u8>>>);
 
-/// Writes to the demo's own stdout and remembers.
+/// Writes to the demo's output and keeps a copy.
 #[derive(Clone)]
 struct Tee {
     out: Arc<Mutex<dyn Write + Send>>,
@@ -81,7 +81,7 @@ struct Tee {
 }
 
 impl Stage {
-    /// A server without pods, an empty tree, and the collector at its start.
+    /// Starts a server without pods, and the collector on an empty log tree.
     pub(super) async fn new(out: impl Write + Send + 'static) -> Result<Self, Failure> {
         let scratch = Scratch::try_new("demo")?;
         fs::create_dir(scratch.path().join("pods"))?;
@@ -110,7 +110,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Starts the collector, from the positions of the last one.
+    /// Starts the collector from the positions of its last run.
     pub(super) async fn start(&mut self) -> Result<(), Failure> {
         let settings = Settings {
             node: NODE.to_owned(),
@@ -127,7 +127,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends the collector as a clean stop does.
+    /// Stops the collector cleanly.
     pub(super) fn stop(&mut self) -> Result<(), Failure> {
         let counts = self.collector.take().map_or(Ok(Counts::default()), Collector::finish)?;
         self.counts.add(counts);
@@ -138,31 +138,31 @@ impl Stage {
         self.collector.as_mut().ok_or_else(|| "the collector is stopped".into())
     }
 
-    /// One turn of the collector. Returns whether there is more.
+    /// Runs one turn of the collector. Returns true if there is more to read.
     pub(super) fn turn(&mut self) -> Result<bool, Failure> {
         self.collector()?.turn()
     }
 
-    /// Turns until there is nothing more. The last of them notice what is gone.
+    /// Runs turns until there is nothing more to read. The last turns also notice deleted files.
     pub(super) fn turns(&mut self) -> Result<(), Failure> {
         while self.turn()? {}
         Ok(())
     }
 
-    /// Lets the collector run by itself.
+    /// Runs the collector on a thread of its own.
     pub(super) fn runs(&mut self) -> Result<Running, Failure> {
         let collector = self.collector.take().ok_or("the collector is stopped")?;
         let (stop, stopped) = mpsc::channel();
         Ok(Running { stop, collecting: tokio::task::spawn_blocking(move || collector.run(&stopped)) })
     }
 
-    /// Waits until as many records came out as lines were said.
+    /// Waits until there are as many records as expected lines.
     pub(super) async fn all_came_out(&self) -> Result<(), Failure> {
         let said: usize = self.said.values().map(Vec::len).sum();
         until("all lines came out", || self.records() >= said).await
     }
 
-    /// Stops a collector that runs by itself.
+    /// Stops a collector that runs on its own thread.
     pub(super) async fn ends(&mut self, running: Running) -> Result<(), Failure> {
         drop(running.stop);
         self.counts.add(running.collecting.await??);
@@ -183,18 +183,18 @@ impl Stage {
         until("the informer has the pod", || informer.store().snapshot().get(&key).is_some()).await
     }
 
-    /// A pod that logs, and that no server knows.
+    /// Adds a pod with logs that the server does not know.
     pub(super) fn stranger(&mut self, namespace: &str, name: &str) {
         self.pods.insert(name.to_owned(), (namespace.to_owned(), "a-uid-of-nobody".to_owned(), false));
     }
 
-    /// A container of a pod made before.
+    /// A container of a pod added before.
     pub(super) fn container(&self, pod: &str, container: &str) -> ContainerRef {
         let (namespace, uid, _) = self.pods.get(pod).cloned().unwrap_or_default();
         ContainerRef { namespace, pod: pod.to_owned(), uid, container: container.to_owned() }
     }
 
-    /// Deletes the pod, and waits until the informer has seen it go.
+    /// Deletes the pod, and waits until the informer has observed that.
     pub(super) async fn deletes(&mut self, container: &ContainerRef) -> Result<(), Failure> {
         self.deletes_unseen(container).await?;
         let key = format!("{}/{}", container.namespace, container.pod);
@@ -202,7 +202,7 @@ impl Stage {
         until("the informer has seen the pod go", || informer.store().snapshot().get(&key).is_none()).await
     }
 
-    /// Deletes the pod, and leaves its files.
+    /// Deletes the pod, but not its files.
     pub(super) async fn deletes_unseen(&self, container: &ContainerRef) -> Result<(), Failure> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), &container.namespace);
         pods.delete(&container.pod, &DeleteParams::default().grace_period(0)).await?;
@@ -215,21 +215,21 @@ impl Stage {
         Ok(fs::remove_dir_all(directory.parent().ok_or("no directory")?)?)
     }
 
-    /// A whole line, which must come out as it is.
+    /// Writes a full line, and expects it in the output.
     pub(super) fn says(&mut self, container: &ContainerRef, stream: &str, text: &str) -> Result<(), Failure> {
         self.writes(container, &format!("{stream} F {text}"))?;
         self.expects(container, stream, text);
         Ok(())
     }
 
-    /// Writes a line with a time of its own in front.
+    /// Writes a line with a unique time.
     pub(super) fn writes(&mut self, container: &ContainerRef, line: &str) -> Result<(), Failure> {
         self.lines_written += 1;
         let time = format!("2026-11-20T16:00:00.{:09}Z", self.lines_written);
         self.writes_raw(container, &format!("{time} {line}\n"))
     }
 
-    /// Writes bytes as they are.
+    /// Writes raw bytes.
     pub(super) fn writes_raw(&mut self, container: &ContainerRef, text: &str) -> Result<(), Failure> {
         if !self.files.contains_key(container) {
             self.reopens(container)?;
@@ -238,7 +238,7 @@ impl Stage {
         Ok(file.write_all(text.as_bytes())?)
     }
 
-    /// This must come out next from this container.
+    /// Expects this as the container's next line in the output.
     pub(super) fn expects(&mut self, container: &ContainerRef, stream: &str, text: &str) {
         self.said.entry(container.clone()).or_default().push((stream.to_owned(), text.to_owned()));
     }
@@ -248,7 +248,7 @@ impl Stage {
         self.scratch.path().join("pods").join(format!("{namespace}_{pod}_{uid}")).join(container)
     }
 
-    /// Opens the file that a container logs to, and makes it if it is not there.
+    /// Opens the current log file of a container; creates it if it does not exist.
     pub(super) fn reopens(&mut self, container: &ContainerRef) -> Result<(), Failure> {
         let directory = self.directory(container);
         fs::create_dir_all(&directory)?;
@@ -257,31 +257,30 @@ impl Stage {
         Ok(())
     }
 
-    /// Renames the file; what has it open writes on into it.
+    /// Renames the current file; the open handle still writes to it.
     pub(super) fn renames(&self, container: &ContainerRef, name: &str) -> Result<(), Failure> {
         let directory = self.directory(container);
         Ok(fs::rename(directory.join("0.log"), directory.join(name))?)
     }
 
-    /// Leaves a copy that must not be read.
+    /// Adds a copy that must not be read.
     pub(super) fn copies(&self, container: &ContainerRef, name: &str) -> Result<(), Failure> {
         let directory = self.directory(container);
         fs::copy(directory.join("0.log"), directory.join(name))?;
         Ok(())
     }
 
-    /// Cuts the file in place.
+    /// Truncates the file in place.
     pub(super) fn truncates(&self, container: &ContainerRef) -> Result<(), Failure> {
         Ok(self.files.get(container).ok_or("no file")?.set_len(0)?)
     }
 
-    /// Records that came out so far.
+    /// Number of records in the output so far.
     pub(super) fn records(&self) -> usize {
         self.records.bytes().iter().filter(|&&byte| byte == b'\n').count()
     }
 
-    /// Compares what came out with what was said: the same lines, in the same order of each container, with the right
-    /// metadata.
+    /// Compares the output with the expected lines: equal lines in equal order per container, with the right metadata.
     pub(super) fn check(self) -> Result<Counts, Failure> {
         let mut came: BTreeMap<ContainerRef, Vec<Said>> = BTreeMap::new();
         for line in self.records.bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
@@ -316,13 +315,13 @@ impl Stage {
     }
 }
 
-/// A collector that runs by itself.
+/// A collector on its own thread.
 pub(super) struct Running {
     stop: mpsc::Sender<()>,
     collecting: JoinHandle<Result<Counts, Failure>>,
 }
 
-/// Waits for something that comes soon.
+/// Waits until a condition holds, at most [`PATIENCE`].
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), Failure> {
     let waiting = async {
         while !is_so() {

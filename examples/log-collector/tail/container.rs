@@ -1,4 +1,4 @@
-//! The files of one container, read oldest first, and the lines that are in parts.
+//! The files of a container, read oldest first, and its pending lines.
 
 use std::{fs::Metadata, io, path::Path};
 
@@ -12,20 +12,20 @@ use crate::{
     positions::Position,
 };
 
-/// Bytes of one container that are read before others get their turn.
+/// Bytes of a container that are read before others get their turn.
 const TURN_BYTES: usize = 1 << 20;
 
-/// One container of a pod.
+/// A container of a pod.
 pub(super) struct Container {
     pub(super) files: Vec<LogFile>,
     joiner: Joiner<FileId>,
-    /// Of the file read last. A restarted container does not finish the lines of the one before.
+    /// Restart count of the file read last. A restarted container does not complete the lines of its predecessor.
     restarts: u32,
-    /// The scan that saw its directory last.
+    /// The last scan that saw its directory.
     pub(super) seen_in: u64,
 }
 
-/// What reading a container needs from outside.
+/// Context for reading a container.
 pub(super) struct Turn<'a, L> {
     pub(super) pod: &'a PodRef,
     pub(super) container: &'a str,
@@ -34,12 +34,12 @@ pub(super) struct Turn<'a, L> {
     pub(super) scan: u64,
 }
 
-/// What came of reading a file.
+/// Result of reading a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// All of its lines were delivered.
+    /// All its complete lines were delivered.
     End,
-    /// The turn is over.
+    /// The bytes of this turn are used up.
     More,
     /// It cannot be read now.
     Failed,
@@ -50,18 +50,19 @@ impl Container {
         Self { files: Vec::new(), joiner: Joiner::new(line_bytes_max), restarts: 0, seen_in: 0 }
     }
 
-    /// Takes what a scan saw, if it is a file known here.
+    /// Records that a scan saw a file. Returns true if the file is known here.
     pub(super) fn seen(&mut self, path: &Path, name: &LogName, metadata: &Metadata, scan: u64) -> bool {
         self.files.iter_mut().any(|file| file.seen(path, name, metadata, scan))
     }
 
-    /// Takes everything for seen.
+    /// Counts everything as seen by this scan.
     pub(super) fn stays(&mut self, scan: u64) {
         self.seen_in = scan;
         self.files.iter_mut().for_each(|file| file.seen_in = scan);
     }
 
-    /// Oldest first. A file that was not seen kept the name it had, and is older than what has that name now.
+    /// Sorts files oldest first. A file that was not seen has its last known name, and is older than the file with that
+    /// name now.
     pub(super) fn sort(&mut self, scan: u64) {
         self.files.sort_by(|a, b| {
             let key = |file: &LogFile| (file.name.restarts, file.seen_in == scan);
@@ -73,7 +74,7 @@ impl Container {
         self.files.iter().map(|file| file.position(Stream::ALL.map(|stream| self.joiner.begins(stream, file.id))))
     }
 
-    /// Delivers what is new, and forgets files that are gone. Returns whether there is more.
+    /// Delivers new lines, and forgets deleted files. Returns true if there is more to read.
     ///
     /// # Errors
     /// A line could not be delivered.
@@ -96,7 +97,7 @@ impl Container {
                 }
                 Outcome::End => at += 1,
                 Outcome::More => return Ok(true),
-                // Later files wait, or their lines would come before this one's.
+                // Later files wait, because their lines would come before this file's.
                 Outcome::Failed => return Ok(false),
             }
         }
@@ -106,23 +107,23 @@ impl Container {
         Ok(false)
     }
 
-    /// Whether nothing more can come: a container whose directory is there may get its next file any moment.
+    /// True if no more lines can come: a container whose directory exists may get another file at any time.
     fn is_over(&self, scan: u64) -> bool {
         self.files.is_empty() && self.seen_in != scan
     }
 
-    /// Whether nothing of it is left.
+    /// True if the container can be forgotten.
     pub(super) fn is_done(&self, scan: u64) -> bool {
         self.is_over(scan) && self.joiner.is_empty()
     }
 
-    /// Delivers lines whose ends will not come.
+    /// Delivers pending lines whose ends will not arrive.
     fn end_lines<L: Lines>(&mut self, turn: &mut Turn<'_, L>) -> io::Result<()> {
         self.joiner.end_all().try_for_each(|line| turn.lines.line(turn.pod, turn.container, line))
     }
 }
 
-/// Reading one file of a container.
+/// Context for reading one file of a container.
 struct Reading<'a, 't, L> {
     joiner: &'a mut Joiner<FileId>,
     restarts: &'a mut u32,
@@ -133,7 +134,7 @@ impl<L: Lines> Reading<'_, '_, L> {
     /// Delivers the file's complete lines, until `left` bytes are used up.
     fn file(&mut self, file: &mut LogFile, left: &mut usize) -> io::Result<Outcome> {
         if !file.is_open() {
-            // One that is gone, and could not be opened in time, has nothing to give.
+            // A deleted file that was not opened in time cannot be read any more.
             let is_done = !file.is_unread() || file.is_gone(self.turn.scan);
             return Ok(if is_done { Outcome::End } else { Outcome::Failed });
         }
@@ -166,7 +167,7 @@ impl<L: Lines> Reading<'_, '_, L> {
         Outcome::Failed
     }
 
-    /// Delivers the complete lines among the first `bytes` of the buffer. Returns how many bytes they are.
+    /// Delivers the complete lines among the first `bytes` of the buffer. Returns the number of bytes used.
     fn consume(&mut self, file: &mut LogFile, bytes: usize) -> io::Result<usize> {
         let buffer = std::mem::take(&mut self.turn.buffer);
         let used = self.lines(file, &buffer[..bytes], bytes == buffer.len());
@@ -200,7 +201,7 @@ impl<L: Lines> Reading<'_, '_, L> {
         Ok(used)
     }
 
-    /// One line of the file, which begins at `offset`.
+    /// Delivers a line of the file, which begins at `offset`.
     fn line(&mut self, file: &LogFile, line: &[u8], offset: u64) -> io::Result<()> {
         let part = cri::parse(line);
         if offset < file.written[part.stream as usize] {
@@ -210,7 +211,7 @@ impl<L: Lines> Reading<'_, '_, L> {
         self.deliver(|joiner| joiner.push(part, file.id, offset))
     }
 
-    /// The beginning of a line that does not end within the buffer: kept as far as it may be, the rest is counted.
+    /// Handles a line that does not end within the buffer: keeps its beginning up to the limit and counts the rest.
     fn begin_overlong(&mut self, file: &mut LogFile, start: &[u8]) -> io::Result<()> {
         let part = cri::parse(start);
         let (stream, is_last, begins) = (part.stream, part.is_last, file.offset);
@@ -224,7 +225,7 @@ impl<L: Lines> Reading<'_, '_, L> {
         self.deliver(|joiner| joiner.push(part, file.id, begins))
     }
 
-    /// Lines of a container that ended are not continued by the next.
+    /// Ends pending lines of an earlier run of the container: its successor does not complete them.
     fn restarted(&mut self, file: &LogFile) -> io::Result<()> {
         if *self.restarts != file.name.restarts {
             *self.restarts = file.name.restarts;
@@ -233,7 +234,7 @@ impl<L: Lines> Reading<'_, '_, L> {
         Ok(())
     }
 
-    /// The last line of a file that is gone, if its newline never came.
+    /// Delivers the last line of a deleted file, which has no newline.
     fn rest(&mut self, file: &mut LogFile) -> io::Result<()> {
         if file.overlong.take().is_some() {
             return self.end_lines();
@@ -248,7 +249,7 @@ impl<L: Lines> Reading<'_, '_, L> {
         delivered
     }
 
-    /// Delivers the lines that began in what the file was before: their ends went with it.
+    /// Delivers lines that began in the previous content of a truncated or replaced file: their ends are lost.
     fn end_lines_of(&mut self, file: &LogFile) -> io::Result<()> {
         for stream in Stream::ALL {
             if self.joiner.begins(stream, file.id).is_some() {

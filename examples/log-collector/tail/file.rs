@@ -1,4 +1,4 @@
-//! One log file: which it is, how far it was read, and whether it still is what it was.
+//! A log file: its identity, its position, and checks whether it was truncated or replaced.
 
 use std::{
     fs::{File, Metadata},
@@ -14,55 +14,56 @@ use crate::{
     positions::{HEAD_BYTES, Position},
 };
 
-/// Scans that must miss a file before it counts as gone. A rename while a directory is listed can hide it from one.
+/// Scans that must miss a file before it counts as deleted. A rename while a directory is listed can hide it from one
+/// scan.
 pub(super) const SCANS_MISSED: u64 = 3;
 
-/// Tells files apart, as long as they are open: device and inode.
+/// Identifies an open file: device and inode.
 pub(super) type FileId = (u64, u64);
 
 fn id(metadata: &Metadata) -> FileId {
     (metadata.dev(), metadata.ino())
 }
 
-/// A file that is followed.
+/// A followed file.
 pub(super) struct LogFile {
     pub(super) id: FileId,
     pub(super) name: LogName,
     path: PathBuf,
     handle: Option<File>,
-    /// Bytes in it when last looked at.
+    /// Size at the last look.
     size: u64,
-    /// When it was written last, as far as file systems know. Of files cut and filled again to the same size, this tells.
+    /// Modification time. Reveals a file that was truncated and refilled to an equal size.
     modified: Option<SystemTime>,
     /// Bytes read.
     pub(super) offset: u64,
-    /// Lines of a stream that begin before this were written out by an earlier run.
+    /// Offset per stream before which an earlier run has written the lines.
     pub(super) written: [u64; STREAMS],
-    /// The first bytes, as far as they were there when last looked at.
+    /// The first bytes, as of the last look.
     head: String,
-    /// Something says that this may be another file by now, of the same inode: nobody has looked at its head since it got
-    /// another name or another time, or since an earlier run's position was taken over.
+    /// True if this may be another file with the same inode: its head was not checked since its name or modification
+    /// time changed, or since an earlier run's position was taken over.
     is_doubtful: bool,
-    /// The line that is longer than the buffer, while its end is looked for.
+    /// The line that is longer than the buffer, until its end is found.
     pub(super) overlong: Option<Overlong>,
-    /// The scan that saw it last.
+    /// The last scan that saw the file.
     pub(super) seen_in: u64,
-    /// The scan after which it was read last.
+    /// Number of the scan before the last read.
     pub(super) read_in: u64,
 }
 
-/// A line whose first bytes filled the buffer.
+/// A line that filled the whole buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Overlong {
     pub(super) begins: u64,
     pub(super) stream: Stream,
     pub(super) is_last: bool,
-    /// Written out by an earlier run.
+    /// True if an earlier run has written it.
     pub(super) is_written: bool,
 }
 
 impl LogFile {
-    /// A file nobody has read.
+    /// A new file, not read yet.
     pub(super) fn found(path: PathBuf, name: LogName, metadata: &Metadata, scan: u64) -> Self {
         Self {
             id: id(metadata),
@@ -81,7 +82,8 @@ impl LogFile {
         }
     }
 
-    /// Goes on where an earlier run left off. If it was another file of that inode, its head will tell.
+    /// Resumes from the position of an earlier run. If that was for another file with this inode, `rewinds` notices by
+    /// the head.
     pub(super) fn resume(&mut self, position: &Position) {
         self.head.clone_from(&position.head);
         self.written = position.offsets;
@@ -89,7 +91,7 @@ impl LogFile {
         self.is_doubtful = true;
     }
 
-    /// Takes the name and size of this scan, if it is this file.
+    /// Takes over name and size from a scan, if it saw this file.
     pub(super) fn seen(&mut self, path: &Path, name: &LogName, metadata: &Metadata, scan: u64) -> bool {
         if self.id != id(metadata) {
             return false;
@@ -120,12 +122,12 @@ impl LogFile {
         self.name.age == Age::Current
     }
 
-    /// Whether there is something to read, or it was cut, or may be another file.
+    /// True if there are bytes to read, or the file was truncated, or it may be another file.
     pub(super) const fn is_unread(&self) -> bool {
         self.is_doubtful || self.size != self.offset
     }
 
-    /// Whether it has no name any more, so that nobody will write to it: what is in it now is all.
+    /// True if the file has no name any more, so that no more bytes will be written to it.
     pub(super) fn is_gone(&self, scan: u64) -> bool {
         let is_unlinked = || self.metadata().is_some_and(|metadata| metadata.nlink() == 0);
         self.seen_in != scan && (scan - self.seen_in >= SCANS_MISSED || is_unlinked())
@@ -135,10 +137,10 @@ impl LogFile {
         self.handle.as_ref().and_then(|handle| handle.metadata().ok())
     }
 
-    /// Opens it by its path, if that still leads to it.
+    /// Opens the file by its path, if that still leads to it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] also when the path leads to another file by now.
+    /// [`io::ErrorKind::NotFound`] also if the path leads to another file now.
     pub(super) fn open(&mut self) -> io::Result<()> {
         let handle = File::open(&self.path)?;
         if id(&handle.metadata()?) != self.id {
@@ -152,16 +154,16 @@ impl LogFile {
         self.handle = None;
     }
 
-    /// Whether it was cut, or replaced under its inode, since it was read. Then reading starts over.
+    /// Checks the file before a read. Returns true, and starts over, if it was truncated or replaced under its inode.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(super) fn rewinds(&mut self) -> io::Result<bool> {
         let Some(handle) = &self.handle else { return Ok(false) };
         self.size = handle.metadata()?.len();
         let mut bytes = [0; HEAD_BYTES];
         let found = handle.read_at(&mut bytes, 0)?;
-        // ASCII alone, so that text and bytes have the same prefixes.
+        // ASCII only, so that text and bytes have equal prefixes.
         let head: String =
             bytes[..found].iter().take_while(|byte| byte.is_ascii()).map(|&byte| char::from(byte)).collect();
         let is_other = self.size < self.offset || !head.starts_with(&self.head);
@@ -175,21 +177,21 @@ impl LogFile {
         Ok(is_other)
     }
 
-    /// Reads on from `offset`, which stays where it is. Returns the number of bytes; none at the end.
+    /// Reads from `offset`, without moving it. Returns the number of bytes, 0 at the end.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.handle.as_ref().map_or(Ok(0), |handle| handle.read_at(buffer, self.offset))
     }
 
-    /// Moves on by what was consumed.
+    /// Moves the offset past the consumed bytes.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.offset += bytes as u64;
         self.size = self.size.max(self.offset);
     }
 
-    /// How far it was read, when the lines of these streams are pending since `begins`.
+    /// The position to save, if lines of these streams are pending since `begins`.
     pub(super) fn position(&self, begins: [Option<u64>; STREAMS]) -> Position {
         let read = self.overlong.map_or(self.offset, |line| line.begins);
         let mut offsets = self.written.map(|written| written.max(read));

@@ -1,4 +1,4 @@
-//! What comes out of files that grow, move, shrink and go.
+//! Output for files that grow, are renamed, truncated and deleted.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,7 +13,7 @@ mod lives;
 
 const POD: &str = "prod_web-0_u-1";
 
-/// A tree, what follows it, and what came out.
+/// A log tree, the tail under test, and its output.
 struct Lab {
     scratch: Scratch,
     limits: Limits,
@@ -59,25 +59,25 @@ impl Lab {
         Self { scratch, limits, tail, out: Recorder::default() }
     }
 
-    /// The path of a file of the one pod, its directory made.
+    /// The path of a file of the test's pod; creates its directory.
     fn path(&self, file: &str) -> PathBuf {
         let path = self.scratch.path().join(POD).join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
     }
 
-    /// Appends bytes as they are.
+    /// Appends raw bytes.
     fn append(&self, file: &str, text: &str) {
         let mut file = OpenOptions::new().append(true).create(true).open(self.path(file)).unwrap();
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Appends a line of stdout, `F` or `P`.
+    /// Appends a line of stdout with the tag `F` or `P`.
     fn log(&self, file: &str, tag: &str, text: &str) {
         self.append(file, &format!("2026-11-20T16:00:00.123456789Z stdout {tag} {text}\n"));
     }
 
-    /// Everything that comes out until nothing more does.
+    /// Scans once, and returns everything that can be read.
     fn read(&mut self) -> Vec<String> {
         self.tail.scan(&mut self.out).unwrap();
         while self.tail.read(&mut self.out).unwrap() {}
@@ -85,7 +85,7 @@ impl Lab {
         std::mem::take(&mut self.out.lines)
     }
 
-    /// Starts anew from the positions of now.
+    /// Replaces the tail by a new one that starts from the current positions.
     fn restart(&mut self) {
         let saved = self.tail.positions().into_iter().map(|position| (position.inode, position)).collect();
         self.tail = Tail::new(self.scratch.path().to_owned(), self.limits, saved);
@@ -136,7 +136,7 @@ fn a_compressed_copy_is_not_read() {
     lab.log("app/0.log.20261120-150000.gz", "F", "old");
     lab.log("app/0.log.20261120-150000.tmp", "F", "old");
     assert_eq!(lab.read(), ["app:one"]);
-    // Unread lines of a file that is compressed away are still there, because it is open.
+    // Unread lines of a file that is compressed and deleted can still be read, because it is open.
     lab.log("app/0.log", "F", "two");
     fs::rename(lab.path("app/0.log"), lab.path("app/0.log.20261120-160000.gz")).unwrap();
     lab.log("app/0.log", "F", "three");
@@ -182,7 +182,7 @@ fn a_file_that_was_cut_is_read_from_its_start() {
     OpenOptions::new().write(true).open(lab.path("app/0.log")).unwrap().set_len(0).unwrap();
     lab.append("app/0.log", "2026-11-20T17:00:00Z stdout F two\n");
     assert_eq!(lab.read(), ["app:half~", "app:two"]);
-    // Longer than it was, so that only its first bytes tell.
+    // Longer than before, so that only the first bytes reveal the replacement.
     fs::write(lab.path("app/0.log"), "2026-11-20T18:00:00Z stdout F a longer line than before\n").unwrap();
     assert_eq!(lab.read(), ["app:a longer line than before"]);
 }
@@ -223,7 +223,7 @@ fn a_new_file_with_the_inode_of_an_old_one_is_new() {
     lab.log("app/0.log", "F", "one");
     assert_eq!(lab.read(), ["app:one"]);
     lab.restart();
-    // The same inode with other contents, at least as long: what a reused inode looks like.
+    // Other content under the same inode, at least as long, like a file with a reused inode.
     fs::write(lab.path("app/0.log"), "2026-11-21T16:00:00.123456789Z stdout F two two two\n").unwrap();
     assert_eq!(lab.read(), ["app:two two two"]);
     lab.restart();
@@ -252,7 +252,7 @@ fn a_restarted_container_does_not_finish_the_lines_of_the_one_before() {
     assert_eq!(lab.read(), ["app:half~", "app:whole"]);
 }
 
-/// Goal: a bound on open files costs time, not lines. Method: more containers than files may be open, all with lines.
+/// Goal: a limit on open files costs time, but no lines. Method: more containers with new lines than files may be open.
 #[test]
 fn few_open_files_are_enough_for_many_containers() {
     let mut lab = Lab::new("many");

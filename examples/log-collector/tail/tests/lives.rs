@@ -1,19 +1,20 @@
-//! Random lives of log files: whatever a runtime and a kubelet do between two looks, every line comes once, in order.
+//! Random lives of log files: whatever a runtime and a kubelet do between two scans, every line comes out once, in
+//! order.
 
 use std::collections::VecDeque;
 
 use super::*;
 
-/// Steps of one life.
+/// Number of steps of a life.
 const STEPS: usize = 120;
 
-/// Lives. Each takes a few milliseconds.
+/// Number of lives. Each takes a few milliseconds.
 const SEEDS: u64 = 150;
 
-/// Looks at the end of a life.
+/// Number of scans at the end of a life.
 const LOOKS: usize = 20;
 
-/// splitmix64: the same seed, the same life.
+/// splitmix64, so that equal seeds give equal lives.
 struct Random(u64);
 
 impl Random {
@@ -26,10 +27,10 @@ impl Random {
     }
 }
 
-/// One container's files, as a runtime and a kubelet treat them.
+/// The files of a container, as a runtime and a kubelet treat them.
 struct Life {
     lab: Lab,
-    /// Every other life has few files open at once. What is deleted then may be lost, so nothing is.
+    /// True for every other life: few files may be open. Files deleted then may lose lines, so none is deleted.
     is_short_of_files: bool,
     random: Random,
     written: u64,
@@ -37,13 +38,13 @@ struct Life {
     /// The file written to. Between a rename and the reopening it is the renamed one.
     writes_to: String,
     rotated: VecDeque<String>,
-    /// Parts of a line in each stream.
+    /// The parts of an incomplete line per stream.
     begun: [String; 2],
     said: Vec<String>,
     came: Vec<String>,
-    /// All files were open at the last look, and none is new since: what is deleted now is still read.
+    /// True if all files were open at the last scan, and none was created since: deleted files are still read then.
     all_open: bool,
-    /// A file was deleted since the last look.
+    /// True if a file was deleted since the last scan.
     has_deleted: bool,
 }
 
@@ -80,7 +81,7 @@ impl Life {
         }
     }
 
-    /// A full line, or a part of one, in either stream.
+    /// Writes a full line, or a part of one, to either stream.
     fn write(&mut self) {
         self.written += 1;
         let stream = self.random.below(2);
@@ -101,7 +102,7 @@ impl Life {
         self.lab.append(&self.writes_to, &line);
     }
 
-    /// A line of which only the beginning is there at the next look.
+    /// Writes a line in two halves, with a scan in between.
     fn half_a_line(&mut self) {
         self.written += 1;
         self.all_open &= self.lab.path(&self.writes_to).exists();
@@ -138,8 +139,8 @@ impl Life {
         self.writes_to = self.current();
     }
 
-    /// The oldest rotated file becomes a compressed copy. Unread lines in it are read, because it is open. Not while a
-    /// line in parts may begin in it: after a restart they could not be read again.
+    /// Replaces the oldest rotated file by a compressed copy. Its unread lines are still read, because it is open. Not
+    /// done while a line in parts may begin in it, because its parts could not be read again after a restart.
     fn compress(&mut self) {
         let is_whole = self.begun.iter().all(String::is_empty);
         if is_whole
@@ -154,7 +155,8 @@ impl Life {
         }
     }
 
-    /// The collector is started anew. What was deleted since it looked last would be lost, and no collector can help it.
+    /// Restarts the collector. Scans first if a file was deleted, because a restart would lose its unread lines in any
+    /// case.
     fn restart(&mut self) {
         if self.has_deleted {
             self.look();
@@ -163,12 +165,12 @@ impl Life {
         self.all_open = false;
     }
 
-    /// The container ends in the middle of its lines and is started again, with a file of a new number.
+    /// The container ends in the middle of its lines and is restarted, with a new file.
     fn crash_and_restart(&mut self) {
         self.restarts += 1;
         self.reopen();
         self.written += 1;
-        // Its first line makes the collector give up on the ends of those before; stdout comes first.
+        // The first line of the new file makes the collector end the pending lines, stdout first.
         for begun in &mut self.begun {
             let begun = std::mem::take(begun);
             self.said.extend((!begun.is_empty()).then(|| format!("app:{begun}~")));
@@ -183,7 +185,7 @@ fn every_line_comes_once_whatever_happens_to_its_file() {
     for seed in 0..SEEDS {
         let mut life = Life::new(seed);
         (0..STEPS).for_each(|_| life.step());
-        // Each look opens two files at least, and a life has fewer than forty.
+        // Each scan opens at least two files, and a life has fewer than forty.
         (0..LOOKS).for_each(|_| life.look());
         assert_eq!(life.came, life.said, "seed {seed}");
     }
