@@ -207,6 +207,7 @@ pub(crate) async fn run(plan: &Plan, stop: impl Future<Output = ()>) -> Result<S
     let begun = Instant::now();
     loop {
         tokio::select! {
+            // The end of the run takes precedence over further writes.
             biased;
             () = &mut stop => break,
             () = &mut over => break,

@@ -182,6 +182,7 @@ impl Ender {
             let Some(caches) = self.caches.upgrade() else { return Ok(()) };
             let snapshot = reader.snapshot();
             let outcome = self.pass(&caches, &snapshot).await;
+            // Do not keep the caches alive while this task waits.
             drop(caches);
             match outcome {
                 Ok(Pass::Wrote(at)) => reader.reached(at).await?,

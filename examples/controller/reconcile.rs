@@ -23,8 +23,8 @@ pub(crate) struct Context {
     client: Client,
     copies: Store<ConfigMap>,
     original: Store<ConfigMap>,
-    /// Resolves once both stores are complete, or false if the watches end first. Shared, because a kube store wakes
-    /// only one waiter, and many reconcilers wait.
+    /// Resolves to true once both stores are complete, or to false if the watches end first. Shared, because a kube store
+    /// wakes only one waiter, and many reconcilers wait.
     ready: Shared<BoxFuture<'static, bool>>,
 }
 

@@ -81,6 +81,7 @@ impl Gate {
 
     pub(super) fn arrive(&self) {
         self.arrived.fetch_add(1, Ordering::AcqRel);
+        // `notify_one` stores a permit, so an arrival between the check and the wait in `all` is not lost.
         self.changed.notify_one();
     }
 

@@ -211,6 +211,7 @@ fn acceptor(pem: &Pem, files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> 
         .map_err(pair)?;
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
     config.ticketer = Arc::clone(tickets);
+    // Resume with tickets only: the default would keep sessions in memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config).into())
 }

@@ -25,7 +25,7 @@ pub(super) struct Populate {
     #[arg(long, env = "CACHE_SERVER_SERVER", value_name = "http://HOST:PORT")]
     server: ServerUrl,
 
-    /// What to create; what is left out of it is 7130 pods, 80 nodes, 40 namespaces, seed 1. Required.
+    /// Objects to create; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. Required.
     #[arg(env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
     spec: Spec,
 }
@@ -46,7 +46,7 @@ pub(super) struct Churn {
     #[arg(long, env = "CACHE_SERVER_SECONDS", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: Option<u64>,
 
-    /// Decides which pods are written, and how: the same seed on the same pods makes the same writes.
+    /// Seed of the choice of pods and writes: equal seeds on equal pods make equal writes.
     #[arg(long, env = "CACHE_SERVER_SEED", value_name = "N", default_value = "1")]
     seed: u64,
 }

@@ -33,7 +33,7 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
     listen: SocketAddr,
 
-    /// Where the objects are kept. embedded: in memory, gone with the process.
+    /// Storage of the objects. embedded: in memory, lost when the process ends.
     #[arg(long, env = "CACHE_SERVER_STORAGE", value_name = "KIND", default_value = "embedded", value_parser = storage)]
     storage: StorageKind,
 
@@ -42,12 +42,12 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_LOAD", value_name = "PATH")]
     load: Vec<PathBuf>,
 
-    /// Synthetic objects created at start; what is left out of it is 7130 pods, 80 nodes, 40 namespaces, seed 1. Left
+    /// Synthetic objects created at start; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. Left
     /// out: none.
     #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
     populate: Option<Spec>,
 
-    /// How LIST answers are made: item by item with constant memory, or whole in memory first, for comparison.
+    /// Encoding of LIST responses: item by item with constant memory, or whole in memory first, for comparison.
     #[arg(long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming")]
     list_encoding: ListEncoding,
 
@@ -68,7 +68,7 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 62))]
     first_revision: Option<u64>,
 
-    /// How long open requests may take to end after SIGTERM: with ms, s, m, h.
+    /// Longest time for open requests to end after SIGTERM: with ms, s, m, h.
     #[arg(long, env = "CACHE_SERVER_GRACE", value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     grace: Duration,
 
@@ -86,13 +86,13 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_UNSENT_BYTES", value_name = "SIZE", default_value = "16KiB", value_parser = unsent_size)]
     unsent_bytes: u32,
 
-    /// Largest object that is stored, as JSON, however it was sent or patched: bytes, or with KiB, MiB, GiB. Larger ones
-    /// are answered 413. A request body has 3 MiB at most.
+    /// Largest object that is stored, as JSON, however it was sent or patched: bytes, or with KiB, MiB, GiB. Larger
+    /// ones are answered 413. A request body has 3 MiB at most.
     #[arg(long, env = "CACHE_SERVER_OBJECT_BYTES_MAX", value_name = "SIZE", default_value = "1536KiB", value_parser = positive_size)]
     object_bytes_max: usize,
 
-    /// What to log on stderr: error, warn, info, debug (each request, and why it failed), trace, or a filter such as
-    /// cache_server=debug. Where it is left out, RUST_LOG counts.
+    /// Log level on stderr: error, warn, info, debug (each request, and why it failed), trace, or a filter such as
+    /// cache_server=debug. Left out: RUST_LOG, else warn.
     #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value_t = log_default(), value_parser = log_filter)]
     log: String,
 }

@@ -105,6 +105,7 @@ impl Follower {
             let Some(caches) = self.caches.upgrade() else { return Ok(()) };
             let snapshot = reader.snapshot();
             let outcome = self.pass(&caches, ty, &snapshot).await;
+            // Do not keep the caches alive while this task waits.
             drop(caches);
             match outcome {
                 Ok(Pass::Settled(blocking)) => {
@@ -145,6 +146,7 @@ impl Follower {
                 Err(error) => stuck = stuck.or(Some(error)),
             }
         }
+        // Before the cleanup: terminating types accept no creates, so that the cleanup comes to an end.
         self.publish(caches);
         let mut blocking = Vec::new();
         for name in self.known.awaiting_cleanup() {

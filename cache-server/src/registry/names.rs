@@ -29,8 +29,8 @@ const SERVICE_LABEL_REFUSED: &str = "a DNS-1035 label must consist of lower case
     for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
 impl NameRule {
-    /// The errors for `name` in Kubernetes' words; empty if it is valid. Callers report an
-    /// empty name as a missing value instead.
+    /// The errors for `name` in Kubernetes' words; empty if it is valid. Callers report an empty name as a missing value
+    /// instead.
     #[must_use]
     pub fn refuse(self, name: &str) -> Vec<String> {
         let mut refused = Vec::new();

@@ -65,6 +65,7 @@ impl KnownDefinitions {
         let name = definition.name().to_owned();
         let is_unswept = self.unswept.contains(&name);
         let before = self.take_out(&name);
+        // An update of the definition must not cancel its pending sweep.
         if is_unswept && before.as_ref().is_some_and(|before| before.definition.uid() == definition.uid()) {
             self.unswept.insert(name.clone());
         }
