@@ -1,7 +1,7 @@
-//! A model API server: answers reads from the model, slowly, and with every fault it was told to have.
+//! A model API server: answers reads from the model, with configurable latency, lag and faults.
 //!
-//! INVARIANT: without faults it keeps the protocol: states are exact at their position, events are in order and
-//! complete, a bookmark never hides one.
+//! INVARIANT: without faults it keeps the protocol: each state is exact at its position, events are ordered and
+//! complete, and a bookmark never skips an event.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -13,14 +13,14 @@ use informer_core::{
 
 use crate::model::{Change, Kind, Model, Object};
 
-/// One thing that arrives at the client.
+/// One item that a client receives from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// Headers with a 2xx status.
     Accepted,
-    /// The same of a stream that marks its initial state.
+    /// 2xx headers of a stream that marks its initial state.
     AcceptedWithMarks,
-    /// The same of a stream that sends the rest of an initial state.
+    /// 2xx headers of a stream that sends the rest of an initial state, after a mark.
     Resumed,
     /// A mark in an initial state.
     Mark {
@@ -35,92 +35,94 @@ pub enum Fact {
     Bookmark {
         /// Its position.
         version: String,
-        /// Whether it ends the initial state.
+        /// True if it ends the initial state.
         end: bool,
     },
     /// The end of a list body.
     PageEnd {
         /// The list's position.
         version: u64,
-        /// The token, when more follow.
+        /// The continue token if more pages follow.
         token: Option<String>,
     },
-    /// The one object that was asked for; `None` when it is not there.
+    /// The requested object; `None` if it does not exist.
     Found(Option<Object>),
-    /// Something without meaning.
+    /// An input without meaning.
     Noise,
-    /// The end of the answer.
+    /// The end of the response.
     Ended(End),
 }
 
 const TOO_LARGE: Failure = Failure { class: Class::TooLarge, retry_after: Some(Duration::from_secs(1)) };
 
-/// Objects a page of a server that pages whatever is asked.
+/// Objects per page of a server that pages every list, whether or not the request has a limit.
 const LIMIT_OF_ITS_OWN: u32 = 5;
 
-/// What a server can do, and how often it goes wrong. Rates are probabilities for each fact.
+/// Capabilities of a server and its fault rates. Rates are probabilities per fact.
 #[derive(Clone, Debug, Default)]
 pub struct Api {
-    /// It knows watch-list. Without, it answers 422.
+    /// It supports watch-list. Otherwise it answers 422.
     pub streams: bool,
-    /// It lets this client watch. Without, it answers 403.
+    /// It allows this client to watch. Otherwise it answers 403.
     pub watches: bool,
     /// It ignores a page's limit for `resourceVersion=0`, as stock servers do.
     pub ignores_limit: bool,
-    /// It pages whatever is asked, as some servers that are not kube-apiserver do.
+    /// It pages every list, as some servers other than kube-apiserver do.
     pub pages_anyway: bool,
-    /// It lets this client read single objects. Without, it answers 403; one object can be listed all the same.
+    /// It allows this client to get single objects. Otherwise it answers 403; a list of one object still works.
     pub gets: bool,
-    /// It reads single objects whatever position they should not be older than: a fault, since it proves nothing then.
+    /// It serves single objects even when its state is older than the requested position: a fault, because the answer
+    /// then proves nothing.
     pub gets_anything: bool,
-    /// It sends bookmarks to watches from positions it has not reached, with its own. Stock servers stay silent.
+    /// It sends bookmarks with its own position to watches from positions it has not reached. Stock servers stay
+    /// silent.
     pub tells_where_it_is: bool,
     /// It refuses watches from positions it has not reached. Stock servers accept them.
     pub refuses_the_future: bool,
-    /// Its pages after the first tell where it is by then, not where the first was.
+    /// Pages after the first carry the current position instead of the first page's.
     pub pages_tell_now: bool,
-    /// It marks its initial states, and goes on behind a mark.
+    /// It marks its initial states and resumes a stream after a mark.
     pub marks: bool,
-    /// Marks of another key are not its own: it was restarted since.
+    /// Key of its marks. Marks with another key are from before a restart, and it does not honour them.
     pub marks_key: u64,
-    /// How far behind the newest version its memory may be when asked.
+    /// Maximum lag of its state behind the newest version, in versions, drawn for each request.
     pub lag_max: u64,
-    /// How long headers may take, in milliseconds. Zero answers at once.
+    /// Maximum delay of the headers, in milliseconds. Zero answers at once.
     pub latency_ms_max: u64,
-    /// It answers nothing but errors for now.
+    /// It answers every request with an error.
     pub down: bool,
-    /// Nobody answers before.
+    /// Requests before this time fail as connection errors.
     pub unreachable_until: Time,
-    /// An error instead of an answer.
+    /// Rate of error responses.
     pub refuses: f64,
-    /// The connection breaks.
+    /// Rate of broken connections.
     pub cuts: f64,
-    /// A clean end, early.
+    /// Rate of early clean ends.
     pub closes: f64,
-    /// An error in the stream.
+    /// Rate of errors inside the stream.
     pub errors: f64,
-    /// Nothing more comes, for ever.
+    /// Rate of responses that stall without end.
     pub stalls: f64,
-    /// An event comes again: the last one, or an older one.
+    /// Rate of repeated events: the last one, or an older one.
     pub repeats: f64,
-    /// A bookmark that goes back, or carries no position, or none of the state's business.
+    /// Rate of wrong bookmarks: an older position, no position, or a position that the initial state must ignore.
     pub lies: f64,
-    /// A page's token has expired.
+    /// Rate of expired continue tokens.
     pub expires_pages: f64,
-    /// A mark that is its own is worth nothing.
+    /// Rate of valid marks that it does not honour.
     pub forgets_marks: f64,
-    /// A stream without marks, as from a server behind the same address that knows none.
+    /// Rate of streams without marks, as from another server behind the same address that does not support them.
     pub knows_no_marks: f64,
-    /// The header about marks is lost on its way.
+    /// Rate of lost headers that announce marks.
     pub loses_headers: f64,
-    /// A state older than asked for, where an error was due.
+    /// Rate of states older than requested where an error was due.
     pub forgets_what_was_asked: f64,
-    /// A read of the state not older than a position is refused, as one that the server cannot read.
+    /// Rate of not-older-than reads refused as malformed, as by a server that cannot parse the position.
     pub refuses_positions: f64,
 }
 
 impl Api {
-    /// A server drawn from a seed.
+    /// A server drawn at random.
     pub fn draw(rng: &mut Rng) -> Self {
         let mut rate = |most: f64| if rng.bool() { rng.f64() * most } else { 0.0 };
         let api = Self {
@@ -149,7 +151,7 @@ impl Api {
             ignores_limit: rng.bool(),
             pages_anyway: rng.u8(..4) == 0,
             gets: rng.u8(..5) > 0,
-            // Behind its own history as well, it would deny what it has said.
+            // With lag as well, it would deny objects that it has already sent.
             gets_anything: lag_max == 0 && rng.u8(..3) == 0,
             tells_where_it_is: rng.u8(..3) == 0,
             refuses_the_future: rng.u8(..4) == 0,
@@ -160,7 +162,7 @@ impl Api {
         }
     }
 
-    /// The same server without faults. What it cannot do it still cannot.
+    /// A server with equal capabilities and no faults.
     #[must_use]
     pub fn without_faults(&self) -> Self {
         Self {
@@ -180,7 +182,7 @@ impl Api {
         }
     }
 
-    /// Begins to answer.
+    /// Starts a response to `read`.
     pub fn ask(&self, now: Time, read: &Read, rng: &mut Rng) -> Answer {
         let lifetime = match read {
             Read::Stream { timeout_seconds, .. } | Read::Watch { timeout_seconds, .. } => u64::from(*timeout_seconds),
@@ -189,7 +191,7 @@ impl Api {
         self.answer(now, Phase::Asked(read.clone()), lifetime, rng)
     }
 
-    /// Begins to answer a read of one object, not older than `at`.
+    /// Starts a response to a read of one object, not older than `at`.
     pub fn ask_object(&self, now: Time, key: &str, at: u64, by: ProofBy, rng: &mut Rng) -> Answer {
         self.answer(now, Phase::AskedObject { key: key.to_owned(), at, by }, 60, rng)
     }
@@ -204,12 +206,12 @@ impl Api {
         }
     }
 
-    /// The version its memory is at when asked.
+    /// The version of its state, drawn for each request.
     fn memory_at(&self, model: &Model, rng: &mut Rng) -> u64 {
         model.version() - rng.u64(..=self.lag_max).min(model.version() - model.oldest())
     }
 
-    /// One object as it is, unless it may be older than `at`.
+    /// One object from the server's state; `TOO_LARGE` if that state is older than `at`.
     fn object(&self, key: &str, at: u64, by: ProofBy, model: &Model, rng: &mut Rng) -> Result<Option<Object>, Failure> {
         if by == ProofBy::Get && !self.gets {
             return Err(Failure::new(Class::Forbidden));
@@ -221,7 +223,7 @@ impl Api {
         Ok(model.state_at(version).remove(key))
     }
 
-    /// The version of the state that `semantic` gets from a server whose memory is at `behind`.
+    /// The version of the state that `semantic` selects on a server whose state is at `behind`.
     fn version_for(&self, semantic: &ListSemantic, behind: u64, model: &Model, rng: &mut Rng) -> Result<u64, Failure> {
         match semantic {
             ListSemantic::MostRecent => Ok(model.version()),
@@ -241,7 +243,7 @@ impl Api {
         }
     }
 
-    /// What is left of the state that `token` is a mark in, if it can be sent.
+    /// The remaining objects of the initial state that `token` marks, if the mark is valid and not compacted.
     fn rest(&self, token: &str, semantic: &ListSemantic, model: &Model) -> Option<Marked> {
         let mut parts = token.splitn(4, '/');
         let mut number = || parts.next()?.parse::<u64>().ok();
@@ -264,7 +266,7 @@ impl Api {
     }
 }
 
-/// One answer as the server gives it.
+/// One response in progress.
 #[derive(Clone, Debug)]
 pub struct Answer {
     phase: Phase,
@@ -276,9 +278,9 @@ pub struct Answer {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Headers not sent.
+    /// Headers of a list, page or watch are due.
     Asked(Read),
-    /// The same, for one object.
+    /// Headers of a read of one object are due.
     AskedObject { key: String, at: u64, by: ProofBy },
     /// Items of one page of the state at `version`.
     Items { items: VecDeque<Object>, version: u64, token: Option<String> },
@@ -288,9 +290,9 @@ enum Phase {
     Marked(Marked),
     /// Events after `cursor`.
     Live { cursor: u64 },
-    /// An error that is already decided.
+    /// An error that is already chosen.
     Ending(End),
-    /// Nothing more.
+    /// The response is silent.
     Silent,
 }
 
@@ -299,14 +301,14 @@ enum Phase {
 struct Marked {
     items: VecDeque<Object>,
     version: u64,
-    /// The mark asked with, until it was told again.
+    /// The mark of the request, until the stream has echoed it.
     echo: Option<String>,
-    /// The object sent last, behind which there may be a mark.
+    /// Key of the object sent last; a mark may follow it.
     last: Option<String>,
 }
 
 impl Answer {
-    /// The next fact that is due, if any.
+    /// Returns the next fact that is due, if any.
     pub fn next(&mut self, now: Time, api: &Api, model: &Model, rng: &mut Rng) -> Option<Fact> {
         if now < self.headers_at {
             return None;
@@ -370,7 +372,8 @@ impl Answer {
             Err(failure)
                 if read.is_watch() && matches!(failure.class, Class::Expired | Class::TooLarge) && rng.bool() =>
             {
-                // Servers say these in the stream; proxies and other servers as HTTP status.
+                // kube-apiserver sends these errors in the stream; proxies and other servers send them as an HTTP
+                // status.
                 self.phase = Phase::Ending(End::Failed(failure));
                 Fact::Accepted
             }
@@ -434,7 +437,7 @@ impl Answer {
         }
     }
 
-    /// A fault in the middle of an answer.
+    /// Draws a fault in the middle of a response. `Some(None)` means that the response stalls.
     fn fault(&mut self, api: &Api, model: &Model, rng: &mut Rng) -> Option<Option<Fact>> {
         let cursor = if let Phase::Live { cursor } = self.phase { Some(cursor) } else { None };
         if api.errs(api.cuts, rng) {
@@ -451,8 +454,8 @@ impl Answer {
             return Some(None);
         }
         if api.errs(api.lies, rng) {
-            // Before the end of the state it must not count, wherever it points. Live it goes back: one that points
-            // ahead would hide events, and nobody could tell.
+            // During the initial state a client must ignore the bookmark wherever it points. A live one points back: a
+            // bookmark ahead of the stream would hide events, and no client could detect that.
             let version =
                 cursor.map_or_else(|| model.version() + 1_000, |cursor| cursor.saturating_sub(rng.u64(1..10)));
             let version = if rng.u8(..4) == 0 { 0 } else { version };
@@ -486,7 +489,7 @@ impl Answer {
         Some(Fact::Bookmark { version: cursor.to_string(), end: true })
     }
 
-    /// One in four objects is marked.
+    /// Sends a mark after about one object in four.
     fn marked_event(&mut self, api: &Api, model: &Model, rng: &mut Rng) -> Option<Fact> {
         let Phase::Marked(marked) = &mut self.phase else { return None };
         if let Some(token) = marked.echo.take() {
@@ -502,7 +505,7 @@ impl Answer {
         }
         let cursor = marked.version;
         if cursor < model.oldest() {
-            // Nobody could resume from its end.
+            // No client could resume from the end of this state.
             return Some(Fact::Ended(End::Closed));
         }
         self.phase = Phase::Live { cursor };
@@ -521,7 +524,7 @@ impl Answer {
             }
         }
         if cursor < model.oldest() && !model.changes(cursor, model.oldest()).is_empty() {
-            // What follows was forgotten before it could be sent.
+            // The next events were compacted before they could be sent.
             return Some(Fact::Ended(End::Closed));
         }
         if let Some(change) = model.changes(cursor, u64::MAX).first() {

@@ -1,4 +1,4 @@
-//! The workspace's crates as cargo resolves them: for this platform only, and exactly as locked.
+//! The workspace's crates as cargo resolves them: for this platform only, with the locked versions.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,8 +14,8 @@ pub fn root() -> PathBuf {
 
 /// Output of `cargo metadata`, with `more` arguments.
 ///
-/// Reads nothing but what a build on this platform needs: after `cargo test --workspace` on a machine that had fetched no
-/// crate before, crates for other platforms are still missing.
+/// Limited to the crates that a build on this platform needs: after a first `cargo test --workspace`, crates for other
+/// platforms are not downloaded yet.
 pub fn metadata(more: &[&str]) -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let version = Command::new(&cargo).arg("-vV").output().expect("cargo runs");

@@ -1,6 +1,6 @@
-//! The guarantees of `docs/guarantees.md` as functions. Unit tests, the random world and HTTP tests call the same ones.
+//! The guarantees of `docs/guarantees.md` as functions, shared by unit tests, the random world and HTTP tests.
 //!
-//! Each reads what one watcher saw, in order, and the history it should agree with.
+//! Each function compares what one watcher saw, in order, with the history.
 
 use std::{fmt, time::Duration};
 
@@ -8,12 +8,12 @@ use informer_core::Time;
 
 use crate::model::{Change, Model, State};
 
-/// What one watcher saw.
+/// One observation of a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// A complete state: a list, or initial events up to their end bookmark.
     State {
-        /// The position it is said to be of.
+        /// The position that the server gave for it.
         version: u64,
         /// Its objects.
         objects: State,
@@ -25,19 +25,19 @@ pub enum Seen {
         /// Its position.
         version: u64,
     },
-    /// It asked for what follows a position.
+    /// A watch from a position was started.
     Resumed {
         /// The position.
         after: u64,
     },
 }
 
-/// A broken guarantee.
+/// A violated guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Its name.
+    /// Name of the guarantee.
     pub guarantee: &'static str,
-    /// What was seen.
+    /// The observation that violates it.
     pub seen: String,
 }
 
@@ -49,18 +49,18 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// A violation, unless `holds`.
+/// Returns a violation unless `holds`.
 ///
 /// # Errors
-/// The violation, when it does not hold.
+/// Returns the violation if it does not hold.
 pub fn ensure(holds: bool, guarantee: &'static str, seen: impl FnOnce() -> String) -> Result<(), Violation> {
     if holds { Ok(()) } else { Err(Violation { guarantee, seen: seen() }) }
 }
 
-/// Versions of live changes, bookmarks and states never go back.
+/// Versions of live changes, bookmarks and states never decrease.
 ///
 /// # Errors
-/// The first that did.
+/// Returns the first decrease.
 pub fn ordered(seen: &[Seen]) -> Result<(), Violation> {
     let mut last = 0;
     for each in seen {
@@ -77,7 +77,7 @@ pub fn ordered(seen: &[Seen]) -> Result<(), Violation> {
 /// No change arrives twice.
 ///
 /// # Errors
-/// The first that did.
+/// Returns the first repeated change.
 pub fn unique(seen: &[Seen]) -> Result<(), Violation> {
     let mut before: Option<&Change> = None;
     for change in changes(seen) {
@@ -88,10 +88,11 @@ pub fn unique(seen: &[Seen]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// No gap: what was seen between a state and any later position is exactly what happened between them.
+/// No gaps: the changes seen between a state and any later position are exactly the changes in the history between
+/// them.
 ///
 /// # Errors
-/// The first change that is missing, or was not part of the history.
+/// Returns the first change that is missing or not part of the history.
 pub fn reliable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
     let mut position = None;
     for each in seen {
@@ -110,7 +111,7 @@ pub fn reliable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
             (Seen::Change(_) | Seen::Bookmark { .. }, None) => {
                 ensure(false, "Reliable", || format!("{each:?} before any state"))?;
             }
-            // Nothing was seen before: a saved position.
+            // The watcher started from a saved position.
             (Seen::Resumed { after }, None) => position = Some(*after),
             (Seen::Resumed { .. }, Some(_)) => {}
         }
@@ -121,7 +122,7 @@ pub fn reliable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
 /// A watch from a version starts with the first change after it.
 ///
 /// # Errors
-/// The first watch that did not.
+/// Returns the first watch that does not.
 pub fn resumable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
     for (at, each) in seen.iter().enumerate() {
         let Seen::Resumed { after } = each else { continue };
@@ -136,10 +137,10 @@ pub fn resumable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
     Ok(())
 }
 
-/// After a bookmark, or a state, at a version, nothing at or below it follows.
+/// After a bookmark or a state at a version, no change at or below that version follows.
 ///
 /// # Errors
-/// The first change that did.
+/// Returns the first change that does.
 pub fn bookmarkable(seen: &[Seen]) -> Result<(), Violation> {
     let mut promised = 0;
     for each in seen {
@@ -158,7 +159,7 @@ pub fn bookmarkable(seen: &[Seen]) -> Result<(), Violation> {
 /// A state at a version equals the history replayed to it.
 ///
 /// # Errors
-/// The first that does not.
+/// Returns the first state that does not.
 pub fn atomic(seen: &[Seen], model: &Model) -> Result<(), Violation> {
     for each in seen {
         if let Seen::State { version, objects } = each {
@@ -170,19 +171,19 @@ pub fn atomic(seen: &[Seen], model: &Model) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Faults stopped, a copy equals the model.
+/// Once faults have stopped, a copy equals the model.
 ///
 /// # Errors
-/// When it does not.
+/// Returns a violation if it does not.
 pub fn converges(copy: &State, model: &Model) -> Result<(), Violation> {
     ensure(copy == model.state(), "Converges", || format!("{:?}, not {:?}", copy.values(), model.state().values()))
 }
 
-/// Requests stay bounded while nothing is healthy: between two healthy sessions, `requests` (times of those that are
-/// not further pages) grow with the logarithm of time and then by a few a minute.
+/// Requests are bounded without a healthy session: between two of them there are at most 27 requests, plus 3 per 30 s.
+/// `requests` are the times of all requests except further pages; `healthy` are the times of healthy sessions.
 ///
 /// # Errors
-/// The first span with more.
+/// Returns the first span with more.
 pub fn bounded(requests: &[Time], healthy: &[Time]) -> Result<(), Violation> {
     let mut first = 0;
     for (at, now) in requests.iter().enumerate() {
@@ -199,10 +200,10 @@ pub fn bounded(requests: &[Time], healthy: &[Time]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// All guarantees that hold at any time.
+/// Checks every guarantee that holds at any time.
 ///
 /// # Errors
-/// The first that is broken.
+/// Returns the first violation.
 pub fn check(seen: &[Seen], model: &Model) -> Result<(), Violation> {
     ordered(seen)?;
     unique(seen)?;
@@ -212,8 +213,8 @@ pub fn check(seen: &[Seen], model: &Model) -> Result<(), Violation> {
     atomic(seen, model)
 }
 
-/// How long a copy may take to equal the model after the last fault: a dead connection is found after the longest watch
-/// lifetime at most, and a server that went back after two of them; then a pause, then perhaps a poll.
+/// Bound on the time from the last fault until a copy equals the model. A dead connection is detected after at most the
+/// longest watch lifetime, a server that went back after two of them; then come a backoff and possibly a poll.
 pub const CONVERGES_WITHIN: Duration = Duration::from_mins(30);
 
 fn changes(seen: &[Seen]) -> impl Iterator<Item = &Change> {

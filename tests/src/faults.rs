@@ -1,9 +1,11 @@
-//! A proxy in front of a server that breaks connections where it hurts, and writes down what that makes clients ask.
+//! A proxy in front of a server that breaks connections at awkward points and records the requests that clients send.
 //!
-//! INVARIANT: what passes is the server's own bytes up to where a connection is cut; only the 410s are made here.
-//! INVARIANT: initial state is never broken. So every further read of it is the client's own choice, or follows a 410.
-//! INVARIANT: a fault is done once it broke something. One whose watch the client left before waits for the next watch.
-//! INVARIANT: a connection carries one request, which leaves nothing to guess about where an answer ends.
+//! INVARIANT: the proxy forwards the server's bytes unchanged up to where it cuts a connection; it generates only the
+//! 410s.
+//! INVARIANT: it never breaks initial state. So every further read of it is the client's own choice, or follows a 410.
+//! INVARIANT: a fault counts once it broke a connection. If the client closed the watch before, the next watch gets the
+//! fault.
+//! INVARIANT: a connection carries one request, so the end of a response is never ambiguous.
 
 mod asked;
 mod scan;
@@ -31,43 +33,44 @@ use asked::Asked;
 pub use asked::Read;
 use scan::{Found, Scan};
 
-/// What happens to the next watch that goes on from a position. Each takes effect once.
+/// A fault for the next watch that resumes from a position. Each fault takes effect once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The connection goes this many bytes after the first whole event: inside a line, inside a chunk, between two.
+    /// Closes the connection this many bytes after the first whole live event: inside a line, in a chunk, between
+    /// chunks.
     Cut {
         /// Bytes.
         after: usize,
-        /// By a reset instead of an end.
+        /// True to close by a reset instead of a clean TCP end.
         reset: bool,
     },
-    /// The server itself ends it two seconds later.
+    /// Lets the server end the watch after two seconds.
     End,
-    /// It is told 410, and ends. The server is not asked.
+    /// Sends a 410 and ends the response. The request does not reach the server, except a WebSocket's handshake.
     Expire,
-    /// The connection goes before an answer.
+    /// Closes the connection before a response.
     Refuse,
 }
 
 impl Fault {
-    /// A cut somewhere.
+    /// A cut at a random offset.
     pub fn cut(random: &mut Rng) -> Self {
         Self::Cut { after: random.usize(0..6_000), reset: random.bool() }
     }
 }
 
-/// How the proxy treats what passes.
+/// Settings of the proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The last segment of the collection that faults are for, and that is counted.
+    /// Last path segment of the collection that faults and counters apply to.
     pub collection: String,
-    /// What happens to its watches, in order. After them all pass.
+    /// Faults for watches of the collection, in order. Further watches pass unchanged.
     pub faults: Vec<Fault>,
-    /// Clients that ask for aggregated discovery are heard to ask for the older form.
+    /// True to replace requests for aggregated discovery by requests for the older form.
     pub legacy_discovery: bool,
 }
 
-/// The proxy. Lives as long as the runtime.
+/// The proxy. It lives as long as the runtime.
 #[derive(Clone, Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -80,9 +83,9 @@ struct Shared {
     collection: String,
     legacy_discovery: bool,
     log: Mutex<Log>,
-    /// How many faults took effect.
+    /// Number of faults that took effect.
     done: watch::Sender<usize>,
-    /// Initial states that went out whole.
+    /// Number of initial states forwarded whole.
     synced: watch::Sender<usize>,
 }
 
@@ -96,14 +99,14 @@ struct Log {
     done: Vec<Fault>,
 }
 
-/// How an answer that was passed on came to its end.
+/// How a forwarded response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// The server ended it.
     Whole,
-    /// Here.
+    /// The proxy cut it.
     Cut,
-    /// The client went away.
+    /// The client closed the connection.
     Left,
 }
 
@@ -124,29 +127,30 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let shared = Arc::clone(&shared);
-                // Whatever breaks on the way ends this connection: that is what a client sees of it.
+                // An I/O error ends this connection, as the client sees it.
                 tokio::spawn(async move { shared.pass(client).await.ok() });
             }
         });
         proxy
     }
 
-    /// Where clients connect.
+    /// Address that clients connect to.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was asked since this was asked last: method, path and query of each request, in order.
+    /// Returns and clears the requests since the last call: method, path and query of each, in order.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.log.lock().unwrap().requests)
     }
 
-    /// Every request for the collection's state: lists, without their further pages, and watches that begin with it.
+    /// Every request for the collection's state: lists (without further pages) and watches that begin with initial
+    /// state.
     pub fn initial_reads(&self) -> Vec<String> {
         self.shared.log.lock().unwrap().initial_reads.clone()
     }
 
-    /// The positions of the states that were told, in order.
+    /// The positions of the initial states that were sent, in order.
     pub fn positions(&self) -> Vec<u64> {
         self.shared.log.lock().unwrap().positions.clone()
     }
@@ -156,24 +160,24 @@ impl Proxy {
         self.shared.log.lock().unwrap().done.clone()
     }
 
-    /// How often a watch was told 410.
+    /// Number of 410s sent to watches.
     pub fn expired(&self) -> usize {
         self.done().iter().filter(|fault| **fault == Fault::Expire).count()
     }
 
-    /// Waits until so many faults took effect.
+    /// Waits until `count` faults took effect.
     pub async fn broke(&self, count: usize) {
         self.shared.done.subscribe().wait_for(|done| *done >= count).await.unwrap();
     }
 
-    /// Waits until so many initial states went out.
+    /// Waits until `count` initial states were sent.
     pub async fn synced(&self, count: usize) {
         self.shared.synced.subscribe().wait_for(|synced| *synced >= count).await.unwrap();
     }
 }
 
 impl Shared {
-    /// One connection, until either side ends it.
+    /// Serves one connection until either side ends it.
     async fn pass(&self, mut client: TcpStream) -> std::io::Result<()> {
         let Some((head, rest)) = read_head(&mut client).await? else { return Ok(()) };
         let asked = Asked::parse(&head, &self.collection);
@@ -189,7 +193,7 @@ impl Shared {
         passed.map(drop)
     }
 
-    /// Counts a fault that took effect, and keeps any other for the next watch.
+    /// Counts a fault that took effect, or keeps it for the next watch.
     fn settle(&self, fault: Fault, ending: Option<Ending>) {
         let due = if fault == Fault::End { Ending::Whole } else { Ending::Cut };
         let mut log = self.log.lock().unwrap();
@@ -201,14 +205,14 @@ impl Shared {
         }
     }
 
-    /// Answers a watch from a position that is gone as kube-apiserver does: one event, and the end.
+    /// Answers a watch from a compacted position as kube-apiserver does: with one event, then the end.
     async fn expire(&self, mut client: TcpStream, asked: &Asked) -> std::io::Result<()> {
         if !asked.upgrades {
             let (head, length) = ("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n", EXPIRED.len());
             let head = format!("{head}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n");
             return client.write_all(format!("{head}{EXPIRED}\r\n0\r\n\r\n").as_bytes()).await;
         }
-        // Only the server's own answer proves that the client's key was read.
+        // `Sec-WebSocket-Accept` depends on the client's key, so the handshake response comes from the server.
         let mut server = TcpStream::connect(self.server).await?;
         server.write_all(asked.forwarded(self.legacy_discovery, false).as_bytes()).await?;
         let Some((head, _)) = read_head(&mut server).await? else { return Ok(()) };
@@ -233,7 +237,8 @@ impl Shared {
         let closed = AtomicBool::new(false);
         let ending = tokio::select! {
             ending = self.answer(from_server, &mut to_client, asked, fault, &closed) => ending?,
-            // The client went away: so does its request. It may be the first to leave a WebSocket that the server closed.
+            // The client closed its side, so close the request. A client may close a WebSocket first after the server's
+            // close frame.
             _ = tokio::io::copy(&mut from_client, &mut to_server) => {
                 if closed.load(Ordering::Relaxed) { Ending::Whole } else { Ending::Left }
             }
@@ -244,7 +249,7 @@ impl Shared {
         Ok(ending)
     }
 
-    /// Passes an answer on.
+    /// Forwards a response.
     async fn answer(
         &self,
         mut server: OwnedReadHalf,
@@ -277,7 +282,7 @@ impl Shared {
         }
     }
 
-    /// Writes down what was asked, and what is to happen to it.
+    /// Records a request and returns the fault for it.
     fn note(&self, asked: &Asked) -> Option<Fault> {
         let mut log = self.log.lock().unwrap();
         log.requests.push(asked.line.clone());
@@ -287,7 +292,8 @@ impl Shared {
         }
         let fits = match asked.read {
             Read::Watch => true,
-            // Such a stream goes on as a watch, and may end as one. Other faults would break what it begins with.
+            // After its initial state this stream is a watch and may end as one. Other faults would break its initial
+            // state.
             Read::InitialWatch => matches!(log.faults.front(), Some(Fault::Cut { .. } | Fault::End)),
             Read::List | Read::Page | Read::Other => false,
         };
@@ -295,7 +301,7 @@ impl Shared {
     }
 }
 
-/// The head of a request, and what came with it. `None` when there is none.
+/// Reads the head of a request and the bytes after it. `None` if the connection ends first or the head is too large.
 async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(String, Vec<u8>)>> {
     let (mut head, mut chunk) = (Vec::new(), [0; 4 << 10]);
     loop {
@@ -311,9 +317,9 @@ async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(String, Ve
     }
 }
 
-/// The largest head of a request, in bytes.
+/// Maximum size of a request head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// The event that says that a position is gone.
+/// The in-stream error for an expired position.
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\
 \"status\":\"Failure\",\"message\":\"too old resource version: 5 (1200)\",\"reason\":\"Expired\",\"code\":410}}\n";

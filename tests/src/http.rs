@@ -1,6 +1,6 @@
-//! A small HTTP client for tests: one connection a request, every answer whole, every wait bounded.
+//! A small HTTP client for tests: one connection per request, whole responses, every wait bounded.
 //!
-//! INVARIANT: nothing is interpreted that a test might want to see: status, headers and bytes come as they were sent.
+//! INVARIANT: it does not interpret what a test might check: status, headers and bytes are as sent.
 
 mod watch;
 
@@ -25,30 +25,30 @@ pub use watch::{Event, LINE_WAIT, Step, Watch, briefs};
 
 use crate::{objects::Object, tls::Trust};
 
-/// How long an answer may take. Reads that wait for a position take three seconds.
+/// Timeout of a response. Reads that wait for a position take three seconds.
 pub const ANSWER_WAIT: Duration = Duration::from_secs(15);
 
-/// Largest body a test reads, in bytes.
+/// Maximum body size, in bytes.
 pub const BODY_BYTES_MAX: usize = 256 << 20;
 
 /// Content type of a JSON merge patch.
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// Speaks to one server.
+/// A client of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
     address: SocketAddr,
     http2: bool,
-    /// Whom it trusts, where it speaks TLS.
+    /// Trust anchors if it uses TLS.
     trust: Option<&'static Trust>,
 }
 
-/// A connection of any kind.
+/// A connection, plain or TLS.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// A whole answer.
+/// A whole response.
 #[derive(Debug)]
 pub struct Answer {
     /// Status code.
@@ -57,9 +57,9 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// Body, as sent.
     pub body: Bytes,
-    /// From before the connection to the last byte.
+    /// Time from before the connection to the last byte.
     pub took: Duration,
-    /// What was asked: method and path, for messages.
+    /// Method and path of the request, for messages.
     pub asked: String,
 }
 
@@ -69,29 +69,29 @@ impl Client {
         Self { address, http2: false, trust: None }
     }
 
-    /// The same, speaking HTTP/2.
+    /// Switches to HTTP/2.
     #[must_use]
     pub const fn over_http2(self) -> Self {
         Self { http2: true, ..self }
     }
 
-    /// The same, speaking TLS. `trust` lives as long as the test, so that clients stay plain values.
+    /// Switches to TLS. Leaks `trust`, so that clients stay `Copy`.
     #[must_use]
     pub fn over_tls(self, trust: Trust) -> Self {
         Self { trust: Some(Box::leak(Box::new(trust))), ..self }
     }
 
-    /// Asks for `path`, which may carry a query.
+    /// Gets `path`, which may carry a query.
     pub async fn get(&self, path: &str) -> Answer {
         self.send(Self::request(Method::GET, path, &[], Bytes::new())).await
     }
 
-    /// Asks for `path` with more headers.
+    /// Gets `path` with more headers.
     pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.send(Self::request(Method::GET, path, headers, Bytes::new())).await
     }
 
-    /// Sends JSON to a collection.
+    /// Posts JSON to a collection.
     pub async fn post(&self, path: &str, body: &Value) -> Answer {
         self.send(Self::request(Method::POST, path, &[("content-type", "application/json")], text(body))).await
     }
@@ -101,7 +101,7 @@ impl Client {
         self.send(Self::request(Method::PUT, path, &[("content-type", "application/json")], text(body))).await
     }
 
-    /// Changes an object by a patch of `content_type`.
+    /// Patches an object with a patch of `content_type`.
     pub async fn patch(&self, path: &str, content_type: &str, body: &Value) -> Answer {
         self.send(Self::request(Method::PATCH, path, &[("content-type", content_type)], text(body))).await
     }
@@ -111,29 +111,29 @@ impl Client {
         self.send(Self::request(Method::DELETE, path, &[], Bytes::new())).await
     }
 
-    /// Creates an object; its resourceVersion.
+    /// Creates an object. Returns its resourceVersion.
     pub async fn create(&self, object: &Object) -> u64 {
         self.post(&object.collection(), object.body()).await.with_code(201).resource_version()
     }
 
-    /// Replaces an object unconditionally; its new resourceVersion.
+    /// Replaces an object unconditionally. Returns its new resourceVersion.
     pub async fn update(&self, object: &Object) -> u64 {
         self.put(&object.path(), object.body()).await.with_code(200).resource_version()
     }
 
-    /// Deletes an object; the position afterwards, learnt by a consistent list of its type, because not every answer
-    /// carries it.
+    /// Deletes an object. Returns the position afterwards from a consistent list of its type, because not every
+    /// response carries it.
     pub async fn remove(&self, object: &Object) -> u64 {
         self.delete(&object.path()).await.with_code(200);
         self.get(&object.everywhere()).await.with_code(200).resource_version()
     }
 
-    /// Opens a watch and waits for its headers; `path` carries the query, with `watch=` in it.
+    /// Opens a watch and waits for its headers; `path` includes the query with `watch=`.
     pub async fn watch(&self, path: &str) -> Watch {
         self.watch_with(path, &[]).await
     }
 
-    /// As [`watch`](Self::watch), with more headers.
+    /// Like [`watch`](Self::watch), with more headers.
     pub async fn watch_with(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
         let asked = format!("GET {path}");
         let begun = Instant::now();
@@ -141,20 +141,20 @@ impl Client {
         Watch::new(answer, begun, asked)
     }
 
-    /// As [`watch`](Self::watch), where the connection may fail.
+    /// Like [`watch`](Self::watch), for connections that may fail.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Returns the reason if there is no response.
     pub async fn try_watch(&self, path: &str) -> Result<Watch, String> {
         let begun = Instant::now();
         let request = Self::request(Method::GET, path, &[], Bytes::new());
         Ok(Watch::new(self.try_exchange(request).await?, begun, format!("GET {path}")))
     }
 
-    /// As [`get`](Self::get), where the connection may fail.
+    /// Like [`get`](Self::get), for connections that may fail.
     ///
     /// # Errors
-    /// Why there is no whole answer.
+    /// Returns the reason if there is no whole response.
     pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
         let begun = Instant::now();
         let (head, body) = self.try_exchange(Self::request(Method::GET, path, &[], Bytes::new())).await?.into_parts();
@@ -164,7 +164,7 @@ impl Client {
         Ok(Answer { code, headers, body, took: begun.elapsed(), asked: format!("GET {path}") })
     }
 
-    /// Sends any request to its end.
+    /// Sends any request and reads the whole response.
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
         let begun = Instant::now();
         let asked = format!("{} {}", request.method(), request.uri());
@@ -215,14 +215,14 @@ impl Client {
         })
     }
 
-    /// With the server's name, as HTTP/1.1 has it.
+    /// Adds the `Host` header for HTTP/1.1.
     fn named(&self, mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
         let host = self.address.to_string().parse().expect("an address is a header value");
         request.headers_mut().entry(header::HOST).or_insert(host);
         request
     }
 
-    /// With the server's name, as HTTP/2 has it.
+    /// Makes the URI absolute for HTTP/2.
     fn absolute(&self, mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
         let scheme = if self.trust.is_some() { "https" } else { "http" };
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
@@ -237,7 +237,7 @@ fn text(body: &Value) -> Bytes {
 }
 
 impl Answer {
-    /// The answer, if it has this status code.
+    /// Returns the response if it has this status code; panics otherwise.
     #[track_caller]
     pub fn with_code(self, code: u16) -> Self {
         assert_eq!(self.code, code, "{}: {}", self.asked, String::from_utf8_lossy(&self.body));
@@ -257,7 +257,7 @@ impl Answer {
         std::str::from_utf8(&self.body).unwrap_or_else(|error| panic!("{}: {error}", self.asked))
     }
 
-    /// A header as text; empty when it is missing.
+    /// A header as text; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -276,7 +276,7 @@ impl Answer {
         items.iter().map(key).collect()
     }
 
-    /// The token of the next page, if there is one.
+    /// The continue token, if there is one.
     #[track_caller]
     pub fn token(&self) -> Option<String> {
         self.json()["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
@@ -342,7 +342,7 @@ pub fn watch_list(path: &str) -> String {
     )
 }
 
-/// Whether each position is above the one before.
+/// True if each position is above the one before.
 #[must_use]
 pub fn strictly_increase(positions: &[u64]) -> bool {
     positions.windows(2).all(|pair| pair[0] < pair[1])

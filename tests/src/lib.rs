@@ -1,7 +1,7 @@
-//! The harness: how tests start the server, speak to it as any client would, and describe objects.
+//! The test harness: starts the server, acts as a client of it, and builds objects.
 //!
-//! INVARIANT: what stands here knows the server only by its command line and its sockets. Everything panics with the
-//! whole story on the first surprise, because its only callers are tests.
+//! INVARIANT: it knows the server only by its command line and its sockets. It panics with all details on the first
+//! surprise, because only tests call it.
 
 #![allow(
     clippy::unwrap_used,

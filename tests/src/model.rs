@@ -1,6 +1,6 @@
-//! The truth: one ordered history of one resource type. Everything else in a world must agree with it.
+//! The ground truth: one ordered history of one resource type, with which everything else in a world must agree.
 //!
-//! INVARIANT: versions strictly increase; an object's uid lives from its ADDED to its DELETED.
+//! INVARIANT: versions strictly increase; an object keeps its uid from its ADDED to its DELETED.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 pub struct Object {
     /// `namespace/name`.
     pub key: String,
-    /// Its uid, another one after it was deleted and made again.
+    /// Its uid, a new one after deletion and re-creation.
     pub uid: String,
     /// Its resourceVersion.
     pub version: u64,
-    /// What it says: the number of the history it was written in. Two histories may give one version to two contents.
+    /// Its content: the number of the history that wrote it. Two histories can give one version to different contents.
     pub written_in: u32,
 }
 
-/// What a change did.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The object was made.
+    /// The object was created.
     Added,
     /// It was changed.
     Modified,
@@ -28,19 +28,19 @@ pub enum Kind {
     Deleted,
 }
 
-/// One change. Its version is the object's; that of a deletion is the deletion's own.
+/// One change. Its version is the object's; for a deletion, the deletion's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What it did.
+    /// Its kind.
     pub kind: Kind,
-    /// The object after it, or as it was deleted.
+    /// The object after the change, or the last state of a deleted object.
     pub object: Object,
 }
 
 /// A state: objects by key.
 pub type State = BTreeMap<String, Object>;
 
-/// An ordered history, and how much of it servers still have.
+/// An ordered history, and the part of it that servers still have.
 #[derive(Clone, Debug)]
 pub struct Model {
     history: Vec<Change>,
@@ -58,15 +58,15 @@ impl Model {
         Self { history: Vec::new(), now: State::new(), version, oldest: version, number: 0, uids: 0 }
     }
 
-    /// What a server has after it was restored to its state at `version`, as history `number`: the same up to there, and
-    /// nothing of it left to watch.
+    /// The history of a server restored to its state at `version`, as history `number`: identical up to `version`, and
+    /// compacted up to there.
     #[must_use]
     pub fn restored(&self, version: u64, number: u32) -> Self {
         let history = self.changes(0, version).to_vec();
         Self { history, now: self.state_at(version), version, oldest: version, number, uids: 0 }
     }
 
-    /// Another server where the same happened at the same versions, as history `number`: every object has another uid.
+    /// Another cluster with equal changes at equal versions, as history `number`: every object has another uid.
     #[must_use]
     pub fn twin(&self, number: u32) -> Self {
         let other = |object: &Object| Object { uid: format!("{number}/{}", object.uid), ..object.clone() };
@@ -99,7 +99,7 @@ impl Model {
         &self.now
     }
 
-    /// Makes or changes the object of `key`.
+    /// Creates or updates the object of `key`.
     pub fn put(&mut self, key: &str) {
         self.version += 1;
         let (kind, uid) = match self.now.get(key) {
@@ -122,12 +122,12 @@ impl Model {
         }
     }
 
-    /// Other resource types change: the version moves and nothing here does.
+    /// Advances the version by changes of other resource types.
     pub const fn pass(&mut self, versions: u64) {
         self.version += versions;
     }
 
-    /// Servers forget everything up to `version`.
+    /// Compacts the history up to `version`.
     pub fn compact(&mut self, version: u64) {
         self.oldest = self.oldest.max(version.min(self.version));
     }
@@ -146,7 +146,7 @@ impl Model {
         self.view_at(version).into_iter().map(|(key, object)| (key.to_owned(), object.clone())).collect()
     }
 
-    /// [`Self::state_at`] without copies.
+    /// Like [`Self::state_at`], without copies.
     #[must_use]
     pub fn view_at(&self, version: u64) -> BTreeMap<&str, &Object> {
         let mut view = BTreeMap::new();

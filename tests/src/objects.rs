@@ -74,7 +74,7 @@ impl Object {
         self
     }
 
-    /// Bound to a node: `spec.nodeName`. Empty takes it away.
+    /// Bound to a node: `spec.nodeName`. An empty name removes it.
     #[must_use]
     pub fn node(mut self, node: &str) -> Self {
         self.body["spec"].as_object_mut().unwrap().remove("nodeName");
@@ -102,7 +102,7 @@ impl Object {
         &self.body
     }
 
-    /// Path of its collection, in its namespace if it has one: where to POST.
+    /// Path of its collection, in its namespace if it has one: the path for POST.
     pub fn collection(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{}/namespaces/{namespace}/{}", self.prefix, self.plural),
@@ -115,7 +115,7 @@ impl Object {
         format!("{}/{}", self.prefix, self.plural)
     }
 
-    /// Path of the object: where to GET, PUT, PATCH and DELETE.
+    /// Path of the object: the path for GET, PUT, PATCH and DELETE.
     pub fn path(&self) -> String {
         format!("{}/{}", self.collection(), self.body["metadata"]["name"].as_str().unwrap())
     }

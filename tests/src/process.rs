@@ -1,6 +1,7 @@
-//! The server as a process: started on a free port, stopped when dropped.
+//! The server as a process: started on a free port, killed when dropped.
 //!
-//! INVARIANT: no process outlives its `Server`, and its output never fills a pipe: both streams are read to the end.
+//! INVARIANT: no process outlives its `Server`, and its output never blocks on a full pipe: both streams are read to
+//! the end.
 
 use std::{
     net::SocketAddr,
@@ -17,17 +18,17 @@ use tokio::{
 
 use crate::http::Client;
 
-/// How long the server may take to say where it listens. A debug build needs a second, and ten to generate 7,130 pods;
-/// the rest is for busy machines.
+/// Timeout for the server to print its address. A debug build needs 1 s, and 10 s to generate 7,130 pods; the rest is
+/// for busy machines.
 pub const START_WAIT: Duration = Duration::from_secs(120);
 
-/// How long the server may take to end once told to.
+/// Timeout for the server to end after a signal.
 pub const STOP_WAIT: Duration = Duration::from_secs(30);
 
-/// Bytes kept of each output stream, for the story of a failure.
+/// Bytes kept of each output stream, for failure messages.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// What the server prints when it is ready, before its URL.
+/// Prefix of the line with the server's URL, printed once it is ready.
 pub const READY: &str = "listening on ";
 
 /// A running server.
@@ -42,13 +43,13 @@ pub struct Server {
 pub struct Ended {
     /// Exit code; `None` when a signal ended it.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Its standard error.
     pub stderr: String,
 }
 
-/// The output of a process, as far as it came.
+/// The output of a process so far.
 #[derive(Clone, Default)]
 struct Output(Arc<Mutex<String>>);
 
@@ -85,7 +86,7 @@ impl Server {
         Self::start_with(binary, &[], arguments).await
     }
 
-    /// As [`start`](Self::start), with these environment variables on top of the test's own.
+    /// Like [`start`](Self::start), with more environment variables.
     pub async fn start_with(binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Self {
         let listen = ["serve", "--listen", "127.0.0.1:0"];
         let mut child = spawn(binary, environment, &[&listen, arguments].concat());
@@ -112,30 +113,31 @@ impl Server {
         Self::run_with(binary, &[], arguments).await
     }
 
-    /// As [`run`](Self::run), with these environment variables on top of the test's own.
+    /// Like [`run`](Self::run), with more environment variables.
     pub async fn run_with(binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Ended {
         let child = spawn(binary, environment, arguments);
         finish(child, Output::default(), arguments).await
     }
 
-    /// Where it listens.
+    /// Address it listens on.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Bytes that it holds and nobody else, as the kernel counts them: without the pages of the program itself. Linux only.
+    /// Private anonymous memory in bytes, as the kernel counts it (`RssAnon`): without the program's own pages. Linux
+    /// only.
     pub fn private_bytes(&self) -> u64 {
         self.status_bytes("RssAnon:")
     }
 
-    /// Forgets the largest size so far, see [`Self::peak_bytes`]; the size now. Linux only.
+    /// Resets the peak of [`Self::peak_bytes`] and returns the current size. Linux only.
     pub fn forget_peak(&self) -> u64 {
         let id = self.child.id().expect("runs until it is waited for");
         std::fs::write(format!("/proc/{id}/clear_refs"), "5").unwrap();
         self.peak_bytes()
     }
 
-    /// The most bytes that it has had in memory, with the pages of the program itself. Linux only.
+    /// Peak resident memory in bytes (`VmHWM`), with the program's own pages. Linux only.
     pub fn peak_bytes(&self) -> u64 {
         self.status_bytes("VmHWM:")
     }
@@ -164,7 +166,7 @@ impl Server {
         assert!(sent.success(), "no signal for {id}");
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub async fn ended(self) -> Ended {
         finish(self.child, self.stderr, &[]).await
     }

@@ -1,6 +1,6 @@
-//! A response that is read as slowly as a test likes, over a socket that holds little.
+//! A response read at the test's pace, over a socket with a small receive buffer.
 //!
-//! INVARIANT: nothing is read ahead: what was not asked for stays with the server or the kernel.
+//! INVARIANT: it reads no more than requested (and one 4 KiB buffer); the rest stays with the server or the kernel.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,37 +11,37 @@ use tokio::{
     time::timeout,
 };
 
-/// How long bytes may take that are due.
+/// Timeout for bytes that are due.
 const DUE: Duration = Duration::from_secs(30);
 
-/// What the kernel may hold for a reader; it doubles it.
+/// Receive buffer of the socket, in bytes; the kernel doubles it.
 const RECEIVE_BYTES: u32 = 64 << 10;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The end of a chunked body came.
+    /// The end of the chunked body arrived.
     Clean,
-    /// It did not.
+    /// The connection ended before it.
     Cut,
 }
 
-/// A response that is read as slowly as a test likes.
+/// A response read at the test's pace.
 pub struct Slow {
     stream: TcpStream,
-    /// As they came.
+    /// Bytes received and not yet unchunked.
     raw: Vec<u8>,
-    /// Of the chunk that has begun.
+    /// Bytes left of the current chunk.
     left: usize,
-    /// The body, without its chunks.
+    /// The decoded body that no caller has taken.
     body: Vec<u8>,
-    /// Bytes of the body so far, those included that were taken out.
+    /// Bytes of the decoded body so far, including those already taken.
     taken: usize,
     end: Option<End>,
 }
 
 impl Slow {
-    /// Asks for `path` with more headers, and reads the head of an answer in chunks.
+    /// Requests `path` with more headers, and reads the head of a chunked response.
     pub async fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(RECEIVE_BYTES).unwrap();
@@ -58,22 +58,22 @@ impl Slow {
         Self { stream, raw: Vec::new(), left: 0, body: Vec::new(), taken: 0, end: None }
     }
 
-    /// How it ended, if it has.
+    /// How the response ended, if it has.
     pub const fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// Bytes of the body so far.
+    /// Bytes of the decoded body so far.
     pub const fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Lets go of what was read so far.
+    /// Drops the body read so far.
     pub fn forget(&mut self) {
         self.body = Vec::new();
     }
 
-    /// Takes `bytes` more of the body, or what there is up to its end.
+    /// Reads at least `bytes` more of the body, or up to its end.
     pub async fn take(&mut self, bytes: usize) {
         let until = self.taken + bytes;
         let mut space = [0; 4 << 10];
@@ -88,7 +88,7 @@ impl Slow {
         }
     }
 
-    /// Takes the rest.
+    /// Reads the rest.
     pub async fn to_the_end(&mut self) -> End {
         self.take(usize::MAX / 2).await;
         self.end.unwrap()
@@ -105,7 +105,7 @@ impl Slow {
                     return;
                 }
             }
-            // The end of the chunk before, and the length of the next one.
+            // The end of the previous chunk, and the size of the next one.
             let text = self.raw.strip_prefix(b"\r\n").unwrap_or(&self.raw);
             let Some(end) = text.windows(2).position(|two| two == b"\r\n") else { return };
             let line = std::str::from_utf8(&text[..end]).unwrap();
@@ -120,14 +120,14 @@ impl Slow {
         }
     }
 
-    /// The next whole line of a watch, if it is here.
+    /// The next whole line of a watch, if it has arrived.
     pub fn line(&mut self) -> Option<Value> {
         let end = self.body.iter().position(|&byte| byte == b'\n')?;
         let line: Vec<u8> = self.body.drain(..=end).collect();
         Some(serde_json::from_slice(&line).unwrap())
     }
 
-    /// The next line of a watch.
+    /// The next line of a watch; `None` once the response has ended.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(line) = self.line() {

@@ -1,20 +1,22 @@
-//! LIST and WATCH as data: what was written, what is asked, what comes. Everything that serves the protocol is held to
-//! the same rows: the server over its socket, and the SDK's fake API server behind a listener.
+//! LIST and WATCH as data: writes, requests and expected responses. Every implementation of the protocol passes the
+//! same rows: the server over its socket, and the SDK's fake API server behind a listener.
 //!
-//! INVARIANT: a row says what the protocol says. Where one of the two differs on purpose, the row says that too, and
-//! why; no row is left out for one of them.
+//! INVARIANT: a row states what the protocol requires. Where one implementation deliberately differs, the row states
+//! that and the reason; no row is skipped for one of them.
 //!
-//! A group has one history. Its rows are asked at once, then more is written, and then the open watches are read.
+//! A group has one history. Its requests are sent concurrently, then more is written, and then the open watches are
+//! read.
 //!
 //! - Writes are `MARK = create pod ns/name key=value...`, with `update`, `delete`, and `list pods`, which only reads. A
-//!   mark is the position afterwards. Keys `k` and `node` are the data and the node, others are labels.
-//! - Questions are `ns/pods/name?query`, unescaped. `{MARK}`, `{MARK+1}` and `{MARK-1}` are positions, and
-//!   `token({MARK}/ns/name$)` is a page's token that starts after `ns/name`; without `$` at it; at `-1`, the latest.
-//! - Answers are `[key@MARK(app=x) ...] @MARK more(last key) remaining 2` for a list, `key@MARK` for an object, and
-//!   `410 Expired: text` for an error, with causes, waiting and offered token where it has them. What a key is not
-//!   followed by is not looked at. `@>=MARK` is a relation.
-//! - Events are `ADDED key@MARK(app=x) | INITIAL-END@MARK | ERROR 410 Expired: text | END`. Without the clean end the
-//!   stream is still open.
+//!   mark is the position afterwards. Keys `k` and `node` set the data and the node; other keys are labels.
+//! - Requests are `ns/pods/name?query`, unescaped. `{MARK}`, `{MARK+1}` and `{MARK-1}` are positions.
+//!   `token({MARK}/ns/name$)` is a continue token that starts after `ns/name`, without `$` at it, and with position
+//!   `-1` at the latest state.
+//! - Responses are `[key@MARK(app=x) ...] @MARK more(last key) remaining 2` for a list, `key@MARK` for an object, and
+//!   `410 Expired: text` for an error, with causes, Retry-After and offered token if present. A part that is missing
+//!   after a key is not compared. `@>=MARK` means at least that position.
+//! - Events are `ADDED key@MARK(app=x) | INITIAL-END@MARK | ERROR 410 Expired: text | END`. Without `END` the stream
+//!   must still be open.
 
 mod found;
 mod lists;
@@ -31,7 +33,7 @@ pub use self::peer::Peer;
 use self::{found::Expected, marks::Marks};
 use crate::http::{Client, LINE_WAIT, Step, Watch};
 
-/// Who answers.
+/// The implementation under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The server.
@@ -43,24 +45,24 @@ pub enum Who {
 /// One row.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What it shows.
+    /// The claim it verifies.
     pub claim: &'static str,
-    /// What is asked.
+    /// The request.
     pub ask: &'static str,
-    /// More that is asked with the same outcome: appended to the query.
+    /// Query suffixes for further requests with an equal outcome.
     pub also: &'static [&'static str],
-    /// The header `Accept`; empty sends none.
+    /// The `Accept` header; empty sends none.
     pub accept: &'static str,
-    /// What comes.
+    /// The expected response.
     pub expect: Expect,
-    /// Who differs, why, and what comes instead.
+    /// The implementation that differs, the reason, and its response.
     pub differs: Option<(Who, &'static str, Expect)>,
 }
 
-/// What comes.
+/// An expected response.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
-    /// A whole answer.
+    /// A whole response.
     Answer(&'static str),
     /// Lines of a watch.
     Events(&'static str),
@@ -69,13 +71,13 @@ pub enum Expect {
 /// Rows over one history.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
-    /// What its rows are about.
+    /// Topic of its rows.
     pub about: &'static str,
-    /// What is written before.
+    /// Writes before the requests.
     pub writes: &'static [&'static str],
     /// The rows.
     pub cases: &'static [Case],
-    /// What is written while watches are open.
+    /// Writes while watches are open.
     pub then: &'static [&'static str],
 }
 
@@ -88,7 +90,7 @@ const fn watches(claim: &'static str, ask: &'static str, expect: &'static str) -
 }
 
 impl Case {
-    /// The same with each of these appended.
+    /// Adds requests with each of these suffixes.
     const fn also(self, also: &'static [&'static str]) -> Self {
         Self { also, ..self }
     }
@@ -107,7 +109,7 @@ pub fn groups() -> impl Iterator<Item = &'static Group> {
     lists::GROUPS.iter().chain(watches::GROUPS).chain(refusals::GROUPS)
 }
 
-/// Asks everything of one group; what came out otherwise, one text each.
+/// Sends every request of one group. Returns one text per unexpected response.
 pub async fn run(group: &Group, client: Client, who: Who) -> Vec<String> {
     let mut marks = Marks::default();
     for write in group.writes {
@@ -128,15 +130,16 @@ pub async fn run(group: &Group, client: Client, who: Who) -> Vec<String> {
     read.into_iter().flatten().map(|wrong| format!("{} / {wrong}", group.about)).collect()
 }
 
-/// How long nothing may follow the last line expected. All writes were answered before, so what follows is on its way.
+/// Time without a line after the last expected one. All writes were acknowledged before, so a further event would be on
+/// its way.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// One row that was asked.
+/// One row whose request was sent.
 struct Asked {
     claim: &'static str,
     ask: String,
     expected: &'static str,
-    /// Whether the headers of a watch came late.
+    /// True if the headers of a watch came late.
     waited: bool,
     came: Came,
 }
@@ -160,7 +163,7 @@ async fn open(client: Client, marks: &Marks, case: &'static Case, ask: String, w
 }
 
 impl Asked {
-    /// What came otherwise.
+    /// Describes an unexpected response; `None` if it is as expected.
     async fn compare(self, marks: &Marks) -> Option<String> {
         let expected = Expected { text: marks.fill(self.expected), marks };
         let (expected, found) = match self.came {

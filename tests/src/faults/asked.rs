@@ -1,17 +1,17 @@
-//! What a request asks for, as far as a proxy cares, and how it is passed on.
+//! Classifies a request for the proxy, and rewrites its head for the server.
 
-/// How a request reads the collection that is watched over.
+/// How a request reads the observed collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// A list, or its first page.
     List,
     /// A further page.
     Page,
-    /// A watch that begins with the state.
+    /// A watch that begins with initial state.
     InitialWatch,
-    /// A watch that goes on from a position.
+    /// A watch that resumes from a position.
     Watch,
-    /// Not a read of that collection.
+    /// Any request that does not read the collection.
     Other,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Reads the head of a request.
+    /// Parses the head of a request.
     pub(super) fn parse(head: &str, collection: &str) -> Self {
         let mut lines = head.lines();
         let line = lines.next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
@@ -38,8 +38,8 @@ impl Asked {
         Self { line, read, upgrades, headers }
     }
 
-    /// The head to send on: one request a connection, which a WebSocket is anyway, the older discovery if that is wanted,
-    /// and a watch that ends soon if that is.
+    /// The head to send to the server: one request per connection (a WebSocket is that already). `legacy_discovery`
+    /// requests the older discovery form, `ends_soon` a watch of two seconds.
     pub(super) fn forwarded(&self, legacy_discovery: bool, ends_soon: bool) -> String {
         let mut head = if ends_soon { ending_soon(&self.line) } else { self.line.clone() };
         head.push_str(" HTTP/1.1\r\n");

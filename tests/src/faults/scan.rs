@@ -1,31 +1,31 @@
-//! Reads along in an answer: where its initial state ends and at which position, and where it is to be cut.
+//! Scans a response in transit for the end of its initial state, that state's position, and the byte at which to cut.
 
 use informer_core::wire::watch_event::INITIAL_EVENTS_ANNOTATION;
 
 use super::asked::Read;
 
-/// Bytes of a line that are kept to be looked at.
+/// Maximum bytes kept of one line.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// What a piece of an answer told.
+/// Result of scanning one piece of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// How much of the piece is passed on.
+    /// Bytes of the piece to forward.
     pub(super) pass: usize,
-    /// The position of the initial state, when it ended here.
+    /// Position of the initial state, if it ends in this piece.
     pub(super) position: Option<u64>,
-    /// Whether the connection is cut after that.
+    /// True to cut the connection after these bytes.
     pub(super) cut: bool,
 }
 
-/// An answer, read as it passes.
+/// The scanner of one response.
 pub(super) struct Scan {
     body: Body,
     read: Read,
     line: Vec<u8>,
-    /// The initial state went by, or there is none.
+    /// True once the initial state has passed, or if there is none.
     is_live: bool,
-    /// Bytes until the cut, counted from the first whole live event on.
+    /// Bytes until the cut, counted from the end of the first whole live event.
     cut_after: Option<usize>,
     counting: bool,
 }
@@ -67,10 +67,10 @@ impl Scan {
         found
     }
 
-    /// A byte of the body; the position of the initial state, when it ends here.
+    /// Scans a body byte. Returns the position of the initial state if it ends here.
     fn content(&mut self, byte: u8) -> Option<u64> {
         if self.read == Read::List {
-            // The first one is the list's own: it stands in front of the items.
+            // The first resourceVersion is the list's own: its metadata precedes the items.
             let position = (!self.is_live && byte == b'}').then(|| version_in(&self.line)).flatten();
             self.is_live |= position.is_some();
             return position;
@@ -96,23 +96,23 @@ fn version_in(text: &[u8]) -> Option<u64> {
     after.split_once('"')?.0.parse().ok()
 }
 
-/// Tells the body's content from everything around it: head, sizes of chunks, line ends, heads of frames.
+/// Separates body content from framing: head, chunk sizes, line ends, frame heads.
 enum Body {
-    /// In the head; its last four bytes, and what is known of the body.
+    /// In the head; holds its text so far, in lower case.
     Head { text: Vec<u8> },
     /// Content up to the end of the connection.
     Plain,
-    /// In the size of a chunk.
+    /// In a chunk size.
     Size(usize),
-    /// In a chunk, so many bytes before its end.
+    /// In a chunk, with this many bytes left.
     Chunk(usize),
-    /// Behind a chunk, so many bytes before the next size.
+    /// After a chunk, with this many bytes left before the next size.
     Gap(usize),
-    /// In the head of a WebSocket's frame.
+    /// In the head of a WebSocket frame.
     FrameHead(Vec<u8>),
-    /// In a frame, so many bytes before its end; true if it holds text.
+    /// In a frame, with this many bytes left; true if it holds text.
     Frame(u64, bool),
-    /// Behind the last frame's head.
+    /// After the head of a close frame.
     Closed,
 }
 
@@ -181,7 +181,7 @@ impl Body {
     }
 }
 
-/// What follows the head of a frame that a server sends, once it is whole.
+/// The state after the head of a server's frame, once the head is complete.
 fn frame(head: &[u8]) -> Option<Body> {
     let [first, length, rest @ ..] = head else { return None };
     let due = match length {

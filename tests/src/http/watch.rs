@@ -1,6 +1,6 @@
 //! An open watch, read line by line.
 //!
-//! INVARIANT: a line is handed out only when its newline has come; a clean end and a cut connection are told apart.
+//! INVARIANT: a line is returned only with its newline, and a clean end is distinguished from a cut connection.
 
 use std::{
     fmt,
@@ -17,7 +17,7 @@ use tokio::time::{Instant as Deadline, timeout_at};
 
 use super::{BODY_BYTES_MAX, key, resource_version};
 
-/// How long a line that is due may take.
+/// Timeout of a line that is due.
 pub const LINE_WAIT: Duration = Duration::from_secs(10);
 
 /// An open watch.
@@ -30,25 +30,25 @@ pub struct Watch {
     asked: String,
 }
 
-/// What came next.
+/// The outcome of one read.
 #[derive(Debug)]
 pub enum Step {
     /// A line.
     Event(Event),
-    /// The answer ended as HTTP has it.
+    /// The response ended cleanly.
     End,
-    /// The connection broke inside the answer.
+    /// The connection broke inside the response.
     Cut(String),
-    /// Nothing within the time.
+    /// No line arrived in time.
     Silence,
 }
 
 /// One line of a watch.
 #[derive(Clone)]
 pub struct Event {
-    /// Its `type`.
+    /// The event's `type`.
     pub kind: EventKind,
-    /// Its object.
+    /// The event's object.
     pub object: Value,
     /// The line as sent, with its newline.
     pub raw: Bytes,
@@ -65,17 +65,17 @@ impl Watch {
         self.code
     }
 
-    /// A header as text; empty when it is missing.
+    /// A header as text; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// Since before the connection.
+    /// Time since before the connection.
     pub fn age(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// The next line, or why there is none.
+    /// Returns the next line, or the reason why there is none.
     pub async fn step(&mut self, wait: Duration) -> Step {
         let deadline = Deadline::now() + wait;
         loop {
@@ -97,7 +97,7 @@ impl Watch {
         }
     }
 
-    /// The next line, which is due.
+    /// Returns the next line; panics if it does not arrive in time.
     #[track_caller]
     pub fn event(&mut self) -> impl Future<Output = Event> {
         let place = std::panic::Location::caller();
@@ -111,7 +111,7 @@ impl Watch {
         }
     }
 
-    /// The next lines, as many as are due.
+    /// Returns the next `count` lines; panics if they do not arrive in time.
     #[track_caller]
     pub fn events(&mut self, count: usize) -> impl Future<Output = Vec<Event>> {
         let place = std::panic::Location::caller();
@@ -129,7 +129,7 @@ impl Watch {
         }
     }
 
-    /// Everything up to the clean end, which is due within `wait`.
+    /// Returns every line up to the clean end; panics if the end does not arrive within `wait`.
     #[track_caller]
     pub fn rest(&mut self, wait: Duration) -> impl Future<Output = Vec<Event>> {
         let place = std::panic::Location::caller();
@@ -163,13 +163,14 @@ impl Event {
         resource_version(&self.object)
     }
 
-    /// Whether it is the bookmark that ends the initial state.
+    /// True if it is the bookmark that ends the initial state.
     pub fn ends_initial_state(&self) -> bool {
         self.kind == EventKind::Bookmark
             && self.object["metadata"]["annotations"][INITIAL_EVENTS_ANNOTATION].as_str() == Some("true")
     }
 
-    /// Kind and key: `ADDED ns/a`. A bookmark has its own word when it ends the initial state, an error its code.
+    /// Kind and key, such as `ADDED ns/a`. The bookmark that ends the initial state is `INITIAL-END`; an error shows
+    /// its code.
     pub fn brief(&self) -> String {
         match self.kind {
             EventKind::Added | EventKind::Modified | EventKind::Deleted => {

@@ -1,6 +1,6 @@
-//! What came, in the words of what was expected.
+//! Renders responses in the notation of the expected ones.
 //!
-//! INVARIANT: an error's body is what Kubernetes sends, byte by byte, or it is told raw.
+//! INVARIANT: an error's body equals Kubernetes' byte for byte; otherwise its rendering includes the raw body.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use serde_json::Value;
 use super::marks::Marks;
 use crate::http::{Answer, Event, Watch, key, resource_version};
 
-/// Answers that wait for a position wait this long; anything shorter did not.
+/// Minimum duration of a response that waited for a position; a shorter one did not wait.
 pub(super) const WAITED: Duration = Duration::from_millis(2_800);
 
-/// What stands before the lines of a watch whose headers came late.
+/// Prefix of a watch's lines when its headers came late.
 const LATE: &str = "(after 3 s) | ";
 
 /// An expectation with its positions filled in.
@@ -34,15 +34,15 @@ impl Expected<'_> {
         lines.split(" | ").filter(|line| !line.is_empty())
     }
 
-    /// The expectation, and a whole answer in the same words.
+    /// Returns the expectation, and a whole response in the same notation.
     pub(super) fn of_answer(self, answer: &Answer) -> (String, String) {
         let found = if answer.code == StatusCode::OK { self.success(&answer.json()) } else { self.failure(answer) };
         let (kind, cached) = (answer.header("content-type"), answer.header("cache-control"));
         (self.text, found + &odd_headers(kind, cached))
     }
 
-    /// The expectation, and the lines of a watch in the same words.
-    /// `waited` tells whether the headers came late.
+    /// Returns the expectation, and the lines of a watch in the same notation. `waited` is true if the headers came
+    /// late.
     pub(super) fn of_lines(self, watch: &Watch, waited: bool, lines: &[Result<Event, String>]) -> (String, String) {
         let expected: Vec<&str> = self.lines().collect();
         let found = lines.iter().enumerate().map(|(at, line)| match line {
@@ -99,7 +99,7 @@ impl Expected<'_> {
         if answer.code.as_u16() != status.code {
             found = format!("{} with {found}", answer.code);
         }
-        // People's form is for those who accept no JSON at all.
+        // A 406 for a client that accepts no JSON is in the plain-text form.
         if status.to_json() != *answer.body && answer.code != StatusCode::NOT_ACCEPTABLE {
             return format!("{found} raw: {}", answer.text());
         }
@@ -117,7 +117,7 @@ impl Expected<'_> {
     }
 }
 
-/// What is wrong with the headers of every answer.
+/// Describes unexpected headers that every response must have.
 fn odd_headers(content_type: &str, cache_control: &str) -> String {
     let mut odd = String::new();
     if content_type != "application/json" {
@@ -129,7 +129,7 @@ fn odd_headers(content_type: &str, cache_control: &str) -> String {
     odd
 }
 
-/// Code, reason, message, and what it is about.
+/// Code, reason, message, and the object it concerns.
 fn status_text(status: &Status) -> String {
     let reason = serde_json::to_value(&status.reason).ok();
     let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
@@ -144,7 +144,7 @@ fn status_text(status: &Status) -> String {
         let causes = details.causes.iter().map(|cause| {
             let reason = serde_json::to_value(&cause.reason).ok();
             let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
-            // Those of fields are told by the message.
+            // The message already lists causes that have a field.
             if cause.field.is_empty() {
                 format!("{reason} ({})", cause.message)
             } else {
@@ -162,13 +162,13 @@ fn status_text(status: &Status) -> String {
     text
 }
 
-/// The text with a star for the number after `current: `.
+/// Replaces the number after `current: ` by a star.
 fn any_current(text: &str) -> String {
     let Some((before, after)) = text.split_once("current: ") else { return text.to_owned() };
     format!("{before}current: *{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
-/// Where a token starts: after `start`, at its own list's position or at the latest.
+/// Start of a token: the key after which it continues, with its position if that differs from the list's.
 fn token_text(token: &str, list_at: u64) -> String {
     let Ok(token) = ContinueToken::decode(token) else { return format!(" more(unreadable {token})") };
     let start = token.start.strip_suffix('\0').unwrap_or("no NUL").to_owned();
@@ -209,7 +209,7 @@ fn event_text(event: &Event, wanted: &str) -> String {
     }
 }
 
-/// Key, and as much more as is wanted: `@` its position, `(` its attributes.
+/// The key, and the parts that `wanted` compares: `@` the position, `(` the attributes.
 fn object_text(object: &Value, wanted: &str) -> String {
     let mut text = key(object);
     if wanted.contains('@') {

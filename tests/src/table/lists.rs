@@ -1,4 +1,4 @@
-//! Which state, which objects and which page a LIST or GET gives.
+//! Rows about the state, objects and page that a LIST or GET returns.
 
 use super::{Group, answers, watches};
 

@@ -1,4 +1,4 @@
-//! Writes as text, and the positions they lead to by name.
+//! Writes as text, and the named positions they produce.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Marks(BTreeMap<String, u64>);
 
 impl Marks {
-    /// Carries out one line of a script.
+    /// Executes one line of a script.
     pub(super) async fn write(&mut self, client: &Client, line: &str) {
         let (mark, rest) = line.split_once(" = ").unwrap_or_else(|| panic!("{line:?} names no mark"));
         let mut words = rest.split(' ');
@@ -38,7 +38,7 @@ impl Marks {
         self.0.get(name).copied()
     }
 
-    /// Replaces `{NAME}`, `{NAME+1}` and `{NAME-1}`, and `@NAME`, by their positions. Relations stay.
+    /// Replaces `{NAME}`, `{NAME+1}` and `{NAME-1}`, and `@NAME`, by their positions. Relations (`@>=`) stay.
     pub(super) fn fill(&self, text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;
@@ -75,7 +75,7 @@ impl Marks {
         self.of(name)?.checked_add_signed(offset)
     }
 
-    /// Where a question leads: `ns/pods/name?query`, or a path that starts with a slash.
+    /// Path of a request: `ns/pods/name?query`, or a path that starts with a slash.
     pub(super) fn path(&self, ask: &str) -> String {
         let ask = self.fill(ask);
         let (place, query) = ask.split_once('?').unwrap_or((&ask, ""));
@@ -98,7 +98,7 @@ impl Marks {
     }
 }
 
-/// The group version that a plural belongs to.
+/// Path prefix of the API group and version that serves a plural.
 fn prefix(plural: &str) -> Option<&'static str> {
     match plural {
         "pods" | "configmaps" | "secrets" | "nodes" | "namespaces" | "foos" => Some("/api/v1"),
@@ -132,7 +132,7 @@ fn object<'a>(kind: &str, key: &str, attributes: impl Iterator<Item = &'a str>) 
     object
 }
 
-/// `token(1005/ns/name$)` as the token it stands for; any other text as it is.
+/// Encodes `token(1005/ns/name$)` as a continue token; returns any other text unchanged.
 fn token(text: &str) -> String {
     let Some(inner) = text.strip_prefix("token(").and_then(|text| text.strip_suffix(')')) else {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Those who serve the protocol here, started alike.
+//! Starts the implementations under test with one interface.
 
 use hyper_util::rt::TokioIo;
 use informer::testing::FakeApiServer;
@@ -7,15 +7,15 @@ use tokio::net::TcpListener;
 use super::Who;
 use crate::{http::Client, process::Server};
 
-/// One of them, running. It remembers nothing before position 1000.
+/// One running implementation. Its history begins at position 1000.
 pub struct Peer {
     client: Client,
-    /// Stopped with the peer; the fake one lives as long as the runtime.
+    /// Stopped with the peer; the fake server lives as long as the runtime.
     _server: Option<Server>,
 }
 
 impl Peer {
-    /// Starts it. `binary` is the caller's `env!("CARGO_BIN_EXE_tests-cache-server")`.
+    /// Starts an implementation. `binary` is the caller's `env!("CARGO_BIN_EXE_tests-cache-server")`.
     pub async fn start(who: Who, binary: &str) -> Self {
         match who {
             Who::CacheServer => {
@@ -32,7 +32,7 @@ impl Peer {
     }
 }
 
-/// Puts a listener before a fake server.
+/// Starts a listener in front of a fake server.
 async fn listen(server: FakeApiServer) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("a bound listener has an address");
@@ -49,7 +49,8 @@ async fn listen(server: FakeApiServer) -> Client {
     Client::new(address)
 }
 
-/// Two tests of each function that takes a [`Client`](crate::http::Client): against the server and the fake one.
+/// Defines two tests for each function that takes a [`Client`](crate::http::Client): with the server and with the fake
+/// server.
 #[macro_export]
 macro_rules! on_both {
     ($($name:ident),+ $(,)?) => {

@@ -1,11 +1,11 @@
-//! What is refused, in which words, and what is taken although it is odd.
+//! Rows about refused requests, their error texts, and odd requests that are accepted.
 
 use super::{Expect, Group, Who, answers, watches};
 
-/// The metadata of a list, or JSON as it is.
+/// Accepts the metadata of a list, or plain JSON.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// The metadata of an object, or JSON as it is.
+/// Accepts the metadata of an object, or plain JSON.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 const NO_TABLES: &str = "it has no tables, and gives JSON to those who take it";
@@ -16,7 +16,7 @@ const ONE_WORD: &str = "it says so in one way";
 
 const NO_TYPES: &str = "it has no names for types";
 
-/// To those who accept nothing that is known.
+/// The response to a client that accepts no known media type.
 const NOTHING_KNOWN: &str = "406 NotAcceptable: 406: Not Acceptable\n\nAvailable representations: application/json, \
     application/yaml, application/json;stream=watch details {}";
 
