@@ -1,6 +1,6 @@
-//! A proxy in front of a server that writes down what is asked through it.
+//! A proxy in front of a server that records the requests through it.
 //!
-//! INVARIANT: bytes pass as they come, both ways. Requests have no bodies: what is watched here are readers.
+//! INVARIANT: bytes pass unchanged in both directions. Requests have no bodies, because the observed clients only read.
 
 use std::{
     net::SocketAddr,
@@ -12,7 +12,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// The proxy. Lives as long as the runtime.
+/// The proxy. It lives as long as the runtime.
 #[derive(Clone, Debug)]
 pub struct Tap {
     address: SocketAddr,
@@ -33,18 +33,18 @@ impl Tap {
         tap
     }
 
-    /// Where clients connect.
+    /// Address that clients connect to.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was asked since this was asked last: method, path and query of each request, in order.
+    /// Returns and clears the requests since the last call: method, path and query of each, in order.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.requests.lock().unwrap())
     }
 }
 
-/// Of these requests for `collection`, those that ask for its state: lists, and streams that begin with it.
+/// The requests among these that read the whole state of `collection`: lists, and streams that begin with it.
 pub fn initial_reads<'a>(requests: &'a [String], collection: &str) -> Vec<&'a str> {
     let asks = format!("GET {collection}");
     let reads = requests.iter().map(String::as_str).filter(|request| {
@@ -54,7 +54,7 @@ pub fn initial_reads<'a>(requests: &'a [String], collection: &str) -> Vec<&'a st
     reads.collect()
 }
 
-/// One connection, until either side ends it.
+/// Serves one connection until either side ends it.
 async fn pass(client: TcpStream, server: SocketAddr, requests: Arc<Mutex<Vec<String>>>) {
     let Ok(server) = TcpStream::connect(server).await else { return };
     let (mut from_client, mut to_client) = client.into_split();

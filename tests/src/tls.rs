@@ -1,4 +1,4 @@
-//! Certificates for servers under test, and clients that trust nothing else.
+//! Certificates for servers under test, and clients that trust only their authority.
 
 use std::{
     fmt, fs,
@@ -16,15 +16,15 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Who signs certificates.
+/// A certificate authority.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// Where a certificate and its key were written.
+/// Paths of a certificate and its key.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// PEM of the certificate and of the one that signed it.
+    /// PEM of the certificate and of its issuer.
     pub cert: PathBuf,
     /// PEM of its key.
     pub key: PathBuf,
@@ -39,7 +39,7 @@ impl Files {
 }
 
 impl Authority {
-    /// A new one.
+    /// Generates a new authority.
     pub fn new() -> Self {
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -47,7 +47,7 @@ impl Authority {
         Self { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate") }
     }
 
-    /// Writes a certificate for this machine, and its key, into `folder`. One that is there is replaced.
+    /// Writes a certificate for this machine and its key into `folder`, and replaces an existing pair.
     pub fn issue(&self, folder: &Path) -> Files {
         let params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("names");
         let key = KeyPair::generate().expect("a key");
@@ -58,12 +58,12 @@ impl Authority {
         files
     }
 
-    /// Its own certificate, for those that are to trust it.
+    /// Its own certificate, for clients that must trust it.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// What connects to servers that it signed for.
+    /// A connector that trusts the servers it issued certificates for.
     pub fn trust(&self) -> Trust {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).expect("a certificate");
@@ -82,7 +82,7 @@ impl Default for Authority {
     }
 }
 
-/// Connects to servers that one authority signed for.
+/// Connects to servers with a certificate of one authority.
 #[derive(Clone)]
 pub struct Trust {
     config: ClientConfig,
@@ -95,10 +95,10 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// A stream to `address`, on which a protocol of `alpn` is spoken.
+    /// Opens a stream to `address` with a protocol of `alpn`.
     ///
     /// # Errors
-    /// Nobody listens, or the handshake fails.
+    /// Returns an error if the connection or the handshake fails.
     pub async fn connect(&self, address: SocketAddr, alpn: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
         let mut config = self.config.clone();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();

@@ -1,6 +1,6 @@
-//! A WebSocket for tests: every frame is shown, and any bytes can be sent.
+//! A WebSocket for tests: it returns every frame and can send any bytes.
 //!
-//! INVARIANT: nothing is answered for the test: no ping, no close frame.
+//! INVARIANT: it sends only what the test sends: no pong, no close frame.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::http::LINE_WAIT;
 
-/// Headers of a handshake, with the key that RFC 6455 has as its example.
+/// Headers of a handshake, with the example key of RFC 6455.
 pub const HANDSHAKE: [(&str, &str); 4] = [
     ("connection", "Upgrade"),
     ("upgrade", "websocket"),
@@ -21,10 +21,10 @@ pub const HANDSHAKE: [(&str, &str); 4] = [
     ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
 ];
 
-/// What the kernel may hold for a reader; it doubles it.
+/// Receive buffer of the socket, in bytes; the kernel doubles it.
 const RECEIVE_BYTES: u32 = 64 << 10;
 
-/// Mask of all frames that are sent.
+/// Mask of every sent frame.
 const MASK: [u8; 4] = [0x5a, 0, 0xff, 0x17];
 
 /// An open WebSocket.
@@ -38,9 +38,9 @@ pub struct WebSocket<S = TcpStream> {
 pub enum Frame {
     /// A whole text message.
     Text(String),
-    /// An answer to a ping.
+    /// The response to a ping.
     Pong(Vec<u8>),
-    /// The last frame, with its code.
+    /// A close frame, with its code.
     Close(Option<u16>),
 }
 
@@ -54,7 +54,7 @@ impl Frame {
 }
 
 impl WebSocket {
-    /// Opens a watch over a socket that holds little.
+    /// Opens a watch over a socket with a small receive buffer.
     pub async fn open(address: SocketAddr, path: &str) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(RECEIVE_BYTES).unwrap();
@@ -80,12 +80,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         Self { stream, head }
     }
 
-    /// Head of the answer.
+    /// Head of the response.
     pub fn head(&self) -> &str {
         &self.head
     }
 
-    /// The next frame, which is due.
+    /// Returns the next frame; panics if it does not arrive in time.
     pub async fn next(&mut self) -> Frame {
         timeout(LINE_WAIT, self.read()).await.expect("a frame is due").expect("the connection goes on")
     }
@@ -99,12 +99,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         events
     }
 
-    /// True if the server ends the connection now, without another byte.
+    /// Returns true if the server closes the connection without sending another byte.
     pub async fn ends(&mut self) -> bool {
         matches!(timeout(LINE_WAIT, self.stream.read(&mut [0])).await, Ok(Ok(0)))
     }
 
-    /// The next frame, whenever it comes.
+    /// Returns the next frame, without a timeout.
     pub async fn read(&mut self) -> std::io::Result<Frame> {
         let mut start = [0; 2];
         self.stream.read_exact(&mut start).await?;
@@ -124,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         })
     }
 
-    /// Sends a masked frame that begins with `first`.
+    /// Sends a masked frame whose first byte is `first`.
     pub async fn send(&mut self, first: u8, payload: &[u8]) {
         let length = match payload.len() {
             short @ 0..=125 => vec![0x80 | u8::try_from(short).unwrap()],

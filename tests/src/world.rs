@@ -1,6 +1,8 @@
-//! A world in one thread: the histories of its model are the truth, everything else must agree with one of them.
+//! A simulated world in one thread: the histories of its model are the truth, and everything else must agree with one
+//! of them.
 //!
-//! INVARIANT: one seed decides everything; time is virtual; nothing here sleeps, and nothing depends on an address.
+//! INVARIANT: the seed determines every run; time is virtual; nothing sleeps, and no result depends on a memory
+//! address.
 
 mod evidence;
 mod histories;
@@ -27,14 +29,14 @@ use node::{Around, Heard, Node};
 
 pub use alone::{Asked, requests};
 
-/// Steps of a world with faults, and of one without.
+/// Steps of the world with faults, and the time between steps without.
 const STORM_STEPS: u32 = 400;
 const CALM_STEP: Duration = Duration::from_secs(5);
 
-/// Timers that may fire in one step of the world, all clients together.
+/// Bound on the timers that fire in one step of the world, for all clients together.
 const TIMERS_MAX: u32 = 10_000;
 
-/// The endpoint that is preferred.
+/// Index of the preferred endpoint.
 const PREFERRED: usize = 0;
 
 /// Histories, servers, and clients.
@@ -44,37 +46,37 @@ struct World {
     histories: Histories,
     sites: Vec<Site>,
     nodes: Vec<Node>,
-    /// The client looked at last: the one to blame when something breaks.
+    /// Index of the client handled last, which a violation is attributed to.
     suspect: usize,
 }
 
-/// One endpoint: a server and the history it shows.
+/// One endpoint: a server and the history it serves.
 struct Site {
     api: Api,
     history: usize,
 }
 
-/// A failed world: what broke, and what the client did last.
+/// A failed world: the violation and the last actions of the client.
 #[derive(Debug)]
 pub struct Failed {
-    /// The seed that shows it again.
+    /// The seed that reproduces the failure.
     pub seed: u64,
-    /// What broke.
+    /// The violated guarantee.
     pub violation: Violation,
-    /// The last things that happened at the client that saw it.
+    /// The last actions and inputs of the client that saw the violation.
     pub trace: Vec<String>,
 }
 
-/// Runs the world of `seed`: a storm of faults, then calm, then every guarantee. Returns what each client counted.
+/// Runs the world of `seed`: a storm of faults, then calm, then every guarantee. Returns each client's counters.
 ///
 /// # Errors
-/// The guarantee that did not hold.
+/// Returns the violated guarantee.
 pub fn run(seed: u64) -> Result<Vec<Stats>, Failed> {
     let mut world = World::new(seed, false);
     if world.live().is_ok() {
         return Ok(world.nodes.iter().map(Node::stats).collect());
     }
-    // Again, with notes: taking them costs more than the world.
+    // Run again with a trace: tracing costs more than the world itself.
     let mut world = World::new(seed, true);
     let violation = world.live().expect_err("a seed decides everything");
     Err(Failed { seed, violation, trace: world.nodes[world.suspect].trace() })
@@ -91,7 +93,7 @@ impl World {
         let mut histories = Histories::new(model);
         let mut sites = vec![Site { api: Api::draw(&mut rng), history: 0 }];
         match rng.u8(..4) {
-            // Another server of the same history, perhaps behind; one of another cluster.
+            // A second server of this history, possibly lagging; or a server of another cluster.
             0 => sites.push(Site { api: Api::draw(&mut rng), history: 0 }),
             1 => sites.push(Site { api: Api::draw(&mut rng), history: histories.twin(0) }),
             _ => {}
@@ -111,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// Writes and faults.
+    /// Runs writes and faults.
     fn storm(&mut self) -> Result<(), Violation> {
         self.each(|_| true, |node, now, around, rng| node.tell(now, &Heard::Start, around, rng))?;
         let with_other_histories = self.rng.bool();
@@ -137,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    /// No more faults; writes for a while, then time for everybody to notice.
+    /// Runs without faults: writes for a while, then time for every client to converge.
     fn calm(&mut self) -> Result<(), Violation> {
         for site in &mut self.sites {
             site.api = site.api.without_faults();
@@ -157,7 +159,7 @@ impl World {
         Ok(())
     }
 
-    /// Does `act` to each client that `concerns` it, where one is told by its endpoint.
+    /// Applies `act` to each client that `concerns` selects.
     fn each(
         &mut self,
         concerns: impl Fn(&Node) -> bool,
@@ -173,7 +175,7 @@ impl World {
         Ok(())
     }
 
-    /// Changes, wherever there is a server.
+    /// Writes to the history of every server.
     fn write(&mut self) {
         for site in 0..self.sites.len() {
             let history = self.sites[site].history;
@@ -199,8 +201,9 @@ impl World {
         self.histories.model_mut(history).pass(versions);
     }
 
-    /// How many of `versions` a server that was restored may go on, perhaps by `write`. It passes a position of what it
-    /// was before only where its clients noticed the restore, and where an object of the copy tells the two apart.
+    /// Number of `versions` by which a restored server may advance, the first perhaps by `write`. The server passes a
+    /// position of its former history only if its clients noticed the restore and an object of their copy distinguishes
+    /// the two histories.
     fn room(&self, history: usize, versions: u64, write: Option<&Write<'_>>) -> u64 {
         let model = self.histories.model(history);
         let may_pass = self.histories.may_pass(history);
@@ -217,7 +220,7 @@ impl World {
         lost.map(room).min().unwrap_or(versions)
     }
 
-    /// Servers forget: some of their history, or all of it.
+    /// Compacts the history of every server, partly or whole.
     fn forget(&mut self) {
         let kept = self.rng.u64(..40);
         for site in &self.sites {
@@ -226,7 +229,7 @@ impl World {
         }
     }
 
-    /// Every connection breaks and the new server knows no history.
+    /// Breaks every connection; the new server process has no history window.
     fn restart_server(&mut self) -> Result<(), Violation> {
         let history = self.sites[PREFERRED].history;
         let model = self.histories.model_mut(history);
@@ -247,14 +250,14 @@ impl World {
         )
     }
 
-    /// The preferred server, and whoever shares its history, is restored to what it was some time ago: at once, or after
-    /// minutes without a server, in which each client notices that it is gone.
+    /// Restores the preferred server, and every server of its history, to an earlier state: at once, or after minutes
+    /// without a server, in which each client notices the outage.
     fn restore_server(&mut self) -> Result<(), Violation> {
         let history = self.sites[PREFERRED].history;
         let model = self.histories.model(history);
         let version = self.rng.u64(model.version().saturating_sub(40).max(model.oldest())..=model.version());
         let takes_minutes = self.rng.bool();
-        // What reads of single objects say means nothing where they may be older than asked.
+        // Reads of single objects prove nothing if they may be older than requested.
         let is_provable = self.sites.iter().all(|site| site.history != history || !site.api.gets_anything);
         let restored = self.histories.restore(history, version, takes_minutes && is_provable);
         self.show(history, restored);
@@ -267,7 +270,7 @@ impl World {
         self.break_connections(restored)
     }
 
-    /// Another server takes the place of the preferred one while its clients are away: the same versions, other objects.
+    /// Replaces the preferred server while its clients are down, by one with equal versions and other objects.
     fn replace_server(&mut self) -> Result<(), Violation> {
         let history = self.sites[PREFERRED].history;
         let twin = self.histories.twin(history);
@@ -296,7 +299,7 @@ impl World {
         )
     }
 
-    /// Lets `span` pass: timers fire when they are due, answers arrive meanwhile.
+    /// Lets `span` pass: fires timers when they are due and delivers responses meanwhile.
     fn advance(&mut self, span: Duration) -> Result<(), Violation> {
         let end = self.now + span;
         for _ in 0..TIMERS_MAX {
@@ -312,7 +315,7 @@ impl World {
 }
 
 fn key_name(number: u32) -> String {
-    // Names around the characters that sort before a slash.
+    // Namespaces with the characters that sort before a slash.
     format!("{}/pod-{number}", ["prod", "prod-a", "prod.b"][number as usize % 3])
 }
 

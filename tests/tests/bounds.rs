@@ -1,8 +1,8 @@
-//! What any one client may take of a server: bytes of bodies, of what they stand for once they are decoded, of stored
-//! objects and of selectors; and that others are answered meanwhile.
+//! Bounds on the memory that one client can take: for bodies, decoded values, stored objects and selectors. Other
+//! clients are served meanwhile.
 //!
-//! Goal: no request costs 128 MiB, no stored object is larger than the settings say, and nobody is shut out. Method: the
-//! worst bodies known, against a process of the server whose size the kernel tells.
+//! Goal: no request costs 128 MiB, no stored object exceeds the configured limit, and no client is starved. Method: the
+//! most expensive bodies known, against a server process whose size the kernel reports.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
@@ -34,7 +34,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 const MIB: u64 = 1 << 20;
 
-/// What any one request may cost.
+/// Maximum memory cost of one request, in bytes.
 const REQUEST: u64 = 128 * MIB;
 
 async fn send(client: &Client, method: Method, path: &str, content_type: &str, body: impl Into<Bytes>) -> Answer {
@@ -64,8 +64,8 @@ fn list(item: &str, count: usize) -> String {
     format!("[{}]", vec![item; count].join(","))
 }
 
-/// Goal: decoded values are bounded before they are built. Method: for each way in, the body with the most memory for its
-/// bytes, once.
+/// Goal: decoded values are bounded before they are built. Method: for each write path, the body with the most memory
+/// per byte, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_costs_128_mib() {
     let server = Server::start(SERVER, &[]).await;
@@ -107,8 +107,8 @@ async fn no_request_costs_128_mib() {
     }
 }
 
-/// Goal: writes of the largest objects cost what one request may. Method: an object of as many values as may be stored,
-/// made, replaced, and changed in every way.
+/// Goal: a write of the largest objects costs no more than one request may. Method: create, replace, patch, apply and
+/// delete an object with as many values as the limit allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_of_a_large_object_costs_128_mib() {
     let server = Server::start(SERVER, &[]).await;
@@ -158,7 +158,7 @@ async fn no_write_of_a_large_object_costs_128_mib() {
     }
 }
 
-/// Goal: a body costs its bytes, however it comes. Method: bodies in pieces of one byte, held until all have come.
+/// Goal: a body costs its bytes, however it is chunked. Method: bodies in one-byte chunks, held until all have arrived.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_in_pieces_cost_their_bytes() {
     const PIECES: usize = 40_000;
@@ -190,7 +190,8 @@ async fn bodies_in_pieces_cost_their_bytes() {
     assert!(grown <= 6 * MIB, "{} MiB", grown / MIB);
 }
 
-/// Goal: others are answered while large bodies are decoded. Method: eight clients that post them, and one that reads.
+/// Goal: other clients are served while large bodies are decoded. Method: eight clients that post them, and one that
+/// reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_are_answered_while_large_bodies_are_written() {
     let server = Server::start(SERVER, &[]).await;
@@ -214,7 +215,7 @@ async fn reads_are_answered_while_large_bodies_are_written() {
 
 const TOO_LARGE: &str = "Request entity too large: the object has ";
 
-/// Goal: no way in makes an object that is larger than the settings say. Method: each way, with a small limit.
+/// Goal: no write path creates an object above the configured limit. Method: each path, with a small limit.
 #[tokio::test]
 async fn stored_objects_are_bounded_however_they_are_made() {
     let server = Server::start(SERVER, &["--object-bytes-max", "64KiB"]).await;
@@ -244,7 +245,7 @@ async fn stored_objects_are_bounded_however_they_are_made() {
     assert_eq!(stored.json()["data"], json!({"one": half}), "nothing was changed");
     client.delete(&configmap("a").path()).await.with_code(200);
 
-    // The largest object that there may be is deleted like any other.
+    // An object of exactly the maximum size can still be deleted.
     let held = |data: &str| {
         configmap("held").data(data).with(
             "metadata",
@@ -284,8 +285,7 @@ async fn an_object_may_have_as_many_bytes_as_etcd_takes() {
     assert!(refused.message().starts_with(TOO_LARGE) && refused.message().ends_with("limit is 1572864"));
 }
 
-/// Goal: a selector costs its text, not what it would be as a tree. Method: watches with the longest selectors, each of
-/// their own.
+/// Goal: a selector costs its text, not a parsed tree. Method: watches with the longest selectors, all different.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_costs_a_few_times_its_selector() {
     const WATCHES: u64 = 64;
@@ -314,7 +314,7 @@ async fn a_watch_costs_a_few_times_its_selector() {
     drop((first, watches));
 }
 
-/// The size once it does not change any more.
+/// Returns the size once it has been stable for 3 s.
 async fn settled(server: &Server) -> u64 {
     let (mut last, mut same) = (server.private_bytes(), 0);
     while same < 12 {

@@ -1,6 +1,6 @@
 //! A process with a checkpoint against the real server: killed at random moments, and down for a while.
 //!
-//! The process is this test's own binary, told by the environment to be one; see [`agent`].
+//! The process is this test's own binary, started as an agent through the environment; see [`agent`].
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 #![expect(clippy::print_stdout, reason = "an agent speaks to its test by its output")]
@@ -35,21 +35,21 @@ use tokio::{
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
-/// Longer than anything here takes on a busy machine.
+/// Timeout of every step, with a margin for busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The server's URL and the directory, for the process that is an agent.
+/// Environment variables of an agent process: the server's URL and the checkpoint's directory.
 const AGENT_URL: &str = "CHECKPOINT_AGENT_URL";
 const AGENT_DIR: &str = "CHECKPOINT_AGENT_DIR";
-/// What lines of an agent begin with; the rest is the test framework's.
+/// Prefix of an agent's lines; other lines are the test framework's.
 const SAYS: &str = "> ";
 
 const PODS: &str = "/api/v1/pods";
 
-/// The state as versions by key.
+/// A state: versions by key.
 type Versions = BTreeMap<String, String>;
 
-/// Not a test: the program that the tests below start, kill and start again. An informer of all pods with a checkpoint.
-/// Tells what becomes of the pods named `marked-…`, and its state when asked for it.
+/// Not a test: the program that the tests below start, kill and restart. It runs an informer of all pods with a
+/// checkpoint, prints the events of the pods named `marked-…`, and prints its state on request.
 #[tokio::test]
 #[ignore = "the process that the other tests start"]
 async fn agent() {
@@ -88,12 +88,12 @@ async fn tell_marked(mut changes: Subscription<Pod>) {
     }
 }
 
-/// An agent that runs. Killed when dropped.
+/// A running agent. Killed when dropped.
 struct Agent {
     child: Child,
     asks: ChildStdin,
     says: Lines<BufReader<ChildStdout>>,
-    /// What it said of marked pods so far.
+    /// Events of marked pods that it has printed so far.
     marked: Vec<String>,
 }
 
@@ -113,12 +113,12 @@ impl Agent {
         Self { child, asks, says: BufReader::new(says).lines(), marked: Vec::new() }
     }
 
-    /// The next thing it says that begins so; what it says of marked pods before that is kept.
+    /// Waits for the next line that begins with `what`, and collects the events of marked pods before it.
     async fn says(&mut self, what: &str) -> String {
         let heard = timeout(PATIENCE, async {
             loop {
                 let line = self.says.next_line().await.unwrap().expect("the agent runs");
-                // The framework leaves its own line open.
+                // The framework prints its own text on the same line first.
                 let Some((_, said)) = line.split_once(SAYS) else { continue };
                 if said.starts_with(['+', '~', '-']) {
                     self.marked.push(said.to_owned());
@@ -137,26 +137,26 @@ impl Agent {
         serde_json::from_str(&self.says("state").await).unwrap()
     }
 
-    /// As `kill -9`.
+    /// Kills it with SIGKILL, as `kill -9` does.
     async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 }
 
-/// Writes to pods at a steady rate until it is dropped: eight in ten are patches of the pods there are, the others
-/// create pods that live for a while, and delete them.
+/// Writes to pods at a steady rate until stopped: eight in ten writes patch existing pods; the others create
+/// short-lived pods and delete them.
 struct Writes {
     writers: JoinSet<()>,
     done: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
-/// Writers that share the rate. Each waits for its answers.
+/// Number of writers that share the rate. Each has one request in flight.
 const WRITERS: u32 = 8;
 
 impl Writes {
     async fn start(server: SocketAddr, per_second: u32) -> Self {
-        // kube's client, because it keeps its connections.
+        // kube's client, because it reuses its connections.
         let client = kube::Client::try_from(kube::Config::new(format!("http://{server}").parse().unwrap())).unwrap();
         let (_, pods) = versions_at(Client::new(server)).await;
         let pods: Arc<Vec<String>> = Arc::new(pods.into_keys().collect());
@@ -211,7 +211,8 @@ async fn write(client: &kube::Client, writer: u32, turn: u64, pods: &[String]) -
     }
 }
 
-/// Turns after which a pod that was created is deleted. Ends in five, as the turns of deletions do.
+/// Turns between a pod's creation and its deletion. It ends in 5, because turns that create end in 0 and turns that
+/// delete end in 5.
 const SHORT_LIFE: u64 = 105;
 
 async fn versions_at(server: Client) -> (u64, Versions) {
@@ -223,7 +224,7 @@ async fn versions_at(server: Client) -> (u64, Versions) {
     (answer.resource_version(), items.map(key).collect())
 }
 
-/// The log that the agent writes, once it is there.
+/// Path of the agent's checkpoint log, if it exists.
 fn log_in(dir: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(dir).ok()?.map(|file| file.unwrap().path());
     files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "checkpoint"))
@@ -233,7 +234,7 @@ fn length(dir: &Path) -> u64 {
     log_in(dir).and_then(|log| std::fs::metadata(log).ok()).map_or(0, |log| log.len())
 }
 
-/// Waits until the agent has saved something more.
+/// Waits until the agent's log changes.
 async fn saved(dir: &Path) {
     let before = length(dir);
     let begun = Instant::now();
@@ -243,9 +244,9 @@ async fn saved(dir: &Path) {
     }
 }
 
-/// Goal: kill -9 leaves a checkpoint that is used, whatever was being written, and no state that the server never had.
-/// Method: killed right when the log moves, and at random moments, under writes that make it be written anew; each
-/// agent but the first resumes; the last one's state is the server's.
+/// Goal: after `kill -9` at any moment the checkpoint is usable, and no state appears that the server never had.
+/// Method: kill agents right after the log changes and at random moments, under enough writes that the log is
+/// rewritten. Each agent but the first resumes, and the last one's state equals the server's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_random_moments_it_resumes_and_ends_with_the_servers_state() {
     let dir = tempfile::tempdir().unwrap();
@@ -278,24 +279,24 @@ async fn killed_at_random_moments_it_resumes_and_ends_with_the_servers_state() {
     assert_eq!(initial_reads(&tap.take(), PODS), [""; 0], "requests of the rounds before: {reads:?}");
 }
 
-/// How fast time passes in the scenario of a process that is down for a while.
+/// Rates and durations of a scenario with a process that is down for a while.
 struct Pace {
     pods: u32,
     writes_per_second: u32,
-    /// What the server remembers.
+    /// The server's `--window-age`.
     window: &'static str,
     up: Duration,
     down: Duration,
 }
 
-/// What the agent said of marked pods after it came back, and what it asked for.
+/// Events of marked pods that the restarted agent printed, and its requests.
 struct Back {
     marked: Vec<String>,
     requests: Vec<String>,
     lists_at_server: u64,
 }
 
-/// LIST requests for pods that the server has answered.
+/// Number of LIST requests for pods that the server has answered.
 async fn lists(server: Client) -> u64 {
     let answer = server.get("/metrics").await.with_code(200);
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
@@ -303,7 +304,7 @@ async fn lists(server: Client) -> u64 {
     text.lines().find_map(|found| found.strip_prefix(line)).map_or(0, |count| count.parse().unwrap())
 }
 
-/// An agent runs, is killed, pods come and go, and it comes back.
+/// Runs an agent, kills it, writes to pods, and starts it again.
 async fn down_for_a_while(pace: &Pace) -> Back {
     let dir = tempfile::tempdir().unwrap();
     let populate = format!("pods={},nodes=10,namespaces=5", pace.pods);
@@ -332,7 +333,7 @@ async fn down_for_a_while(pace: &Pace) -> Back {
     let mut agent = Agent::start(tap.address(), dir.path());
     agent.says("ready").await;
     let lists_at_server = lists(client).await - lists_before;
-    // The pod that comes last is told last, in either way of catching up.
+    // The pod created last is reported last, whether the agent resumes or relists.
     let last = client.create(&pod("marked-zzz")).await;
     agent.says("+ marked-zzz").await;
     writes.stop().await;
@@ -343,7 +344,7 @@ async fn down_for_a_while(pace: &Pace) -> Back {
     Back { marked: agent.marked, requests, lists_at_server }
 }
 
-/// Everything said of one pod, in order.
+/// Every event of one pod, in order.
 fn told<'a>(marked: &'a [String], name: &str) -> Vec<&'a str> {
     let of = |said: &&str| said.split(' ').nth(1) == Some(name);
     marked.iter().map(String::as_str).filter(of).collect()
@@ -352,23 +353,23 @@ fn told<'a>(marked: &'a [String], name: &str) -> Vec<&'a str> {
 fn check_resumed(back: &Back) {
     assert_eq!(initial_reads(&back.requests, PODS), [""; 0], "{:?}", back.requests);
     assert_eq!(back.lists_at_server, 0);
-    // What was saved comes first; then the changes as the server replays them.
+    // The saved objects come first, then the changes that the server replays.
     assert_eq!(told(&back.marked, "marked-stays"), ["+ marked-stays"]);
     assert_eq!(told(&back.marked, "marked-goes"), ["+ marked-goes", "- marked-goes"]);
     assert_eq!(told(&back.marked, "marked-changes"), ["+ marked-changes", "~ marked-changes"]);
     assert_eq!(told(&back.marked, "marked-comes"), ["+ marked-comes"]);
 }
 
-/// Goal: a restart within the server's window costs no list and no initial stream, and nothing that happened meanwhile
-/// is lost. Method: the proportions of 100 changes/s, 45 s down and a window of 75 s, four times as fast; faster, the
-/// start of a process and the two seconds between saves would be most of it.
+/// Goal: a restart within the server's history window costs no list and no initial stream, and loses no event. Method:
+/// 100 changes/s, 45 s down and a window of 75 s, scaled to run four times as fast. At a higher speed the process start
+/// and the two seconds between saves would dominate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn down_within_the_window_it_resumes_without_a_list() {
     let (up, down) = (Duration::from_secs(1), Duration::from_millis(11_250));
     check_resumed(&down_for_a_while(&Pace { pods: 1_000, writes_per_second: 400, window: "18750ms", up, down }).await);
 }
 
-/// The same as it was asked for: takes a minute and a half.
+/// The scenario at its real speed: takes a minute and a half.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute and a half"]
 async fn down_for_45_s_in_a_window_of_75_s_it_resumes_without_a_list() {
@@ -376,8 +377,8 @@ async fn down_for_45_s_in_a_window_of_75_s_it_resumes_without_a_list() {
     check_resumed(&down_for_a_while(&Pace { pods: 7_130, writes_per_second: 100, window: "75s", up, down }).await);
 }
 
-/// Goal: down for longer than the server remembers, one relist, and what went meanwhile is told as missed. Method: a
-/// window of half a second.
+/// Goal: after more downtime than the history window there is one relist, and deletions meanwhile are reported as
+/// missed. Method: a window of half a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn down_for_longer_than_the_window_it_relists_once_and_tells_what_it_missed() {
     let (up, down) = (Duration::from_secs(1), Duration::from_millis(2_500));

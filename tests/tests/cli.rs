@@ -1,4 +1,4 @@
-//! The command line from the outside: `populate` and `churn` against a running server, flags, environment, exit codes.
+//! The command line: `populate` and `churn` against a running server, flags, environment, exit codes.
 
 use std::{collections::BTreeMap, process::Stdio};
 
@@ -18,7 +18,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
-/// Every type that the generator makes.
+/// Every type that the generator creates.
 const GENERATED: [&str; 8] = [
     "/api/v1/namespaces",
     "/api/v1/nodes",
@@ -39,22 +39,22 @@ async fn items(client: &Client, path: &str) -> Vec<Value> {
     list["items"].as_array().unwrap_or_else(|| panic!("{path}: no items")).clone()
 }
 
-/// The numbers of a line by the word before or after them: `updated 3, created 1`.
+/// The numbers of a line by the word before them or after them: `updated 3, created 1`.
 fn counts(line: &str) -> BTreeMap<String, u64> {
     let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
     let pairs = words.windows(2).filter_map(|pair| Some((pair[0].to_owned(), pair[1].parse().ok()?)));
     pairs.collect()
 }
 
-/// One line on stderr, nothing on stdout, this exit code.
+/// Asserts one line on stderr, an empty stdout, and this exit code.
 fn assert_refused(ended: &Ended, code: i32, why: &str) {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{ended:?}");
     let line = ended.stderr.trim_end();
     assert!(line.starts_with("error: ") && line.lines().count() == 1 && line.contains(why), "{why}: {ended:?}");
 }
 
-/// Goal: `populate` gives what `--populate` gives. Method: both with one seed, and every object compared but for what
-/// only the server sets.
+/// Goal: `populate` creates the objects of `--populate`. Method: both with one seed; compare every object except for
+/// members that only the server sets.
 #[tokio::test]
 async fn populate_makes_the_same_objects_as_a_start_with_them() {
     const SPEC: &str = "pods=300,nodes=7,namespaces=5,seed=3";
@@ -94,7 +94,7 @@ async fn every_write_of_churn_is_seen() {
     let counts = counts(&ended.stdout);
     let (updated, created, deleted) = (counts["updated"], counts["created"], counts["deleted"]);
     let total = usize::try_from(updated + created + deleted).unwrap();
-    // A pod is told to go before it goes.
+    // A pod's deletion is two events: the deletion mark, then the removal.
     let events = total + usize::try_from(deleted).unwrap();
     assert_eq!(counts["failed"], 0, "{ended:?}");
     assert!((1..=201).contains(&total), "a rate is never exceeded: {ended:?}");
@@ -113,7 +113,7 @@ async fn every_write_of_churn_is_seen() {
     assert_eq!(pods.len() as u64, 60 + created - deleted + 1);
 }
 
-/// Starts churn without an end.
+/// Starts churn without a time limit.
 fn spawn_churn(server: &str) -> Child {
     Command::new(BINARY)
         .args(["churn", "--server", server, "--rate", "200/s"])
@@ -125,7 +125,7 @@ fn spawn_churn(server: &str) -> Child {
         .expect("the binary starts")
 }
 
-/// Sends a signal and waits for the end.
+/// Sends a signal and waits for the process to end.
 async fn signal(child: Child, signal: &str) -> Ended {
     let id = child.id().expect("runs until it is waited for");
     let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status().await.expect("sh runs");
@@ -141,7 +141,7 @@ async fn churn_that_is_told_to_stop_says_what_it_did() {
         let server = Server::start(BINARY, &[]).await;
         let mut watch = server.client().watch("/api/v1/pods?watch=1").await;
         let churn = spawn_churn(&url(&server));
-        // Where there are no pods, the first write creates one.
+        // Without pods, the first write creates one.
         assert!(watch.event().await.brief().starts_with("ADDED "));
         let ended = signal(churn, name).await;
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
@@ -150,8 +150,8 @@ async fn churn_that_is_told_to_stop_says_what_it_did() {
     }
 }
 
-/// Goal: failures are counted and do not stop it. Method: a server that lists one pod, refuses every write, and closes
-/// every connection after its answer.
+/// Goal: churn counts failures and continues. Method: a server that lists one pod, refuses every write, and closes
+/// every connection after its response.
 #[tokio::test]
 async fn churn_counts_failures_and_goes_on() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -208,7 +208,7 @@ async fn what_cannot_be_used_is_one_line_and_exit_code_two() {
     }
 }
 
-/// Both commands, pointed at `server`.
+/// Runs both commands against `server`.
 async fn both(server: &str) -> [Ended; 2] {
     let populate = Server::run(BINARY, &["populate", "--server", server, "pods=1,nodes=1,namespaces=1"]).await;
     [populate, Server::run(BINARY, &["churn", "--server", server, "--rate", "1/s", "--seconds", "1"]).await]

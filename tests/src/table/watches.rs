@@ -1,4 +1,4 @@
-//! Where a watch starts, what it is told, and how it ends.
+//! Rows about the position at which a watch starts, its events, and its end.
 
 use super::{Expect, Group, Who, watches};
 

@@ -1,4 +1,5 @@
-//! One reflector against a server that answers each request in the same way: what it asks for, and when.
+//! Drives one reflector against a server that answers every request in one way, and records its requests and their
+//! times.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -10,10 +11,10 @@ use informer_core::{
 use super::wire::tell_fact;
 use crate::api::Fact;
 
-/// Requests at which counting ends.
+/// Bound on the recorded requests.
 const REQUESTS_MAX: usize = 1_000;
 
-/// What was asked for.
+/// A request of the reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// A list or a watch.
@@ -23,7 +24,7 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// Whether it asks for initial state.
+    /// Returns true if it requests initial state.
     pub const fn is_initial(&self) -> bool {
         match self {
             Self::Read(read) => read.is_initial(),
@@ -32,8 +33,8 @@ impl Asked {
     }
 }
 
-/// What `config` asks for during `span` of a server that answers each request with the same facts, each after a pause;
-/// and when. Ends early at a thousand requests, which no test allows.
+/// Requests that `config` sends during `span`, with their times. `answer` gives the facts for each request, each after
+/// a pause. Ends early at a thousand requests (`REQUESTS_MAX`), which no test allows.
 pub fn requests(
     config: reflector::Config,
     span: Duration,

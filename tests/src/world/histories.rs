@@ -1,8 +1,8 @@
-//! All histories of a world, and where they part. INVARIANT: a history is never taken away, so its number stays its own.
+//! All histories of a world, and where they diverge. INVARIANT: a history is never removed, so its number stays unique.
 
 use crate::model::Model;
 
-/// Histories by number. Each was restored from an earlier one, or shares nothing with any.
+/// Histories by number. Each was restored from an earlier one, or shares no state with any other.
 #[derive(Debug)]
 pub(super) struct Histories {
     all: Vec<History>,
@@ -13,7 +13,7 @@ struct History {
     model: Model,
     /// The history it was restored from, and the last version they share.
     restored_from: Option<(usize, u64)>,
-    /// True if it may pass positions of what it was before: its restore took so long that every client noticed.
+    /// True if it may pass positions of its former history: the restore took so long that every client noticed.
     may_pass: bool,
 }
 
@@ -30,32 +30,32 @@ impl Histories {
         &mut self.all[number].model
     }
 
-    /// The history of a server that is restored to what `of` was at `version`.
+    /// Adds the history of a server restored to the state of `of` at `version`.
     pub(super) fn restore(&mut self, of: usize, version: u64, may_pass: bool) -> usize {
         let model = self.all[of].model.restored(version, self.next_number());
         self.push(History { model, restored_from: Some((of, version)), may_pass })
     }
 
-    /// The history of another server where the same happened as in `of`, to other objects.
+    /// Adds the history of another cluster with the changes of `of`, made to other objects.
     pub(super) fn twin(&mut self, of: usize) -> usize {
         let model = self.all[of].model.twin(self.next_number());
         self.push(History { model, restored_from: None, may_pass: false })
     }
 
-    /// Returns true if the history may pass positions of those it was restored from.
+    /// Returns true if the history may pass positions of the histories it was restored from.
     pub(super) fn may_pass(&self, number: usize) -> bool {
         self.all[number].may_pass
     }
 
-    /// Returns true if a write of `key` at `version` would give one version of one object two contents, in this history
-    /// and in one it was restored from. Nothing could tell them apart, and in a cluster the chance is small.
+    /// Returns true if a write of `key` at `version` would give one object version two contents: in this history and in
+    /// one it was restored from. No client could distinguish them, and in a real cluster this is unlikely.
     pub(super) fn is_taken(&self, number: usize, key: &str, version: u64) -> bool {
         let others = self.ancestors(number).into_iter().skip(1);
         let mut changes = others.flat_map(|(of, _)| self.all[of].model.changes(version - 1, version));
         changes.any(|change| change.object.key == key)
     }
 
-    /// The last version up to which two histories are the same; zero for foreign ones.
+    /// The last version up to which two histories agree; zero for unrelated ones.
     pub(super) fn agree_up_to(&self, one: usize, other: usize) -> u64 {
         let ancestors = self.ancestors(other);
         self.ancestors(one)
@@ -67,7 +67,7 @@ impl Histories {
             .unwrap_or(0)
     }
 
-    /// `number` and what it was restored from, each with the last version they share with `number`.
+    /// `number` and the histories it was restored from, each with the last version shared with `number`.
     fn ancestors(&self, number: usize) -> Vec<(usize, u64)> {
         let mut found = vec![(number, u64::MAX)];
         let mut at = &self.all[number];

@@ -1,4 +1,5 @@
-//! One client of a world: reflector, store, a level-triggered subscriber, endpoints, a checkpoint; and what they saw.
+//! One client of a world: reflector, store, level-triggered subscriber, endpoints and checkpoint, with notes of what it
+//! saw.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -27,16 +28,16 @@ use crate::{
     model::{Change, Kind, Object, State},
 };
 
-/// How many of a node's last lines are kept for the report of a failure.
+/// Maximum lines of a node's trace for the report of a failure.
 const TRACE_LINES: usize = 60;
 
-/// What a node lives in.
+/// The servers and histories around a node.
 pub(super) struct Around<'a> {
     pub(super) sites: &'a [Site],
     pub(super) histories: &'a Histories,
 }
 
-/// What a node hears.
+/// An input of a node.
 pub(super) enum Heard {
     Start,
     Fact(Fact),
@@ -49,16 +50,16 @@ pub(super) struct Node {
     reflector: Reflector,
     store: Store,
     endpoints: Endpoints,
-    /// What it knows of each endpoint.
+    /// Knowledge about each endpoint.
     known: Vec<Known>,
     answer: Option<Answer>,
-    /// What the open answer was asked.
+    /// The request of the open response.
     asked: Option<Read>,
-    /// The object that the open proof asks about, and the position.
+    /// The object and position of the open proof.
     witness: Option<(Arc<store::Entry>, ResourceVersion)>,
-    /// The answer to a proof that needs no request.
+    /// The result of a proof that needs no request.
     unasked: Option<Proof>,
-    /// Whether the last request was a watch, and whether it was accepted.
+    /// True if the last request was a watch, and true once it was accepted.
     is_watch: bool,
     is_accepted: bool,
     subscriber: Subscriber,
@@ -67,23 +68,23 @@ pub(super) struct Node {
     requests: Vec<Time>,
     proofs: Vec<Time>,
     healthy: Vec<Time>,
-    /// Counts of earlier lives.
+    /// Counters of earlier processes.
     earlier: Stats,
-    /// The last things that happened, if they are noted at all.
+    /// The last actions and inputs, if tracing is on.
     trace: Option<VecDeque<String>>,
 }
 
-/// What one client knows of one endpoint.
+/// A client's knowledge about one endpoint.
 #[derive(Clone, Copy, Default)]
 struct Known {
     verdict: Verdict,
-    /// True once something other than overload and outages came of a stream: one was accepted, refused, or nonsense.
+    /// True once a stream was accepted, refused or answered with nonsense: any outcome but overload and outage.
     has_streamed: bool,
-    /// True once it has answered a read of any state with a page token, since requests went there last.
+    /// True once it answered a list of any state with a page token, since the client last moved to it.
     pages_any_state: bool,
 }
 
-/// A saved state, and the history it is of.
+/// A saved state and its history.
 #[derive(Clone)]
 struct Checkpoint {
     saved: Snapshot,
@@ -115,7 +116,7 @@ impl Node {
         }
     }
 
-    /// What it counted in all its lives.
+    /// Counters of all its processes.
     pub(super) fn stats(&self) -> Stats {
         let mut stats = self.earlier.clone();
         stats += self.reflector.stats();
@@ -135,8 +136,8 @@ impl Node {
         [self.reflector.poll_timeout(), self.endpoints.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// The copies from whose positions it may still ask, its own and that of its checkpoint, where `concerns` holds for
-    /// their history and position.
+    /// The copies from whose positions it may still resume, its own and its checkpoint's, for which `concerns` holds
+    /// with their history and position.
     pub(super) fn copies(&self, concerns: impl Fn(usize, u64) -> bool) -> Vec<HeldCopy> {
         let now = self.notes.holds().map(|(of, at)| (of, at, None));
         let saved = self.checkpoint.as_ref().map(|it| (it.history, position_of(&it.saved), Some(&it.saved)));
@@ -148,7 +149,8 @@ impl Node {
         concerned.map(copy).collect()
     }
 
-    /// Returns true while the server owes it deletions, without which it has another history.
+    /// Returns true while deletions are due that would confirm the server's history; without them it is another
+    /// history.
     fn owes_deletions(&self) -> bool {
         self.reflector.is_settled() && !self.reflector.is_sound()
     }
@@ -157,7 +159,7 @@ impl Node {
         self.answer.is_some()
     }
 
-    /// Fires timers that are due, and takes a few facts of the open answer.
+    /// Fires timers that are due, and takes up to 11 facts of the open response.
     pub(super) fn tick(&mut self, now: Time, around: &Around<'_>, rng: &mut Rng) -> Result<(), Violation> {
         for _ in 0..rng.u32(1..12) {
             let site = &around.sites[self.site()];
@@ -183,7 +185,7 @@ impl Node {
         Ok(())
     }
 
-    /// The process ends and another begins, from its checkpoint or from nothing.
+    /// Ends the process and starts another, from its checkpoint or without a state.
     pub(super) fn restart(
         &mut self,
         now: Time,
@@ -305,7 +307,7 @@ impl Node {
         self.reflector.handle(now, Input::Proof(Testimony { proof: judged, key: stored.key(), uid: stored.uid() }));
     }
 
-    /// Returns true if the copy lacks what an event says.
+    /// Returns true if the copy lacks the content of an event.
     fn is_news(&self, fact: &Fact) -> bool {
         let Fact::Event(Change { kind, object }) = fact else { return true };
         let change = match kind {
@@ -376,15 +378,15 @@ impl Node {
         Ok(())
     }
 
-    /// Requests go to another endpoint: what is known of it counts from now on.
+    /// Applies the knowledge about the endpoint that requests now go to.
     fn know_the_endpoint(&mut self) {
         let known = &mut self.known[self.endpoints.current()];
         known.pages_any_state = false;
         self.reflector.set_verdict(known.verdict);
     }
 
-    /// No request asks more of a server than it has to: streams are given up for what concerns streams alone, and what a
-    /// server has in its cache is not asked for in pages.
+    /// Every request must be as cheap as possible: only outcomes that concern streaming justify a list, and states in a
+    /// server's cache are not requested by pages.
     fn is_cheap(&self, read: &Read) -> Result<(), Violation> {
         let Read::List { semantic, limit } = read else { return Ok(()) };
         let known = self.known[self.endpoints.current()];
@@ -421,8 +423,8 @@ impl Node {
         self.proofs.push(now);
     }
 
-    /// A restored state is the server's at its position, unless the server has yet to come so far, or owes deletions:
-    /// then it may turn out to be of another history.
+    /// Records a restored state as the server's at its position, unless the server has not reached the position yet or
+    /// owes deletions: then its history may turn out to be another.
     fn restored(&mut self, around: &Around<'_>) {
         if self.owes_deletions() {
             return;
@@ -434,7 +436,7 @@ impl Node {
         }
     }
 
-    /// Hands the object just heard of to the store.
+    /// Gives the object of the current fact to the store.
     fn store_object(
         &mut self,
         now: Time,
@@ -449,7 +451,7 @@ impl Node {
         let meta = Meta::read(&json).map_err(|error| broken(&error))?;
         let before = self.store.snapshot();
         self.keep(now, event(&json, &meta))?;
-        // What the store took for a change is what its readers see.
+        // Record only events that changed the store, because only those reach its readers.
         if store::diff(&before, &self.store.snapshot()).next().is_some() {
             self.saw(around, Seen::Change(Change { kind, object: object.clone() }));
         }
@@ -485,7 +487,8 @@ impl Node {
         checkers::bounded(&self.proofs, &self.healthy)
     }
 
-    /// The copy is that of one server, and nothing of another is in it. It may be on its way to the other endpoint.
+    /// The copy equals one server's state and contains nothing of another. The client may be moving to the other
+    /// endpoint.
     pub(super) fn converged(&self, around: &Around<'_>) -> Result<(), Violation> {
         let snapshot = self.store.snapshot();
         let mut subscriber = self.subscriber.clone();
@@ -499,7 +502,7 @@ impl Node {
     }
 }
 
-/// Folds differences between states into a view of its own, as applications do.
+/// Folds state differences into its own view, as applications do.
 #[derive(Clone, Default)]
 struct Subscriber {
     held: Snapshot,

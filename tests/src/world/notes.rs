@@ -1,22 +1,23 @@
-//! What one client saw, in order, and of which history: a guarantee is about one history, and mixing is about two.
+//! One client's observations in order, each with its history: a guarantee concerns one history, and mixing concerns
+//! two.
 
 use super::histories::Histories;
 use crate::checkers::{self, Seen, Violation, ensure};
 
-/// What one client saw in all its lives.
+/// A client's observations over all its processes.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     all: Vec<Note>,
-    /// The history that the copy is of, and its position.
+    /// The copy's history and position.
     holds: Option<(usize, u64)>,
 }
 
 #[derive(Debug)]
 enum Note {
-    /// A process began, with the copy of this history at this position.
+    /// A process started, with the copy of this history at this position.
     Began { holds: Option<(usize, u64)> },
-    /// Something came from a server that had this history. It may be another one than the copy's while the server owes
-    /// deletions that would prove it: those are due before the next bookmark.
+    /// An observation from a server that had this history. It is tolerated if the copy may be of another history while
+    /// the server owes the deletions that would confirm it; those are due before the next bookmark.
     Saw { history: usize, seen: Seen, is_tolerated: bool },
 }
 
@@ -38,12 +39,13 @@ impl Notes {
         is_of(self.holds, history, histories)
     }
 
-    /// The history that the copy is of, and its position.
+    /// The copy's history and position.
     pub(super) const fn holds(&self) -> Option<(usize, u64)> {
         self.holds
     }
 
-    /// Every guarantee within each stretch of one history; and none goes on where another one was at its position.
+    /// Checks every guarantee within each stretch of one history, and that no stretch resumes a copy of another
+    /// history.
     pub(super) fn check(&self, histories: &Histories) -> Result<(), Violation> {
         let mut holds = None;
         let mut stretch: Vec<Seen> = Vec::new();
@@ -76,7 +78,8 @@ impl Notes {
     }
 }
 
-/// Whether `seen` begins a stretch of `history` for a copy that `holds` another. Asking is allowed, hearing is not.
+/// Returns true if `seen` begins a stretch of `history` for a copy that `holds` another. A request is allowed; an event
+/// is a violation.
 fn goes_on(holds: Option<(usize, u64)>, history: usize, seen: &Seen, histories: &Histories) -> Result<bool, Violation> {
     let same = is_of(holds, history, histories);
     match seen {

@@ -1,4 +1,4 @@
-//! Between the model's objects and the SDK's: facts as inputs, objects as JSON and back.
+//! Converts between the model's objects and the SDK's: facts to inputs, objects to JSON and back.
 
 use informer_core::{
     Time,
@@ -11,8 +11,8 @@ use crate::{
     model::{Change, Kind, Object, State},
 };
 
-/// Tells `reflector` about `fact`. An object that was asked for is as it was stored. `is_news` says whether the copy lacks
-/// what an event says.
+/// Feeds `fact` to `reflector`. A proof always finds its object unchanged. `is_news` is true if the copy lacks the
+/// content of an event.
 pub(super) fn tell_fact(reflector: &mut Reflector, now: Time, fact: &Fact, is_news: bool) {
     let mut object = |change, object: &Object| {
         let version = object.version.to_string();

@@ -1,4 +1,4 @@
-//! Bodies that cost more than they are worth, and bodies that never end.
+//! Attacks with bodies that cost far more than their size, and bodies that never end.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::Size;
 
 const MIB: usize = 1 << 20;
 
-/// Sends one body and reads its answer, whatever it is.
+/// Sends one body and returns the status code.
 async fn send(client: Client, method: Method, path: &str, kind: &str, body: Bytes) -> u16 {
     let request = Client::request(method, path, &[("content-type", kind)], body);
     client.send(request).await.code.as_u16()
@@ -32,7 +32,7 @@ fn repeated(head: &str, item: &str, bytes: usize, tail: &str) -> Bytes {
     format!("{head}{items}{tail}").into()
 }
 
-/// A JSON object of a custom type's size, made of values that are small as text and large in memory.
+/// Posts JSON objects of up to 2.9 MiB whose values are small as text and large in memory.
 pub(crate) async fn amplified_json(server: &Server, size: Size) {
     let head = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"amplified"},"x":["#;
     for item in [r#"{"":{}}"#, r#"{"":0}"#, "0", "[]"] {
@@ -41,7 +41,7 @@ pub(crate) async fn amplified_json(server: &Server, size: Size) {
     }
 }
 
-/// A merge patch of the same kind.
+/// Sends a merge patch with such values.
 pub(crate) async fn amplified_patch(server: &Server, size: Size) {
     let client = server.client();
     client.post("/api/v1/namespaces/default/configmaps", configmap("patched").body()).await;
@@ -49,7 +49,7 @@ pub(crate) async fn amplified_patch(server: &Server, size: Size) {
     send(client, Method::PATCH, "/api/v1/namespaces/default/configmaps/patched", MERGE_PATCH, body).await;
 }
 
-/// A protobuf pod of nothing but empty containers.
+/// Posts a protobuf pod that consists of empty containers.
 pub(crate) async fn amplified_protobuf(server: &Server, size: Size) {
     let varint = |mut value: usize| {
         let mut bytes = Vec::new();
@@ -70,7 +70,7 @@ pub(crate) async fn amplified_protobuf(server: &Server, size: Size) {
     send(server.client(), Method::POST, "/api/v1/namespaces/default/pods", kind, body.into()).await;
 }
 
-/// Several clients that create large objects all the time.
+/// Creates large objects continuously from several clients.
 pub(crate) async fn large_posts(server: &Server, size: Size) {
     let rounds = size.of(20, 2);
     let body = repeated(
@@ -88,7 +88,7 @@ pub(crate) async fn large_posts(server: &Server, size: Size) {
     .await;
 }
 
-/// Bodies that stop short of their last byte, and bodies in chunks of one byte.
+/// Sends bodies without their last byte, and bodies in chunks of one byte.
 pub(crate) async fn held(server: &Server, size: Size) {
     let held = join_all((0..size.of(800, 40)).map(|_| hold(server, 3 * MIB, 3 * MIB, false))).await;
     let chunked = join_all((0..size.of(20, 4)).map(|_| hold(server, 3 * MIB, size.of(3 * MIB, 100_000), true))).await;
@@ -109,12 +109,12 @@ async fn hold(server: &Server, bytes: usize, sent: usize, chunked: bool) -> Opti
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(&body).await
     };
-    // A server that has no room for it refuses, and does not read on.
+    // A server without budget for the body refuses it and stops reading.
     let _ = timeout(Duration::from_secs(10), sending).await;
     Some(stream)
 }
 
-/// Definitions that are wrong in tens of thousands of places.
+/// Posts definitions that are invalid in tens of thousands of places.
 pub(crate) async fn wrong_everywhere(server: &Server, size: Size) {
     let names: Vec<_> = (0..size.of(60_000, 5_000)).map(|index| format!("Bad_{index}")).collect();
     let definition = json!({
@@ -132,7 +132,7 @@ pub(crate) async fn wrong_everywhere(server: &Server, size: Size) {
     }
 }
 
-/// Connections that never finish their head.
+/// Opens connections that never finish their request head.
 pub(crate) async fn unfinished_heads(server: &Server, size: Size) {
     let opening = (0..size.of(3_000, 200)).map(|_| async {
         let mut stream = TcpStream::connect(server.address()).await.ok()?;
@@ -148,14 +148,14 @@ pub(crate) async fn unfinished_heads(server: &Server, size: Size) {
     }
 }
 
-/// Connections that come and go.
+/// Opens and closes connections.
 pub(crate) async fn connects(server: &Server, size: Size) {
     for _ in 0..size.of(400, 10) {
         join_all((0..100).map(|_| TcpStream::connect(server.address()))).await;
     }
 }
 
-/// Random bytes, as many connections as there is time for.
+/// Sends random bytes on new connections.
 pub(crate) async fn garbage(server: &Server, size: Size) {
     let mut rng = fastrand::Rng::with_seed(7);
     for _ in 0..size.of(5_000, 100) {

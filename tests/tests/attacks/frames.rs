@@ -1,4 +1,4 @@
-//! HTTP/2 as no library would write it.
+//! Attacks with HTTP/2 frames that no client library would send.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Header block of a request without Huffman coding or references to earlier ones.
+/// Header block of a request, without Huffman coding or references to earlier requests.
 fn block(method: &str, path: &str, authority: &str) -> Vec<u8> {
     let literal = |index: u8, text: &str| {
         let length = u8::try_from(text.len()).unwrap();
@@ -53,7 +53,8 @@ impl Raw {
         Some(Self { stream, authority: server.address().to_string() })
     }
 
-    /// Writes, and reads what has come, so that both sides go on. False once the server has closed.
+    /// Writes `bytes` and reads what arrives meanwhile, so that neither side blocks. Returns false once the server has
+    /// closed.
     async fn send(&mut self, bytes: &[u8]) -> bool {
         let mut answers = [0; 64 << 10];
         let (mut from, mut to) = self.stream.split();
@@ -84,7 +85,7 @@ impl Raw {
     }
 }
 
-/// Streams that are opened and reset at once.
+/// Opens streams and resets them at once.
 pub(crate) async fn rapid_reset(server: &Server, size: Size) {
     for _ in 0..size.of(200, 10) {
         let Some(mut raw) = Raw::open(server, &[]).await else { continue };
@@ -104,7 +105,7 @@ pub(crate) async fn rapid_reset(server: &Server, size: Size) {
     }
 }
 
-/// Floods of frames that each want an answer, or none.
+/// Floods the server with PING and SETTINGS frames, which require a response, and empty DATA frames, which do not.
 pub(crate) async fn floods(server: &Server, size: Size) {
     let ping = frame(PING, 0, 0, &[7; 8]).repeat(500);
     let settings = frame(SETTINGS, 0, 0, &[]).repeat(500);
@@ -121,7 +122,7 @@ pub(crate) async fn floods(server: &Server, size: Size) {
     }
 }
 
-/// A head that never ends.
+/// Sends a header block that never ends.
 pub(crate) async fn continuation(server: &Server, size: Size) {
     for piece in [vec![], vec![0; 8 << 10]] {
         let Some(mut raw) = Raw::open(server, &[]).await else { continue };
@@ -135,7 +136,7 @@ pub(crate) async fn continuation(server: &Server, size: Size) {
     }
 }
 
-/// Bodies on many streams of one connection, none of which ends.
+/// Sends bodies on many streams of one connection and ends none of them.
 pub(crate) async fn held_streams(server: &Server, size: Size) {
     let Some(mut raw) = Raw::open(server, &[]).await else { return };
     let path = "/api/v1/namespaces/default/configmaps";
@@ -159,7 +160,7 @@ pub(crate) async fn held_streams(server: &Server, size: Size) {
     sleep(Duration::from_millis(size.of(3_000, 300) as u64)).await;
 }
 
-/// Watches whose window never opens.
+/// Opens watches whose flow-control window stays zero.
 pub(crate) async fn shut_windows(server: &Server, size: Size) {
     // SETTINGS_INITIAL_WINDOW_SIZE, 0.
     let Some(mut raw) = Raw::open(server, &[0, 4, 0, 0, 0, 0]).await else { return };

@@ -1,4 +1,4 @@
-//! The client that others suffer for: reads all the time, writes now and then, and remembers how long each took.
+//! The honest client beside an attack: it reads continuously, writes every fourth time, and records latencies.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use tokio::{task::JoinHandle, time::sleep};
 /// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Every so many reads one write.
+/// One request of this many is a write.
 const READS_A_WRITE: usize = 4;
 
 /// A running honest client.
@@ -23,7 +23,7 @@ pub(crate) struct Honest {
     task: JoinHandle<Vec<Duration>>,
 }
 
-/// What its requests took.
+/// Latencies of the requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Took {
     pub(crate) requests: usize,
@@ -43,7 +43,7 @@ impl Honest {
         Self { stop, task }
     }
 
-    /// Ends it.
+    /// Stops the client.
     pub(crate) async fn stop(self) -> Took {
         self.stop.store(true, Ordering::Relaxed);
         let mut took = self.task.await.expect("every answer is 200");

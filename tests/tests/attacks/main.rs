@@ -1,8 +1,8 @@
-//! A server under attack, and an honest client beside each attack.
+//! Attacks on a server, with an honest client beside each attack.
 //!
-//! Goal: whatever one client sends, the server stays up, stays within a bound of memory, answers others, and ends when it
-//! is told to. Method: the release build with `ATTACKS=all`, which also holds the honest client's p99 and maximum; without
-//! it, each attack at a fraction of its size, so that a debug build on a busy machine shows that nothing hangs or grows.
+//! Goal: whatever one client sends, the server stays up, stays within a memory bound, serves other clients, and ends on
+//! SIGTERM. Method: a release build with `ATTACKS=all` also checks the honest client's p99 and maximum. Without it each
+//! attack runs at a fraction of its size, so that a debug build on a busy machine detects hangs and growth.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "what fails here fails the test, and it reports")]
 
@@ -23,21 +23,21 @@ use tokio::time::{sleep, timeout};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
-/// What the server may grow by during any of the attacks, in MiB: the budget of bodies, windows, and what it keeps of
-/// objects that the attack created.
+/// Bound on the server's growth during any attack, in MiB: the budget of bodies, windows, and the stored objects that
+/// the attack created.
 const GROWTH_MIB_MAX: u64 = 640;
 
-/// What an honest GET or PUT may take on two cores while any one client does its worst.
+/// Bounds on the latency of an honest GET or PUT on two cores during any one attack.
 const P99_MAX: Duration = Duration::from_millis(250);
 const MOST_MAX: Duration = Duration::from_secs(1);
 
-/// An answer that takes longer counts as none, whatever the build.
+/// Bound on the latency of an honest request in every build.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
-/// From SIGTERM to the end: the grace, and what a busy machine adds.
+/// Time from SIGTERM to the end: the grace period, plus a margin for busy machines.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// How hard an attack is.
+/// Size of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
     Full,
@@ -79,7 +79,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("shut windows", |server, size| frames::shut_windows(server, size).boxed()),
 ];
 
-/// How long an attack may take until its own answers are there.
+/// Timeout of an attack, including its own responses.
 const ATTACK_ENDS: Duration = Duration::from_secs(180);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,14 +96,14 @@ async fn the_server_survives_each_attack_and_serves_others_meanwhile() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Runs one attack against a fresh server; what did not hold.
+/// Runs one attack against a fresh server. Returns the violated bounds.
 async fn suffer(name: &str, attack: Attack, size: Size) -> Vec<String> {
     let server = Server::start(BINARY, &["--populate", "pods=500,nodes=10,namespaces=5,seed=1"]).await;
     let honest = Honest::start(server.client()).await;
     sleep(Duration::from_millis(300)).await;
     let (before, begun) = (mib(&server), Instant::now());
     let mut most = before;
-    // What one attack expects in vain must not hide the others.
+    // Catch a panic of one attack, so that the others still run.
     let mut running = AssertUnwindSafe(attack(&server, size)).catch_unwind();
     let finished = timeout(ATTACK_ENDS, async {
         loop {
@@ -137,7 +137,7 @@ async fn suffer(name: &str, attack: Attack, size: Size) -> Vec<String> {
     missed
 }
 
-/// Ends the server as an operator would.
+/// Ends the server with SIGTERM, as an operator would.
 async fn end(server: Server) -> Result<(), String> {
     let begun = Instant::now();
     server.terminate();

@@ -1,4 +1,4 @@
-//! Definitions, selectors and namespaces of the worst kind.
+//! Attacks with definitions, selectors and namespaces.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn definition(name: &str, columns: usize) -> Value {
     })
 }
 
-/// A table whose cells each look at a whole object, with as many columns as the server takes.
+/// Requests a table whose cells each search a whole object, with as many columns as the server accepts.
 pub(crate) async fn wide_rows(server: &Server, size: Size) {
     let client = server.client();
     for columns in [5_000, 1_000, 500, 200, 100, 50] {
@@ -50,7 +50,7 @@ pub(crate) async fn wide_rows(server: &Server, size: Size) {
     }
 }
 
-/// Definitions that come and go.
+/// Creates and deletes definitions; their metrics must disappear.
 pub(crate) async fn definitions_churn(server: &Server, size: Size) {
     let client = server.client();
     let series = async || client.get("/metrics").await.with_code(200).text().lines().count();
@@ -73,7 +73,7 @@ pub(crate) async fn definitions_churn(server: &Server, size: Size) {
     panic!("{before} lines of metrics before, {after} after the types are gone");
 }
 
-/// A definition with ten thousand versions, and the definitions after it.
+/// Posts a definition with ten thousand versions, and further definitions after it.
 pub(crate) async fn many_versions(server: &Server, size: Size) {
     let client = server.client();
     let mut many = definition("many", 0);
@@ -93,7 +93,7 @@ pub(crate) async fn many_versions(server: &Server, size: Size) {
     }
 }
 
-/// Watches and lists with selectors of thousands of conditions.
+/// Opens watches and lists with selectors of thousands of conditions.
 pub(crate) async fn long_selectors(server: &Server, size: Size) {
     let client = server.client();
     let selector = |seed: usize, bytes: usize| {
@@ -113,7 +113,7 @@ pub(crate) async fn long_selectors(server: &Server, size: Size) {
     }
 }
 
-/// Large namespaces that look as if they were being deleted, and one that is.
+/// Creates large namespaces that look as if they were being deleted, and deletes others.
 pub(crate) async fn false_marks(server: &Server, size: Size) {
     let client = server.client();
     let note = "x".repeat(size.of(200_000, 20_000));
@@ -125,7 +125,7 @@ pub(crate) async fn false_marks(server: &Server, size: Size) {
     end_namespaces(client, size.of(10, 2)).await;
 }
 
-/// Many namespaces, and some that end.
+/// Creates many namespaces and deletes some.
 pub(crate) async fn many_namespaces(server: &Server, size: Size) {
     let client = server.client();
     for start in (0..size.of(20_000, 200)).step_by(50) {

@@ -1,7 +1,7 @@
-//! What a client printed, held against the history.
+//! Checks a client's output against the history.
 //!
-//! INVARIANT: nothing is forgiven for a broken connection. What a library may do otherwise than tell each change once and
-//! in order is a [`Rule`], and only about reads of initial state that the proxy saw.
+//! INVARIANT: a broken connection excuses no deviation. A library may deviate from one event per change, in order, only
+//! by its [`Rule`], and only for reads of initial state that the proxy saw.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,21 +9,21 @@ use serde::Deserialize;
 
 use super::history::{History, Kind, State, Told};
 
-/// How a library tells its reader that it read the whole state again.
+/// The way a library reports that it read the whole state again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// By a line with all objects, its own or the program's: raw watches.
+    /// By a line with all objects, from the library or the program: raw watches.
     States,
-    /// As the difference between what it held and what it read, in any order. So does JavaScript's informer (`cache.ts`,
+    /// As the difference between its old and new state, in any order. JavaScript's informer does so too (`cache.ts`,
     /// `isSameVersion`).
     Differences,
-    /// As the difference, and what did not change is told as modified: client-go's informers call `OnUpdate` for
-    /// everything that a relist found again (`tools/cache/shared_informer.go`: a listener counts as one that asked for a
-    /// resync until its first resync is due, and without a period none ever is).
+    /// As the difference, with unchanged objects reported as modified: client-go's informers call `OnUpdate` for every
+    /// object that a relist found again (`tools/cache/shared_informer.go`: a listener counts as resyncing until its
+    /// first resync is due, and without a period that never happens).
     Everything,
-    /// Object by object: changes of different objects may change places, and states in between may be left out.
-    /// client-java's queue hands over all that it has of an object at once (`cache/DeltaFIFO.java`), and its reflector
-    /// lists again after every broken connection (`cache/ReflectorRunnable.java`).
+    /// Per object: changes of different objects may be reordered, and intermediate states skipped. client-java's queue
+    /// hands over all deltas of an object at once (`cache/DeltaFIFO.java`), and its reflector lists again after every
+    /// broken connection (`cache/ReflectorRunnable.java`).
     EachObject,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Line {
     pub(crate) rv: String,
     #[serde(default)]
     pub(crate) items: BTreeMap<String, String>,
-    /// The copy, at the end.
+    /// The client's final copy.
     pub(crate) cache: Option<BTreeMap<String, String>>,
 }
 
@@ -48,11 +48,11 @@ pub(crate) fn state(printed: &BTreeMap<String, String>) -> State {
     printed.iter().map(|(key, version)| (key.clone(), version.parse().unwrap())).collect()
 }
 
-/// Every matching change came once and in order, but for the states at `positions`, in order: from one of those on,
-/// what follows it.
+/// Checks that every matching change came once and in order. At the states at `positions`, in order, a client may skip
+/// to one of them and continue after it.
 ///
 /// # Errors
-/// The first line that does not fit, and what was due.
+/// Returns the first unexpected line and the expected event.
 pub(crate) fn check(rule: Rule, lines: &[Line], history: &History, positions: &[u64]) -> Result<(), String> {
     if rule == Rule::EachObject {
         return check_each_object(lines, history);
@@ -73,7 +73,7 @@ pub(crate) fn check(rule: Rule, lines: &[Line], history: &History, positions: &[
     reader.end()
 }
 
-/// What is told of an object are states that it had, and never goes back.
+/// Checks that every reported state of an object existed, and that its versions never decrease.
 fn check_each_object(lines: &[Line], history: &History) -> Result<(), String> {
     let mut held = State::new();
     for line in lines.iter().filter(|line| !line.event.is_empty()) {
@@ -85,7 +85,7 @@ fn check_each_object(lines: &[Line], history: &History) -> Result<(), String> {
             "MODIFIED" => {
                 before.is_some_and(|before| before <= version) && history.told().iter().any(|told| is_state(&told))
             }
-            // Of an object that was gone when it listed again, it knows the last state alone.
+            // If the object was deleted before the client listed again, the client knows only its last state.
             "DELETED" => before.is_some_and(|before| before <= version),
             _ => false,
         };
@@ -101,15 +101,15 @@ fn check_each_object(lines: &[Line], history: &History) -> Result<(), String> {
     if held == due { Ok(()) } else { Err(format!("in the end {held:?}, not {due:?}")) }
 }
 
-/// Where a client is in the history.
+/// A client's position in the history.
 struct Reader<'a> {
     history: &'a History,
-    /// The next event that is due.
+    /// Index of the next event that is due.
     next: usize,
     held: State,
-    /// States that were read and not yet told.
+    /// Positions of states that the client read and has not reported yet.
     positions: VecDeque<u64>,
-    /// What the last relist found unchanged, and may be told once more before anything new.
+    /// Objects that the last relist found unchanged. Each may be reported once more before the next change.
     retold: State,
 }
 
@@ -118,7 +118,7 @@ impl Reader<'_> {
         self.history.told().get(self.next)
     }
 
-    /// Takes a line that is the event that is due.
+    /// Accepts a line that is the next event.
     fn is_next(&mut self, line: &Line) -> bool {
         let fits = |told: &&Told| line.key == told.key && line.rv == told.version.to_string() && says(line, told.kind);
         let Some(told) = self.due().filter(fits).cloned() else { return false };
@@ -131,13 +131,13 @@ impl Reader<'_> {
         true
     }
 
-    /// Takes a line that tells once more what a relist found unchanged.
+    /// Accepts a line that reports again an object that a relist found unchanged.
     fn is_retold(&mut self, line: &Line) -> bool {
         let fits = |version: &u64| says(line, Kind::Modified) && line.rv == version.to_string();
         self.retold.get(&line.key).is_some_and(fits) && self.retold.remove(&line.key).is_some()
     }
 
-    /// The position of the next state that leads on.
+    /// The position of the next state that does not go back.
     fn position(&mut self) -> Result<u64, String> {
         let reached = self.next.checked_sub(1).map_or(0, |last| self.history.told()[last].version);
         while let Some(position) = self.positions.pop_front() {
@@ -159,7 +159,7 @@ impl Reader<'_> {
         if self.held == items { Ok(()) } else { Err(format!("{items:?} at {position}, not {:?}", self.held)) }
     }
 
-    /// Takes the difference that a relist makes, of which this is the first line.
+    /// Accepts the difference after a relist, of which `first` is the first line.
     fn difference<'l>(
         &mut self,
         rule: Rule,
@@ -174,7 +174,7 @@ impl Reader<'_> {
             let again = self.held.iter().filter(|_| rule == Rule::Everything);
             self.retold =
                 again.filter(|(key, _)| !due.contains_key(*key)).map(|(key, at)| (key.clone(), *at)).collect();
-            // Where nothing changed, nothing need be told.
+            // A relist that changed nothing needs no line.
             if !due.is_empty() || self.retold.contains_key(&first.key) {
                 break (position, due);
             }
@@ -195,7 +195,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Nothing is left to be told.
+    /// Checks that no event is missing at the end.
     fn end(self) -> Result<(), String> {
         self.due().map_or(Ok(()), |told| Err(format!("not told: {told:?}")))
     }
@@ -244,7 +244,7 @@ mod tests {
         history
     }
 
-    /// `+a1 ~a3 -a5`, and `=` with items for a relist.
+    /// Parses `+a1 ~a3 -a5`, with `=` and items for a relist.
     fn lines(text: &str) -> Vec<Line> {
         let parse = |word: &str| {
             let (sign, rest) = word.split_at(1);

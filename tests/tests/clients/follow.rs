@@ -1,4 +1,4 @@
-//! One client, followed through writes and broken connections to the end.
+//! Follows one client through writes and broken connections to its end.
 
 use std::{
     pin::pin,
@@ -26,35 +26,35 @@ use super::{
     programs::Program,
 };
 
-/// Writes to the server, in so many bursts: the faults are spread over them.
+/// Writes to the server, and the bursts they are divided into. The faults are spread over the bursts.
 const WRITES: usize = 2_000;
 const BURSTS: usize = 20;
-/// How long a burst waits for the faults that are its due.
+/// Time that a burst waits for its faults.
 const BURST_WAIT: Duration = Duration::from_millis(500);
-/// Longer than a client takes for anything here on a busy machine, its delays before relists included.
+/// Timeout of a client on a busy machine, including its delays before relists.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A client and what happens to it.
+/// A client and its faults.
 pub(crate) struct Client {
-    /// It is given the server's URL and the selector as last arguments.
+    /// Called with the server's URL and the selector as last arguments.
     pub(crate) program: Program,
     pub(crate) rule: Rule,
     pub(crate) faults: Vec<Fault>,
     pub(crate) seed: u64,
 }
 
-/// What the server's side saw of it.
+/// A client's requests as the proxy saw them.
 pub(crate) struct Summary {
     /// Requests for the whole state.
     pub(crate) initial_reads: Vec<String>,
-    /// Further pages.
+    /// Number of further pages.
     pub(crate) pages: usize,
 }
 
-/// What a client prints, as it comes.
+/// A client's output so far.
 pub(crate) type Printed = Arc<Mutex<Vec<Line>>>;
 
-/// Runs the client to its end and checks everything.
+/// Runs the client to its end and checks its output.
 pub(crate) async fn follow(client: Client) -> Summary {
     let scene = Scene::set(&client.faults).await;
     let mut command = client.program.process();
@@ -90,7 +90,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Starts both.
+    /// Starts the server and the proxy.
     pub(crate) async fn set(faults: &[Fault]) -> Self {
         let server = Server::start(SERVER, &[]).await;
         let plan = Plan { collection: "configmaps".to_owned(), faults: faults.to_vec(), ..Plan::default() };
@@ -98,23 +98,24 @@ impl Scene {
         Self { server, proxy, faults: faults.to_vec() }
     }
 
-    /// Where the client connects.
+    /// URL for the client, which is the proxy's.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.proxy.address())
     }
 
-    /// A client of the server itself.
+    /// A client that bypasses the proxy.
     pub(crate) const fn client(&self) -> Http {
         self.server.client()
     }
 
-    /// Writes until everything happened and `ended` comes, which is `None` when it does not.
+    /// Writes until every fault has happened and `ended` resolves. Returns `None` for it after a timeout.
     pub(crate) async fn play<T>(&self, seed: u64, ended: impl Future<Output = T>) -> (History, Option<T>) {
         let mut history = History::default();
         let both = async {
             let (mut ended, mut writing) = (pin!(ended), pin!(self.write(seed, &mut history)));
             tokio::select! {
-                // It saw the last object before its write was acknowledged here; or it failed, and no fault will come.
+                // Either the client saw the last object before this test got the write's response, or it failed and no
+                // more faults will happen.
                 early = &mut ended => {
                     let _ = timeout(BURST_WAIT, writing).await;
                     early
@@ -128,23 +129,23 @@ impl Scene {
 
     async fn write(&self, seed: u64, history: &mut History) {
         let (client, mut random) = (self.client(), Rng::with_seed(seed));
-        // Something to begin with.
+        // Initial objects.
         history.write(client, &mut random, WRITES / BURSTS).await;
         self.proxy.synced(1).await;
-        // A cut needs something to cut; a client that waits before it reads everything again leaves nothing. So it may
-        // take more bursts.
+        // A cut needs an open watch with events. A client that backs off before a relist has none, so more bursts may
+        // be needed.
         let mut burst = 1;
         while burst < BURSTS || timeout(BURST_WAIT, self.proxy.broke(self.faults.len())).await.is_err() {
             history.write(client, &mut random, WRITES / BURSTS).await;
             let due = (self.faults.len() * burst / (BURSTS - 1)).min(self.faults.len());
-            // Some find out at once that a connection is gone, others are away for a while: both should happen.
+            // Some clients notice a closed connection at once, others only later; this pause covers both.
             let _ = timeout(BURST_WAIT, self.proxy.broke(due)).await;
             burst += 1;
         }
         history.finish(client).await;
     }
 
-    /// Holds what the client printed against what happened.
+    /// Checks the client's output against the history.
     pub(crate) async fn check(&self, rule: Rule, lines: &[Line], history: &History) -> Summary {
         let end = lines.iter().find_map(|line| line.cache.as_ref()).expect("it printed its copy");
         let served = self.served().await;
@@ -157,8 +158,8 @@ impl Scene {
         self.relists(rule)
     }
 
-    /// Every fault happened, and made no more relists than there were 410s, and no fewer than it must. Who reads object
-    /// by object may relist after any of them.
+    /// Checks that every fault happened, that there were no more relists than 410s, and at least the necessary ones. A
+    /// client with `Rule::EachObject` may relist after any fault.
     pub(crate) fn relists(&self, rule: Rule) -> Summary {
         let (requests, initial_reads) = (self.proxy.take(), self.proxy.initial_reads());
         let (mut planned, mut done) = (self.faults.clone(), self.proxy.done());
@@ -170,7 +171,7 @@ impl Scene {
             assert!(planned.iter().any(has), "of the cuts some are resets and some are not");
         }
         let relists = initial_reads.len() - 1;
-        // Whoever is told 410 once, or several times in a row, reads everything again.
+        // One or several consecutive 410s cause at least one relist.
         let told = |at: usize| self.faults[at] == Fault::Expire;
         let least = (0..self.faults.len()).filter(|&at| told(at) && (at == 0 || !told(at - 1))).count();
         let most = if rule == Rule::EachObject { self.faults.len() } else { self.proxy.expired() };
@@ -202,7 +203,7 @@ fn read_lines(stream: impl AsyncRead + Unpin + Send + 'static, printed: Printed)
 fn read_all(mut stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<String> {
     tokio::spawn(async move {
         let mut text = Vec::new();
-        // A stream that breaks has said what it had to say.
+        // A broken stream still leaves the text read so far.
         let _ = stream.read_to_end(&mut text).await;
         String::from_utf8_lossy(&text).into_owned()
     })

@@ -1,4 +1,4 @@
-//! Seeded writes to a server, and what a watcher of the matching objects is due because of them.
+//! Seeded writes to a server, and the events that a watcher of the matching objects must see.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use tests::{
     objects::{Object, configmap},
 };
 
-/// What the programs watch: ConfigMaps of all namespaces with this label.
+/// Selector of the programs' watches: ConfigMaps of all namespaces with this label.
 pub(crate) const SELECTOR: &str = "followed=yes";
-/// Name of the last object that is written. A program that has it prints its copy and ends.
+/// Name of the last object that is written. A program that receives it prints its copy and exits.
 pub(crate) const SENTINEL: &str = "sentinel";
 
 const NAMES: u8 = 40;
 const NAMESPACES: u8 = 3;
 
-/// Key and resourceVersion of objects.
+/// A state: resourceVersions by key.
 pub(crate) type State = BTreeMap<String, u64>;
 
-/// What a watch tells of an object.
+/// Type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Added,
@@ -35,11 +35,11 @@ pub(crate) struct Told {
     pub(crate) version: u64,
 }
 
-/// What was written, as the watch tells it.
+/// The writes, as events of the watch.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     told: Vec<Told>,
-    /// Whether each object that exists matches.
+    /// For each existing object, true if it matches.
     there: BTreeMap<String, bool>,
 }
 
@@ -49,7 +49,7 @@ impl History {
         &self.told
     }
 
-    /// The matching objects as they were at a position.
+    /// The matching objects at a position.
     pub(crate) fn state_at(&self, version: u64) -> State {
         let mut state = State::new();
         for told in self.told.iter().take_while(|told| told.version <= version) {
@@ -61,7 +61,7 @@ impl History {
         state
     }
 
-    /// A write was acknowledged: the object matches now, does not, or is gone.
+    /// Records an acknowledged write: the object now matches, does not match, or is deleted (`None`).
     pub(crate) fn wrote(&mut self, key: &str, matches: Option<bool>, version: u64) {
         let before = match matches {
             Some(matches) => self.there.insert(key.to_owned(), matches),
@@ -76,7 +76,8 @@ impl History {
         self.told.push(Told { kind, key: key.to_owned(), version });
     }
 
-    /// Makes so many random writes: objects come, change, begin and cease to match, and go, in several namespaces.
+    /// Makes `count` random writes in several namespaces: objects are created, changed and deleted, and start or stop
+    /// matching.
     pub(crate) async fn write(&mut self, client: Client, random: &mut Rng, count: usize) {
         for _ in 0..count {
             let namespace = format!("team-{}", random.u8(0..NAMESPACES));
@@ -101,7 +102,7 @@ impl History {
         }
     }
 
-    /// Writes the last object.
+    /// Writes the sentinel, which is the last object.
     pub(crate) async fn finish(&mut self, client: Client) {
         let object = configmap(SENTINEL).namespace("team-0").label("followed", "yes");
         let version = client.create(&object).await;
@@ -113,12 +114,13 @@ fn key_of(object: &Object) -> String {
     tests::http::key(object.body())
 }
 
-/// Never what it was before: a write that changes nothing is no change.
+/// Fills in random data, because a write that changes nothing is not a change.
 fn filled(object: Object, matches: bool, random: &mut Rng) -> Object {
     object.label("followed", if matches { "yes" } else { "no" }).data(&format!("{:x}", random.u128(..)))
 }
 
-/// Deletes an object; the position of that, which the answer does not tell. Nobody else writes.
+/// Deletes an object. Returns the position afterwards from a list, because the response lacks it. This is the only
+/// writer.
 async fn removed(client: Client, object: &Object) -> u64 {
     client.delete(&object.path()).await.with_code(200);
     client.get(&format!("{}?limit=1", object.everywhere())).await.with_code(200).resource_version()
