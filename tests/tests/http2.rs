@@ -1,4 +1,4 @@
-//! Many requests on one connection.
+//! Many requests on one HTTP/2 connection.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use tokio::{
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
-/// One connection.
+/// Opens one connection.
 async fn connect(server: &Server) -> SendRequest<Empty<Bytes>> {
     let stream = TcpStream::connect(server.address()).await.expect("it listens");
     let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
@@ -45,7 +45,7 @@ async fn get(sender: &SendRequest<Empty<Bytes>>, path: &str) -> Incoming {
     body
 }
 
-/// What comes next, which is due.
+/// Returns the next data frame; panics if it does not arrive in time.
 async fn next(body: &mut Incoming) -> Bytes {
     let frame = timeout(LINE_WAIT, body.frame()).await.expect("something is due");
     frame.expect("it goes on").expect("it is not cut").into_data().expect("data")
@@ -67,7 +67,7 @@ async fn a_thousand_watches_share_a_connection() {
     for watch in &mut watches[1..] {
         assert_eq!(next(watch).await, first);
     }
-    // Those that end make room for others.
+    // Closed streams make room for others.
     drop(watches);
     let mut last = get(&sender, "/livez").await;
     assert_eq!(next(&mut last).await, "ok");
@@ -92,7 +92,7 @@ async fn a_stream_that_is_not_read_keeps_no_other_waiting() {
     assert!(list.to_bytes().len() > 40 * 200_000);
 }
 
-/// Goal: clients that reset what they ask for do not fill the log. Method: three of them, frame by frame.
+/// Goal: clients that reset their streams do not flood the log. Method: three of them, frame by frame.
 #[tokio::test]
 async fn clients_that_reset_their_streams_too_fast_are_told_of_in_one_line() {
     let server = Server::start(BINARY, &[]).await;
@@ -100,7 +100,7 @@ async fn clients_that_reset_their_streams_too_fast_are_told_of_in_one_line() {
         let mut stream = TcpStream::connect(server.address()).await.expect("it listens");
         let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
         for number in (1..4_000_u32).step_by(2) {
-            // GET http / as indices of HPACK, and the end of the stream; then CANCEL.
+            // HEADERS for `GET http /` as HPACK indices, with END_STREAM; then RST_STREAM with CANCEL.
             sent.extend(b"\0\0\x03\x01\x05");
             sent.extend(number.to_be_bytes());
             sent.extend(b"\x82\x86\x84\0\0\x04\x03\0");
@@ -109,7 +109,7 @@ async fn clients_that_reset_their_streams_too_fast_are_told_of_in_one_line() {
         }
         let (mut reader, mut writer) = stream.split();
         let mut answer = Vec::new();
-        // It may be cut off before it sent everything.
+        // The server may close the connection before it has received everything.
         let (_, read) = tokio::join!(writer.write_all(&sent), timeout(ANSWER_WAIT, reader.read_to_end(&mut answer)));
         let _ = read.expect("it is cut off");
     }

@@ -40,7 +40,7 @@ use tokio::{
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
-/// Longer than anything here takes on a busy machine.
+/// Timeout of every step, with a margin for busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn client_at(address: SocketAddr) -> Client {
@@ -56,7 +56,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Name and version of everything a reflector holds.
+/// Versions by name of the objects in a reflector's store.
 fn held<K>(store: &Store<K>) -> BTreeMap<String, String>
 where
     K: ResourceExt + reflector::Lookup + Clone + 'static,
@@ -66,7 +66,7 @@ where
     store.state().iter().map(|object| (object.name_any(), version(object))).collect()
 }
 
-/// What the server holds.
+/// Versions by name of the server's objects.
 async fn served(server: &Server, object: &Object) -> BTreeMap<String, String> {
     let list = server.client().get(&object.everywhere()).await.json();
     let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -74,7 +74,7 @@ async fn served(server: &Server, object: &Object) -> BTreeMap<String, String> {
     items.iter().map(|item| (text(&item["metadata"]["name"]), text(&item["metadata"]["resourceVersion"]))).collect()
 }
 
-/// A policy for tests: always soon.
+/// A backoff of 20 ms for tests.
 struct Soon;
 
 impl Iterator for Soon {
@@ -89,8 +89,8 @@ impl Backoff for Soon {
     fn reset(&mut self) {}
 }
 
-/// Goal: kube's own watcher, which repeats a watch after any error but 410, is not stuck ahead of a server whose positions
-/// went back. Method: one address, a second server that begins below the first.
+/// Goal: kube's own watcher, which retries a watch after any error but 410, recovers from a server whose positions went
+/// back. Method: one address, a second server that begins below the first.
 #[tokio::test]
 async fn kubes_own_watcher_reads_a_server_again_whose_positions_went_back() {
     let before = Server::start(BINARY, &["--first-revision", "1000000"]).await;
@@ -108,9 +108,9 @@ async fn kubes_own_watcher_reads_a_server_again_whose_positions_went_back() {
     until("the state of the other server", || held(&reader).keys().eq(["new"])).await;
 }
 
-/// Goal: whatever happens, kube's reflector ends with the server's state. Method: seeded writes while connections are
-/// cut and the door stays shut now and then, for more changes than the server remembers; each way of reading initial
-/// state. Relists are counted, so that the test stays one of them.
+/// Goal: kube's reflector converges to the server's state. Method: seeded writes while connections are cut and the
+/// proxy refuses connections at times, with more changes than the history window holds; each initial list strategy. The
+/// test counts relists, to be sure that it causes some.
 #[tokio::test]
 async fn a_reflector_converges_over_random_writes_and_disconnects() {
     let server = Server::start(BINARY, &["--window-bytes", "8KiB"]).await;
@@ -163,7 +163,7 @@ async fn a_reflector_converges_over_random_writes_and_disconnects() {
     }
 }
 
-/// One line of a program written for kube is changed, and nothing else: `informer::watcher` instead of kube's.
+/// A program written for kube needs one changed line: `informer::watcher` instead of kube's.
 #[tokio::test]
 async fn a_controller_reconciles_every_object_and_what_changes() {
     let server = Server::start(BINARY, &["--populate", "pods=300,nodes=4,namespaces=5,seed=7"]).await;
@@ -172,7 +172,7 @@ async fn a_controller_reconciles_every_object_and_what_changes() {
     let maps: Api<ConfigMap> = Api::all(client);
     let (reader, writer) = reflector::store();
     let triggers = informer::watcher(pods, watcher::Config::default()).default_backoff().reflect(writer);
-    // A ConfigMap is about the pod of its name.
+    // A ConfigMap concerns the pod of its name.
     let related = informer::watcher(maps, watcher::Config::default().streaming_lists()).touched_objects();
     let reconciled: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
     let counts = Arc::clone(&reconciled);
@@ -203,8 +203,8 @@ async fn a_controller_reconciles_every_object_and_what_changes() {
     until("and that it is gone", || times("default/late") == 4).await;
 }
 
-/// Goal: a stock controller with a finalizer works. Method: kube's own `finalizer`, from the first sight of an object to
-/// its deletion; it patches with a `test` of finalizers that are not there.
+/// Goal: a stock controller with a finalizer works. Method: kube's own `finalizer`, from an object's first
+/// reconciliation to its deletion; its patches contain a `test` of finalizers, which may be absent.
 #[tokio::test]
 async fn a_controller_with_a_finalizer_cleans_up_before_its_objects_go() {
     let server = Server::start(BINARY, &[]).await;
@@ -224,7 +224,8 @@ async fn a_controller_with_a_finalizer_cleans_up_before_its_objects_go() {
                 .await
             }
         },
-        // A cached object may be older than the finalizer: the test fails then, and the next try is right.
+        // A cached object may be older than the finalizer: the `test` operation fails then, and the next attempt
+        // succeeds.
         |_, _: &finalizer::Error<std::io::Error>, _| Action::requeue(Duration::from_millis(10)),
         Arc::clone(&told),
     );
@@ -267,7 +268,7 @@ async fn metadata_and_dynamic_objects_are_read_like_any_other() {
     }
 }
 
-/// An address whose connections can be cut, and that can be shut.
+/// A proxy whose connections can be cut, and which can refuse connections.
 struct Door {
     address: SocketAddr,
     target: Arc<Mutex<SocketAddr>>,
@@ -291,7 +292,7 @@ impl Door {
                 let target = *leads_to.lock().unwrap();
                 connections.lock().unwrap().spawn(async move {
                     if let Ok(mut inside) = TcpStream::connect(target).await {
-                        // Either side may break off; then both end.
+                        // When either side closes, close the other.
                         let _ = copy_bidirectional(&mut outside, &mut inside).await;
                     }
                 });

@@ -1,7 +1,7 @@
-//! kubectl against the server: a client that nobody here wrote.
+//! kubectl against the server: a third-party client.
 //!
-//! Goal: what people type first works. Method: the real binary with a home of its own, so that no cached discovery
-//! helps. Without kubectl the test says so and passes, except under `CI`, where it must be there.
+//! Goal: common commands work. Method: the real binary with its own home directory, so that it has no discovery cache.
+//! Without kubectl the test prints a line and passes, except under `CI`, where kubectl is required.
 
 #[path = "kubectl/schemas.rs"]
 mod schemas;
@@ -33,7 +33,8 @@ use tokio::{
 };
 
 const SERVER: &str = env!("CARGO_BIN_EXE_tests-cache-server");
-/// Discovery of a cold home in a debug build takes under a second; the rest is for busy machines.
+/// Timeout of a command. Discovery without a cache in a debug build takes under a second; the rest is for busy
+/// machines.
 const COMMAND_WAIT: Duration = Duration::from_secs(60);
 
 struct Kubectl {
@@ -42,7 +43,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// `None` when kubectl is not installed and need not be.
+    /// Prepares a kubectl. `None` if it is not installed and `CI` does not require it.
     fn new(server: &Server) -> Option<Self> {
         let installed = std::env::var_os("PATH")
             .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("kubectl").is_file()));
@@ -72,7 +73,7 @@ impl Kubectl {
         timeout(COMMAND_WAIT, output).await.unwrap_or_else(|_| panic!("{arguments:?} does not end")).expect("it runs")
     }
 
-    /// What a command that succeeds prints.
+    /// Runs a command that must succeed. Returns its stdout.
     async fn run(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments).await;
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -80,7 +81,7 @@ impl Kubectl {
         stdout.into_owned()
     }
 
-    /// What a command that fails complains about.
+    /// Runs a command that must fail. Returns its stderr.
     async fn fail(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments).await;
         assert!(!output.status.success(), "{arguments:?} succeeded: {}", String::from_utf8_lossy(&output.stdout));
@@ -139,7 +140,7 @@ async fn objects_are_created_read_changed_and_deleted() {
         kubectl.run(&["get", "-A", "cm", "-l", "tier=front", "-o", "jsonpath={.items[*].data.colour}"]).await;
     assert_eq!(labelled, "green");
     let deleted = kubectl.run(&["delete", "-n", "team", "cm/settings", "deploy/web"]).await;
-    // Newer ones name the namespace.
+    // Newer versions name the namespace.
     let deleted = deleted.replace(" from team namespace", "");
     assert_eq!(deleted, "configmap \"settings\" deleted\ndeployment.apps \"web\" deleted\n");
     let gone = kubectl.fail(&["get", "-n", "team", "cm/settings"]).await;
@@ -202,7 +203,7 @@ async fn discovery_and_version_are_understood() {
     assert_eq!(kubectl.run(&["get", "--raw", "/readyz"]).await, "ok");
 }
 
-/// Goal: the informer inside kubectl. Method: `wait` lists, watches with bookmarks and ends at the change.
+/// Goal: the informer inside kubectl works. Method: `wait` lists, watches with bookmarks and ends at the change.
 #[tokio::test]
 async fn a_condition_is_waited_for() {
     let server = Server::start(SERVER, &[]).await;
@@ -215,13 +216,13 @@ async fn a_condition_is_waited_for() {
         let client = &client;
         async move { client.patch(&path, MERGE_PATCH, &body).await.with_code(200) }
     };
-    // Older ones do not know the gate and list both times.
+    // Older versions do not have the feature gate and list both times.
     for streaming in ["false", "true"] {
         ready("False").await;
         let mut command = kubectl.command(&["wait", "--for=condition=Ready", "pod/p", "--timeout=30s"]);
         let waiting = command.env("KUBE_FEATURE_WatchListClient", streaming).output();
         let change = async {
-            // Whenever it comes, before the list or after the watch began, it must be seen.
+            // The change may come before the list or after the watch began, and must be seen in either case.
             tokio::task::yield_now().await;
             ready("True").await
         };

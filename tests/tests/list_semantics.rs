@@ -1,5 +1,5 @@
-//! LIST over real sockets, as stories: against the real binary, and where the protocol alone decides against the fake API
-//! server as well. What is plain data stands in the table (`tests/src/table/`).
+//! LIST scenarios over real sockets: against the real binary and, where the protocol alone decides, also against the
+//! fake API server. Cases that are plain data are in the table (`tests/src/table/`).
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
@@ -27,7 +27,8 @@ tests::on_both![
     methods_that_a_path_does_not_take_are_refused,
 ];
 
-/// `1005/ns/name$` is a token at 1005 that starts after `ns/name`; without `$` it starts at it; `-1` is the latest.
+/// Encodes `1005/ns/name$`: a token at 1005 that starts after `ns/name`; without `$` it starts at it; `-1` is the
+/// latest.
 fn token(text: &str) -> String {
     let (position, start) = text.split_once('/').unwrap();
     let resource_version = position.parse().map_or(Position::Latest, Position::At);
@@ -89,7 +90,7 @@ async fn pages_are_one_state_whatever_happens_between_them(client: Client) {
         };
         assert_eq!(page.remaining(), Some(4 - calls));
         path = with_query("/api/v1/configmaps?limit=1", &[("continue", &token)]);
-        // A delete, a create and an update the pages must not show.
+        // A delete, a create and an update, which the pages must not show.
         match calls {
             1 => client.delete(&configmap("c").path()).await.with_code(200).code.is_success(),
             2 => client.create(&configmap("bb")).await > at,
@@ -113,7 +114,7 @@ async fn after_an_expired_page_the_rest_is_one_state_again(client: Client) {
     let next = with_query("/api/v1/configmaps?limit=2", &[("continue", &answer.token().unwrap())]);
     let page = client.get(&next).await.with_code(200);
     assert_eq!((page.keys(), page.resource_version()), (vec!["default/b".into(), "default/bb".into()], newest));
-    // From there on the pages are one state again.
+    // From here on the pages are one state again.
     client.delete(&configmap("d").path()).await.with_code(200);
     let next = with_query("/api/v1/configmaps?limit=2", &[("continue", &page.token().unwrap())]);
     let page = client.get(&next).await.with_code(200);
@@ -121,7 +122,8 @@ async fn after_an_expired_page_the_rest_is_one_state_again(client: Client) {
     assert_eq!(page.token(), None);
 }
 
-/// Goal: which of several errors wins, and what the rest returns. Method: all 96 combinations of four parameters.
+/// Goal: with several errors the right one wins, and valid requests succeed. Method: all 96 combinations of four
+/// parameters.
 async fn of_several_errors_the_first_in_kubernetes_order_wins(client: Client) {
     let sets = "/apis/apps/v1/replicasets";
     let lost = (client.get(sets).await.with_code(200).resource_version() - 1).to_string();
@@ -150,7 +152,7 @@ async fn of_several_errors_the_first_in_kubernetes_order_wins(client: Client) {
                             assert!(found.contains(text), "{query:?}: {found}");
                         }
                         None => {
-                            // The cache ignores a limit at 0; ten remain, and six of them were on page one.
+                            // The cache ignores a limit at 0. Ten objects exist, and six of them were on page one.
                             let count = match (continue_token, limit, position, matching) {
                                 ("", "6", "0", _) | ("", "", _, _) => 10,
                                 ("", _, _, _) => 6,

@@ -1,7 +1,7 @@
-//! Memory of a real server process: what a client costs, and what is given back after bursts. Pages of the program itself
-//! are not counted: they come in with each new path through it, and a debug build has many.
+//! Memory of a real server process: its cost per client, and what it frees after bursts. The program's own pages are
+//! not counted: each new code path loads some, and a debug build has many.
 //!
-//! INVARIANT: nothing is timed. What is to be given back is waited for; only that it takes for ever is a failure.
+//! INVARIANT: no measurement of time. The tests wait for memory to be freed and fail only if that never happens.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
@@ -25,18 +25,18 @@ const POPULATE: &str = "pods=1000,nodes=20,namespaces=10,seed=1";
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What may stay above the floor after a burst.
+/// Allowance above the floor after a burst, in bytes.
 const SLACK: u64 = 4 * MIB;
 
-/// Clients of a burst of whole answers.
+/// Number of clients in a burst of whole responses.
 const BURST: usize = 32;
 
-/// What a client may cost while it reads.
+/// Maximum memory cost of a reading client, in bytes.
 const CLIENT: u64 = 64 * KIB;
 
 const CLIENTS: usize = 64;
 
-/// How long a burst may take to be forgotten. The server looks every second, and twice before it acts.
+/// Timeout for freeing the memory of a burst. The server checks every second, and twice before it frees memory.
 const GIVEN_BACK: Duration = Duration::from_secs(60);
 
 struct World {
@@ -58,7 +58,7 @@ impl World {
         value.parse().unwrap()
     }
 
-    /// The size once it does not change any more.
+    /// Returns the size once it has been stable for 2.5 s.
     async fn settled(&self) -> u64 {
         let mut last = self.server.private_bytes();
         let mut same = 0;
@@ -75,7 +75,7 @@ impl World {
         join_all((0..count).map(|_| Slow::get(self.server.address(), path, headers))).await
     }
 
-    /// Reads `count` answers to their end at once; the bodies of the last.
+    /// Reads `count` responses to their end concurrently, without keeping their bodies.
     async fn read(&self, count: usize, path: &str, headers: &[(&str, &str)]) {
         let mut readers = self.open(count, path, headers).await;
         let ends = join_all(readers.iter_mut().map(async |reader| {
@@ -105,8 +105,8 @@ impl World {
     }
 }
 
-/// Goal: a burst leaves nothing behind. Method: each kind of burst against one server, whose floor is what it has when it
-/// has answered each kind of request once.
+/// Goal: a burst leaves no memory behind. Method: each kind of burst against one server. The floor is its size after it
+/// has served each kind of request once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_given_back_after_every_kind_of_burst() {
     let world = World::new().await;
@@ -114,7 +114,7 @@ async fn memory_is_given_back_after_every_kind_of_burst() {
     world.read(1, PODS, &[]).await;
     world.read(1, PODS, &[("accept-encoding", "gzip")]).await;
     world.read(1, &until, &[]).await;
-    // Which is base64 as it is. Large writes run on threads of their own, whose stacks and arenas stay.
+    // This text is valid base64. Large writes run on separate threads, whose stacks and arenas persist: warm them up.
     let big = "x".repeat(1 << 20);
     let first = secret("first").with("data", serde_json::json!({"k": big}));
     world.client.create(&first).await;
@@ -163,8 +163,8 @@ async fn memory_is_given_back_after_every_kind_of_burst() {
     world.is_given_back(floor + 2 * MIB, "watches of a thousand nodes").await;
 }
 
-/// Goal: a client that reads slowly costs little, whatever it reads, and however many there are. Method: as many of each
-/// kind as are served at once, all of them in the middle of their answer.
+/// Goal: a slow consumer has a small cost for every kind of response. Method: as many clients of each kind as are
+/// served at once, all in the middle of their response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_client_costs_at_most_64_kib() {
     let world = World::new().await;
@@ -175,7 +175,7 @@ async fn a_slow_client_costs_at_most_64_kib() {
         ("watch-list that would like gzip", watch_list(PODS), true),
     ] {
         let headers = if gzip { &[("accept-encoding", "gzip")][..] } else { &[] };
-        // What is made once and kept.
+        // Warm up state that is created once and kept.
         let mut first = Slow::get(world.server.address(), &path, headers).await;
         first.take(300_000).await;
         drop(first);

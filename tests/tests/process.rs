@@ -1,4 +1,4 @@
-//! The server as a process: what its command line refuses, and how it ends.
+//! The server as a process: refused command lines, and how it ends.
 
 use std::{io::Write as _, time::Duration};
 
@@ -64,8 +64,9 @@ async fn read_table(client: Client, path: String) -> Answer {
     client.get_with(&path, &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]).await
 }
 
-/// Goal: no reader of tables stops the server, nor its end. Method: the most columns that a definition may have, each of
-/// which would visit every value of a long object for every other one, shown to many at once; somebody honest; a SIGTERM.
+/// Goal: readers of tables delay neither other clients nor the shutdown. Method: as many columns as a definition may
+/// have, each of which would visit every value of a long object for every other one; many concurrent readers, an honest
+/// client, and a SIGTERM.
 #[tokio::test]
 async fn tables_of_long_objects_hold_up_neither_others_nor_the_end() {
     let server = Server::start(BINARY, &[]).await;
@@ -102,8 +103,8 @@ async fn tables_of_long_objects_hold_up_neither_others_nor_the_end() {
     last.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Goal: no position means two things, also where a server starts again at once, as in a crash loop. Method: six starts as
-/// fast as they go; each position is above those before, and one of an earlier run is refused.
+/// Goal: a position is never reused, even if a server restarts immediately, as in a crash loop. Method: six starts in
+/// quick succession; each position is above the earlier ones, and a position of an earlier run gets a 410.
 #[tokio::test]
 async fn a_memory_only_store_never_repeats_positions() {
     let mut last = 0;
@@ -120,7 +121,7 @@ async fn a_memory_only_store_never_repeats_positions() {
     }
 }
 
-/// A program that runs the server with `limits` of the shell.
+/// Path of a script that runs the server with shell `limits`.
 fn limited(folder: &std::path::Path, limits: &str) -> String {
     use std::os::unix::fs::PermissionsExt as _;
     let path = folder.join("limited");
@@ -129,7 +130,7 @@ fn limited(folder: &std::path::Path, limits: &str) -> String {
     path.to_str().expect("is text").to_owned()
 }
 
-/// Connections on which something was asked.
+/// Opens connections with one request each.
 async fn open(server: &Server, count: usize) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for _ in 0..count {
@@ -140,7 +141,7 @@ async fn open(server: &Server, count: usize) -> Vec<TcpStream> {
     streams
 }
 
-/// Whether the server answers what was asked.
+/// Returns true if the server answers the request with a 200.
 async fn is_answered(stream: &mut TcpStream, wait: Duration) -> bool {
     let mut answer = [0; 12];
     timeout(wait, stream.read_exact(&mut answer)).await.is_ok_and(|read| read.is_ok()) && answer.ends_with(b"200")
@@ -155,7 +156,7 @@ async fn the_usual_limit_of_open_files_is_raised() {
     }
 }
 
-/// Goal: a server that may open few files serves as many clients as fit, and the others as soon as those leave.
+/// Goal: a server with few file descriptors serves as many clients as fit, and the others once those disconnect.
 #[tokio::test]
 async fn connections_beyond_the_open_files_wait_for_others_to_leave() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Requests that are refused before they are anything else, and what operators see of requests.
+//! Requests that the server refuses early, and their logs and metrics.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::{
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The answer to exactly these bytes, up to the end of the connection.
+/// Sends exactly these bytes. Returns the response up to the end of the connection.
 async fn answer(server: &Server, request: &str) -> String {
     let mut stream = TcpStream::connect(server.address()).await.expect("it listens");
     stream.write_all(request.as_bytes()).await.expect("it reads");
@@ -46,8 +46,8 @@ async fn http_1_1_needs_a_host() {
     }
 }
 
-/// Goal: who asks for a process learns that there is none, and not that its pod is gone. Method: as kubectl, kr8s and
-/// lightkube ask.
+/// Goal: a request for a pod's process gets an error about missing pods, not a 404 for its pod. Method: the requests of
+/// kubectl, kr8s and lightkube.
 #[tokio::test]
 async fn logs_and_exec_say_that_the_server_runs_no_pods() {
     let server = Server::start(BINARY, &["--populate", "pods=1,nodes=1,namespaces=1,seed=1"]).await;
@@ -101,8 +101,8 @@ async fn names_that_are_no_segment_of_a_path_are_refused() {
     }
 }
 
-/// Goal: an answer about a body is small, and holds no value of it. Method: names of fields, kinds and versions that are
-/// as long as a body may be, and a value beside them.
+/// Goal: an error about a body is small and contains no value of it. Method: names of fields, kinds and versions as
+/// long as a body may be, with a value beside them.
 #[tokio::test]
 async fn messages_about_bodies_are_bounded_and_hold_no_values() {
     let server = Server::start(BINARY, &[]).await;
@@ -130,7 +130,7 @@ async fn messages_about_bodies_are_bounded_and_hold_no_values() {
     }
 }
 
-/// Goal: each failure of a client can be found without a proxy. Method: what the debug log says of some requests.
+/// Goal: each client error can be diagnosed without a proxy. Method: the debug log of several requests.
 #[tokio::test]
 async fn the_debug_log_tells_what_a_client_asked_and_why_it_failed() {
     for (environment, arguments) in [
@@ -166,7 +166,7 @@ async fn requests_whose_client_leaves_are_counted_and_logged() {
     let client = server.client();
     let ahead = client.create(&configmap("a")).await + 1_000;
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    // It waits three seconds for a position that does not come.
+    // The read waits three seconds for a position that is never reached.
     let path = format!("{CONFIGMAPS}?resourceVersion={ahead}&resourceVersionMatch=NotOlderThan");
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
     sleep(Duration::from_millis(500)).await;
@@ -183,8 +183,8 @@ async fn requests_whose_client_leaves_are_counted_and_logged() {
     assert!(log.contains("request aborted by its client") && log.contains(&path), "{log}");
 }
 
-/// Goal: clients that ask for nothing keep nobody out. Method: every connection of a small server is taken by a client
-/// that is silent, stops in a request's head, or asked once; then somebody comes.
+/// Goal: idle clients do not block others. Method: every connection of a small server is taken by a client that is
+/// silent, stops in a request head, or sent one request; then another client connects.
 #[tokio::test]
 async fn idle_clients_make_room_within_seconds_when_there_is_none() {
     let listen = ([127, 0, 0, 1], 0).into();
@@ -205,7 +205,7 @@ async fn idle_clients_make_room_within_seconds_when_there_is_none() {
     let began = Instant::now();
     crowded.get("/livez").await.with_code(200);
     assert!(began.elapsed() > Duration::from_secs(5), "idle clients have some time");
-    // Where there is room, they stay.
+    // While there is room, idle clients stay connected.
     roomy.get("/livez").await.with_code(200);
     sleep(Duration::from_secs(2)).await;
     let silent = &mut kept[0];

@@ -1,5 +1,5 @@
-//! Initial streams that go on where they broke, over sockets: the protocol of `docs/resuming.md` as others would speak it,
-//! and the SDK behind a line that is cut at random places.
+//! Resumed initial streams over sockets: the protocol of `docs/resuming.md` as other clients would use it, and the SDK
+//! behind a proxy that cuts connections at random bytes.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -39,18 +39,18 @@ fn token(event: &Event) -> Option<String> {
     event.object["metadata"]["annotations"][HEADER].as_str().map(str::to_owned)
 }
 
-/// What came of an initial state.
+/// What a stream of initial state sent.
 #[derive(Default)]
 struct Begun {
-    /// Keys, in the order they came, up to each mark.
+    /// Each mark with the keys before it, in order.
     before: Vec<(String, Vec<String>)>,
     keys: Vec<String>,
     lines: BTreeMap<String, Vec<u8>>,
-    /// The position of the end, if it came.
+    /// Position of the end bookmark, if it came.
     end: Option<u64>,
 }
 
-/// Reads up to the end of the initial state, or up to so many marks.
+/// Reads up to the end of the initial state, or up to `marks` marks.
 async fn read(watch: &mut Watch, marks: usize) -> Begun {
     let mut begun = Begun::default();
     while begun.end.is_none() && begun.before.len() < marks {
@@ -71,13 +71,13 @@ async fn read(watch: &mut Watch, marks: usize) -> Begun {
     begun
 }
 
-/// A server with so many generated pods, some 3.5 kB each: a mark about every forty.
+/// A server with `pods` generated pods of about 3.5 kB each: one mark per about forty pods.
 async fn populated(pods: u32) -> Server {
     Server::start(BINARY, &["--populate", &format!("pods={pods},nodes=4,namespaces=5,seed=7")]).await
 }
 
-/// Goal: the whole of the protocol, once. Method: a stream is read to its second mark and left; everything is changed
-/// that may change; what goes on is compared with what an undisturbed client got before.
+/// Goal: the whole protocol once. Method: read a stream to its second mark and leave it; create, change and delete
+/// objects; compare the resumed stream with what an undisturbed client got before.
 #[tokio::test]
 async fn what_goes_on_behind_a_mark_is_the_rest_of_the_very_same_state() {
     let server = populated(400).await;
@@ -112,7 +112,7 @@ async fn what_goes_on_behind_a_mark_is_the_rest_of_the_very_same_state() {
     while live.last() != Some(&format!("MODIFIED {changed}")) {
         live.push(second.event().await.brief());
     }
-    // A pod on a node is marked before it goes.
+    // The deletion of a pod on a node first modifies it.
     live.retain(|brief| *brief != format!("MODIFIED {gone}"));
     let expected =
         ["ADDED default/aaa", "ADDED default/zzz", &format!("DELETED {gone}"), &format!("MODIFIED {changed}")];
@@ -153,7 +153,7 @@ async fn namespaces_and_selectors_go_on_in_their_own_objects() {
     }
 }
 
-/// Goal: a mark is worth something in one place only. Method: each other place it could be taken to.
+/// Goal: a mark is valid for one stream only. Method: use it in every other place.
 #[tokio::test]
 async fn a_mark_of_anything_else_begins_anew_and_says_so() {
     let server = populated(120).await;
@@ -190,7 +190,7 @@ async fn a_mark_of_anything_else_begins_anew_and_says_so() {
         let watch = client.watch_with(&watch_list(path), &[(HEADER, &mark), ("accept", accept)]).await;
         assert_eq!((watch.code().as_u16(), watch.header(HEADER)), (200, "restarted"), "{path} {accept}");
     }
-    // A state that is older than demanded.
+    // The mark's state is older than the requested version.
     let newer = http.create(&pod("newer")).await;
     let demanding = format!("{}&resourceVersion={newer}", watch_list(PODS));
     let watch = http.watch_with(&demanding, &[(HEADER, &mark)]).await;
@@ -216,8 +216,8 @@ async fn metadata_goes_on_as_metadata_and_tables_have_no_marks() {
     assert_eq!(http.watch_with(&watch_list(PODS), &[(HEADER, "new"), table]).await.header(HEADER), "");
 }
 
-/// Goal: who does not ask sees nothing of it, nor who asks for what has no end bookmark. Method: every line of a stream
-/// with and without the header, marks taken out.
+/// Goal: clients without the header get no marks, and neither do streams without an end bookmark. Method: compare every
+/// line of a stream with and without the header, with marks removed.
 #[tokio::test]
 async fn nobody_else_sees_a_mark() {
     let server = populated(200).await;
@@ -248,12 +248,12 @@ async fn nobody_else_sees_a_mark() {
     assert_eq!((refused.code.as_u16(), refused.header(HEADER)), (400, ""));
 }
 
-/// A line between a client and a server that breaks each stream of initial state after some bytes, a few times.
+/// A proxy that cuts each stream of initial state after some bytes, up to a number of cuts.
 struct Scissors {
     address: SocketAddr,
-    /// Objects of initial states that the server sent, also those that were cut off.
+    /// Number of initial-state objects that the server sent, including those that were cut off.
     added: Arc<AtomicUsize>,
-    /// Streams of initial state that were cut.
+    /// Number of cut streams of initial state.
     cuts: Arc<AtomicUsize>,
 }
 
@@ -276,7 +276,7 @@ impl Scissors {
     }
 }
 
-/// One connection, until either side ends it, or so many bytes came from the server.
+/// Forwards one connection until either side ends it, or `cut` bytes came from the server.
 async fn pass(
     client: TcpStream,
     server: SocketAddr,
@@ -313,7 +313,7 @@ async fn pass(
     }
 }
 
-/// Delays that a test can wait for.
+/// A backoff of 20 ms for tests.
 struct Soon;
 
 impl Delays for Soon {
@@ -333,8 +333,8 @@ fn contents(informer: &Informer<Pod>) -> BTreeMap<String, String> {
     all.iter().map(|object| (object.key().to_owned(), object.resource_version().to_owned())).collect()
 }
 
-/// Goal: the promise. Method: 7,130 pods over a line that is cut eight times at random places while the pods change; what
-/// readers see is looked at all the time, what the server sent is counted on the line.
+/// Goal: the promise of resuming. Method: 7,130 pods through a proxy that cuts eight times at random bytes while pods
+/// change. A reader polls the store all the time, and the proxy counts the objects sent.
 #[tokio::test]
 async fn a_state_over_a_line_that_breaks_costs_little_more_than_once_and_is_never_seen_in_part() {
     const OBJECTS: usize = 7_130;
@@ -383,7 +383,7 @@ async fn a_state_over_a_line_that_breaks_costs_little_more_than_once_and_is_neve
     assert_eq!(contents(&pods), there);
 }
 
-/// Goal: what is cut here anyway is not sent. Method: the same state with and without managedFields.
+/// Goal: managedFields that the informer would drop are not sent. Method: one state with and without managedFields.
 #[tokio::test]
 async fn managed_fields_that_nobody_keeps_are_not_sent() {
     let server = populated(300).await;
@@ -402,7 +402,7 @@ async fn managed_fields_that_nobody_keeps_are_not_sent() {
     }
 }
 
-/// Goal: a stream that is left is answered like any other when the server is another one. Method: a restart between.
+/// Goal: a mark of a previous server process restarts the stream. Method: a restart in between.
 #[tokio::test]
 async fn a_server_that_was_restarted_begins_anew() {
     let before = populated(120).await;

@@ -1,4 +1,4 @@
-//! The SDK against the real server over sockets: the same state by every strategy, changes, filters, restarts.
+//! The SDK against the real server over sockets: equal state by every strategy, changes, filters, restarts.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -22,7 +22,7 @@ use tokio::{
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
-/// Longer than anything here takes on a busy machine.
+/// Timeout of every step, with a margin for busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn cluster_at(address: SocketAddr) -> Cluster {
@@ -33,7 +33,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// Everything the store holds, byte for byte.
+/// Every object in the store, byte for byte.
 fn contents<K>(informer: &Informer<K>) -> BTreeMap<String, Vec<u8>> {
     informer.store().snapshot().iter().map(|object| (object.key().to_owned(), object.json().into_owned())).collect()
 }
@@ -42,7 +42,7 @@ async fn next<K>(changes: &mut Subscription<K>) -> Event<K> {
     soon("an event", changes.next()).await.expect("the informer runs")
 }
 
-/// The next event that is no `Synced`, as text without the version.
+/// The next event other than `Synced`, as text without the version.
 async fn told<K>(changes: &mut Subscription<K>) -> String {
     loop {
         return match next(changes).await {
@@ -55,7 +55,8 @@ async fn told<K>(changes: &mut Subscription<K>) -> String {
     }
 }
 
-/// Goal: the way initial state comes does not show. Method: every strategy, two semantics, compared byte by byte.
+/// Goal: the initial list strategy does not affect the stored bytes. Method: every strategy with two semantics,
+/// compared byte by byte.
 #[tokio::test]
 async fn stream_pages_and_one_list_give_the_same_bytes() {
     let server = Server::start(BINARY, &["--populate", "pods=400,nodes=4,namespaces=5,seed=7"]).await;
@@ -151,8 +152,8 @@ async fn an_object_that_leaves_the_selector_is_deleted_for_its_readers() {
     assert_eq!(told(&mut changes).await, "+default/b");
 }
 
-/// Goal: a server that comes back with another history. Method: one address before two servers, the second with fewer
-/// and other objects; the informer must converge, and tell what it missed.
+/// Goal: the informer handles a server that restarts with another history. Method: one address with two servers in
+/// turn, the second with fewer and other objects; the informer must converge and report missed deletions.
 #[tokio::test]
 async fn a_restarted_server_is_read_again_and_what_is_gone_is_told() {
     let before = Server::start(BINARY, &["--first-revision", "1000"]).await;
@@ -172,7 +173,7 @@ async fn a_restarted_server_is_read_again_and_what_is_gone_is_told() {
     door.lead_to(after.address());
     before.terminate();
     assert_eq!(before.ended().await.code, Some(0));
-    // Same name, another uid: another object.
+    // An equal name with another uid is another object.
     let seen = [told(&mut changes).await, told(&mut changes).await, told(&mut changes).await, told(&mut changes).await];
     assert_eq!(seen, ["-default/goes?", "+default/new", "-default/stays?", "+default/stays"]);
     let last = after.client().create(&configmap("later")).await;
@@ -180,8 +181,8 @@ async fn a_restarted_server_is_read_again_and_what_is_gone_is_told() {
     assert_eq!(maps.resource_version().unwrap().as_u64(), Some(last));
 }
 
-/// Goal: a server whose positions went back, as by a clock that was, is read again. Method: the second server begins below
-/// the first; informers whose position is ahead of it, with objects that prove the history and without any.
+/// Goal: a server whose positions went back, as after a clock change, is read again. Method: the second server begins
+/// below the first; informers whose position is ahead of it, with and without objects that can prove the history.
 #[tokio::test]
 async fn a_server_whose_positions_went_back_is_read_again() {
     let before = Server::start(BINARY, &["--first-revision", "1000000"]).await;
@@ -235,7 +236,7 @@ async fn a_first_object_comes_long_before_the_last() {
     }
 }
 
-/// One address that leads to whichever server is there.
+/// A proxy with one address and a changeable target.
 struct Door {
     address: SocketAddr,
     target: Arc<Mutex<SocketAddr>>,
@@ -253,7 +254,7 @@ impl Door {
                 let target = *leads_to.lock().unwrap();
                 tokio::spawn(async move {
                     if let Ok(mut inside) = TcpStream::connect(target).await {
-                        // Either side may break off; then both end.
+                        // When either side closes, close the other.
                         let _ = copy_bidirectional(&mut outside, &mut inside).await;
                     }
                 });

@@ -1,7 +1,7 @@
-//! Readers that are slow, and readers that stop: what they get, what they cost, and whom they disturb. Against a server in
-//! this process, whose bounds are scaled down.
+//! Slow and stopped readers: what they receive, what they cost, and whether they affect others. Runs against a server
+//! in this process with scaled-down bounds.
 //!
-//! INVARIANT: nothing is timed. A slow reader takes some bytes for each write that others make.
+//! INVARIANT: no measurement of time. A slow reader takes some bytes for each write of other clients.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
@@ -29,11 +29,11 @@ use watch_cache::{Entry, Limits};
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// Objects of the state that is read, and their size. Many times what sockets hold.
+/// Number and size in bytes of the objects: many times what sockets hold.
 const OBJECTS: usize = 500;
 const OBJECT_BYTES: usize = 5_000;
 
-/// How long something may take that is due.
+/// Timeout of every step.
 const DUE: Duration = Duration::from_secs(30);
 
 struct World {
@@ -46,7 +46,7 @@ impl World {
     async fn new(limits: Limits) -> Self {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let bookmark_interval = Duration::from_millis(200);
-        // On a busy machine the writes of a test take longer than a stopped reader gets by default.
+        // On a busy machine a test's writes take longer than the default time that a stopped reader gets.
         let socket_stuck = 10 * DUE;
         let config = Config { listen, limits, bookmark_interval, socket_stuck, ..Config::default() };
         let server = Server::bind(config).await.unwrap();
@@ -55,7 +55,7 @@ impl World {
         Self { address, app, client: Client::new(address) }
     }
 
-    /// With a state of [`OBJECTS`].
+    /// A world with [`OBJECTS`] objects.
     async fn with_state(limits: Limits) -> Self {
         let world = Self::new(limits).await;
         for index in 0..OBJECTS {
@@ -64,12 +64,12 @@ impl World {
         world
     }
 
-    /// Version `round` of some object.
+    /// Writes version `round` of one object.
     async fn write(&self, round: usize) -> u64 {
         self.client.update(&object(round * 7 % OBJECTS, round)).await
     }
 
-    /// The sum of all series of a metric whose labels hold all of `labels`.
+    /// Sums all series of a metric whose labels contain all of `labels`.
     async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let answer = self.client.get("/metrics").await.with_code(200);
         let series = answer.text().lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
@@ -88,7 +88,7 @@ impl World {
         assert!(reached.await.is_ok(), "{name} {labels:?} is {last}, not {expected}");
     }
 
-    /// An object as the cache has it now.
+    /// A weak reference to an object's current cache entry.
     async fn entry(&self, key: &str) -> Weak<Entry> {
         let ty = self.app.registry.now().by_id("configmaps").unwrap();
         let entry = self.app.caches.fresh(&ty).await.unwrap().get(key).unwrap();
@@ -108,8 +108,8 @@ fn is_end(line: &Value) -> bool {
     line["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 }
 
-/// Goal: a reader that is as slow as the writers are fast gets its state, and can go on from it. Method: 40 MB at 1 MB/s
-/// under 200 writes of 5 KB a second, against a window of 64 MiB, all a sixteenth of it.
+/// Goal: a reader as slow as the writers are fast gets its initial state, and can resume from it. Method: 40 MB at 1
+/// MB/s under 200 writes of 5 KB a second, against a window of 64 MiB, all scaled to a sixteenth.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_initial_stream_ends_with_a_position_to_resume_from() {
     let limits = Limits { window_bytes_max: 4 << 20, snapshot_bytes_max: 8 << 20, ..Limits::default() };
@@ -153,8 +153,8 @@ async fn a_slow_initial_stream_ends_with_a_position_to_resume_from() {
     assert_eq!(same, writes);
 }
 
-/// Goal: past the bound the slowest are cut, without a clean end, and nobody else is. Method: a watch-list and a LIST that
-/// stop, a watch-list that begins later and reads on, and writes beyond the bound of the first two.
+/// Goal: above the bound the slowest readers are cut without a clean end, and no others. Method: a watch-list and a
+/// LIST that stop, a watch-list that begins later and keeps reading, and writes beyond the bound of the first two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn past_the_bound_the_slowest_are_cut_and_others_go_on() {
     let limits = Limits { window_bytes_max: 256 << 10, snapshot_bytes_max: 1 << 20, ..Limits::default() };
@@ -192,8 +192,8 @@ async fn past_the_bound_the_slowest_are_cut_and_others_go_on() {
     world.is("cache_readers_cut_total", &[], 2.0).await;
 }
 
-/// Goal: who never reads is not worth keeping memory for. Method: an HTTP/2 stream whose window never opens, so that its
-/// body is never asked again; an object that only its state still needs.
+/// Goal: the server does not keep memory for a reader that never reads. Method: an HTTP/2 stream whose window never
+/// opens, so that its body is never polled again; an object that only the stream's snapshot still needs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_state_of_a_stream_that_never_moves_is_let_go() {
     let limits = Limits { window_bytes_max: 256 << 10, snapshot_bytes_max: 512 << 10, ..Limits::default() };
@@ -211,7 +211,7 @@ async fn the_state_of_a_stream_that_never_moves_is_let_go() {
         assert_eq!(answer.status(), 200);
         answers.push(answer);
     }
-    // The last one in key order: none of its bytes are on their way.
+    // The last object in key order: none of its bytes have been sent.
     let last = OBJECTS - 1;
     let entry = world.entry(&format!("default/c{last:03}")).await;
     world.client.update(&object(last, 1)).await;
@@ -225,8 +225,8 @@ async fn the_state_of_a_stream_that_never_moves_is_let_go() {
     drop(answers);
 }
 
-/// Goal: a watch that is not read holds up nobody, is continued where it was as long as the window reaches back to it,
-/// and ends when it no longer does. Method: a reader that stops, one that does not, and writes.
+/// Goal: an unread watch blocks no other client, continues where it was while the window reaches back to it, and ends
+/// when it no longer does. Method: a reader that stops, one that does not, and writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_is_not_read_goes_on_as_long_as_the_window_lasts() {
     let limits = Limits { window_bytes_max: 4 << 20, ..Limits::default() };
@@ -244,11 +244,11 @@ async fn a_watch_that_is_not_read_goes_on_as_long_as_the_window_lasts() {
     for &write in &writes {
         assert_eq!(position(&slow.next().await.expect("the window reaches back")), write);
     }
-    // Twice the window.
+    // Write twice the window.
     for round in 501..=2_200 {
         let write = world.write(round).await;
         assert_eq!(fast.event().await.resource_version(), write);
-        // The slow one keeps up from now on.
+        // The slow reader keeps up from here on.
         assert_eq!(position(&slow.next().await.expect("the window reaches back")), write);
         writes.push(write);
     }
@@ -263,7 +263,7 @@ async fn a_watch_that_is_not_read_goes_on_as_long_as_the_window_lasts() {
     world.is("cache_watches_expired_total", &[r#"resource="configmaps""#], 1.0).await;
 }
 
-/// Goal: what happens on other nodes is no concern of a node's watch. Method: ten windows of events elsewhere.
+/// Goal: a node's watch is not affected by events of other nodes. Method: ten windows of such events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_of_a_quiet_node_lives_through_ten_windows_of_events_elsewhere() {
     const WINDOW: usize = 64 << 10;
@@ -309,8 +309,8 @@ async fn a_watch_of_a_quiet_node_lives_through_ten_windows_of_events_elsewhere()
     }
 }
 
-/// Goal: the deletion of a collection is answered however large it is. Method: objects of which some hundred kilobytes go,
-/// against a window that holds a fifth of that; a page of them, and a reader that is cut for it beside.
+/// Goal: deletecollection responds however large the collection is. Method: delete 2.5 MB of objects with a window of
+/// 100 KB: first a page of 100 objects, then the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_collection_that_fills_the_window_is_answered_whole() {
     let limits = Limits { window_bytes_max: 100_000, snapshot_bytes_max: 200_000, ..Limits::default() };

@@ -1,5 +1,5 @@
-//! The table of LIST and WATCH against both who serve the protocol here: the server's binary over a socket, and the
-//! SDK's fake API server behind a listener.
+//! Runs the table of LIST and WATCH against both implementations of the protocol: the server's binary over a socket,
+//! and the SDK's fake API server behind a listener.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use tests::table::{self, Peer, Who};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
-/// Groups that run at once, each with a server of its own.
+/// Number of concurrent groups, each with its own server.
 const AT_ONCE: usize = 6;
 
 async fn all_rows_hold(who: Who) {

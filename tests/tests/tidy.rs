@@ -1,5 +1,5 @@
-//! Keeps the workspace as `ARCHITECTURE.md` describes it: arrows between crates, pure cores, one unsafe block, every
-//! file on the map.
+//! Enforces the structure in `ARCHITECTURE.md`: dependencies between crates, pure cores, one unsafe block, every file
+//! on the map.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tests::cargo::{self, root};
 
-/// The arrows between our crates. A new one is a decision: see `docs/adr/`.
+/// The allowed dependencies between our crates. A new one needs a decision in `docs/adr/`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("informer-core", &[]),
     ("informer", &["informer-core"]),
@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rivals", &["cache-server", "informer", "informer-core"]),
 ];
 
-/// What a crate that decides must never know.
+/// Crates that a pure core must not depend on.
 const FORBIDDEN_IN_CORES: &[&str] = &[
     "tokio",
     "kube",
@@ -45,7 +45,7 @@ fn metadata() -> Value {
     cargo::metadata(&["--all-features"])
 }
 
-/// Name of each package by id, and the ids it needs in a normal or build dependency.
+/// Package names by id, and the ids of each package's normal dependencies.
 fn graph(metadata: &Value) -> (BTreeMap<&str, &str>, BTreeMap<&str, Vec<&str>>) {
     let names = metadata["packages"].as_array().expect("packages").iter();
     let names = names.map(|package| (text(&package["id"]), text(&package["name"]))).collect();
@@ -130,8 +130,8 @@ fn files_say_what_they_are_and_fit_a_reader() {
     }
 }
 
-/// Goal: whoever looks for something finds its file on the map. Method: each source of the libraries and the server,
-/// against what stands in backquotes: a path, one with `*`, or several in braces.
+/// Goal: the map lists every file. Method: match each source of the libraries and the server with the paths in
+/// backquotes: a path, one with `*`, or several in braces.
 #[test]
 fn the_map_names_every_file() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
@@ -151,7 +151,7 @@ fn the_map_names_every_file() {
     }
 }
 
-/// `a/{b,c}.rs` is two paths.
+/// Expands `a/{b,c}.rs` to two paths.
 fn paths(text: &str) -> Vec<String> {
     match text.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
         Some((before, (inner, after))) => inner.split(',').map(|one| format!("{before}{one}{after}")).collect(),

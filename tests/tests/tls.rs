@@ -1,4 +1,4 @@
-//! HTTPS: the same answers as in the clear over both versions of HTTP, and clients that do not keep to the rules.
+//! HTTPS: responses equal those without TLS over both versions of HTTP, and misbehaving clients do no harm.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +18,7 @@ use tokio::{
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// A server that speaks TLS, and what its clients need.
+/// A server with TLS, and what its clients need.
 struct Secured {
     server: Server,
     trust: Trust,
@@ -40,19 +40,19 @@ impl Secured {
         self.server.client().over_tls(self.trust.clone())
     }
 
-    /// Both versions of HTTP.
+    /// Clients of both versions of HTTP.
     fn clients(&self) -> [Client; 2] {
         [self.client(), self.client().over_http2()]
     }
 }
 
-/// An object that takes `bytes`.
+/// Creates an object of about `bytes`.
 async fn create_large(client: &Client, name: &str, bytes: usize) {
     let object = configmap(name).with("data", json!({"k": "x".repeat(bytes)}));
     client.create(&object).await;
 }
 
-/// Headers that do not differ between two answers of one kind.
+/// Headers that are equal in two responses of one kind.
 fn steady(answer: &Answer) -> BTreeMap<String, String> {
     let header = |name: &&str| !["date", "audit-id", "connection", "transfer-encoding"].contains(name);
     let names = answer.headers.keys().map(http::HeaderName::as_str).filter(header);
@@ -111,8 +111,8 @@ async fn other_names_are_refused_over_tls_too() {
     assert_eq!(answer.code, 403);
 }
 
-/// Goal: a reader that stops delays nobody, and misses nothing. Method: more than sockets hold, taken after others were
-/// served.
+/// Goal: a reader that stops delays no other client and misses no event. Method: more data than sockets hold, read
+/// after other clients were served.
 #[tokio::test]
 async fn a_slow_reader_delays_nobody_and_gets_everything() {
     let secured = Secured::start(&[]).await;
@@ -138,7 +138,7 @@ async fn connections(client: &Client) -> u64 {
     line.and_then(|count| count.parse().ok()).expect("a number of connections")
 }
 
-/// Waits until only the connection that asks is left.
+/// Waits until only this client's own connection is left.
 async fn all_left(client: &Client) {
     let left = async {
         while connections(client).await > 1 {
@@ -162,7 +162,7 @@ async fn clients_that_leave_are_noticed_however_they_do() {
         assert_eq!(&head, b"HTTP/1.1 200 OK");
         assert!(connections(&client).await > 1);
         if orderly {
-            // Says that it closes; otherwise the connection just ends.
+            // An orderly client sends close_notify; otherwise the connection just ends.
             stream.shutdown().await.unwrap();
         }
         drop(stream);
@@ -172,12 +172,12 @@ async fn clients_that_leave_are_noticed_however_they_do() {
     all_left(&client).await;
 }
 
-/// What a server says to `bytes`, until it closes.
+/// Sends `bytes`. Returns the server's response up to the end of the connection.
 async fn answer(server: &Server, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).await.expect("it listens");
     stream.write_all(bytes).await.expect("it takes some");
     let mut answer = Vec::new();
-    // It may be reset; what was said before counts.
+    // The connection may be reset; the response before that counts.
     let _ = timeout(ANSWER_WAIT, stream.read_to_end(&mut answer)).await.expect("the server closes");
     String::from_utf8_lossy(&answer).into_owned()
 }

@@ -1,5 +1,5 @@
-//! WATCH over real sockets, as stories: against the real binary, and where the protocol alone decides against the fake API
-//! server as well. What is plain data stands in the table (`tests/src/table/`).
+//! WATCH scenarios over real sockets: against the real binary and, where the protocol alone decides, also against the
+//! fake API server. Cases that are plain data are in the table (`tests/src/table/`).
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
@@ -42,7 +42,7 @@ async fn what_the_window_dropped_is_too_old_and_what_it_names_is_not() {
             client.update(&object).await
         };
     }
-    // Once this is answered, the cache has seen every write, and the window rests.
+    // After this response the cache has seen every write, and its window no longer moves.
     client.get(CONFIGMAPS).await.with_code(200);
     let mut watch = client.watch(&format!("{CONFIGMAPS}?watch=1&resourceVersion={listed}")).await;
     let events = watch.rest(LINE_WAIT).await;
@@ -136,7 +136,7 @@ async fn resuming_at_any_position_continues_without_loss_or_repetition(client: C
     let events = reference.events(35).await;
     let positions: Vec<_> = events.iter().map(Event::resource_version).collect();
     assert!(strictly_increase(&positions));
-    // Each watcher reads a part, leaves, and comes back with its last position.
+    // Each watcher reads a part, disconnects, and resumes from its last position.
     join_all((0..positions.len()).step_by(3).map(|cut| {
         let (client, events, positions) = (client, &events, &positions);
         async move {
@@ -170,7 +170,7 @@ async fn streamed_state_equals_the_list_at_its_bookmark(client: Client) {
             }
             assert_eq!(event.kind, EventKind::Added);
             let mut object = event.object;
-            // Items of a list carry neither.
+            // Items of a list have neither member.
             object.as_object_mut().unwrap().retain(|member, _| member != "kind" && member != "apiVersion");
             objects.push(object);
         };
@@ -214,7 +214,7 @@ async fn a_reader_that_does_not_read_holds_up_nobody(client: Client) {
         client.create(&configmap(&format!("c{number}")).data(&filler)).await;
         assert_eq!(quick.event().await.brief(), format!("ADDED default/c{number}"));
     }
-    // What the slow one gets is a prefix without gaps: all of it, or as far as the window reached.
+    // The slow reader gets a prefix without gaps: every event, or those up to the eviction.
     let mut read = 0;
     loop {
         match slow.step(LINE_WAIT).await {

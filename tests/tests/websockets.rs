@@ -1,4 +1,4 @@
-//! Watches over WebSockets: the events of a stream, each a message; and clients that do not keep to the rules.
+//! Watches over WebSockets: one message per event, and clients that break the rules.
 
 use serde_json::{Value, json};
 use tests::{
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// A watch that goes on from now.
+/// Opens a watch from the current position.
 async fn live(server: &Server) -> WebSocket {
     let at = server.client().get(CONFIGMAPS).await.with_code(200).resource_version();
     let path = with_query(CONFIGMAPS, &[("watch", "1"), ("resourceVersion", &at.to_string())]);
@@ -36,7 +36,7 @@ async fn a_watch_has_the_same_events_over_a_websocket_and_over_http() {
         let mut stream = client.watch_with(&path, &accept).await;
         let connection = TcpStream::connect(server.address()).await.unwrap();
         let mut socket = WebSocket::over(connection, server.address(), &path, &accept).await;
-        // Three objects and the bookmark behind them.
+        // Three objects and the bookmark after them.
         for _ in 0..4 {
             let text = String::from_utf8(stream.event().await.raw.to_vec()).unwrap();
             assert_eq!(socket.next().await, Frame::Text(text), "{accept:?}");
@@ -156,7 +156,7 @@ async fn a_client_that_breaks_the_protocol_is_closed_and_disturbs_nobody() {
     assert_eq!(honest.next().await.event()["type"], "ADDED");
 }
 
-/// Goal: a slow client costs no queue and misses nothing. Method: it reads nothing while five megabytes of changes are
+/// Goal: a slow consumer costs no queue and misses no event. Method: it reads nothing while 5 MB of changes are
 /// written, many times what its socket holds, and then everything.
 #[tokio::test]
 async fn a_client_that_was_slow_gets_every_change_in_order() {
@@ -170,7 +170,7 @@ async fn a_client_that_was_slow_gets_every_change_in_order() {
         let patched = client.patch(&configmap("a").path(), MERGE_PATCH, &json!({"data": data})).await;
         expected.push(patched.with_code(200).resource_version());
     }
-    // The window holds them once.
+    // The window holds the changes once.
     assert!(server.private_bytes() - before < 64 << 20);
     socket.send(0x89, b"late").await;
     let mut versions = Vec::new();
@@ -208,8 +208,8 @@ async fn websockets_are_spoken_over_tls() {
     assert_eq!(socket.next().await, Frame::Close(None));
 }
 
-/// Goal: a client that asks for a WebSocket is never left to wait for one. Method: whatever is no watch, or cannot be
-/// watched, is answered at once.
+/// Goal: a client that requests a WebSocket never waits in vain for one. Method: requests that are not watches, or
+/// invalid ones, are answered at once.
 #[tokio::test]
 async fn whatever_is_no_watch_is_refused_at_once() {
     let server = Server::start(BINARY, &[]).await;
@@ -233,7 +233,7 @@ async fn whatever_is_no_watch_is_refused_at_once() {
     }
 }
 
-/// HTTP/2 knows no upgrade: such a header is an error there, and extended CONNECT is not offered.
+/// HTTP/2 has no upgrade: such a header is an error there, and extended CONNECT is not offered.
 #[tokio::test]
 async fn an_upgrade_to_something_else_is_an_ordinary_request() {
     let server = Server::start(BINARY, &[]).await;

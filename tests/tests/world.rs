@@ -1,6 +1,6 @@
 //! The reflector and the store against a model API server with every fault, and against servers that only refuse.
 //!
-//! `SEEDS=5000 cargo test -p tests --test world` runs more worlds; `SEED=17` runs one again and prints its end.
+//! `SEEDS=5000 cargo test -p tests --test world` runs more worlds; `SEED=17` repeats one and prints its trace.
 
 use std::{env, time::Duration};
 
@@ -14,7 +14,7 @@ use tests::{
     world::{self, Asked},
 };
 
-/// Worlds of an ordinary run: enough for every fault to meet every state, in a few seconds.
+/// Number of worlds in an ordinary run: enough for every fault to meet every state, in a few seconds.
 const SEEDS: u64 = 200;
 
 fn number(name: &str) -> Option<u64> {
@@ -46,7 +46,7 @@ fn every_guarantee_holds_in_random_worlds() {
     }
 }
 
-/// A simulation finds what its faults can express: what never happens in any world is not tested.
+/// Asserts that the worlds cover every cause, because a simulation tests only what its faults can reach.
 fn storms_reach_everything(counted: &[Stats]) {
     let total = |count: &dyn Fn(&Stats) -> u64| counted.iter().map(count).sum::<u64>();
     for cause in RelistCause::ALL {
@@ -77,7 +77,7 @@ fn storms_reach_everything(counted: &[Stats]) {
     }
 }
 
-/// Clients that differ in how they were configured and in their luck.
+/// Clients with different configurations and seeds.
 fn clients() -> impl Iterator<Item = reflector::Config> {
     (0..50).flat_map(|seed| {
         [InitialList::Auto, InitialList::Stream, InitialList::Paged, InitialList::Unpaged]
@@ -90,7 +90,7 @@ fn refuses(class: Class, retry_after: Option<u64>) -> Vec<(Duration, Fact)> {
     vec![(Duration::ZERO, Fact::Ended(End::Failed(failure)))]
 }
 
-/// An answer with an empty state at 7; watches end as `end` after `lived`. What is proved is proved.
+/// A response with an empty state at 7; watches end as `end` after `lived`. Every proof succeeds.
 fn lives(asked: &Asked, lived: Duration, end: End) -> Vec<(Duration, Fact)> {
     let mut facts = vec![(Duration::ZERO, Fact::Accepted)];
     match asked {
@@ -108,7 +108,7 @@ fn lives(asked: &Asked, lived: Duration, end: End) -> Vec<(Duration, Fact)> {
     facts
 }
 
-/// Clients that begin from nothing, and clients that begin from a saved position.
+/// Clients that start without a state, and clients that start from a saved position.
 fn beginners() -> impl Iterator<Item = reflector::Config> {
     clients().flat_map(|config| {
         let saved = reflector::Config { resume: Some(7.into()), ..config.clone() };
@@ -116,14 +116,14 @@ fn beginners() -> impl Iterator<Item = reflector::Config> {
     })
 }
 
-/// Answers P2: half a thousand requests in ten minutes from each client of a server that refuses.
+/// P2 was 500 requests in ten minutes from each client of a server that refuses.
 #[test]
 fn p2_refused_for_ten_minutes_is_at_most_twenty_requests() {
     for config in beginners() {
         for class in Class::ALL {
             for retry_after in [None, Some(1)] {
                 let sent = world::requests(config.clone(), Duration::from_mins(10), |_| refuses(class, retry_after));
-                // A saved position costs one more: what GET is not allowed to tell is asked of LIST.
+                // A saved position costs one more request: after a 403 for the GET, the proof uses a LIST.
                 let most = 20 + usize::from(config.resume.is_some());
                 assert!(sent.len() <= most, "{} requests at {class:?} {config:?}", sent.len());
             }
@@ -131,8 +131,8 @@ fn p2_refused_for_ten_minutes_is_at_most_twenty_requests() {
     }
 }
 
-/// Goal: overload and outages turn no stream into a list, which costs the server more. Method: each for ten minutes, and
-/// requests that are queued for as long as they may be.
+/// Goal: overload and outages never turn a stream into a list, which costs the server more. Method: each for ten
+/// minutes, and requests that are queued for the maximum time.
 #[test]
 fn overload_is_answered_by_streams_alone() {
     for seed in 0..50 {
@@ -160,7 +160,7 @@ fn overload_is_answered_by_streams_alone() {
     }
 }
 
-/// Answers P3: fifty thousand requests a second to a server that accepts each watch and closes it.
+/// P3 was 50,000 requests a second to a server that accepts each watch and closes it.
 #[test]
 fn p3_every_watch_closed_at_once_is_at_most_twelve_requests_a_minute() {
     for config in clients() {
@@ -170,7 +170,8 @@ fn p3_every_watch_closed_at_once_is_at_most_twelve_requests_a_minute() {
     }
 }
 
-/// Goal: however long each watch lives before it. Method: at once, and up to where twenty lists are the time's own.
+/// Goal: a 410 after each watch costs at most twenty lists in ten minutes, however long each watch lived. Method:
+/// lifetimes from zero to where the time itself permits only twenty lists.
 #[test]
 fn a_410_after_every_list_is_at_most_twenty_lists_in_ten_minutes() {
     let expired = End::Failed(Failure::new(Class::Expired));
@@ -183,7 +184,7 @@ fn a_410_after_every_list_is_at_most_twenty_lists_in_ten_minutes() {
     }
 }
 
-/// The same where the 410 answers the next watch: each list is followed by one that lives for a while and is closed.
+/// Like the test above, with the 410 at the next watch: after each list, one watch lives for a while and is closed.
 #[test]
 fn a_410_to_every_second_watch_is_at_most_twenty_lists_in_ten_minutes() {
     let expired = End::Failed(Failure::new(Class::Expired));
@@ -205,8 +206,8 @@ fn a_410_to_every_second_watch_is_at_most_twenty_lists_in_ten_minutes() {
     }
 }
 
-/// Goal: pages give no way around the delays. Method: a server that pages whatever is asked and lets every second page
-/// expire, and one whose tokens lead in a circle; both answer at once.
+/// Goal: paging does not bypass the backoff. Method: a server that pages every list and expires every second page, and
+/// one whose tokens form a circle; both answer at once.
 #[test]
 fn pages_without_end_are_at_most_twenty_lists_in_ten_minutes() {
     let page = |token: &str| vec![(Duration::ZERO, Fact::PageEnd { version: 7, token: Some(token.to_owned()) })];
@@ -235,7 +236,8 @@ fn pages_without_end_are_at_most_twenty_lists_in_ten_minutes() {
     }
 }
 
-/// Goal: what costs a quiet type most costs the server little. Method: an hour behind a balancer that cuts each minute.
+/// Goal: regular disconnects cost a quiet type no relist and no growing backoff. Method: an hour behind a load balancer
+/// that cuts each minute.
 #[test]
 fn a_balancer_that_cuts_every_minute_makes_no_delay_grow() {
     for end in [End::Closed, End::Failed(Failure::new(Class::Connection))] {
@@ -244,7 +246,7 @@ fn a_balancer_that_cuts_every_minute_makes_no_delay_grow() {
             let sent = world::requests(config, 60 * minute, |asked| lives(asked, minute, end));
             assert_eq!(sent.iter().filter(|(_, asked)| asked.is_initial()).count(), 1, "resumed, never listed again");
             let (proofs, reads): (Vec<_>, Vec<_>) = sent.into_iter().partition(|(_, asked)| *asked == Asked::Object);
-            // A clean end is no outage: only what nothing has told for five minutes is proved.
+            // A clean end is not an outage: a proof is due only after five minutes without a sign of the server.
             let proofs_most = if end == End::Closed { 12 } else { 60 };
             assert!(proofs.len() <= proofs_most, "{} proofs", proofs.len());
             for pair in reads.windows(2).skip(1) {

@@ -1,6 +1,6 @@
-//! Writes from the outside: what clients may create, change and delete, and the words that refuse the rest.
+//! Writes over the socket: permitted creates, changes and deletes, and the error texts for the rest.
 //!
-//! Goal: the answers of kube-apiserver, byte for byte where clients compare them. Method: one server a test, plain HTTP.
+//! Goal: kube-apiserver's responses, byte for byte where clients compare them. Method: one server per test, plain HTTP.
 
 use std::collections::HashSet;
 
@@ -27,7 +27,7 @@ async fn send(client: &Client, method: Method, path: &str, content_type: &str, b
     client.send(Client::request(method, path, &headers, Bytes::copy_from_slice(body.as_bytes()))).await
 }
 
-/// The position of a consistent list: it moves with every write.
+/// The position of a consistent list, which every write advances.
 async fn position(client: &Client) -> u64 {
     client.get(CONFIG_MAPS).await.with_code(200).resource_version()
 }
@@ -79,7 +79,7 @@ async fn generated_names_differ() {
     }
 }
 
-/// Goal: bodies that cannot be created. Method: a table of path, body, code and message.
+/// Goal: invalid creates are refused. Method: a table of path, body, code and message.
 #[tokio::test]
 async fn bad_creates_are_refused() {
     let server = server().await;
@@ -241,7 +241,7 @@ async fn an_update_that_changes_nothing_is_no_event() {
     assert_eq!((event.brief(), event.resource_version()), ("MODIFIED default/cm".to_owned(), next));
 }
 
-/// Goal: updates and patches that do not fit. Method: a table of method, body, code and message.
+/// Goal: invalid updates and patches are refused. Method: a table of path, body, code and message.
 #[tokio::test]
 async fn misplaced_updates_are_refused() {
     let server = server().await;
@@ -312,7 +312,7 @@ async fn concurrent_patches_all_arrive() {
     client.create(&configmap("cm")).await;
     let path = configmap("cm").path();
     let patch = async |key: usize| {
-        // A patch gives up after five conflicts, as kube-apiserver's does; then its client asks again.
+        // The server gives up a patch after five conflicts, as kube-apiserver does; then the client retries.
         loop {
             let data = json!({"data": {key.to_string(): "v"}});
             let answer = client.patch(&path, MERGE_PATCH, &data).await;
@@ -461,7 +461,7 @@ async fn cluster_scoped_objects_have_no_namespace() {
     client.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:reader").await.with_code(200);
 }
 
-/// Goal: what is cached by nobody. Method: the header of every kind of answer.
+/// Goal: no shared cache may store a response. Method: the header of every kind of response.
 #[tokio::test]
 async fn answers_are_private() {
     let server = server().await;

@@ -16,13 +16,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// inform runs a shared informer until the sentinel is in its store.
+// inform runs a shared informer until it reports the sentinel.
 func inform(mode string, config *rest.Config, selector string) {
 	informer := informerOf(mode, config, func(options *metav1.ListOptions) { options.LabelSelector = selector })
 	done := make(chan struct{})
 	told := func(event string, object any) {
 		if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
-			object = last.Obj // It went while nobody watched: this is how it was when it was last seen.
+			object = last.Obj // A relist missed its deletion event: this is its last known state.
 		}
 		key, version := describe(object)
 		line{Event: event, Key: key, RV: version}.print()
@@ -67,7 +67,7 @@ func informerOf(mode string, config *rest.Config, tweak func(*metav1.ListOptions
 	return nil
 }
 
-// describe returns key and resourceVersion of any object.
+// describe returns the key and resourceVersion of any object.
 func describe(object any) (key, version string) {
 	about, err := meta.Accessor(object)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Keeps a copy of the ConfigMaps that match a selector, prints one line of JSON for everything that client-go tells it,
-// and the copy once an object named "sentinel" is in it.
+// Keeps a copy of the ConfigMaps that match a selector. Prints one line of JSON for each event of client-go, and the
+// copy once it contains an object named "sentinel".
 //
 //	client-go typed|dynamic|metadata|retry-watcher SERVER SELECTOR
 //
-// The first three are shared informers. How they get their initial state is client-go's own switch:
-// KUBE_FEATURE_WatchListClient=true streams it, false lists it.
+// The first three are shared informers. client-go's feature gate selects their initial list strategy:
+// KUBE_FEATURE_WatchListClient=true streams the initial state, false lists it.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// watchAgain lists, then follows with a RetryWatcher, which survives everything but 410: then it lists again.
+// watchAgain lists, then follows a RetryWatcher, which retries after every error but 410; after a 410 it lists again.
 func watchAgain(config *rest.Config, selector string) {
 	ctx := context.Background()
 	maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(metav1.NamespaceAll)
@@ -41,11 +41,11 @@ func watchAgain(config *rest.Config, selector string) {
 	}
 }
 
-// applyAll keeps held in step with events until the sentinel is there, or the watcher gives up.
+// applyAll applies events to held until it contains the sentinel, or the watcher stops.
 func applyAll(events <-chan watch.Event, held map[string]string) (complete bool) {
 	for event := range events {
 		if event.Type == watch.Error {
-			continue // It ends by itself.
+			continue // The watcher closes the channel by itself.
 		}
 		key, version := describe(event.Object)
 		line{Event: string(event.Type), Key: key, RV: version}.print()

@@ -1,16 +1,16 @@
-// Keeps a copy of the ConfigMaps that match a selector, prints one line of JSON for everything that the informer tells,
-// and the copy once an object named "sentinel" is in it.
+// Keeps a copy of the ConfigMaps that match a selector. Prints one line of JSON for each event of the informer, and the
+// copy once it contains an object named "sentinel".
 //
 //     node follow.js SERVER SELECTOR
 //
-// The informer lists again by itself after a 410, and watches on when a watch ends. When a connection breaks it says so
-// and stops; started again, it goes on where it was.
+// The informer lists again by itself after a 410, and resumes when a watch ends. When a connection breaks it reports an
+// error and stops; started again, it resumes from its last position.
 import { CoreV1Api, KubeConfig, makeInformer } from '@kubernetes/client-node';
 
 const [server, selector] = process.argv.slice(2);
 const config = new KubeConfig();
 config.loadFromOptions({
-    // Without skipTLSVerify it refuses plain HTTP.
+    // Without skipTLSVerify the library refuses plain HTTP.
     clusters: [{ name: 'it', server, skipTLSVerify: true }],
     users: [{ name: 'nobody' }],
     contexts: [{ name: 'it', cluster: 'it', user: 'nobody' }],
@@ -28,7 +28,7 @@ const told = (event) => (object) => say({ event, key: keyOf(object), rv: object.
 informer.on('add', told('ADDED'));
 informer.on('update', told('MODIFIED'));
 informer.on('delete', told('DELETED'));
-// It says so as well when it is stopped.
+// The informer also reports an error when it is stopped.
 informer.on('error', () => isComplete || setTimeout(() => informer.start(), 20));
 informer.on('add', (object) => {
     if (object.metadata.name === 'sentinel') {

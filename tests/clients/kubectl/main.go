@@ -1,4 +1,4 @@
-// kubectl itself, from its module: for machines where none is installed that is new enough.
+// kubectl itself, built from its module: for machines without a recent enough installed kubectl.
 package main
 
 import (
@@ -6,7 +6,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
 
-	// What kubectl registers before it starts.
+	// Authentication plugins, which kubectl registers at startup.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 )
 

@@ -1,10 +1,10 @@
-"""Keeps a copy of the ConfigMaps that match a selector, prints one line of JSON for everything that is told of them, and
-the copy once an object named "sentinel" is in it.
+"""Keeps a copy of the ConfigMaps that match a selector. Prints one line of JSON for each event, and the copy once it
+contains an object named "sentinel".
 
     follow.py LIMIT SERVER SELECTOR
 
-It lists, in pages of LIMIT unless that is 0, and watches from there. The library's Watch goes on by itself when a watch
-ends. When its connection breaks, the caller goes on from Watch.resource_version; after a 410, the caller lists again.
+It lists, in pages of LIMIT unless that is 0, and watches from there. The library's Watch resumes by itself when a watch
+ends. When its connection breaks, the caller resumes from Watch.resource_version; after a 410, the caller lists again.
 """
 
 import json
@@ -31,7 +31,7 @@ def main(limit, server, selector):
 
 
 def relist(maps, selector, limit):
-    """The whole state, and its position."""
+    """Returns the whole state and its position."""
     pages = {"limit": limit} if limit else {}
     held = {}
     while True:
@@ -44,7 +44,7 @@ def relist(maps, selector, limit):
 
 
 def follow(watching, maps, selector, held, version):
-    """Applies changes until the sentinel comes."""
+    """Applies events until the copy contains the sentinel."""
     every = maps.list_config_map_for_all_namespaces
     for event in watching.stream(every, label_selector=selector, resource_version=version, allow_watch_bookmarks=True):
         if event["type"] == "BOOKMARK":

@@ -1,6 +1,6 @@
-//! kube's own runtime: `watcher` with both ways of reading initial state, and a `Controller`.
+//! kube's own runtime: `watcher` with both initial list strategies, and a `Controller`.
 //!
-//! They run in the test's own process, and say what programs print.
+//! They run in the test's process and record the lines that the programs in other languages print.
 
 use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use super::{
     history::{SELECTOR, SENTINEL, State},
 };
 
-/// Longer than anything here takes on a busy machine.
+/// Timeout of every step, with a margin for busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn maps(scene: &Scene) -> Api<ConfigMap> {
@@ -32,7 +32,7 @@ fn described(object: &ConfigMap) -> (String, String) {
     (key, object.resource_version().unwrap_or_default())
 }
 
-/// kube waits 0.8 s after a first error and up to 30 s later on; tests have less time.
+/// A backoff of 20 ms: kube's starts at 0.8 s and grows to 30 s, which is too slow for tests.
 struct Soon;
 
 impl Iterator for Soon {
@@ -68,13 +68,13 @@ async fn follow_watcher(config: watcher::Config, seed: u64) -> Summary {
     scene.check(Rule::States, &lines, &history).await
 }
 
-/// The program: a copy kept as its documentation asks for, until the sentinel is in it.
+/// The program: keeps a copy as kube's documentation describes, until it contains the sentinel.
 async fn keep_copy(api: Api<ConfigMap>, config: watcher::Config, printed: &Printed) {
     let say = |line| printed.lock().unwrap().push(line);
     let (mut held, mut stage) = (BTreeMap::new(), BTreeMap::new());
     let mut events = watcher(api, config).backoff(Soon).boxed();
     while !held.contains_key(&format!("team-0/{SENTINEL}")) {
-        // Errors are told as well, and it goes on after them.
+        // The watcher also yields errors, and continues after them.
         let Some(Ok(event)) = events.next().await else { continue };
         match event {
             watcher::Event::Init => stage.clear(),
@@ -100,12 +100,13 @@ async fn keep_copy(api: Api<ConfigMap>, config: watcher::Config, printed: &Print
     say(Line { cache: Some(held), ..Line::default() });
 }
 
-/// Each object and the version of it that was reconciled, in order.
+/// Reconciled objects with their versions, in order.
 type Reconciled = watch::Sender<Vec<(String, u64)>>;
 
-/// A controller joins changes of one object that come while it is busy, and is not asked about what is gone: both by
-/// design (`kube_runtime::scheduler`, "deduplication"). So what holds is that no object goes back, that nothing comes
-/// that never was, that everything ends at its newest version, and that a change which comes alone is reconciled.
+/// A controller merges changes of one object that arrive while it is busy, and does not reconcile deleted objects: both
+/// by design (`kube_runtime::scheduler`, "deduplication"). So this test checks that no object goes back, that every
+/// reconciled version existed, that every object is reconciled at its newest version, and that an isolated change is
+/// reconciled.
 #[tokio::test(flavor = "multi_thread")]
 async fn kubes_controller() {
     let scene = Scene::set(&every_fault(13, 3)).await;

@@ -1,8 +1,8 @@
-//! kubectl: what people type, with both forms of discovery.
+//! kubectl: common commands, with both forms of discovery.
 //!
-//! Goal: each command does what it does at kube-apiserver. Method: the real binary with a home of its own, so that no
-//! cached discovery helps, behind a proxy that can make it ask for the older discovery. Each kubectl that is here is
-//! used: the one installed, when it is not too old, and the one that is built from its module.
+//! Goal: each command behaves as with kube-apiserver. Method: the real binary with its own home directory, so that it
+//! has no discovery cache, behind a proxy that can make it request the older discovery form. Every available kubectl is
+//! tested: the installed one, if it is recent enough, and the one built from its module.
 
 mod changing;
 mod reading;
@@ -27,12 +27,12 @@ use tokio::{
 
 use super::{SERVER, programs::Program};
 
-/// A command takes under a second; the rest is for busy machines.
+/// Timeout of a command, which takes under a second; the rest is for busy machines.
 const COMMAND_WAIT: Duration = Duration::from_secs(60);
-/// Older ones do not ask the server to validate, and know no streamed lists.
+/// Minimum minor version: older kubectls neither request validation from the server nor support streamed lists.
 const MINOR_MIN: u32 = 30;
 
-/// A server, and a kubectl in front of it.
+/// A server and a kubectl for it.
 struct Scene {
     server: Server,
     proxy: Proxy,
@@ -41,7 +41,7 @@ struct Scene {
     name: String,
 }
 
-/// A scene for each kubectl and each form of discovery, each with a server of its own.
+/// A scene for each kubectl and each form of discovery, each with its own server.
 async fn scenes() -> Vec<Scene> {
     scenes_with(&[], &Plan::default()).await
 }
@@ -70,13 +70,13 @@ fn kubectls() -> Vec<(&'static str, Program)> {
     let installed = installed.map(|program| ("installed", program));
     let built = Program::ready("kubectl").map(|program| ("built", program));
     let mut all: Vec<_> = built.into_iter().chain(installed).collect();
-    // Where none is installed, the one that was built may stand in for it.
+    // Without an installed kubectl, the one on the PATH may be the built one.
     all.dedup_by_key(|(_, program)| program.clone());
     all
 }
 
 impl Scene {
-    /// The server itself.
+    /// A client that bypasses the proxy.
     const fn client(&self) -> Client {
         self.server.client()
     }
@@ -96,12 +96,12 @@ impl Scene {
         output.unwrap_or_else(|_| panic!("{}: {command:?} does not end", self.name)).expect("it runs")
     }
 
-    /// What a command prints that succeeds; words that are divided by blanks.
+    /// Runs a command that must succeed, split at blanks. Returns its stdout.
     async fn run(&self, line: &str) -> String {
         self.run_words(&line.split(' ').collect::<Vec<_>>()).await
     }
 
-    /// As [`run`](Self::run), with words that hold blanks.
+    /// Like [`run`](Self::run), for words that contain blanks.
     async fn run_words(&self, words: &[&str]) -> String {
         let output = self.output(self.command(words)).await;
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -110,19 +110,19 @@ impl Scene {
         stdout.into_owned()
     }
 
-    /// What a command that fails complains about.
+    /// Runs a command that must fail. Returns its stderr.
     async fn fail(&self, line: &str) -> String {
         let output = self.output(self.command(&line.split(' ').collect::<Vec<_>>())).await;
         assert!(!output.status.success(), "{}: {line}: {}", self.name, String::from_utf8_lossy(&output.stdout));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// What succeeds and prints exactly this.
+    /// Runs a command that must succeed and print exactly `expected`.
     async fn prints(&self, line: &str, expected: &str) {
         assert_eq!(self.run(line).await, expected, "{}: kubectl {line}", self.name);
     }
 
-    /// Starts a command that goes on, and its lines as they come.
+    /// Starts a command that keeps running. Returns it with its output lines.
     fn start(&self, line: &str) -> (Child, Following) {
         let mut command = self.command(&line.split(' ').collect::<Vec<_>>());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it runs");
@@ -130,7 +130,7 @@ impl Scene {
         (child, Following { lines, of: format!("{}: {line}", self.name) })
     }
 
-    /// A file of this text.
+    /// Writes a file with this text. Returns its path.
     fn file(&self, name: &str, text: &str) -> String {
         let path = Path::new(self.home.path()).join(name);
         std::fs::write(&path, text).expect("a file in a folder of its own");
@@ -138,7 +138,7 @@ impl Scene {
     }
 }
 
-/// The output of a command that goes on.
+/// The output of a running command.
 struct Following {
     lines: Lines<BufReader<ChildStdout>>,
     of: String,

@@ -1,10 +1,11 @@
-//! Clients that nobody here wrote, each in its own language, against the built server.
+//! Third-party client libraries in several languages against the built server.
 //!
-//! Goal: they cannot tell it from kube-apiserver. Method: `tests/clients/` holds a small program for each library. It keeps
-//! a copy of what matches a selector and prints what its library tells it. Between it and the server stands a proxy that
-//! breaks its connections; beside it, 2,000 seeded writes go to the server. The test holds what was printed against the
-//! history that it wrote: the copy is the server's state, and between relists every matching change came once and in
-//! order. Relists are counted at the server's side: a client makes one for a 410, and none for a broken connection.
+//! Goal: they cannot distinguish it from kube-apiserver. Method: `tests/clients/` holds a small program for each
+//! library. It keeps a copy of the objects that match a selector and prints the events of its library. A proxy between
+//! the program and the server breaks connections while the test writes 2,000 seeded changes to the server. The test
+//! compares the output with the history that it wrote: the copy equals the server's state, and between relists every
+//! matching change came once and in order. The proxy counts relists: a client makes one for a 410, and none for a
+//! broken connection.
 //!
 //! A program that cannot be built or installed here is skipped with one line, except under `CI`.
 
@@ -26,19 +27,19 @@ use programs::Program;
 
 const SERVER: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
-/// Connections break in every way: cut at any byte, ended, refused, told 410; in seeded order.
+/// Connections break in every way, in seeded order: cut at any byte, ended, refused, or ended by a 410.
 fn every_fault(seed: u64, expired: usize) -> Vec<Fault> {
     faults(seed, &[Fault::End, Fault::Refuse], &vec![vec![Fault::Expire]; expired])
 }
 
-/// As [`every_fault`], without refused connections: client-go's reflector takes a watch that ends within a second and
-/// without an event for an error, and lists again. (`tools/cache/reflector.go`, "very short watch".)
+/// Like [`every_fault`], without refused connections: client-go's reflector treats a watch that ends within a second
+/// and without an event as an error, and lists again (`tools/cache/reflector.go`, "very short watch").
 fn all_but_refusals(seed: u64, expired: usize) -> Vec<Fault> {
     faults(seed, &[Fault::End], &vec![vec![Fault::Expire]; expired])
 }
 
-/// Cuts and others. The first is a cut, and so is what follows a 410: a stream that begins with the state can be nothing
-/// but cut.
+/// Cuts and other faults in random order. The first fault and the one after each 410 are cuts, because a stream that
+/// begins with initial state can only be cut.
 fn faults(seed: u64, others: &[Fault], expiring: &[Vec<Fault>]) -> Vec<Fault> {
     let mut random = Rng::with_seed(seed);
     let mut units: Vec<Vec<Fault>> = (0..6).map(|_| vec![Fault::cut(&mut random)]).collect();
@@ -52,7 +53,7 @@ fn faults(seed: u64, others: &[Fault], expiring: &[Vec<Fault>]) -> Vec<Fault> {
 async fn client_go(mode: &str, streams: &str, seed: u64) {
     let Some(program) = Program::ready("client-go") else { return };
     let program = program.argument(mode).environment("KUBE_FEATURE_WatchListClient", streams);
-    // Each relist is delayed, twice as long each time: two of them take six seconds at most.
+    // Each relist doubles the delay before it; two relists take six seconds at most.
     let client = Client { program, rule: Rule::Everything, faults: all_but_refusals(seed, 2), seed };
     let summary = follow(client).await;
     let asks = |word: &str| summary.initial_reads.iter().filter(|line| line.contains(word)).count();
@@ -85,7 +86,8 @@ async fn client_gos_metadata_client_that_streams_its_state() {
     client_go("metadata", "true", 5).await;
 }
 
-/// It waits a second before each new watch, and gives up at a 410: the program lists then, and makes another one.
+/// The `RetryWatcher` waits a second before each new watch and stops at a 410; the program then lists and starts
+/// another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_watcher_of_client_go() {
     let Some(program) = Program::ready("client-go") else { return };
@@ -93,7 +95,7 @@ async fn a_retry_watcher_of_client_go() {
     follow(Client { program, rule: Rule::States, faults: every_fault(6, 2), seed: 6 }).await;
 }
 
-/// A first 410 makes its `Watch` ask once more from the same position, so here come two in a row.
+/// A first 410 makes its `Watch` retry from the same position, so every 410 comes twice in a row.
 fn twice_expired(seed: u64) -> Vec<Fault> {
     faults(seed, &[Fault::End, Fault::Refuse], &vec![vec![Fault::Expire; 2]; 2])
 }
@@ -118,7 +120,7 @@ async fn javascripts_informer() {
     follow(Client { program, rule: Rule::Differences, faults: every_fault(9, 3), seed: 9 }).await;
 }
 
-/// Its informer makes watches over WebSockets unless it is told otherwise.
+/// Its informer watches over WebSockets by default.
 async fn fabric8(watches: &str, seed: u64) {
     let Some(program) = Program::ready("java") else { return };
     let program = program.argument("Fabric8").argument(watches);

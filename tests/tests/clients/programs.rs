@@ -1,6 +1,6 @@
-//! The programs of `tests/clients/`: made ready once, then run as processes of their own.
+//! The programs of `tests/clients/`: built or installed once, then run as separate processes.
 //!
-//! INVARIANT: whatever is built or installed for them lies below `target/clients`.
+//! INVARIANT: everything built or installed for them is below `target/clients`.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use std::{
 
 use tokio::process::Command;
 
-/// What `tests/clients/prepare` ends with when a toolchain, or what it would install, cannot be had.
+/// Exit code of `tests/clients/prepare` if a toolchain or a dependency is unavailable.
 const NOT_HERE: i32 = 3;
 
-/// A program, and what it is given.
+/// A program with its arguments and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     command: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Makes it ready. `None` when that cannot be done here, and need not.
+    /// Prepares a program. `None` if that is impossible here and `CI` does not require it.
     pub(crate) fn ready(name: &str) -> Option<Self> {
         static DONE: OnceLock<Mutex<BTreeMap<String, Option<Vec<String>>>>> = OnceLock::new();
         let mut done = DONE.get_or_init(Mutex::default).lock().unwrap();
@@ -30,28 +30,28 @@ impl Program {
         Some(Self { command, environment: Vec::new() })
     }
 
-    /// One that is installed. `None` when it is not.
+    /// Finds an installed program on the PATH.
     pub(crate) fn found(name: &str) -> Option<Self> {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())?;
         Some(Self { command: vec![found.to_str()?.to_owned()], environment: Vec::new() })
     }
 
-    /// With one more argument.
+    /// Adds an argument.
     #[must_use]
     pub(crate) fn argument(mut self, argument: &str) -> Self {
         self.command.push(argument.to_owned());
         self
     }
 
-    /// With one more environment variable.
+    /// Adds an environment variable.
     #[must_use]
     pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The process to start.
+    /// The command of the process.
     pub(crate) fn process(&self) -> Command {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -60,7 +60,7 @@ impl Program {
     }
 }
 
-/// Builds or installs it, and how it is called then: what the script prints.
+/// Builds or installs a program. Returns its command line, which the script prints.
 fn prepared(name: &str) -> Option<Vec<String>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/prepare");
     let output = Plain::new(&script).arg(name).env("CLIENTS", folder()).output().expect("bash runs");
@@ -76,7 +76,7 @@ fn prepared(name: &str) -> Option<Vec<String>> {
     Some(command)
 }
 
-/// Beside the folder that cargo gives to tests.
+/// The folder beside the one that cargo gives to tests.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in target/").join("clients")
 }

@@ -1,4 +1,4 @@
-//! Server-side apply: create or merge, one entry for each manager, and nothing the second time.
+//! Server-side apply: create or merge, one managedFields entry per manager, and no change for a repeated apply.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn deployment_path() -> String {
     format!("{DEPLOYMENTS}/web")
 }
 
-/// Manager, operation and fields of each entry.
+/// Manager and fields of each entry.
 fn entries(object: &Value) -> Vec<(String, Value)> {
     let listed = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     listed.iter().map(|entry| (entry["manager"].as_str().unwrap().to_owned(), entry["fieldsV1"].clone())).collect()
@@ -160,7 +160,7 @@ async fn another_value_of_what_somebody_applied_is_a_conflict() {
     assert_eq!(entries(&forced.with_code(200).json()), [("m2".to_owned(), json!({"f:data": {"f:k": {}}}))]);
 }
 
-/// Goal: what an apply asks for. Method: a table of query, configuration, code and message.
+/// Goal: an invalid apply is refused. Method: a table of query, configuration, code and message.
 #[tokio::test]
 async fn applies_that_cannot_be_are_refused() {
     let (_server, client) = start().await;
@@ -344,8 +344,8 @@ async fn applies_at_the_same_time_all_count() {
     assert_eq!(entries(&object).len(), 12);
 }
 
-/// Goal: what is stored can be read again, changed and deleted. Method: custom resources that are nested so deep that the
-/// entry of who applied them is too deep, through every way to write one.
+/// Goal: every stored object can be read, changed and deleted. Method: custom resources nested so deeply that their
+/// managedFields entry exceeds the depth limit, through every write path.
 #[tokio::test]
 async fn nothing_is_stored_that_cannot_be_read_again() {
     let (_server, client) = start().await;
@@ -379,7 +379,8 @@ async fn nothing_is_stored_that_cannot_be_read_again() {
     client.get(&format!("{definitions}/deeps.example.com")).await.with_code(404);
 }
 
-/// Goal: quantities are texts, however they were sent. Method: numbers in a body, a patch and a configuration, twice.
+/// Goal: quantities are stored as strings, however they were sent. Method: numbers in a body, a patch and a
+/// configuration, twice.
 #[tokio::test]
 async fn quantities_are_stored_as_texts() {
     let (_server, client) = start().await;

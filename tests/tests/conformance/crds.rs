@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: types that come, change and go while the server runs.
+//! CustomResourceDefinitions: types that are created, changed and deleted while the server runs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinition
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const ALL_WIDGETS: &str = "/apis/example.com/v1/widgets";
 
-/// How long the end of a watch, or of a definition, may take.
+/// Timeout for the end of a watch or of a definition.
 const SOON: Duration = Duration::from_secs(10);
 
 /// `widgets.example.com`, namespaced, with the versions v1 (stored) and v1beta1.
@@ -47,14 +47,14 @@ fn widget(name: &str, color: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"color": color}})
 }
 
-/// The same definition with other members in its spec.
+/// [`definition`] with a changed spec.
 fn with_spec(change: impl FnOnce(&mut Value)) -> Value {
     let mut definition = definition();
     change(&mut definition["spec"]);
     definition
 }
 
-/// A server that has [`definition`].
+/// A server with [`definition`], and a client.
 async fn defined() -> (Server, Client) {
     let server = server(&[]).await;
     let client = server.client();
@@ -144,7 +144,7 @@ async fn every_version_reads_and_writes_the_same_objects() {
     let read = client.get(&format!("{beta}/a")).await.with_code(200).json();
     assert_eq!((&read["apiVersion"], &read["spec"]["color"]), (&json!("example.com/v1beta1"), &json!("red")));
     assert_eq!(client.get(&beta).await.json()["items"][0]["apiVersion"], "example.com/v1beta1");
-    // What is written at one version is what the other one reads; a write that changes nothing is no write.
+    // A write through one version is visible through the other, and a write without a change keeps the position.
     let same = client.put(&format!("{beta}/a"), &read).await.with_code(200);
     assert_eq!(
         (same.json()["apiVersion"].clone(), same.resource_version()),
@@ -214,7 +214,7 @@ async fn declared_fields_select_and_others_are_refused() {
     assert_eq!(select(ALL_WIDGETS, "spec.size=").await.keys(), ["default/a", "default/b"]);
     for (path, selector) in [
         (ALL_WIDGETS.to_owned(), "spec.foo=x"),
-        // Declared for v1 alone.
+        // Declared for v1 only.
         (ALL_WIDGETS.replace("/v1/", "/v1beta1/"), "spec.color=red"),
     ] {
         let refused = select(&path, selector).await.with_code(400);
@@ -283,7 +283,7 @@ async fn generation_and_status_follow_the_subresource() {
     assert_eq!(generation(&path, json!({"status": {"phase": "Other"}})).await, 1);
     assert_eq!(generation(&path, json!({"spec": {"color": "blue"}})).await, 2);
     assert_eq!(generation(&path, json!({"anything": true})).await, 3);
-    // v1beta1 has no status of its own: what is sent counts.
+    // v1beta1 has no status subresource, so a write includes the status.
     let beta = path.replace("/v1/", "/v1beta1/");
     assert_eq!(generation(&beta, json!({"status": {"phase": "Other"}})).await, 4);
     let missing = client.get(&format!("{beta}/status")).await.with_code(404);
@@ -383,7 +383,7 @@ async fn names_that_are_taken_wait_for_who_has_them() {
     assert_eq!(condition(&client.get(&path).await.json(), "NamesAccepted")["status"], "True");
 }
 
-/// Goal: what cannot be a type is refused before it is stored. Method: a table of changes and the words for them.
+/// Goal: an invalid definition is refused before it is stored. Method: a table of changes and error texts.
 #[tokio::test]
 async fn definitions_that_cannot_be_are_refused() {
     let server = server(&[]).await;
@@ -530,8 +530,8 @@ async fn many_definitions_come_and_go() {
     assert_eq!(groups().await, 0);
 }
 
-/// Goal: every client reads the metadata of every object. Method: fields of it that are unknown or of another type, in
-/// bodies, patches and configurations.
+/// Goal: every client can read the metadata of every object. Method: metadata fields that are unknown or of another
+/// type, in bodies, patches and configurations.
 #[tokio::test]
 async fn the_metadata_of_a_custom_resource_is_what_all_objects_have() {
     let (_server, client) = defined().await;

@@ -24,7 +24,8 @@ async fn held(client: &Client, name: &str) {
     client.post(CONFIGMAPS, &body).await.with_code(201);
 }
 
-/// Goal: what kubectl and the libraries send. Method: forms of the same wish, each on a fresh object.
+/// Goal: the delete options of kubectl and the client libraries work. Method: variants of one request, each on a fresh
+/// object.
 #[tokio::test]
 async fn a_delete_takes_its_options_from_body_or_query() {
     let server = server(&[]).await;
@@ -59,7 +60,7 @@ async fn a_delete_takes_its_options_from_body_or_query() {
     client.get(&path).await.with_code(200);
 }
 
-/// Goal: the answer of each kind. Method: types that return the object and types that return a Status.
+/// Goal: each type has the right response body. Method: types that return the object and types that return a Status.
 #[tokio::test]
 async fn a_delete_answers_with_the_object_or_a_status() {
     let server = server(&[]).await;
@@ -91,8 +92,8 @@ async fn a_delete_answers_with_the_object_or_a_status() {
     }
 }
 
-/// Goal: nothing waits for a collector that is not there. Method: every policy, on objects with and without what other
-/// servers' collectors left.
+/// Goal: a deletion does not wait for a garbage collector, because the server has none. Method: every policy, on
+/// objects with and without the finalizers of other servers' collectors.
 #[tokio::test]
 async fn whatever_the_policy_an_object_goes() {
     let server = server(&[]).await;
@@ -115,8 +116,8 @@ async fn whatever_the_policy_an_object_goes() {
     }
 }
 
-/// Goal: who asks for dependents to go along is told when that takes time. Method: an object that goes, one that is held,
-/// a pod that has time; in both words, in body and query.
+/// Goal: a client that requests deletion of dependents gets a 202 while the deletion is pending. Method: an object
+/// deleted at once, one with a finalizer, and a pod with a grace period; both option names, in body and query.
 #[tokio::test]
 async fn a_deletion_that_is_not_over_is_accepted_for_who_asked() {
     let server = server(&[]).await;
@@ -158,14 +159,14 @@ async fn an_object_that_is_going_can_be_changed_but_not_kept() {
     let marked = client.delete(&path).await.with_code(200).json();
     let changed = client.patch(&path, MERGE_PATCH, &json!({"data": {"k": "still here"}})).await.with_code(200).json();
     assert_eq!(changed["metadata"]["deletionTimestamp"], marked["metadata"]["deletionTimestamp"]);
-    // It is not taken back.
+    // The deletion mark cannot be removed.
     let back = json!({"metadata": {"deletionTimestamp": null, "deletionGracePeriodSeconds": null}});
     let kept = client.patch(&path, MERGE_PATCH, &back).await.with_code(200).json();
     assert_eq!(kept["metadata"]["deletionTimestamp"], marked["metadata"]["deletionTimestamp"]);
-    // A PUT without its finalizers is the end of it.
+    // A PUT without the finalizers completes the deletion.
     client.put(&path, configmap("fin").data("last").body()).await.with_code(200);
     client.get(&path).await.with_code(404);
-    // And the name is free again, for another object.
+    // The name is free again for a new object.
     let again = client.post(CONFIGMAPS, configmap("fin").body()).await.with_code(201).json();
     assert_ne!(again["metadata"]["uid"], marked["metadata"]["uid"]);
 }
@@ -185,7 +186,7 @@ async fn finalizers_of_living_objects_come_and_go() {
     client.get(&configmap("a").path()).await.with_code(200);
 }
 
-/// Goal: of a collection goes what is selected, at most as many as wanted. Method: labels, fields, limits.
+/// Goal: deletecollection deletes only selected objects, up to the limit. Method: labels, fields, limits.
 #[tokio::test]
 async fn a_part_of_a_collection_can_be_deleted() {
     let server = server(&[]).await;
@@ -248,7 +249,8 @@ async fn a_collection_outside_of_namespaces_is_deleted_alike() {
     assert_eq!(client.get("/api/v1/nodes").await.keys(), ["b"]);
 }
 
-/// Goal: the time that a pod gets. Method: a table of pod, options and seconds; what its watchers and its client see.
+/// Goal: a pod gets its grace period. Method: a table of pod, options and seconds; compare the response and the watch
+/// events.
 #[tokio::test]
 async fn a_pod_is_told_to_go_before_it_goes() {
     let server = server(&[]).await;
@@ -276,7 +278,7 @@ async fn a_pod_is_told_to_go_before_it_goes() {
         let seen = watch.events(2).await;
         assert_eq!(briefs(&seen), [format!("MODIFIED {}", key(&body)), format!("DELETED {}", key(&body))]);
         assert_eq!(seen[0].object["metadata"]["deletionTimestamp"], metadata["deletionTimestamp"]);
-        // Who leaves it time gets the mark, who does not, the end.
+        // With a grace period the response is the mark's, without one the removal's.
         let at = seen[usize::from(seconds == 0)].resource_version();
         assert_eq!(answer.resource_version(), at, "{options}");
         assert_eq!((seen[0].resource_version(), seen[1].resource_version()), (born + 1, born + 2));
@@ -284,7 +286,7 @@ async fn a_pod_is_told_to_go_before_it_goes() {
     }
 }
 
-/// Goal: one that is over needs no time. Method: pods of each phase.
+/// Goal: a finished pod gets no grace period. Method: pods of each phase.
 #[tokio::test]
 async fn a_pod_that_has_ended_goes_at_once() {
     let server = server(&[]).await;
@@ -299,7 +301,8 @@ async fn a_pod_that_has_ended_goes_at_once() {
     }
 }
 
-/// Goal: a held pod's time can be shortened, never lengthened, and it goes with its last finalizer.
+/// Goal: the grace period of a pod with a finalizer can only be shortened, and the last finalizer's removal deletes the
+/// pod.
 #[tokio::test]
 async fn the_grace_of_a_held_pod_can_only_be_shortened() {
     let server = server(&[]).await;
@@ -323,14 +326,15 @@ async fn the_grace_of_a_held_pod_can_only_be_shortened() {
     client.get(&path).await.with_code(200);
     client.patch(&path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
     client.get(&path).await.with_code(404);
-    // Nobody confirms that it ended, so its time is not waited for.
+    // No kubelet confirms the end of the pod, so the server does not wait for its grace period.
     client.post(PODS, &body).await.with_code(201);
     client.delete(&path).await.with_code(200);
     client.patch(&path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
     client.get(&path).await.with_code(404);
 }
 
-/// Goal: the deletion of a collection of pods is that of each. Method: their events; the answer in every form.
+/// Goal: deletecollection of pods deletes each like a single delete. Method: the watch events, and the response in
+/// every form.
 #[tokio::test]
 async fn a_deleted_collection_answers_in_any_form() {
     let server = server(&[]).await;
@@ -362,8 +366,9 @@ async fn a_deleted_collection_answers_in_any_form() {
     }
 }
 
-/// Goal: a collection loses what a LIST of the same query shows, and nothing where that LIST is refused. Method: a table of
-/// query, code, and what is left, each on fresh objects; kube-apiserver 1.36 answers the same.
+/// Goal: deletecollection deletes what a LIST with equal options returns, and deletes no object where that LIST is
+/// refused. Method: a table of query, code, and remaining objects, each on fresh objects; kube-apiserver 1.36 answers
+/// alike.
 #[tokio::test]
 async fn a_collection_is_deleted_as_it_is_listed() {
     let server = server(&[]).await;
@@ -398,7 +403,7 @@ async fn a_collection_is_deleted_as_it_is_listed() {
         let first = client.get(&format!("{CONFIGMAPS}?limit=1&resourceVersion={at}")).await.with_code(200).json();
         let token = first["metadata"]["continue"].as_str().expect("one more follows");
         client.create(&configmap("late")).await;
-        // A state that may be older has it, too, once a consistent read was answered.
+        // After a consistent read, a read at any freshness includes this object too.
         client.get(CONFIGMAPS).await.with_code(200);
         let asked = query.replace("{at}", &at.to_string()).replace("{token}", token).replace(' ', "%20");
         let headers = if accept.is_empty() { vec![] } else { vec![("accept", accept)] };
@@ -415,7 +420,7 @@ async fn a_collection_is_deleted_as_it_is_listed() {
     }
 }
 
-/// Goal: a page of a deletion leads to the next one, though it deleted what stood before it.
+/// Goal: a page of a deletion leads to the next one although its objects are deleted.
 #[tokio::test]
 async fn a_collection_is_deleted_page_by_page() {
     let server = server(&[]).await;

@@ -1,4 +1,4 @@
-//! What clients ask before they start: which groups, versions and types there are, and whether all is well.
+//! Requests of clients at startup: groups, versions, types, and health.
 
 use serde_json::{Value, json};
 use tests::http::{Answer, Client, MERGE_PATCH};
@@ -90,7 +90,7 @@ async fn an_etag_says_whether_anything_changed() {
     client.post(DEFINITIONS, &definition("things", "example.com", &["v1"])).await.with_code(201);
     let after = client.get_with("/apis", &known).await.with_code(200);
     assert_ne!(after.header("etag"), etag);
-    // A definition that says the same again changes nothing.
+    // A definition with an unchanged spec keeps the tag.
     let path = format!("{DEFINITIONS}/things.example.com");
     client.patch(&path, MERGE_PATCH, &json!({"metadata": {"labels": {"a": "b"}}})).await.with_code(200);
     assert_eq!(aggregated(&client, "/apis").await.header("etag"), after.header("etag"));

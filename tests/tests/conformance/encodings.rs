@@ -1,5 +1,5 @@
-//! Lists as gzip, YAML and indented JSON, beyond what `forms` says of each answer: that they are the list, whatever is
-//! asked for, and what they cost.
+//! Lists as gzip, YAML and indented JSON, beyond the cases of `forms`: they equal the plain list for every query, and
+//! their memory cost is bounded.
 
 use std::{io::Read as _, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::server;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// kube-apiserver compresses what is longer.
+/// Bodies longer than this many bytes are compressed, as in kube-apiserver.
 const LONG: usize = 128 << 10;
 const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 
@@ -43,7 +43,7 @@ fn yaml(answer: &Answer) -> Value {
     serde_saphyr::from_str(answer.text()).unwrap_or_else(|error| panic!("{}: {error}\n{}", answer.asked, answer.text()))
 }
 
-/// Goal: the bytes decide, to the byte. Method: lists of one object that grows over the bound.
+/// Goal: the size limit for compression is exact to the byte. Method: lists of one object that grows past the limit.
 #[tokio::test]
 async fn a_list_is_compressed_above_the_bound() {
     let server = server(&[]).await;
@@ -75,7 +75,7 @@ async fn a_list_is_compressed_above_the_bound() {
         assert_eq!(answer.header("content-encoding"), if compressed { "gzip" } else { "" }, "{encoding:?}");
         assert_eq!(answer.header("vary"), if compressed { "Accept-Encoding" } else { "" }, "{encoding:?}");
     }
-    // Lists of whole objects alone.
+    // Only lists of whole objects are compressed.
     let a = configmap("a").path();
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io;includeObject=Object";
     let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
@@ -91,7 +91,7 @@ async fn a_list_is_compressed_above_the_bound() {
     }
 }
 
-/// Makes `foos.example.com` and 40 of them, some 300 KB, of two colours.
+/// Creates `foos.example.com` and 40 objects of it in two colours, about 300 KB.
 async fn foos(client: &Client) {
     let version = |name: &str, storage: bool| {
         json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema":
@@ -110,8 +110,8 @@ async fn foos(client: &Client) {
     }
 }
 
-/// Goal: what is unpacked is the list. Method: lists of built-in and custom types, whole, in pages, selected, and of old
-/// states, each both ways; and each as YAML and indented.
+/// Goal: a decompressed list equals the plain list. Method: lists of built-in and custom types, whole, paged, selected,
+/// and of old states, each with and without gzip; and each as YAML and indented.
 #[tokio::test]
 async fn a_list_is_the_same_in_every_encoding() {
     let server = server(&["--populate", "pods=120,nodes=10,namespaces=3,seed=7"]).await;
@@ -136,7 +136,7 @@ async fn a_list_is_the_same_in_every_encoding() {
         (with_query(custom, &[("labelSelector", "colour=blue")]), true),
         (with_query(custom, &[("labelSelector", "colour=green")]), false),
         (with_query(custom, &[("limit", "30")]), true),
-        // At another version than the stored one there is nothing to share.
+        // At a version other than the stored one, there are no shared bytes to compress.
         ("/apis/example.com/v2/foos".to_owned(), false),
     ] {
         let plain = client.get(&path).await.with_code(200);
@@ -149,7 +149,7 @@ async fn a_list_is_the_same_in_every_encoding() {
         assert!(body == plain.body, "{path}: another list");
         let people = client.get_with(&path, &[("user-agent", "curl/8.5.0")]).await.with_code(200);
         assert!(people.text() == indented(plain.text()), "{path}: another indentation");
-        // YAML is slow to read.
+        // Parsing YAML is slow.
         if plain.body.len() < 3 * LONG {
             let written = client.get_with(&path, &[("accept", "application/yaml")]).await.with_code(200);
             assert!(yaml(&written) == plain.json(), "{path}: another list in YAML");
@@ -157,7 +157,7 @@ async fn a_list_is_the_same_in_every_encoding() {
     }
 }
 
-/// JSON with two spaces a level: what Go's `json.Indent` makes of compact JSON, said in another way than the server's.
+/// JSON indented by two spaces, like the output of Go's `json.Indent`. Independent of the server's implementation.
 fn indented(compact: &str) -> String {
     let (mut out, mut depth, mut in_text, mut escaped) = (String::new(), 0, false, false);
     let text: Vec<char> = compact.trim_end().chars().collect();
@@ -195,7 +195,7 @@ fn indented(compact: &str) -> String {
     out
 }
 
-/// Goal: YAML is a language to talk in. Method: create, replace, patch, scale, delete and err in it.
+/// Goal: clients can read and write YAML. Method: create, replace, patch, read, delete and errors in YAML.
 #[tokio::test]
 async fn yaml_is_spoken_both_ways() {
     let server = server(&[]).await;
@@ -269,7 +269,7 @@ async fn http_2_carries_every_encoding() {
     assert!(list == plain.json());
 }
 
-/// The process's size in bytes.
+/// The process's resident memory in bytes.
 async fn resident(client: &Client) -> u64 {
     let metrics = client.get("/metrics").await;
     let mut lines = metrics.text().lines().filter_map(|line| line.strip_prefix("process_resident_memory_bytes "));
@@ -278,15 +278,15 @@ async fn resident(client: &Client) -> u64 {
     size
 }
 
-/// Clients that read at once.
+/// Number of concurrent readers.
 const CLIENTS: u64 = 64;
-/// What one of them may cost.
+/// Maximum memory cost of a reader, in bytes.
 const CLIENT_BYTES: u64 = 64 << 10;
-/// What allocators and timing add.
+/// Allowance for allocators and timing, in bytes.
 const SLACK_BYTES: u64 = 12 << 20;
 
-/// Goal: a client costs the same in every encoding. Method: 64 clients that stop in the middle of a list of 2,000 pods,
-/// some 10 MB; and the server's size then.
+/// Goal: every encoding has a bounded cost per client. Method: 64 clients that stop in the middle of a list of 2,000
+/// pods, about 10 MB; then the server's size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_are_encoded_in_constant_memory_for_each_client() {
     let server = server(&["--populate", "pods=2000,nodes=50,namespaces=10,seed=7"]).await;
@@ -301,7 +301,7 @@ async fn lists_are_encoded_in_constant_memory_for_each_client() {
         let before = resident(&client).await;
         let mut readers = Vec::new();
         for _ in 0..CLIENTS {
-            // A socket that takes little, so that the rest waits in the server.
+            // A small receive buffer, so that the rest of the list waits in the server.
             let socket = TcpSocket::new_v4().unwrap();
             socket.set_recv_buffer_size(4_096).unwrap();
             let io = TokioIo::new(socket.connect(server.address()).await.unwrap());
@@ -328,7 +328,7 @@ async fn lists_are_encoded_in_constant_memory_for_each_client() {
     }
 }
 
-/// How much the server has grown, once it is below `most`, or after some seconds: memory is given back now and then.
+/// Growth in bytes once it is below `most`, or after 5 s: the server frees memory only periodically.
 async fn settled(client: &Client, before: u64, most: u64) -> u64 {
     let small = async {
         while resident(client).await.saturating_sub(before) >= most {

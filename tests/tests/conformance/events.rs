@@ -1,4 +1,4 @@
-//! What watchers see of changes: labels that come and go, histories that run out, and crowds.
+//! Watch events of changes: labels that start and stop matching, expired histories, and many watchers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,14 +13,14 @@ use crate::server;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// Watches from a position, with more of a query.
+/// Watches from a position, with more query parameters.
 async fn watch_from(client: &Client, at: u64, query: &[(&str, &str)]) -> tests::http::Watch {
     let path = with_query(CONFIGMAPS, &[("watch", "1"), ("resourceVersion", &at.to_string())]);
     client.watch(&with_query(&path, query)).await
 }
 
-/// Goal: the watchers of Kubernetes' own conformance suite. Method: those of A, of B, and of both, over the life of
-/// two objects.
+/// Goal: the watch test of Kubernetes' own conformance suite passes. Method: watchers of A, of B, and of both, over the
+/// life of two objects.
 #[tokio::test]
 async fn three_watchers_see_what_their_labels_select() {
     let server = server(&[]).await;
@@ -70,7 +70,7 @@ async fn a_watch_from_the_answer_of_a_write_begins_behind_it() {
     }
 }
 
-/// Goal: one write is for each watcher what its selector makes of it, at one position. Method: a label changes from x to y.
+/// Goal: each watcher sees one write as its selector requires, at one position. Method: a label changes from x to y.
 #[tokio::test]
 async fn one_write_is_a_deletion_here_and_a_change_there() {
     let server = server(&[]).await;
@@ -104,7 +104,7 @@ async fn one_write_is_a_deletion_here_and_a_change_there() {
     assert_eq!(came, expected);
 }
 
-/// Goal: whoever comes back at the position of its last event misses nothing. Method: restarts after every event.
+/// Goal: a client that resumes from its last event misses none. Method: restart after every event.
 #[tokio::test]
 async fn restarts_at_every_event_lose_nothing() {
     let server = server(&[]).await;
@@ -129,7 +129,7 @@ async fn restarts_at_every_event_lose_nothing() {
     assert_eq!(seen, (1..=40).collect::<Vec<_>>());
 }
 
-/// Goal: short watches, one after the other by their own deadlines, are one sequence.
+/// Goal: consecutive short watches, each ended by its timeout, form one sequence.
 #[tokio::test]
 async fn watches_that_time_out_add_up_to_one_sequence() {
     let server = server(&[]).await;
@@ -154,7 +154,7 @@ async fn watches_that_time_out_add_up_to_one_sequence() {
     assert!(watches >= 2, "{watches}");
 }
 
-/// Goal: one order for all. Method: watches opened at successive positions during concurrent writes.
+/// Goal: all watchers see one order. Method: watches opened at successive positions during concurrent writes.
 #[tokio::test]
 async fn a_hundred_watchers_from_successive_positions_agree() {
     const WRITES: usize = 100;
@@ -188,7 +188,7 @@ async fn a_hundred_watchers_from_successive_positions_agree() {
     }
 }
 
-/// Goal: a node's agent sees its pods come and go, and those of no other. Method: pods that move between nodes.
+/// Goal: a kubelet sees only the pods of its node. Method: pods that move between nodes.
 #[tokio::test]
 async fn agents_of_nodes_share_the_pods_among_them() {
     let server = server(&[]).await;
@@ -238,8 +238,8 @@ async fn agents_of_nodes_share_the_pods_among_them() {
     }
 }
 
-/// Goal: a history that has run out is said at once, in the stream, and a list gets everybody back. Method: a small
-/// window.
+/// Goal: a watch from an expired position ends at once with an in-stream error, and the client recovers by a list.
+/// Method: a small window.
 #[tokio::test]
 async fn whoever_is_too_late_is_told_and_finds_back() {
     let server = server(&["--window-bytes", "65536"]).await;
@@ -260,7 +260,7 @@ async fn whoever_is_too_late_is_told_and_finds_back() {
     assert_eq!(watch.event().await.resource_version(), next);
 }
 
-/// Goal: opened and dropped watches leave nothing behind. Method: the server's own count of watchers.
+/// Goal: the server releases closed watches. Method: its own count of watchers.
 #[tokio::test]
 async fn watchers_that_left_are_forgotten() {
     let server = server(&[]).await;
@@ -283,12 +283,12 @@ async fn watchers_that_left_are_forgotten() {
             break;
         }
         assert!(attempt < 100, "{} watches are still counted", open().await);
-        // They are noticed by the end of their connections.
+        // The server detects them when their connections close.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Goal: what a big object's watchers get is the object. Method: lines of up to a megabyte, among small ones.
+/// Goal: watchers receive large objects whole. Method: lines of up to a megabyte, among small ones.
 #[tokio::test]
 async fn lines_of_any_length_arrive_whole() {
     let server = server(&[]).await;
@@ -307,7 +307,7 @@ async fn lines_of_any_length_arrive_whole() {
     }
 }
 
-/// Goal: deleting a collection is an event for each object, in one order, each with a position of its own.
+/// Goal: deletecollection sends one event per object, in one order, each with its own position.
 #[tokio::test]
 async fn the_end_of_a_collection_is_the_end_of_each() {
     let server = server(&[]).await;
@@ -327,7 +327,8 @@ async fn the_end_of_a_collection_is_the_end_of_each() {
     assert!(events.iter().all(|event| event.resource_version() > at));
 }
 
-/// Goal: an object under finalizers is changed until it goes. Method: two finalizers, taken one by one.
+/// Goal: an object with finalizers is modified until the last one is removed. Method: two finalizers, removed one by
+/// one.
 #[tokio::test]
 async fn finalizers_are_seen_going_one_by_one() {
     let server = server(&[]).await;
@@ -349,7 +350,7 @@ async fn finalizers_are_seen_going_one_by_one() {
     assert_eq!(left, [json!(["example.com/x", "example.com/y"]), json!(["example.com/y"]), json!(["example.com/y"])]);
 }
 
-/// Goal: what has no namespace is watched by name, label and field alike. Method: a node's life under each.
+/// Goal: cluster-scoped objects can be watched by name, label and field. Method: a node's life with each selector.
 #[tokio::test]
 async fn objects_outside_of_namespaces_are_selected_alike() {
     let server = server(&[]).await;

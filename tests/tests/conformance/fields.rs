@@ -1,4 +1,4 @@
-//! The fields that a write brings: unknown ones, those that stand there twice, and values of another type.
+//! Fields in write bodies: unknown fields, duplicate fields, and values of another type.
 
 use http::Method;
 use serde_json::json;
@@ -48,7 +48,8 @@ async fn unknown_fields_are_dropped_and_warned_about() {
     }
 }
 
-/// Goal: strict validation. Method: a table of method, media type, body, code and message.
+/// Goal: strict validation refuses unknown and duplicate fields. Method: a table of method, media type, body, code and
+/// message.
 #[tokio::test]
 async fn strict_validation_refuses_what_others_drop() {
     let server = server(&[]).await;

@@ -1,5 +1,5 @@
-//! The forms of an answer: tables, metadata alone, YAML, indented, compressed, without managedFields; and which of them a
-//! client gets for what it accepts.
+//! The forms of a response: tables, metadata only, YAML, indented, compressed, without managedFields; and the choice of
+//! the form by the Accept header.
 
 use std::io::Read as _;
 
@@ -21,7 +21,7 @@ async fn accepting(client: &Client, path: &str, accept: &str) -> Answer {
     client.get_with(path, &[("accept", accept)]).await
 }
 
-/// Goal: the first clause that can be served wins. Method: what is accepted, and what kind comes; a dash is 406.
+/// Goal: the first supported Accept clause wins. Method: a table of Accept header and expected kind; a dash means 406.
 #[tokio::test]
 async fn the_first_clause_that_can_be_served_is() {
     let server = server(&[]).await;
@@ -83,7 +83,7 @@ async fn the_first_clause_that_can_be_served_is() {
     assert_eq!(old["apiVersion"], "meta.k8s.io/v1beta1");
 }
 
-/// Goal: what rows carry. Method: each `includeObject`, of a list and of one object.
+/// Goal: `includeObject` selects the content of rows. Method: each value, for a list and for one object.
 #[tokio::test]
 async fn rows_carry_metadata_or_the_object_or_nothing() {
     let server = server(&[]).await;
@@ -116,7 +116,7 @@ async fn rows_carry_metadata_or_the_object_or_nothing() {
     }
 }
 
-/// Goal: what people see first. Method: names of columns with their priority, of the types they look at most.
+/// Goal: common types have the columns of kube-apiserver. Method: column names by priority.
 #[tokio::test]
 async fn common_types_have_their_columns() {
     let server = server(&[]).await;
@@ -160,7 +160,7 @@ async fn common_types_have_their_columns() {
     }
 }
 
-/// Goal: what kubectl prints of a pod. Method: one that runs, one that waits, one that is going.
+/// Goal: pods have kubectl's cells. Method: a running pod, a waiting one, and a new one.
 #[tokio::test]
 async fn the_cells_of_a_pod_tell_how_it_is() {
     let server = server(&[]).await;
@@ -217,7 +217,7 @@ async fn metadata_alone_is_all_of_it() {
     assert_eq!(one, expected);
     let list = accepting(&client, CONFIGMAPS, METADATA_LIST).await.with_code(200).json();
     assert_eq!((&list["kind"], &list["items"]), (&json!("PartialObjectMetadataList"), &json!([expected])));
-    // Selectors look at the whole object still.
+    // Selectors still apply to the whole object.
     let pods = pod("p").node("n1");
     client.create(&pods).await;
     let found = accepting(&client, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1", METADATA_LIST).await.with_code(200);
@@ -237,7 +237,7 @@ async fn metadata_can_be_written_and_read_back_in_one_go() {
     assert!(answer.get("data").is_none());
 }
 
-/// Goal: events carry the form that was asked for. Method: an addition, a change and a deletion, as metadata and as rows.
+/// Goal: events have the requested form. Method: an addition, a change and a deletion, as metadata and as rows.
 #[tokio::test]
 async fn every_event_of_a_watch_has_its_form() {
     let server = server(&[]).await;
@@ -270,7 +270,7 @@ async fn a_watch_refuses_forms_it_cannot_stream() {
     }
     let refused = accepting(&client, &format!("{path}&includeObject=X"), TABLE).await.with_code(400);
     assert!(refused.message().starts_with("Unable to convert to Table as requested: includeObject: "));
-    // An error of the stream is a Status in every form.
+    // An in-stream error is a Status in every form.
     for accept in [TABLE, METADATA] {
         let headers = [("accept", accept)];
         let mut watch = client.watch_with(&format!("{CONFIGMAPS}?watch=1&resourceVersion=1"), &headers).await;
@@ -282,7 +282,7 @@ async fn a_watch_refuses_forms_it_cannot_stream() {
     }
 }
 
-/// Goal: for whom answers are indented. Method: query, media type and user agent, in order of who decides.
+/// Goal: responses are indented for humans. Method: query, media type and user agent, in order of precedence.
 #[tokio::test]
 async fn people_get_indented_answers() {
     let server = server(&[]).await;
@@ -321,7 +321,7 @@ async fn people_get_indented_answers() {
     }
 }
 
-/// Goal: long answers are compressed for whoever can read that, and are the same. Method: 200 KB and 20 KB.
+/// Goal: long responses are compressed for clients that accept gzip, with equal content. Method: 200 KB and 20 KB.
 #[tokio::test]
 async fn long_lists_are_compressed_for_those_who_ask() {
     let server = server(&[]).await;
@@ -366,11 +366,11 @@ async fn yaml_is_an_answer_too() {
         assert!(answer.text().contains("apiVersion: v1\n") && answer.text().ends_with('\n'), "{}", answer.text());
     }
     let object = accepting(&client, &configmap("a").path(), "application/yaml").await;
-    // Texts that look like something else stay texts: quoted, in one way or the other.
+    // Strings that YAML would read as another type stay strings: they are quoted, in either style.
     let quoted =
         |name: &str, value: &str| ["\"", "'"].iter().any(|q| object.text().contains(&format!("{name}: {q}{value}{q}")));
     assert!(quoted("k", "yes") && quoted("port", "8080"), "{}", object.text());
-    // What was read can be written again.
+    // The YAML can be sent back unchanged.
     let headers = [("content-type", "application/yaml")];
     let again = Client::request(http::Method::PUT, &configmap("a").path(), &headers, object.body.clone());
     assert_eq!(
@@ -383,7 +383,8 @@ async fn object_version(client: &Client, object: &Object) -> u64 {
     client.get(&object.path()).await.with_code(200).resource_version()
 }
 
-/// Goal: who asks for objects without managedFields gets exactly that. Method: object, list and stream, beside the whole.
+/// Goal: a client can request objects without managedFields. Method: object, list and stream, compared with the whole
+/// objects.
 #[tokio::test]
 async fn managed_fields_can_be_left_out() {
     const DROP: &str = "application/json;drop=metadata.managedFields,application/json";

@@ -1,6 +1,6 @@
-//! The bytes between client and server: heads, chunks, and connections that are used again.
+//! The bytes on the wire: heads, chunks, and reused connections.
 //!
-//! INVARIANT: what is read here is read from the socket, byte by byte, with nobody's HTTP between.
+//! INVARIANT: these tests read the socket byte by byte, without an HTTP library, except for HTTP/2.
 
 use tests::{
     http::{LINE_WAIT, watch_list},
@@ -54,8 +54,8 @@ async fn a_stream_is_chunks_of_lines_and_an_empty_chunk_at_the_end() {
     assert!(raw.chunks.len() < lines.len() * 4, "{} chunks for {} lines", raw.chunks.len(), lines.len());
 }
 
-/// Goal: a connection survives a watch that ended, and what was sent into it meanwhile is answered. Method: the next
-/// request before the end of the stream, and one behind it.
+/// Goal: a connection survives a watch that ended, and requests sent meanwhile are answered. Method: one request before
+/// the end of the stream, and one after it.
 #[tokio::test]
 async fn a_connection_is_used_again_after_its_watch() {
     let server = server(&[]).await;
@@ -110,7 +110,7 @@ async fn whoever_wants_the_connection_closed_gets_that() {
     }
 }
 
-/// Goal: bodies arrive however they are sent. Method: in chunks, and after a word that they are welcome.
+/// Goal: request bodies may be chunked, or wait for `100 Continue`.
 #[tokio::test]
 async fn bodies_may_come_in_chunks_or_after_a_word() {
     let server = server(&[]).await;
@@ -149,7 +149,7 @@ async fn what_is_no_request_is_refused_and_harms_nobody() {
     server.client().get("/livez").await.with_code(200);
 }
 
-/// Goal: events go out when they happen, not when a buffer is full. Method: one small event at a time.
+/// Goal: events are sent immediately, not when a buffer is full. Method: one small event at a time.
 #[tokio::test]
 async fn every_event_is_sent_at_once() {
     let server = server(&[]).await;
@@ -167,7 +167,7 @@ async fn every_event_is_sent_at_once() {
     }
 }
 
-/// Goal: a list's bytes are its length's or chunks, and the same on every connection. Method: a short list and a long one.
+/// Goal: a list has a Content-Length or is chunked, with equal bytes on every connection. Method: short and long lists.
 #[tokio::test]
 async fn short_answers_say_their_length_and_long_ones_come_in_chunks() {
     let server = server(&[]).await;
@@ -190,8 +190,8 @@ async fn short_answers_say_their_length_and_long_ones_come_in_chunks() {
     assert_eq!(raw.body(), client.get(CONFIGMAPS).await.body);
 }
 
-/// Goal: what asks by HTTP/2 without TLS gets the same. Method: hyper's client with prior knowledge; a list and two
-/// streams on one connection.
+/// Goal: HTTP/2 without TLS gives equal responses. Method: hyper's client with prior knowledge; a list and two streams
+/// on one connection.
 #[tokio::test]
 async fn http_2_carries_lists_and_streams_beside_each_other() {
     use http_body_util::{BodyExt as _, Empty};
@@ -220,8 +220,8 @@ async fn http_2_carries_lists_and_streams_beside_each_other() {
     }
 }
 
-/// Goal: who asks for a head alone gets it, and nothing that breaks its connection. Method: the same by HTTP/1 and HTTP/2,
-/// and a request behind it.
+/// Goal: the response to HEAD has no body and keeps the connection usable. Method: HTTP/1 and HTTP/2, with a request
+/// after it.
 #[tokio::test]
 async fn an_answer_to_head_has_no_body() {
     use http::Method;

@@ -1,24 +1,25 @@
-//! What kube-apiserver 1.36 answered on the wire, request by request, as expectations of ours.
+//! Recorded responses of kube-apiserver 1.36, request by request, as expectations for the server.
 //!
-//! INVARIANT: an expectation says what kube-apiserver said. Where the server differs on purpose, the row names the row
-//! of `docs/guarantees.md` that says so, and expects what comes instead.
+//! INVARIANT: an expectation is kube-apiserver's response. Where the server deliberately differs, the row names the row
+//! of `docs/guarantees.md` that documents it, and expects the server's response instead.
 //!
-//! A session is a text, asked from top to bottom of a server of its own, at revision 1000:
+//! A session is a text. A test sends its requests from top to bottom to a fresh server at revision 1000:
 //!
-//! - `== claim` begins a row, and `~ first cell` names the row of the guarantees that makes it different.
-//! - `> METHOD path?query` asks, unescaped; `> name: value` is a header, `> {…}` a JSON body, `>| …` a line of another one.
-//! - `< 201` is the status, `< name: value` a header, and the line `< {…}` is the body; `<| …` is a line of a text. What is
-//!   not said is `application/json` for no other cache.
-//! - `> WATCH path` reads a stream: a line for each event, and `< END` for the clean end. Watches that follow each other
-//!   are open at the same time.
+//! - `== claim` begins a row, and `~ first cell` names the row of the guarantees that documents the difference.
+//! - `> METHOD path?query` is a request, unescaped; `> name: value` is a header, `> {…}` a JSON body, `>| …` a line of
+//!   any other body.
+//! - `< 201` is the status, `< name: value` a header, and the line `< {…}` is the body; `<| …` is a line of a text
+//!   body. The default headers are `application/json`, and `private` in `cache-control`.
+//! - `> WATCH path` reads a stream: a line for each event, and `< END` for the clean end. Consecutive watches are open
+//!   concurrently.
 //!
-//! In a body `…` stands for anything: in a text, as a value, as a member (more may follow) and as the last item of an
-//! array. `$uid`, `$time` and `$rv` are what they say, `$A` is a position that `{A}`, `{A+1}` and `{A-1}` name later, and
-//! `token({A}/ns/name$)` is a page's token as in the table of LIST and WATCH. managedFields are not looked at unless
-//! they are expected.
+//! In a body `…` matches anything: inside a string, as a value, as a member (more may follow) and as the last item of
+//! an array. `$uid`, `$time` and `$rv` match values of that format. `$A` names a position that later lines use as
+//! `{A}`, `{A+1}` and `{A-1}`, and `token({A}/ns/name$)` is a continue token as in the table of LIST and WATCH.
+//! managedFields are compared only if the row expects them.
 //!
-//! What the table (`tests/src/table/`) holds byte by byte is not repeated here: options that do not go together, values,
-//! selectors and tokens that cannot be read, positions ahead, and where a watch starts.
+//! Cases that the table (`tests/src/table/`) checks byte by byte are not repeated here: invalid combinations of
+//! options, malformed values, selectors and tokens, future positions, and the start of a watch.
 
 mod custom;
 mod documents;
@@ -40,7 +41,7 @@ use tests::http::{Client, LINE_WAIT, Step};
 use self::{pattern::Marks, script::Row};
 use crate::server;
 
-/// What came for a row.
+/// The response to a row.
 struct Came {
     code: u16,
     headers: HeaderMap,
@@ -49,12 +50,12 @@ struct Came {
 
 enum Body {
     Whole(Bytes),
-    /// Lines, and how they ended.
+    /// Lines of a stream, and how it ended.
     Lines(Vec<serde_json::Value>, String),
 }
 
 impl Body {
-    /// Its beginning, for messages.
+    /// The beginning of the body, for messages.
     fn start(&self) -> String {
         let text = match self {
             Self::Whole(body) => String::from_utf8_lossy(body).into_owned(),
@@ -64,14 +65,14 @@ impl Body {
     }
 }
 
-/// Asks a session; panics with everything that came otherwise.
+/// Runs a session; panics with all differences.
 async fn holds(session: &str) {
     let server = server(&["--first-revision", "1000"]).await;
     let (client, mut marks, mut wrong) = (server.client(), Marks::default(), Vec::new());
     let rows = script::parse(session);
     let mut rest = &rows[..];
     while let Some(first) = rest.first() {
-        // A batch is one row, or the watches that stand together.
+        // A batch is one row, or consecutive watches.
         let watches = rest.iter().take_while(|row| row.method == "WATCH").count();
         let (batch, others) = rest.split_at(watches.max(1));
         let came = if watches > 0 {
@@ -120,7 +121,7 @@ async fn watch(client: Client, row: &Row<'_>, marks: &Marks) -> Came {
 
 fn compare(row: &Row<'_>, came: &Came, marks: &mut Marks, wrong: &mut Vec<String>) {
     if came.code != row.code {
-        // The rest would only repeat it.
+        // The other differences would only repeat this one.
         wrong.push(format!("status {} and not {}: {}", came.code, row.code, came.body.start()));
         return;
     }

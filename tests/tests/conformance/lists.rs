@@ -1,4 +1,4 @@
-//! LIST as stories beyond the rows of the table: walks over pages, tokens that outlive their history, and freshness.
+//! LIST scenarios beyond the rows of the table: paging, expired continue tokens, and freshness.
 
 use http::Method;
 use tests::{
@@ -10,7 +10,7 @@ use crate::server;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// A page by its limit and token.
+/// Path of a page by its limit and token.
 fn page(limit: usize, token: &str) -> String {
     with_query(CONFIGMAPS, &[("limit", &limit.to_string()), ("continue", token)])
 }
@@ -37,7 +37,7 @@ async fn pages_of_any_size_add_up_to_one_state() {
             let position = *at.get_or_insert_with(|| answer.resource_version());
             assert_eq!(answer.resource_version(), position, "seed {seed}, walk {walk}: {path}");
             seen.extend(answer.keys());
-            // What is written meanwhile is in no page.
+            // No page contains objects written after the first one.
             client.create(&configmap(&format!("w{walk}-{}", seen.len())).namespace("later")).await;
             match answer.token() {
                 Some(next) => {
@@ -87,8 +87,8 @@ async fn a_token_may_be_followed_with_another_limit_and_another_selector() {
     assert_eq!(odd.resource_version(), first.resource_version());
 }
 
-/// Goal: tokens of kube-apiserver's other store are read as its cache's are. Method: the members of ours in another order,
-/// the key without a slash in front, and one member more.
+/// Goal: tokens in the format of kube-apiserver's etcd store are accepted. Method: the server's token without the
+/// leading slash of the key, and with members in another order and one more member.
 #[tokio::test]
 async fn a_token_as_others_write_it_leads_to_the_same_page() {
     let server = server(&[]).await;
@@ -108,14 +108,14 @@ async fn a_token_as_others_write_it_leads_to_the_same_page() {
     }
 }
 
-/// In the alphabet of addresses, without padding.
+/// Base64 in the URL-safe alphabet, without padding.
 fn base64(text: &str) -> String {
     let bytes = serde_json::to_value(k8s_openapi::ByteString(text.into())).expect("bytes are a text");
     bytes.as_str().expect("bytes are a text").trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
-/// Goal: whoever walks slower than the history lasts gets the rest all the same, and is told that it is of another
-/// time. Method: a small window, and writes until the walk's position is gone.
+/// Goal: a client that pages slower than the history window lasts still gets the rest, and learns that it is of another
+/// state. Method: a small window, and writes until the token's position has expired.
 #[tokio::test]
 async fn a_walk_outlives_its_history_by_the_token_in_the_error() {
     const OBJECTS: usize = 40;
@@ -129,7 +129,7 @@ async fn a_walk_outlives_its_history_by_the_token_in_the_error() {
     client.create(&configmap("filler").namespace("zoo")).await;
     let mut rounds = 0;
     let expired = loop {
-        // The state of a walk is kept for a while, up to a bound that this passes.
+        // The state of a paged list is retained up to a bound that these writes exceed.
         for _ in 0..20 {
             rounds += 1;
             let body = format!("{{\"metadata\":{{\"name\":\"filler\"}},\"data\":{{\"k\":\"{rounds}{filler}\"}}}}");
@@ -217,7 +217,7 @@ async fn objects_of_every_size_are_listed_whole() {
     }
 }
 
-/// Goal: a request has the time that it asks for, and a watch has its own. Method: a position that never comes.
+/// Goal: `timeout` limits a request, and a watch has its own timeout. Method: a position that is never reached.
 #[tokio::test]
 async fn a_request_gets_no_more_time_than_it_asks_for() {
     let server = server(&["--first-revision", "1000"]).await;

@@ -1,8 +1,8 @@
-//! What any client of kube-apiserver may expect of the server, asked over its socket: one test binary, a module for
-//! each part of the protocol.
+//! Conformance with kube-apiserver over the server's socket: one test binary with a module for each part of the
+//! protocol.
 //!
-//! INVARIANT: no case knows the server but by its command line and its sockets. The rows of LIST and WATCH that the
-//! SDK's fake server is held to as well stand in `tests/src/table/` and are not repeated here.
+//! INVARIANT: every case knows the server only by its command line and its sockets. Rows of LIST and WATCH that also
+//! apply to the SDK's fake server are in `tests/src/table/` and are not repeated here.
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
@@ -32,10 +32,10 @@ mod writes;
 
 use tests::process::Server;
 
-/// The server that all cases start.
+/// The server binary of all cases.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
-/// A server with these flags.
+/// Starts a server with these flags.
 pub(crate) async fn server(flags: &[&str]) -> Server {
     Server::start(BINARY, flags).await
 }

@@ -1,4 +1,4 @@
-//! Patches of three kinds on one server: what they merge, what they refuse, and in which words.
+//! The three patch types on one server: merging, refused patches, and error texts.
 
 use bytes::Bytes;
 use http::Method;
@@ -22,7 +22,7 @@ pub(crate) async fn send(client: &Client, method: Method, path: &str, content_ty
     client.send(Client::request(method, path, &headers, Bytes::copy_from_slice(body.as_bytes()))).await
 }
 
-/// A server with the config map `cm`, data `k: v` and a label, and where it is.
+/// A server with the ConfigMap `cm`, data `k: v` and a label, and the object's path.
 async fn with_config_map() -> (Server, String) {
     let server = server(&[]).await;
     let object = configmap("cm").data("v").label("a", "b");
@@ -30,7 +30,7 @@ async fn with_config_map() -> (Server, String) {
     (server, object.path())
 }
 
-/// A server with the deployment `web`, and where it is.
+/// A server with the Deployment `web`, and the object's path.
 async fn with_deployment() -> (Server, String) {
     let server = server(&[]).await;
     let body = json!({"apiVersion": "apps/v1", "kind": "Deployment",
@@ -188,7 +188,7 @@ async fn no_directive_is_stored() {
     assert_eq!(stored.json()["metadata"]["labels"], json!({"a": "b"}));
 }
 
-/// Goal: what cannot be applied. Method: a table of media type, patch, code and message.
+/// Goal: patches that cannot be applied are refused. Method: a table of media type, patch, code and message.
 #[tokio::test]
 async fn patches_that_cannot_be_applied_are_refused() {
     let (server, path) = with_deployment().await;

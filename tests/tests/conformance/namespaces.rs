@@ -1,4 +1,4 @@
-//! Namespaces that end: with everything in them, and nothing new meanwhile.
+//! Namespace deletion: removes every object in the namespace and refuses new ones meanwhile.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const TEAM: &str = "/api/v1/namespaces/team";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Makes `foos.example.com`, served at two versions.
+/// Defines `foos.example.com`, served at two versions.
 async fn define(client: &Client) {
     let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}});
     let definition = json!({"metadata": {"name": "foos.example.com"}, "spec": {
@@ -24,7 +24,7 @@ async fn define(client: &Client) {
     client.post(DEFINITIONS, &definition).await.with_code(201);
 }
 
-/// A server with the namespace `team`, and a config map in it that a finalizer holds.
+/// A server with the namespace `team` and a ConfigMap in it that has a finalizer.
 async fn held() -> Server {
     let server = server(&[]).await;
     let client = server.client();
@@ -39,8 +39,8 @@ async fn release(client: &Client) {
     client.patch(&format!("{TEAM}/configmaps/held"), MERGE_PATCH, &patch).await.with_code(200);
 }
 
-/// Goal: what is in a namespace goes before it does, seen by everybody. Method: objects of several types, custom ones of
-/// two versions too, and some elsewhere; watchers of each type.
+/// Goal: the objects in a namespace are deleted before it, with events for all watchers. Method: objects of several
+/// types, including a custom one with two versions, and some in another namespace; watchers of each type.
 #[tokio::test]
 async fn a_namespace_goes_with_everything_in_it() {
     let server = server(&[]).await;
@@ -85,12 +85,13 @@ async fn a_namespace_goes_with_everything_in_it() {
         let left = client.get(path).await.keys();
         assert!(left.iter().all(|key| key.starts_with("team-2/")) && left.len() == 1, "{path}: {left:?}");
     }
-    // And it can be there again.
+    // The name is free again.
     client.create(&namespace("team")).await;
     client.create(&configmap("a").namespace("team")).await;
 }
 
-/// Goal: what others hold keeps its namespace. Method: a finalizer, taken off later; what is refused meanwhile.
+/// Goal: an object with a finalizer keeps its namespace. Method: a finalizer that is removed later; requests refused
+/// meanwhile.
 #[tokio::test]
 async fn a_namespace_waits_for_what_others_hold() {
     let server = held().await;
@@ -121,7 +122,7 @@ async fn a_namespace_waits_for_what_others_hold() {
     let apply = "/api/v1/namespaces/team/configmaps/new?fieldManager=m";
     let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}});
     client.patch(apply, "application/apply-patch+yaml", &applied).await.with_code(403);
-    // What is there can be changed, and so can the namespace.
+    // Existing objects and the namespace itself can still be changed.
     let patch = json!({"data": {"k": "w"}, "metadata": {"labels": {"l": "m"}}});
     client.patch(&format!("{TEAM}/configmaps/held"), MERGE_PATCH, &patch).await.with_code(200);
     let patch = json!({"metadata": {"labels": {"l": "m"}}});
@@ -148,7 +149,8 @@ async fn an_empty_namespace_waits_for_its_own_finalizers() {
     assert_eq!(briefs(&watch.events(3).await), ["MODIFIED team", "MODIFIED team", "DELETED team"]);
 }
 
-/// Goal: asking for it is not doing it. Method: dry runs, preconditions, and the names that Kubernetes keeps.
+/// Goal: a refused or dry deletion leaves the namespace unchanged. Method: dry runs, preconditions, and protected
+/// names.
 #[tokio::test]
 async fn a_namespace_stays_unless_it_is_told_to_go() {
     let server = server(&[]).await;
@@ -188,7 +190,7 @@ async fn what_holds_a_namespace_is_the_servers() {
     }
 }
 
-/// Goal: many at once end as one does. Method: ten namespaces of five pods, deleted side by side.
+/// Goal: namespaces can be deleted concurrently. Method: ten namespaces of five pods.
 #[tokio::test]
 async fn namespaces_end_side_by_side() {
     let server = server(&[]).await;

@@ -1,4 +1,4 @@
-//! `/openapi/v3`: an index with addresses that can be kept, and a document for each group version.
+//! `/openapi/v3`: an index with cacheable addresses, and a document for each group version.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::server;
 
 const INDEX: &str = "/openapi/v3";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// How long a new type may take to be announced.
+/// Timeout for the announcement of a new type.
 const SOON: Duration = Duration::from_secs(10);
 
-/// The address of a document, by what the index calls it.
+/// The address of a document in the index, by its name there.
 async fn address(client: &Client, name: &str) -> Option<String> {
     let index = client.get(INDEX).await.with_code(200).json();
     index["paths"][name]["serverRelativeURL"].as_str().map(str::to_owned)
@@ -23,7 +23,7 @@ async fn document(client: &Client, name: &str) -> Value {
     client.get(&address).await.with_code(200).json()
 }
 
-/// Goal: every type that is served can be validated, applied and explained. Method: discovery beside the documents, as
+/// Goal: clients can validate, apply and explain every served type. Method: compare discovery with the documents, as
 /// kubectl reads both.
 #[tokio::test]
 async fn every_type_has_its_paths_and_its_schema() {
@@ -65,7 +65,7 @@ async fn every_type_has_its_paths_and_its_schema() {
     assert!(types > 40, "{types} types");
 }
 
-/// Goal: clients that keep documents keep the right ones. Method: the headers of each way to ask.
+/// Goal: clients can cache documents. Method: the headers of each way to request one.
 #[tokio::test]
 async fn addresses_with_a_hash_can_be_kept_forever() {
     let server = server(&[]).await;
@@ -89,7 +89,7 @@ async fn addresses_with_a_hash_can_be_kept_forever() {
     assert_eq!(moved.header("location"), address);
 }
 
-/// Goal: what is not there is said. Method: a table of path, accepted types and code.
+/// Goal: unknown documents and media types are refused. Method: a table of path, accepted types and code.
 #[tokio::test]
 async fn other_documents_and_other_forms_are_refused() {
     let server = server(&[]).await;
@@ -129,8 +129,8 @@ async fn until(client: &Client, wanted: impl AsyncFn(&Client) -> bool) {
     tokio::time::timeout(SOON, waiting).await.expect("comes soon");
 }
 
-/// Goal: custom types are documented while they are there, and nobody else's documents change. Method: a definition
-/// comes, changes and goes.
+/// Goal: custom types are documented while they are defined, and other documents do not change. Method: create, change
+/// and delete a definition.
 #[tokio::test]
 async fn custom_types_bring_their_own_schemas() {
     const NAME: &str = "apis/example.com/v1";

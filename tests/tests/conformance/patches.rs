@@ -1,4 +1,4 @@
-//! Patches of every kind: JSON, merge, strategic merge and apply.
+//! Patches of every type: JSON, merge, strategic merge and apply.
 
 use bytes::Bytes;
 use http::Method;
@@ -57,7 +57,7 @@ async fn apply(client: &Client, path: &str, body: &str) -> Answer {
     client.send(Client::request(Method::PATCH, path, &headers, Bytes::copy_from_slice(body.as_bytes()))).await
 }
 
-/// Goal: the operations of RFC 6902. Method: each on one object, with what comes of it.
+/// Goal: the operations of RFC 6902 work. Method: each on one object, with its result.
 #[tokio::test]
 async fn json_patches_carry_out_their_operations() {
     let server = server(&[]).await;
@@ -126,7 +126,7 @@ async fn a_json_patch_has_at_most_ten_thousand_operations() {
     client.patch(&configmap("a").path(), JSON_PATCH, &json!(operations[..10_000])).await.with_code(200);
 }
 
-/// Goal: RFC 7386. Method: nulls, lists and texts in the place of objects.
+/// Goal: RFC 7386 holds. Method: nulls, lists and strings in place of objects.
 #[tokio::test]
 async fn merge_patches_replace_lists_and_drop_nulls() {
     let server = server(&[]).await;
@@ -180,7 +180,7 @@ async fn strategic_patches_merge_lists_by_their_keys() {
     let mut names = containers(&merged);
     names.sort_unstable();
     assert_eq!(names, ["main", "more", "side"]);
-    // Lists without keys are replaced, and so are those of texts.
+    // Lists without a merge key and lists of strings are replaced.
     let merged = strategic(&client, of_pod(json!({"containers": [{"name": "main", "args": ["c"]}]}))).await;
     let main = merged["spec"]["template"]["spec"]["containers"]
         .as_array()
@@ -207,7 +207,7 @@ async fn strategic_patches_merge_lists_by_their_keys() {
     );
 }
 
-/// Goal: every directive is carried out and none is stored. Method: each on a fresh object.
+/// Goal: every directive takes effect and none is stored. Method: each on a fresh object.
 #[tokio::test]
 async fn directives_of_strategic_patches_are_carried_out_and_never_stored() {
     let server = server(&[]).await;
@@ -295,7 +295,7 @@ async fn a_strategic_patch_of_plain_maps_is_a_merge_patch() {
     assert_eq!(same.resource_version(), both["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap());
 }
 
-/// Goal: `kubectl apply` twice and once more with things taken away. Method: the patches that kubectl computes.
+/// Goal: repeated `kubectl apply` works, also with removed members. Method: the patches that kubectl computes.
 #[tokio::test]
 async fn what_kubectl_apply_sends_has_its_effect() {
     let server = server(&[]).await;
@@ -341,13 +341,13 @@ async fn applying_creates_and_then_merges() {
         .collect();
     names.sort_unstable();
     assert_eq!(names, [("one", "Apply"), ("two", "Apply")]);
-    // A manager that no longer says something takes it away, and nothing of others.
+    // A manager that stops applying a field removes it, but no field of another manager.
     let less = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"m": "w"}});
     let taken = apply(&client, &other, &less.to_string()).await.with_code(200).json();
     assert_eq!((&taken["data"], taken["metadata"]["labels"].get("l")), (&json!({"k": "v", "m": "w"}), None));
 }
 
-/// Goal: what an apply has to say. Method: a table of query, body, code and text.
+/// Goal: an incomplete apply is refused. Method: a table of query, body and code.
 #[tokio::test]
 async fn an_apply_that_does_not_say_enough_is_refused() {
     let server = server(&[]).await;

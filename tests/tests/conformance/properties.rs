@@ -1,6 +1,6 @@
-//! What holds for every history: seeded writers, random selectors, and readers that are cut, late or slow.
+//! Properties of every history: seeded writers, random selectors, and readers that are cut off, late or slow.
 //!
-//! INVARIANT: each test prints its seed first, and `SEED=… cargo test` asks the same again.
+//! INVARIANT: each test prints its seed first, and `SEED=… cargo test` repeats its requests.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn rng(test: &str) -> Rng {
     Rng::with_seed(seed)
 }
 
-/// Objects by key, without what only some answers carry.
+/// Objects by key, without the members that only some responses carry.
 type State = BTreeMap<String, Value>;
 
 fn plain(mut object: Value) -> Value {
@@ -42,7 +42,7 @@ fn state_of(list: &Value) -> State {
     list["items"].as_array().expect("items").iter().map(|item| (key(item), plain(item.clone()))).collect()
 }
 
-/// One random write of pods in two namespaces; the position afterwards.
+/// Makes one random write of pods in two namespaces. Returns the position afterwards.
 async fn write(client: &Client, rng: &mut Rng, there: &mut BTreeMap<String, ()>) -> u64 {
     let (namespace, name) = (["ns1", "ns2"][rng.usize(..2)], format!("p{}", rng.u8(..8)));
     let object = pod(&name).namespace(namespace).node(["", "n1", "n2"][rng.usize(..3)]);
@@ -61,7 +61,7 @@ async fn write(client: &Client, rng: &mut Rng, there: &mut BTreeMap<String, ()>)
     client.create(&object).await
 }
 
-/// A random place and selectors of pods.
+/// A random path and random selectors of pods.
 fn question(rng: &mut Rng) -> String {
     let place = [PODS, "/api/v1/namespaces/ns1/pods", "/api/v1/namespaces/ns2/pods"][rng.usize(..3)];
     let fields = ["", "spec.nodeName=n1", "spec.nodeName!=n1", "metadata.name=p3", "spec.nodeName=,metadata.name!=p1"];
@@ -69,7 +69,7 @@ fn question(rng: &mut Rng) -> String {
     with_query(place, &[("fieldSelector", fields[rng.usize(..5)]), ("labelSelector", labels[rng.usize(..6)])])
 }
 
-/// Applies one event to a state that it must fit.
+/// Applies one event to a state; panics if it does not fit.
 fn fold(state: &mut State, event: &Event, story: &str) {
     let id = key(&event.object);
     let before = match event.kind {
@@ -80,7 +80,7 @@ fn fold(state: &mut State, event: &Event, story: &str) {
     assert_eq!(before.is_some(), event.kind != EventKind::Added, "{story}: {event:?} does not fit");
 }
 
-/// H1: whoever wrote reads its write, in a list and in a stream, whoever else writes meanwhile.
+/// H1: a client reads its own writes, in a list and in a stream, during concurrent writes.
 #[tokio::test]
 async fn an_acknowledged_write_is_in_every_later_read() {
     let mut rng = rng("an_acknowledged_write_is_in_every_later_read");
@@ -119,7 +119,7 @@ async fn an_acknowledged_write_is_in_every_later_read() {
     join_all(writers).await;
 }
 
-/// H2: a list at A and the watch from A up to B are the list at B, for any A, B and selector.
+/// H2: a list at A and the watch events from A up to B equal the list at B, for any A, B and selector.
 #[tokio::test]
 async fn a_list_and_its_events_are_the_later_list() {
     let mut rng = rng("a_list_and_its_events_are_the_later_list");
@@ -155,7 +155,7 @@ async fn a_list_and_its_events_are_the_later_list() {
     assert!(told.iter().any(|&count| count > 0), "something happened, and something was left");
 }
 
-/// H3: initial state up to its mark at B is the list at B, while others write.
+/// H3: initial events up to the end bookmark at B equal the list at B, during concurrent writes.
 #[tokio::test]
 async fn streamed_state_is_the_list_at_its_mark() {
     let mut rng = rng("streamed_state_is_the_list_at_its_mark");
@@ -190,7 +190,7 @@ async fn streamed_state_is_the_list_at_its_mark() {
     assert!(found > 0, "some states held something");
 }
 
-/// H4: a client whose connection breaks after any byte goes on from its last whole line, and has every event once.
+/// H4: a client whose connection breaks after any byte resumes from its last whole line and sees every event once.
 #[tokio::test]
 async fn a_connection_cut_after_any_byte_loses_nothing() {
     let mut rng = rng("a_connection_cut_after_any_byte_loses_nothing");
@@ -212,7 +212,7 @@ async fn a_connection_cut_after_any_byte_loses_nothing() {
             match tokio::time::timeout(std::time::Duration::from_millis(500), wire.socket.read(&mut part)).await {
                 Ok(Ok(read)) if read > 0 => bytes.extend_from_slice(&part[..read]),
                 Ok(_) => panic!("the server ended a watch from {at}"),
-                // Everything has come.
+                // Every event has arrived.
                 Err(_) => {
                     silences += 1;
                     break;
@@ -232,7 +232,8 @@ async fn a_connection_cut_after_any_byte_loses_nothing() {
     assert!(cuts > 2, "{cuts} cuts of some 600 KB, each after 60 KB at most");
 }
 
-/// H5: who reads too slowly gets a prefix without gaps and a clean end; then 410, and a list; and memory stays bounded.
+/// H5: a slow consumer gets a prefix without gaps and a clean end, then a 410, and recovers by a list; memory stays
+/// bounded.
 #[tokio::test]
 async fn a_reader_that_history_overtakes_ends_cleanly_and_finds_back() {
     const WRITES: usize = 2_000;
@@ -247,7 +248,7 @@ async fn a_reader_that_history_overtakes_ends_cleanly_and_finds_back() {
             metrics.text().lines().find(|line| line.starts_with("process_resident_memory_bytes ")).map(str::to_owned);
         line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).expect("its size")
     };
-    // A socket that takes little, so that the rest waits in the server.
+    // A small receive buffer, so that the rest waits in the server.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
     let mut slow = Wire { socket: socket.connect(server.address()).await.unwrap(), bytes: Vec::new() };

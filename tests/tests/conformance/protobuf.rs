@@ -1,7 +1,7 @@
-//! Bodies in protobuf: objects that Kubernetes' own messages encode come back as the JSON that Go would write.
+//! Protobuf bodies: objects encoded as Kubernetes' messages are stored as the JSON that Go would write.
 //!
-//! Goal: clients that send protobuf, as kubectl does, store what they meant. Method: messages of k8s-pb, encoded by prost,
-//! posted and read again.
+//! Goal: clients that send protobuf, as kubectl does, store the right objects. Method: messages of k8s-pb, encoded by
+//! prost, posted and read back.
 
 use bytes::Bytes;
 use http::Method;
@@ -23,7 +23,7 @@ use crate::server;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The envelope that clients send.
+/// The envelope of Kubernetes' protobuf.
 fn body(api_version: &str, kind: &str, message: &impl Message) -> Bytes {
     let type_meta = TypeMeta { api_version: Some(api_version.to_owned()), kind: Some(kind.to_owned()) };
     let unknown = Unknown {
@@ -47,7 +47,7 @@ fn named(name: &str) -> Option<ObjectMeta> {
     Some(ObjectMeta { name: text(name), ..ObjectMeta::default() })
 }
 
-/// As Go sends it: what is no pointer is there, set or not.
+/// Metadata as Go encodes it: members that are not pointers are always present.
 fn named_by_go(name: &str) -> Option<ObjectMeta> {
     Some(ObjectMeta {
         name: text(name),
@@ -66,7 +66,7 @@ fn labels(pairs: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> 
     pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// Posts a message to a collection, and reads the object without what the server sets.
+/// Posts a message to a collection, and returns the stored object without the members that the server sets.
 async fn stored(client: &Client, collection: &str, api_version: &str, kind: &str, message: &impl Message) -> Value {
     let answer = send(client, Method::POST, collection, body(api_version, kind, message)).await.with_code(201);
     let name = answer.json()["metadata"]["name"].as_str().unwrap().to_owned();
@@ -154,7 +154,8 @@ fn container() -> core::Container {
     }
 }
 
-/// Goal: what Go embeds is not nested, pointers to zero stay, and zeros of others go. Method: a deployment with all of it.
+/// Goal: embedded structs are not nested, pointers to zero are kept, other zeros are dropped. Method: a Deployment with
+/// all of them.
 #[tokio::test]
 async fn a_deployment_comes_back_as_go_writes_it() {
     let server = server(&[]).await;
@@ -293,7 +294,8 @@ async fn times_come_back_as_texts() {
     assert_eq!(answer["spec"], json!({"parallelism": 0, "suspend": false}));
 }
 
-/// Goal: messages whose JSON is not an object of their fields. Method: a definition with every one of them.
+/// Goal: messages whose JSON is not an object of their fields are converted. Method: a definition with every such
+/// message.
 #[tokio::test]
 async fn a_definition_comes_back_as_go_writes_it() {
     let server = server(&[]).await;
@@ -368,7 +370,8 @@ async fn a_definition_comes_back_as_go_writes_it() {
     );
 }
 
-/// Goal: what else has a body. Method: an update, a delete with a precondition, and the words of a refusal.
+/// Goal: updates and deletes accept protobuf. Method: an update, a delete with a precondition, and the error text of a
+/// refusal.
 #[tokio::test]
 async fn updates_and_deletes_take_it_too() {
     let server = server(&[]).await;
@@ -401,7 +404,7 @@ async fn updates_and_deletes_take_it_too() {
     send(&client, Method::DELETE, &path, of(uid)).await.with_code(200);
 }
 
-/// Goal: bodies that are none are refused in Kubernetes' words. Method: a table of body and answer.
+/// Goal: malformed bodies are refused with Kubernetes' error texts. Method: a table of body and response.
 #[tokio::test]
 async fn bodies_that_are_no_objects_are_refused() {
     let server = server(&[]).await;
@@ -449,7 +452,8 @@ async fn bodies_that_are_no_objects_are_refused() {
     }
 }
 
-/// Goal: clients learn what they may send. Method: a type that Kubernetes has messages for, and one that it has not.
+/// Goal: an unsupported media type is refused with the accepted ones. Method: a type with protobuf messages, and a
+/// custom one without.
 #[tokio::test]
 async fn custom_types_take_no_protobuf() {
     let server = server(&[]).await;

@@ -1,4 +1,4 @@
-//! `…/{name}/scale` beyond the plain way of it: what is refused, what it leaves alone, and every type that has it.
+//! `…/{name}/scale` in detail: refused requests, fields it must not change, and every type with a scale subresource.
 
 use bytes::Bytes;
 use http::Method;
@@ -22,7 +22,7 @@ fn body(name: &str, replicas: i64) -> Value {
     }})
 }
 
-/// A server with the deployment `web` of three.
+/// A server with the Deployment `web` of three replicas.
 async fn with_web() -> Server {
     let server = server(&[]).await;
     let (collection, _) = WEB.rsplit_once('/').unwrap();
@@ -45,8 +45,7 @@ async fn patch(client: &Client, content_type: &str, body: &str) -> Answer {
     client.send(Client::request(Method::PATCH, &path, &headers, Bytes::copy_from_slice(body.as_bytes()))).await
 }
 
-/// Goal: each type that counts something can be told how many. Method: all built-in ones, and a custom one whose numbers
-/// stand elsewhere.
+/// Goal: each type with replicas can be scaled. Method: all built-in ones, and a custom one with other paths.
 #[tokio::test]
 async fn everything_that_counts_has_a_scale() {
     let server = server(&[]).await;
@@ -85,7 +84,7 @@ async fn everything_that_counts_has_a_scale() {
         let mut after = client.get(&place).await.with_code(200).json();
         assert_eq!(written["metadata"]["resourceVersion"], after["metadata"]["resourceVersion"]);
         assert_eq!((after.pointer(path), &written["spec"]), (Some(&json!(7)), &json!({"replicas": 7})), "{collection}");
-        // Nothing else changed.
+        // The rest of the object is unchanged.
         *after.pointer_mut(path).unwrap() = json!(2);
         for member in ["generation", "resourceVersion"] {
             after["metadata"][member] = made["metadata"][member].clone();
@@ -94,7 +93,7 @@ async fn everything_that_counts_has_a_scale() {
     }
 }
 
-/// Goal: every kind of patch is one of the Scale. Method: the four kinds; each wish another number.
+/// Goal: every type of patch applies to the Scale. Method: the four types, each with another number.
 #[tokio::test]
 async fn a_scale_is_patched_in_any_way() {
     let server = with_web().await;
@@ -117,7 +116,7 @@ async fn a_scale_is_patched_in_any_way() {
         assert_eq!((&answer["kind"], &answer["spec"]["replicas"]), (&json!("Scale"), &json!(wanted)), "{content_type}");
         assert_eq!(replicas(&client).await, json!(wanted), "{content_type}");
     }
-    // Nothing else of the object can be reached.
+    // The patch cannot reach other fields of the object.
     let body =
         json!({"spec": {"replicas": 8, "paused": true}, "metadata": {"labels": {"a": "b"}}, "status": {"replicas": 9}});
     patch(&client, MERGE_PATCH, &body.to_string()).await.with_code(200);
@@ -130,7 +129,7 @@ async fn a_scale_is_patched_in_any_way() {
     patch(&client, "application/json", "{}").await.with_code(415);
 }
 
-/// Goal: what is no wish for a number is refused and changes nothing. Method: a table of body and code.
+/// Goal: an invalid Scale is refused and changes nothing. Method: a table of body and code.
 #[tokio::test]
 async fn scales_that_cannot_be_are_refused() {
     let server = with_web().await;
@@ -179,7 +178,7 @@ async fn scales_that_cannot_be_are_refused() {
     assert_eq!(text.code, 415);
 }
 
-/// Goal: a scale is read and changed, nothing else. Method: other methods, dry runs, and a wish that is fulfilled.
+/// Goal: a scale can only be read and updated. Method: other methods, dry runs, and a no-op update.
 #[tokio::test]
 async fn a_scale_is_neither_made_nor_deleted() {
     let server = with_web().await;
@@ -199,14 +198,14 @@ async fn a_scale_is_neither_made_nor_deleted() {
     let at = client.get(WEB).await.resource_version();
     let same = client.put(SCALE, &scale(&json!(3))).await.with_code(200);
     assert_eq!(same.resource_version(), at, "what is as wanted is not written");
-    // None at all is a number that is left out.
+    // Zero replicas are omitted in the response.
     let none = client.put(SCALE, &scale(&json!(0))).await.with_code(200).json();
     assert_eq!((&none["spec"], replicas(&client).await), (&json!({}), json!(0)));
     let unsaid = client.put(SCALE, &json!({"metadata": {"name": "web"}})).await.with_code(200).json();
     assert_eq!(unsaid["spec"], json!({}));
 }
 
-/// Goal: many who count at once agree. Method: twenty writers at one version.
+/// Goal: concurrent updates conflict. Method: twenty writers at one version.
 #[tokio::test]
 async fn of_many_scales_at_one_version_one_wins() {
     let server = with_web().await;
@@ -222,7 +221,7 @@ async fn of_many_scales_at_one_version_one_wins() {
     assert_eq!((count(200), count(409)), (1, 19));
 }
 
-/// Goal: forms of a Scale. Method: table, metadata alone, YAML.
+/// Goal: a Scale has every form. Method: table and YAML.
 #[tokio::test]
 async fn a_scale_has_forms() {
     let server = with_web().await;

@@ -1,4 +1,4 @@
-//! Field selectors of every kind that has its own, and that lists and watches agree on what a selector means.
+//! Field selectors of every type that declares fields, and consistent results of lists and watches.
 
 use serde_json::{Value, json};
 use tests::{
@@ -8,12 +8,12 @@ use tests::{
 
 use crate::server;
 
-/// One type, two objects of it, and fields that select the first alone.
+/// One type, two objects of it, and selectors that match only the first.
 struct Fields {
     path: &'static str,
     first: Value,
     second: Value,
-    /// What the status subresource of the first is given.
+    /// Patch for the first object's status subresource.
     status: Value,
     fields: &'static [&'static str],
 }
@@ -183,7 +183,7 @@ async fn the_phase_of_a_namespace_is_a_field() {
 }
 
 /// Goal: {all namespaces, one} × fields × labels is exactly the intersection, and never an error. Method: every
-/// combination as a list, as pages, as initial state, against a model of eight pods.
+/// combination as a list, as pages, and as initial events, against a model of eight pods.
 #[tokio::test]
 async fn paths_fields_and_labels_intersect() {
     let server = server(&[]).await;
@@ -260,7 +260,7 @@ async fn assert_all_reads_give(client: &Client, path: &str, expected: &[String])
     assert_eq!(streamed, expected, "{path} as initial state");
 }
 
-/// Goal: the words that refuse what no type declares. Method: a type of each family.
+/// Goal: unknown fields are refused with the error text of their type. Method: a type of each family.
 #[tokio::test]
 async fn unknown_fields_are_refused_in_the_words_of_their_type() {
     let server = server(&[]).await;
@@ -285,7 +285,7 @@ async fn unknown_fields_are_refused_in_the_words_of_their_type() {
     }
 }
 
-/// A selector is read the same wherever it stands. Method: odd spellings that mean something ordinary.
+/// Goal: selectors are parsed as in Kubernetes. Method: odd spellings with an ordinary meaning.
 #[tokio::test]
 async fn odd_spellings_of_selectors_mean_the_same() {
     let server = server(&[]).await;

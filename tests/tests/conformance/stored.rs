@@ -1,5 +1,5 @@
-//! What is stored of what is written: texts and bytes of Secrets, nulls, times of other servers, and metadata that comes
-//! with a status. Each expectation was checked against kube-apiserver 1.36.
+//! Normalization of written objects: string and binary data of Secrets, nulls, server-set members of other clusters,
+//! and metadata in status writes. Each expectation was checked against kube-apiserver 1.36.
 
 use serde_json::json;
 use tests::{
@@ -14,7 +14,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// Goal: `stringData` is write-only sugar for `data`. Method: every way to write a Secret, and what is read afterwards.
+/// Goal: `stringData` is a write-only shorthand for `data`. Method: every way to write a Secret, then a read.
 #[tokio::test]
 async fn string_data_becomes_data_whatever_writes_it() {
     let server = server(&[]).await;
@@ -51,7 +51,7 @@ async fn string_data_becomes_data_whatever_writes_it() {
     );
 }
 
-/// Goal: no client gets bytes that it cannot decode. Method: bad base64 by every way to write it.
+/// Goal: no client gets bytes that it cannot decode. Method: invalid base64 through every write path.
 #[tokio::test]
 async fn values_that_are_no_base64_are_refused() {
     let server = server(&[]).await;
@@ -71,7 +71,7 @@ async fn values_that_are_no_base64_are_refused() {
     assert_eq!(client.get(&path).await.json()["data"], json!({"k": "YWJj"}), "without its line break");
 }
 
-/// Goal: exported objects can be written back. Method: what another cluster set, by every way to write it.
+/// Goal: exported objects can be written back. Method: server-set members of another cluster, through every write path.
 #[tokio::test]
 async fn what_another_server_set_is_ignored() {
     let server = server(&[]).await;
@@ -95,7 +95,7 @@ async fn what_another_server_set_is_ignored() {
     client.post(&configmap("a").collection(), &zero).await.with_code(201);
 }
 
-/// Goal: typed clients can read what is stored. Method: nulls and empty maps as templates write them.
+/// Goal: typed clients can read every stored object. Method: nulls and empty maps as templates write them.
 #[tokio::test]
 async fn nulls_in_maps_are_empty_texts_and_empty_maps_are_absent() {
     let server = server(&[]).await;
@@ -114,7 +114,7 @@ async fn nulls_in_maps_are_empty_texts_and_empty_maps_are_absent() {
 }
 
 /// Goal: kubelets and controllers may write metadata with the status, type by type as in kube-apiserver 1.36. Method:
-/// one patch of everything, through the status, of each kind of type.
+/// one patch of all metadata through the status of each kind of type.
 #[tokio::test]
 async fn metadata_is_written_with_the_status_where_the_type_has_it() {
     let server = server(&[]).await;
@@ -145,7 +145,7 @@ async fn metadata_is_written_with_the_status_where_the_type_has_it() {
     }
 }
 
-/// Goal: a selector finds what kube-apiserver would have filled in. Method: objects that leave each field out.
+/// Goal: a selector matches the defaults that kube-apiserver would fill in. Method: objects without each field.
 #[tokio::test]
 async fn selectors_find_objects_that_leave_the_default_out() {
     let server = server(&[]).await;

@@ -1,4 +1,5 @@
-//! WATCH as stories beyond the rows of the table: bookmarks, the border between state and events, deprecated paths.
+//! WATCH scenarios beyond the rows of the table: bookmarks, the transition from initial state to events, deprecated
+//! paths.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,10 @@ use crate::server;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// Flags of a server whose bookmarks come often.
+/// Flags of a server with frequent bookmarks.
 const OFTEN: &[&str] = &["--bookmark-interval", "200ms"];
 
-/// The path of a watch of `default` from a position, with bookmarks.
+/// Path of a watch of `default` from a position, with bookmarks.
 fn here_from(at: u64) -> String {
     format!("/api/v1/namespaces/default/configmaps?watch=1&allowWatchBookmarks=true&resourceVersion={at}")
 }
@@ -32,7 +33,7 @@ async fn bookmarks_move_with_the_type_and_never_back() {
     let mut silent = client.watch(&quiet).await;
     let mut last = begin;
     for round in 0..4 {
-        // What the watch does not show moves its position all the same.
+        // Events outside the watch's scope advance its position too.
         let written = client.create(&configmap(&format!("c{round}")).namespace("other")).await;
         let deadline = Instant::now() + LINE_WAIT;
         loop {
@@ -69,7 +70,7 @@ async fn a_bookmark_can_be_resumed_from() {
     }
 }
 
-/// Goal: a bookmark never points past an event that was not sent. Method: writers and bookmarks as fast as they go.
+/// Goal: a bookmark never passes an event that was not sent. Method: writes and bookmarks at full speed.
 #[tokio::test]
 async fn a_bookmark_is_never_ahead_of_an_event() {
     let server = server(&["--bookmark-interval", "1ms"]).await;
@@ -97,7 +98,7 @@ async fn a_bookmark_is_never_ahead_of_an_event() {
         assert!(event.resource_version() >= last, "{event:?} after {last}");
         last = event.resource_version();
     }
-    // The last bookmark is at the last event: there was one.
+    // The last bookmark is at the last event.
     assert_eq!(positions, writer.await.unwrap(), "each write once");
 }
 
@@ -111,7 +112,7 @@ async fn an_idle_watch_shows_that_it_lives() {
     assert!(events.iter().all(|event| event.brief() == "BOOKMARK" && event.resource_version() == begin));
 }
 
-/// Goal: state and events meet without gap and without repetition. Method: streams opened while others write.
+/// Goal: live events follow the initial state without gap or repetition. Method: streams opened during writes.
 #[tokio::test]
 async fn events_begin_where_the_state_ends() {
     const WRITES: usize = 150;
@@ -156,8 +157,8 @@ async fn events_begin_where_the_state_ends() {
     }
 }
 
-/// Goal: a watch opened with the position of the last event never goes back. Method: short watches one after the
-/// other, under concurrent updates.
+/// Goal: a watch from the last event's position never goes back. Method: consecutive short watches during concurrent
+/// updates.
 #[tokio::test]
 async fn watches_in_a_row_never_go_back_in_time() {
     let server = server(&[]).await;
@@ -206,7 +207,7 @@ async fn one_object_is_watched_as_kubectl_does() {
     assert_eq!(briefs(&watch.events(3).await), expected);
 }
 
-/// Goal: the watches of old clients. Method: each form of such a path beside the watch that it stands for.
+/// Goal: the watch paths of old clients work. Method: each form of such a path.
 #[tokio::test]
 async fn paths_below_watch_are_watches() {
     let server = server(&[]).await;
@@ -261,7 +262,7 @@ async fn writes_of_status_are_events_like_others() {
     assert_eq!(events[1].object["status"]["phase"], "Running", "a deletion carries what last matched");
 }
 
-/// Goal: whoever comes with the wrong path, name or verb is told before the stream begins.
+/// Goal: an invalid watch is refused before its stream begins. Method: unknown types and objects, and invalid options.
 #[tokio::test]
 async fn a_watch_of_nothing_is_refused_before_it_begins() {
     let server = server(&[]).await;
@@ -277,7 +278,7 @@ async fn a_watch_of_nothing_is_refused_before_it_begins() {
     ] {
         client.get(path).await.with_code(code);
     }
-    // One object is no collection: the flag has no meaning there.
+    // A GET of one object ignores `watch`.
     assert_eq!(
         client.get(&format!("{}?watch=1", configmap("a").path())).await.with_code(200).json()["kind"],
         "ConfigMap"

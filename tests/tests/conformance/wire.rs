@@ -1,6 +1,6 @@
-//! A connection read byte by byte: heads, chunks, and what is left of an answer that was cut.
+//! A connection read byte by byte: heads, chunks, and the rest of a cut response.
 //!
-//! INVARIANT: nobody's HTTP stands between a test and the socket.
+//! INVARIANT: no HTTP library is between a test and the socket.
 
 use tests::{http::LINE_WAIT, process::Server};
 use tokio::{
@@ -9,13 +9,13 @@ use tokio::{
     time::timeout,
 };
 
-/// A connection, and what came on it.
+/// A connection, and its unread bytes.
 pub(crate) struct Wire {
     pub(crate) socket: TcpStream,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// One answer, taken apart.
+/// One parsed response.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) head: String,
@@ -47,7 +47,7 @@ impl Wire {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")).await;
     }
 
-    /// Reads until `end` has come, and takes everything up to it, without it.
+    /// Reads up to `end`. Returns the bytes before it.
     pub(crate) async fn until(&mut self, end: &[u8]) -> Vec<u8> {
         loop {
             if let Some(at) = self.bytes.windows(end.len()).position(|window| window == end) {
@@ -101,7 +101,7 @@ impl Wire {
     }
 }
 
-/// The body of an answer that broke off after these bytes: what its chunks held, as far as they came.
+/// The body of a response that was cut after these bytes.
 pub(crate) fn body_so_far(bytes: &[u8]) -> Vec<u8> {
     let find = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).position(|window| window == end);
     let mut rest = find(bytes, b"\r\n\r\n").map_or(&[][..], |at| &bytes[at + 4..]);

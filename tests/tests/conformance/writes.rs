@@ -1,5 +1,5 @@
-//! Create and update beyond the recorded ones and `tests/tests/writes.rs`: what the server decides, what it keeps, and
-//! the subresources.
+//! Create and update beyond the recorded sessions and `tests/tests/writes.rs`: server-set members, members that updates
+//! keep, and subresources.
 
 use bytes::Bytes;
 use http::Method;
@@ -62,7 +62,7 @@ async fn generated_names_have_room_and_chosen_names_win() {
     );
 }
 
-/// Goal: names that a type does not take. Method: a type of each rule.
+/// Goal: names are validated by type. Method: a type for each rule.
 #[tokio::test]
 async fn names_are_checked_by_the_rule_of_their_type() {
     let server = server(&[]).await;
@@ -95,7 +95,7 @@ async fn names_are_checked_by_the_rule_of_their_type() {
     client.post(CONFIGMAPS, &json!({"metadata": {"name": long}})).await.with_code(422);
 }
 
-/// Goal: bodies of another version or kind. Method: a table of body and message.
+/// Goal: bodies of another version or kind are refused. Method: a table of body and message.
 #[tokio::test]
 async fn bodies_of_other_versions_and_kinds_are_refused() {
     let server = server(&[]).await;
@@ -157,13 +157,13 @@ async fn an_update_of_another_object_of_that_name_conflicts() {
     let end = format!("Precondition failed: UID in precondition: {first}, UID in object meta: {second}");
     assert!(refused.message().ends_with(&end), "{}", refused.message());
     let patch = json!({"metadata": {"uid": first}, "data": {"k": "mine"}});
-    // A patch has no precondition, but a uid cannot change.
+    // A patch has no uid precondition, but a uid is immutable.
     let invalid = client.patch(&path, MERGE_PATCH, &patch).await.with_code(422);
     assert!(invalid.message().contains("metadata.uid: Invalid value: "), "{}", invalid.message());
     assert_eq!(client.get(&path).await.json()["data"]["k"], "second");
 }
 
-/// Goal: some types are made by replacing what is not there. Method: types that are and types that are not.
+/// Goal: PUT of a missing object creates it for some types. Method: types that allow it and types that do not.
 #[tokio::test]
 async fn an_update_makes_what_may_be_made_like_that() {
     let server = server(&[]).await;
@@ -185,10 +185,10 @@ async fn an_update_makes_what_may_be_made_like_that() {
         if code == 201 {
             assert_eq!(made.json()["metadata"]["uid"].as_str().map(str::len), Some(36), "{collection}");
             assert_eq!(client.get(&path).await.with_code(200).json(), made.json());
-            // The next one is an update, and another object is none.
+            // A second PUT is an update.
             client.put(&path, &made.json()).await.with_code(200);
             client.delete(&path).await.with_code(200);
-            // It has the uid of what is gone, and kube-apiserver calls that a conflict.
+            // The body has the uid of the deleted object, which is a conflict in kube-apiserver.
             client.put(&path, &made.json()).await.with_code(409);
         }
     }
@@ -215,7 +215,7 @@ async fn an_update_keeps_what_only_the_server_gives() {
     for kept in ["uid", "creationTimestamp", "name", "namespace"] {
         assert_eq!(after["metadata"][kept], before["metadata"][kept], "{kept}");
     }
-    // A patch that takes them away takes nothing away.
+    // A patch cannot remove these members.
     let patch = json!({"metadata": {"uid": null, "creationTimestamp": null, "resourceVersion": null}});
     let patched = client.patch(&configmap("a").path(), MERGE_PATCH, &patch).await.with_code(200).json();
     assert_eq!(patched["metadata"], after["metadata"]);
@@ -250,7 +250,7 @@ async fn of_many_creations_of_one_name_one_wins() {
     );
 }
 
-/// Goal: status and the rest do not touch each other. Method: each by the path of the other, by PUT and PATCH.
+/// Goal: status and spec are written separately. Method: each through the path of the other, by PUT and PATCH.
 #[tokio::test]
 async fn status_and_spec_are_written_apart() {
     let server = server(&[]).await;
@@ -280,7 +280,7 @@ async fn status_and_spec_are_written_apart() {
     assert_eq!(spec["metadata"]["generation"], 1, "labels are not of the spec");
 }
 
-/// Goal: a subresource that a type does not have is not there. Method: some types, some words.
+/// Goal: an unknown subresource is not found. Method: several types and names.
 #[tokio::test]
 async fn subresources_that_are_none_are_not_found() {
     let server = server(&[]).await;
@@ -298,7 +298,7 @@ async fn subresources_that_are_none_are_not_found() {
     }
 }
 
-/// Goal: what `kubectl scale` and autoscalers use. Method: read, replace and patch the scale of a Deployment.
+/// Goal: `kubectl scale` and autoscalers work. Method: read, replace and patch the scale of a Deployment.
 #[tokio::test]
 async fn types_that_scale_do() {
     let server = server(&[]).await;
@@ -339,7 +339,7 @@ async fn generations_count_changes_of_the_spec() {
         (json!({"status": {"replicas": 2}}), 2),
         (json!({"spec": {"paused": true}}), 3),
         (json!({"metadata": {"generation": 9}}), 3),
-        // Deployments alone count these: `kubectl rollout` writes them.
+        // Only Deployments count annotations: `kubectl rollout` writes them.
         (json!({"metadata": {"annotations": {"a": "1"}}}), 4),
     ] {
         let answer = client.patch(&path, MERGE_PATCH, &patch).await.with_code(200).json();
@@ -349,8 +349,8 @@ async fn generations_count_changes_of_the_spec() {
     assert_eq!(of_pod["metadata"]["generation"], 1);
 }
 
-/// Goal: unknown and doubled fields are told in the way the client asks for. Method: three levels, at create, update
-/// and patch.
+/// Goal: unknown and duplicate fields are reported as the client requests. Method: three levels, at create, update and
+/// patch.
 #[tokio::test]
 async fn unknown_fields_are_refused_warned_about_or_ignored() {
     let server = server(&[]).await;
@@ -402,7 +402,7 @@ async fn unknown_fields_are_refused_warned_about_or_ignored() {
     assert!(refused.with_code(400).message().contains("duplicate field \"data.k\""));
 }
 
-/// Goal: what `kubectl create configmap` sends. Method: the envelope of Kubernetes' protobuf around a ConfigMap.
+/// Goal: `kubectl create configmap` works. Method: the envelope of Kubernetes' protobuf around a ConfigMap.
 #[tokio::test]
 async fn a_protobuf_body_is_understood() {
     use k8s_pb::{
@@ -471,7 +471,7 @@ async fn what_is_written_is_what_is_read() {
     assert_eq!(created["data"], data);
     let read = client.get(&configmap("a").path()).await.with_code(200).json();
     assert_eq!(read, created);
-    // Numbers keep their digits where nobody knows what they are.
+    // Numbers of unknown fields keep their digits.
     let definition = json!({"metadata": {"name": "foos.example.com"}, "spec": {"group": "example.com", "scope": "Cluster",
         "names": {"plural": "foos", "kind": "Foo"}, "versions": [{"name": "v1", "served": true, "storage": true,
             "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
@@ -501,8 +501,8 @@ async fn a_namespace_is_an_object_like_others() {
     assert_eq!(deleted["kind"], "Namespace");
 }
 
-/// Goal: an object that is replaced over and over keeps what is not its client's, and a replacement that says the same is
-/// no write. Method: a lease with managedFields, as it was created and as it was renewed, sent back in several ways.
+/// Goal: a replacement keeps server-set members, and one without a change is no write. Method: a lease with
+/// managedFields, as created and as renewed, sent back in several ways.
 #[tokio::test]
 async fn a_replacement_is_a_write_only_when_it_changes_something() {
     let server = server(&[]).await;
@@ -543,7 +543,7 @@ async fn a_replacement_is_a_write_only_when_it_changes_something() {
     assert!(emptied["metadata"].get("managedFields").is_none());
 }
 
-/// Goal: of those who renew one object at once at the version they know, one does. Method: eight of them, again and again.
+/// Goal: one of several concurrent replacements at one version succeeds. Method: eight writers, five rounds.
 #[tokio::test]
 async fn of_replacements_at_one_version_one_is_taken() {
     let server = server(&[]).await;
@@ -568,7 +568,7 @@ async fn of_replacements_at_one_version_one_is_taken() {
     }
 }
 
-/// The object without some of its metadata.
+/// The object without these metadata members.
 fn without(object: &Value, members: &[&str]) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();

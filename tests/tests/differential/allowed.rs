@@ -1,4 +1,4 @@
-//! Differences that `docs/guarantees.md` announces. Each rule names the first cell of its row.
+//! Differences that `docs/guarantees.md` documents. Each rule names the first cell of its row.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
     script::{self, Request},
 };
 
-/// What both servers answered to a request.
+/// The responses of both servers to a request.
 pub(crate) struct Case<'a> {
     pub(crate) request: &'a Request,
     pub(crate) stock: &'a Answer,
@@ -19,7 +19,7 @@ pub(crate) struct Case<'a> {
     pub(crate) defaults: &'a BTreeSet<String>,
 }
 
-/// The row that allows a difference, and whether the objects of both servers are the same all the same.
+/// The row that allows a difference, and whether the servers still hold equal objects (`is_presentation`).
 pub(crate) struct Allowed {
     pub(crate) row: &'static str,
     pub(crate) is_presentation: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Allowed {
 
 type Rule = fn(&Case<'_>, &Difference) -> bool;
 
-/// Rules about how the same state is shown.
+/// Rules about the presentation of equal state.
 const SHOWN: [(&str, Rule); 11] = [
     ("defaults", |case, difference| {
         let path = difference.path.strip_prefix("items[].").unwrap_or(&difference.path);
@@ -35,7 +35,7 @@ const SHOWN: [(&str, Rule); 11] = [
         let is_filled_in = |filled: &String| rest(filled).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         difference.ours.is_none() && case.defaults.iter().any(is_filled_in)
     }),
-    // A Service gets its address before it is looked at.
+    // The stock server allocates the address of a Service before it validates the object.
     ("defaults", |case, _| has(&Some(case.stock.body["message"].clone()), &["failed to allocate IP"])),
     ("empty values", |_, difference| match (&difference.stock, &difference.ours) {
         (None, Some(value)) | (Some(value), None) => is_empty(value),
@@ -92,20 +92,20 @@ const SHOWN: [(&str, Rule); 11] = [
     }),
 ];
 
-/// Said of a new object that brings a resourceVersion.
+/// Error text for a new object with a resourceVersion.
 const WITH_VERSION: &str = "resourceVersion should not be set on objects to be created";
 
-/// Rules about requests after which the servers hold something else.
+/// Rules about requests after which the servers hold different objects.
 const DECIDED: [(&str, Rule); 8] = [
     ("labels, annotations, specs", |case, difference| {
         let is_refused = case.stock.code == 422 && case.stock.body["reason"] == "Invalid";
-        // What else it says comes after validation there.
+        // The stock server makes its other checks after validation.
         let is_later = matches!(case.ours.code, 200 | 201 | 404 | 409) || case.ours.body["message"] == WITH_VERSION;
         difference.path == "code" && is_refused && is_later
     }),
     ("defaults", |_, difference| difference.path == "spec.clusterIP" && difference.ours.is_none()),
     ("defaults", |case, difference| {
-        // A JSON patch of a member of what is filled in.
+        // A JSON patch of a member inside a filled-in one.
         let body = case.request.body.as_deref().unwrap_or_default();
         let leads_through = |path: &String| body.contains(&format!("\"/{}/", path.replace('.', "/")));
         difference.path == "code" && case.ours.code == 422 && case.defaults.iter().any(leads_through)
@@ -118,7 +118,8 @@ const DECIDED: [(&str, Rule); 8] = [
         difference.path == "code" && is_status && case.ours.code == 404
     }),
     ("managedFields", |case, difference| {
-        // Who owns a field is written too, though its value is the same; and an apply leaves what others wrote.
+        // The stock server also writes changes of field ownership with equal values; and an apply keeps fields of other
+        // managers.
         let is_other = difference.stock.is_some() && difference.ours.is_some();
         let is_kept = case.request.content_type == script::APPLY && difference.ours.is_none();
         difference.path == "metadata.resourceVersion" && is_other || is_kept
@@ -136,11 +137,11 @@ const DECIDED: [(&str, Rule); 8] = [
 
 fn has(value: &Option<Value>, parts: &[&str]) -> bool {
     let text = value.as_ref().map(ToString::to_string).unwrap_or_default();
-    // As it stands in JSON.
+    // The part as it is escaped in JSON.
     parts.iter().any(|part| text.contains(&part.replace('"', "\\\"")))
 }
 
-/// True for what Go leaves out where a field has `omitempty`, and writes where it has not.
+/// Returns true for values that Go omits for a field with `omitempty`, and writes for one without.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,7 +1,7 @@
-//! Two answers, held against each other.
+//! Compares two responses.
 //!
-//! Positions and uids differ between servers, so they are paired: where one server repeats one, the other one must repeat
-//! its own. That is also how a write without an effect is told from one that made a version.
+//! Positions and uids differ between servers, so they are paired: where one server repeats a value, the other must
+//! repeat its own. This also distinguishes a no-op write from one that made a version.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::Answer;
 
-/// One place where two answers are not the same.
+/// One difference between two responses.
 #[derive(Debug)]
 pub(crate) struct Difference {
     /// Dotted, with `[]` for each item of a list.
@@ -18,7 +18,7 @@ pub(crate) struct Difference {
     pub(crate) ours: Option<Value>,
 }
 
-/// Values of this server for those of the stock one, and back.
+/// This server's values by the stock server's, and the reverse.
 #[derive(Default)]
 pub(crate) struct Pairs {
     ours: HashMap<String, String>,
@@ -26,7 +26,7 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    /// Whether the two stand for each other; they do from the first time on.
+    /// Returns true if the two values are paired; pairs them if both are new.
     fn are_paired(&mut self, stock: &str, ours: &str) -> bool {
         let known = self.ours.get(stock).is_none_or(|known| known == ours);
         if known && self.stock.get(ours).is_none_or(|known| known == stock) {
@@ -37,13 +37,13 @@ impl Pairs {
         false
     }
 
-    /// A text of the stock server with the positions and uids of this one.
+    /// Replaces the stock server's positions and uids in a text by this server's.
     fn translate(&self, text: &str) -> String {
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
         let mut translated = String::new();
         for piece in text.split_inclusive(|letter| !is_part(letter)) {
             let word = piece.trim_end_matches(|letter| !is_part(letter));
-            // Digits are counts.
+            // A single digit is a count.
             let known = self.ours.get(word).filter(|_| word.len() > 1);
             translated.push_str(known.map_or(word, String::as_str));
             translated.push_str(&piece[word.len()..]);
@@ -52,13 +52,13 @@ impl Pairs {
     }
 }
 
-/// Everything that is not the same.
+/// Returns all differences.
 pub(crate) fn differences(stock: &Answer, ours: &Answer, pairs: &mut Pairs) -> Vec<Difference> {
     let mut found = Vec::new();
     if stock.code != ours.code {
         let (stock, ours) = (Some(stock.code.into()), Some(ours.code.into()));
         found.push(Difference { path: "code".to_owned(), stock, ours });
-        // Bodies of different answers have nothing in common.
+        // Bodies of responses with different codes are not comparable.
         return found;
     }
     if stock.warnings != ours.warnings {
@@ -100,14 +100,14 @@ fn value(path: &str, stock: &Value, ours: &Value, pairs: &mut Pairs, found: &mut
 
 fn is_same_text(path: &str, stock: &str, ours: &str, pairs: &mut Pairs) -> bool {
     if path == "metadata.continue" {
-        // Positions are inside.
+        // A token contains a position.
         return stock.is_empty() == ours.is_empty();
     }
     match path.rsplit_once("metadata.") {
         Some((before, "resourceVersion" | "uid")) if before.is_empty() || before == "items[]." => {
             pairs.are_paired(stock, ours)
         }
-        // Both took it from their clocks.
+        // Both servers used their own clocks.
         Some((_, "creationTimestamp" | "deletionTimestamp")) => stock.len() == ours.len(),
         Some(_) | None => path == "details.uid" && pairs.are_paired(stock, ours) || pairs.translate(stock) == ours,
     }

@@ -1,8 +1,8 @@
-//! The same random requests to this server and to a stock kube-apiserver. Each difference is a row of
-//! `docs/guarantees.md`, or an error.
+//! Sends equal random requests to this server and to a stock kube-apiserver. Each difference must be a row of
+//! `docs/guarantees.md`.
 //!
 //! Runs where `benches/kube-apiserver/prepare` built the stock server, and passes with a line about it elsewhere. Each
-//! run begins with the seed `DIFFERENTIAL_SEED` and takes `DIFFERENTIAL_SECONDS`.
+//! run starts from the seed `DIFFERENTIAL_SEED` and takes `DIFFERENTIAL_SECONDS`.
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
@@ -34,20 +34,20 @@ use self::{
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const SEED: u64 = 1;
 const SECONDS: u64 = 10;
-/// Differences that end a run.
+/// Number of differences that ends a run.
 const WRONG_MAX: usize = 20;
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// What a server answered.
+/// A server's response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) warnings: Vec<String>,
-    /// Null for what is no JSON.
+    /// Null if the body is not JSON.
     pub(crate) body: Value,
 }
 
-/// Sends one request; `None` when nobody answers.
+/// Sends one request; `None` if the connection fails.
 pub(crate) async fn send(
     client: &Client,
     method: &str,
@@ -70,7 +70,7 @@ pub(crate) async fn send(
 /// Positions and uids of an object, by the placeholder of a script.
 type Known = HashMap<(usize, String), [(&'static str, String); 2]>;
 
-/// One server, and what it said of each object.
+/// One server, and the last position and uid of each object.
 struct Side {
     client: Client,
     known: Known,
@@ -81,7 +81,7 @@ impl Side {
         Self { client, known: Known::new() }
     }
 
-    /// The answer; `None` when the connection ends without one.
+    /// Sends a request. Returns `None` if the connection ends without a response.
     async fn ask(&mut self, request: &Request) -> Option<Answer> {
         let key = (request.kind, request.name.clone());
         let unknown = || [("$RV", "1".to_owned()), ("$UID", "11111111-1111-1111-1111-111111111111".to_owned())];
@@ -100,7 +100,7 @@ impl Side {
         Some(answer)
     }
 
-    /// Takes an object away, whatever holds it.
+    /// Deletes an object, with or without finalizers.
     async fn forget(&mut self, path: &str) {
         let finalizers = json!({"metadata": {"finalizers": null}}).to_string();
         send(&self.client, "PATCH", path, Some(MERGE_PATCH), &finalizers).await.unwrap();
@@ -109,8 +109,8 @@ impl Side {
     }
 }
 
-/// Takes managedFields and the positions of lists away: the row `managedFields` is about all of them, and every write of
-/// any type moves the position of a stock server's lists.
+/// Removes managedFields and the positions of lists: the row `managedFields` covers all of the former, and a write of
+/// any type advances the position of a stock server's lists.
 fn without_owners(body: &mut Value) {
     if body.get("items").is_some() {
         body["metadata"]["resourceVersion"] = Value::Null;
@@ -165,7 +165,7 @@ fn added(path: &str, sent: &Value, made: &Value, paths: &mut BTreeSet<String>) {
     }
 }
 
-/// Makes the namespace, defines the custom type and waits until it is served.
+/// Creates the namespace, defines the custom type and waits until it is served.
 async fn define(client: &Client, kinds: &[Kind]) {
     let namespace = json!({"metadata": {"name": "team"}}).to_string();
     send(client, "POST", "/api/v1/namespaces", Some("application/json"), &namespace).await.unwrap();
@@ -179,8 +179,8 @@ async fn define(client: &Client, kinds: &[Kind]) {
     }
 }
 
-/// Goal: clients cannot tell the servers apart, but where they were told. Method: random requests to both, in order; where
-/// a row lets the servers decide differently, the object goes on both sides.
+/// Goal: clients cannot distinguish the servers, except for documented differences. Method: random requests to both, in
+/// order; where a row allows different decisions, the object is deleted on both sides.
 #[tokio::test]
 async fn random_requests_are_answered_as_by_a_stock_server() {
     let Some(programs) = stock::programs() else {

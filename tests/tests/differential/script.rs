@@ -1,7 +1,8 @@
-//! Random requests about few objects, so that most of them meet what others left. Half of the bodies have something odd.
+//! Random requests about a small set of objects, so that most of them meet the results of earlier ones. Half of the
+//! bodies contain something odd.
 //!
-//! All of it is about a namespace where a stock server keeps nothing of its own. In bodies `$RV` and `$UID` are the resourceVersion
-//! and uid that each server last answered for the object.
+//! All requests concern a namespace in which a stock server keeps no objects of its own. In bodies `$RV` and `$UID` are
+//! the resourceVersion and uid that each server last returned for the object.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 /// Names of objects, for each type.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// A name that bodies have now and then, which is not the one of their path.
+/// A name in some bodies that differs from the name in the path.
 pub(crate) const OTHER_NAME: &str = "z";
 
 /// The definition of the custom type among [`kinds`].
@@ -125,7 +126,7 @@ pub(crate) fn next(rng: &mut Rng, kinds: &[Kind]) -> Request {
     Request { kind: at, name: name.to_owned(), method, path, content_type, body }
 }
 
-/// A body that is none, perhaps of another type.
+/// A malformed body, perhaps with another content type.
 fn garbage(rng: &mut Rng, content_type: &'static str) -> (&'static str, Option<String>) {
     let texts = [
         "{",
@@ -198,7 +199,7 @@ fn delete_options(rng: &mut Rng) -> Option<String> {
     Some(options.to_string())
 }
 
-/// A whole object, and now and then what is none.
+/// A whole object, sometimes an invalid one.
 fn body(rng: &mut Rng, kind: &Kind, name: &str) -> Value {
     let mut object = kind.minimal.clone();
     object["metadata"] = json!({ "name": name });
@@ -207,7 +208,7 @@ fn body(rng: &mut Rng, kind: &Kind, name: &str) -> Value {
     for _ in 0..rng.u8(..4) {
         change(rng, kind, &mut object);
     }
-    // Generated names are random.
+    // Remove generateName, because generated names are random.
     if object["metadata"]["name"].is_null()
         && let Some(metadata) = object["metadata"].as_object_mut()
     {
@@ -228,7 +229,7 @@ fn patch(rng: &mut Rng, kind: &Kind, name: &str) -> Value {
     object
 }
 
-/// Makes one thing about an object special.
+/// Makes one random change to an object.
 fn change(rng: &mut Rng, kind: &Kind, object: &mut Value) {
     let metadata = [
         ("labels", json!({"l": "v"})),
@@ -273,7 +274,7 @@ fn change(rng: &mut Rng, kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Members outside of metadata that something is special about, by kind.
+/// Unusual values of members outside of metadata, by kind.
 fn special(kind: &str) -> Vec<(&'static str, Value)> {
     match kind {
         "ConfigMap" => vec![
@@ -369,6 +370,6 @@ fn operations(rng: &mut Rng) -> Value {
         }
         operation
     };
-    // Most single ones fail, so more than two seldom get far.
+    // Most single operations fail, so longer patches seldom get far.
     (0..rng.u8(1..3)).map(|_| operation(rng)).collect()
 }

@@ -14,25 +14,26 @@ use tokio::{
     time::sleep,
 };
 
-/// Names the folder of the programs, instead of the one that `benches/kube-apiserver/prepare` fills.
+/// Environment variable for the folder of the programs, in place of the one that `benches/kube-apiserver/prepare`
+/// fills.
 const FOLDER: &str = "DIFFERENTIAL_KUBE_APISERVER";
-/// Time until it is ready, and between two looks. It needs 20 s on two cores.
+/// Timeout until it is ready, and the polling interval. It needs 20 s on two cores.
 const READY_WAIT: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const TOKEN: &str = "differential";
-/// Plugins that write into objects what no client sent, or need objects that controllers make.
+/// Admission plugins that add values which no client sent, or need objects that controllers create.
 const WITHOUT: &str = "ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,Priority,NamespaceLifecycle";
 
 /// A running kube-apiserver.
 pub(crate) struct Stock {
     pub(crate) client: Client,
-    // Ends before the store, which ends before its files go.
+    // Fields drop in order: kube-apiserver ends before etcd, and etcd before its files are removed.
     _apiserver: Child,
     _etcd: Child,
     _folder: tempfile::TempDir,
 }
 
-/// The folder of the programs; `None` where they were not built.
+/// The folder of the programs; `None` if they were not built.
 pub(crate) fn programs() -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kube-apiserver");
     let folder = env::var_os(FOLDER).map_or(built, PathBuf::from);
@@ -40,7 +41,7 @@ pub(crate) fn programs() -> Option<PathBuf> {
 }
 
 impl Stock {
-    /// Starts both programs, and waits until requests are answered.
+    /// Starts both programs, and waits until kube-apiserver is ready.
     pub(crate) async fn start(programs: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (clients, peers) =
@@ -91,7 +92,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Keys that it signs service accounts with, and the token of the test.
+/// Writes the signing keys for service accounts, and the test's token.
 fn write_keys(folder: &Path) {
     let key = rcgen::KeyPair::generate().unwrap();
     fs::write(folder.join("sa.key"), key.serialize_pem()).unwrap();

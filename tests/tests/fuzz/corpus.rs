@@ -1,6 +1,6 @@
-//! What requests are made of: places, parameters, headers and bodies that somebody would send.
+//! Building blocks of requests: paths, parameters, headers and bodies that real clients send, or nearly.
 
-/// Text that stands in the data of bodies and must come back in no error.
+/// Text in the data of bodies that must appear in no error.
 pub(super) const MARKER: &str = "hunter2-must-not-be-told";
 
 /// Collections, with their kinds and versions.
@@ -26,7 +26,7 @@ pub(super) const COLLECTIONS: &[(&str, &str, &str)] = &[
     ("/apis/example.com/v2/foos", "Foo", "example.com/v2"),
 ];
 
-/// Everything else that answers.
+/// All other paths that respond.
 pub(super) const DOCUMENTS: &[&str] = &[
     "/",
     "/api",
@@ -81,7 +81,7 @@ pub(super) const SUBRESOURCES: &[&str] = &["status", "scale", "log", "", "status
 pub(super) const METHODS: &[&str] =
     &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "FLY"];
 
-/// Parameters and values that mean something, or nearly.
+/// Parameters with valid and almost valid values.
 pub(super) const PARAMETERS: &[(&str, &[&str])] = &[
     ("watch", &["1", "true", "0", "false", "", "no", "perhaps"]),
     ("allowWatchBookmarks", &["1", "true", "0", ""]),
@@ -251,7 +251,7 @@ pub(super) const CONTENT_TYPES: &[&str] = &[
     "APPLICATION/JSON",
 ];
 
-/// Other headers that are looked at.
+/// Other headers that the server evaluates.
 pub(super) const HEADERS: &[(&str, &[&str])] = &[
     ("accept-encoding", &["gzip", "gzip;q=0.5", "identity", "", "*", "deflate, gzip"]),
     ("user-agent", &["curl/8", "kubectl/v1.36.0", "Mozilla/5.0", "", "/", "ä"]),
@@ -294,7 +294,7 @@ pub(super) const PATCHES: &[&str] = &[
     "{}",
 ];
 
-/// Values that stand where something else was expected.
+/// Values for members of another type.
 pub(super) const VALUES: &[&str] = &[
     "null",
     "true",
@@ -322,7 +322,7 @@ pub(super) const VALUES: &[&str] = &[
     "{\"a\":1,\"a\":2}",
 ];
 
-/// Names of members that mean something.
+/// Member names with a meaning.
 pub(super) const MEMBERS: &[&str] = &[
     "metadata",
     "name",

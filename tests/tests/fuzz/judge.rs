@@ -1,7 +1,7 @@
-//! Whether an answer is one: what its status, headers and body say of each other.
+//! Checks that a response is valid and that its status, headers and body agree.
 //!
-//! INVARIANT: an error is a Status whose code is that of the answer, in the encoding that its header names; or one of the
-//! few plain texts that Kubernetes has.
+//! INVARIANT: an error is a Status with the response's code, in the encoding of its content type; or one of Kubernetes'
+//! few plain texts.
 
 use std::io::Read as _;
 
@@ -11,20 +11,20 @@ use serde_json::Value;
 
 use super::{ANSWER_BYTES_MAX, Asked, corpus::MARKER};
 
-/// What came.
+/// A response.
 pub(super) struct Came {
     pub(super) code: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
-    /// Whether it ended by itself.
+    /// True if it ended by itself.
     pub(super) whole: bool,
 }
 
-/// Codes that the protocol has for requests without authentication.
+/// Status codes of the protocol for requests without authentication.
 const CODES: &[u16] =
     &[200, 201, 202, 301, 304, 400, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 501, 503, 504];
 
-/// How the messages begin that Kubernetes answers 500 with.
+/// Prefixes of the messages that Kubernetes sends with a 500.
 const NAMED_500: &[&str] = &[
     "resourceVersion: Invalid value: ",
     "resourceVersion should not be set on objects to be created",
@@ -33,7 +33,7 @@ const NAMED_500: &[&str] = &[
 ];
 
 impl Came {
-    /// Its beginning, for messages.
+    /// The beginning of the body, for messages.
     pub(super) fn start(&self) -> String {
         String::from_utf8_lossy(&self.body).chars().take(2_000).collect()
     }
@@ -43,14 +43,14 @@ impl Came {
     }
 }
 
-/// A request as text.
+/// Renders a request as text.
 pub(super) fn shown(asked: &Asked) -> String {
     let body = String::from_utf8_lossy(&asked.body);
     let body: String = body.chars().take(4_000).collect();
     format!("{} {}\n{:?}\n{body:?}", asked.method, asked.target, asked.headers)
 }
 
-/// Says what is wrong.
+/// Checks a response. Returns a description of what is wrong.
 pub(super) fn judge(asked: &Asked, came: &Came) -> Result<(), String> {
     if !CODES.contains(&came.code) {
         return Err(format!("a status that Kubernetes has not: {}", came.code));
@@ -65,7 +65,7 @@ pub(super) fn judge(asked: &Asked, came: &Came) -> Result<(), String> {
     if matches!(came.code, 301 | 304) {
         return if body.is_empty() { Ok(()) } else { Err("a body beside an empty answer".to_owned()) };
     }
-    // Kubernetes' handler of these documents refuses without a word.
+    // Kubernetes' handler of these documents sends a 406 without a body.
     if came.code == 406 && asked.target.starts_with("/openapi/") && body.is_empty() {
         return Ok(());
     }
@@ -107,7 +107,7 @@ fn unpacked(came: &Came) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The JSON documents of a body: one, or one a line.
+/// The JSON documents of a body: one, or one per line.
 fn documents(text: &str, came: &Came) -> Result<Vec<Value>, String> {
     if let Ok(whole) = serde_json::from_str(text) {
         return Ok(vec![whole]);
@@ -143,7 +143,7 @@ fn json(asked: &Asked, came: &Came, document: &Value) -> Result<(), String> {
     status(asked, document, Some(came.code))
 }
 
-/// A failure in the words of Kubernetes.
+/// Checks a failure Status.
 fn status(asked: &Asked, status: &Value, code: Option<u16>) -> Result<(), String> {
     let message = status["message"].as_str().unwrap_or_default();
     if code.is_some_and(|code| status["code"] != code) {
@@ -162,7 +162,7 @@ fn status(asked: &Asked, status: &Value, code: Option<u16>) -> Result<(), String
     if status["code"] != 500 && status["reason"].as_str().is_none_or(str::is_empty) {
         return Err("a Status without a reason".to_owned());
     }
-    // Names and selectors are told; what stands in data is not.
+    // Names and selectors may appear in errors; contents of data may not.
     let told = status.to_string().contains(MARKER) && !asked.target.contains(MARKER);
     if told { Err("what stood in the data of a body is told".to_owned()) } else { Ok(()) }
 }
@@ -171,7 +171,7 @@ fn plain(came: &Came, text: &str) -> Result<(), String> {
     if came.code < 400 {
         return Ok(());
     }
-    // The one error that Kubernetes sends as such a text.
+    // The only error that Kubernetes sends as JSON with a text/plain content type.
     let timeout = came.code == 504 && serde_json::from_str::<Value>(text).is_ok_and(|status| status["code"] == 504);
     let health = came.code == 500 && text.contains("check failed");
     if timeout || health || (came.code == 404 && text == "404 page not found\n") {

@@ -1,9 +1,9 @@
-//! Requests that nobody would send, for a while: whatever comes in, the server answers, in the protocol's words.
+//! Fuzzes the server's HTTP handler: it must give a valid response to every request.
 //!
-//! Goal: no panic, no 500 that the protocol does not name, no hang, no answer that is not what its headers say. Method:
+//! Goal: no panic, no 500 that the protocol does not name, no hang, no response that contradicts its headers. Method:
 //! real requests and pieces of the protocol, mutated by a seeded generator, through the server's own handler in this
-//! process, on a clock that jumps when everybody waits. `FUZZ_SECONDS` is how long, 2 if it is not set; `FUZZ_SEED` is
-//! where to begin, which a failure prints with the request.
+//! process, on a paused clock that advances when all tasks wait. `FUZZ_SECONDS` is the duration, 2 by default;
+//! `FUZZ_SEED` is the first seed, which a failure prints with the request.
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
@@ -30,25 +30,25 @@ use tokio::time::timeout;
 
 use self::{judge::Came, mutate::Generator};
 
-/// Requests to one server. Then there is a new one, so that a failure is found again from its round's seed.
+/// Requests per server. A fresh server per round makes a failure reproducible from the round's seed.
 const ROUND: usize = 2_000;
 
-/// How long an answer may take, on the clock of the server. What waits for a position waits three seconds.
+/// Timeout of a response, on the paused clock. Reads that wait for a position take three seconds.
 const ANSWER_WAIT: Duration = Duration::from_secs(61);
 
-/// How long a stream that says nothing is listened to, on the clock of the server.
+/// Time without a frame after which a stream is no longer read, on the paused clock.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// How long a request may keep the processor, on a real clock.
+/// Maximum time of a request on the real clock.
 const HANG: Duration = Duration::from_secs(20);
 
-/// Frames that are read of one answer.
+/// Maximum frames read of one response.
 const FRAMES_MAX: usize = 2_000;
 
-/// Bytes of one answer. The bodies that are sent have some KiB.
+/// Maximum bytes of one response. Request bodies have a few KiB.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Bytes that the process may grow by. Each round's server is dropped.
+/// Maximum growth of the process, in bytes. Each round's server is dropped.
 const GROWTH_BYTES_MAX: u64 = 512 << 20;
 
 /// One request.
@@ -62,7 +62,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The request, unless HTTP itself does not allow it.
+    /// The request, or `None` if HTTP does not allow it.
     fn request(&self) -> Option<Request<Full<Bytes>>> {
         let mut request = Request::builder().method(self.method.as_bytes()).uri(&self.target);
         for (name, value) in &self.headers {
@@ -72,7 +72,7 @@ impl Asked {
     }
 }
 
-/// What the watchdog looks at: the request that runs and since when.
+/// State of the watchdog: the current request and its start.
 type Running = Arc<Mutex<Option<(Instant, String)>>>;
 
 #[tokio::test(start_paused = true)]
@@ -93,14 +93,14 @@ async fn fuzz_for_a_while() {
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < GROWTH_BYTES_MAX, "FUZZ_SEED={first}: {grown} bytes more");
     let asked: usize = codes.values().sum();
-    // A generator that is refused at the door finds nothing.
+    // Check that requests get past basic validation, or the fuzzer would find nothing.
     let due = if asked < ROUND { &[200][..] } else { &[200, 201, 400, 404, 405, 406, 415, 422] };
     let never: Vec<_> = due.iter().filter(|code| !codes.contains_key(code)).collect();
     assert!(never.is_empty(), "FUZZ_SEED={first}: {asked} requests, none was answered {never:?}: {codes:?}");
     println!("{asked} requests in {rounds} rounds from FUZZ_SEED={first}, {grown} bytes more; by status {codes:?}");
 }
 
-/// One server and its requests.
+/// Runs one server with its requests.
 async fn round(seed: u64, panics: &AtomicU64, running: &Running, end: Instant, codes: &mut BTreeMap<u16, usize>) {
     let app = Arc::new(App::new(Config { first_revision: Some(1_000), ..Config::default() }));
     let mut generator = Generator::new(Rng::with_seed(seed));
@@ -125,7 +125,7 @@ async fn round(seed: u64, panics: &AtomicU64, running: &Running, end: Instant, c
     }
 }
 
-/// Asks, and reads as far as something comes.
+/// Sends a request and reads its response until it ends or stays silent.
 async fn answer(app: Arc<App>, request: Request<Full<Bytes>>) -> Result<Came, String> {
     let answer = timeout(ANSWER_WAIT, cache_server::http::handle(app, request)).await;
     let (head, mut body) = answer.map_err(|_| "no answer")?.into_parts();
@@ -145,19 +145,19 @@ async fn answer(app: Arc<App>, request: Request<Full<Bytes>>) -> Result<Came, St
                 whole = true;
                 break;
             }
-            // A watch that is at the head.
+            // The watch has reached the head of the log.
             Err(_) => break,
         }
     }
     Ok(Came { code: head.status.as_u16(), headers: head.headers, body: bytes, whole })
 }
 
-/// Counts panics of every task and thread, and still prints them.
+/// Counts panics of all tasks and threads, and still prints them.
 fn count_panics() -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let (counter, test, inner) = (Arc::clone(&count), std::thread::current().id(), panic::take_hook());
     panic::set_hook(Box::new(move |info| {
-        // The test's own are its verdicts: their text begins with what went wrong, in this package.
+        // Do not count the test's own assertions, which panic in this package on the test's thread.
         let ours = info.location().is_some_and(|place| place.file().contains("tests/fuzz/"));
         if !ours || std::thread::current().id() != test {
             counter.fetch_add(1, Ordering::SeqCst);
@@ -167,7 +167,7 @@ fn count_panics() -> Arc<AtomicU64> {
     count
 }
 
-/// Ends the process when a request keeps the processor.
+/// Ends the process if a request runs longer than `HANG`.
 fn watch_for_hangs(running: Running) {
     std::thread::spawn(move || {
         loop {

@@ -1,6 +1,6 @@
-//! From the corpus to requests: what belongs together, and then less and less so.
+//! Generates requests from the corpus: consistent ones, with more and more mutations.
 //!
-//! INVARIANT: a generator is a function of its seed and of what it learnt.
+//! INVARIANT: a generator's output depends only on its seed and on the responses it learnt from.
 
 use fastrand::Rng;
 use serde_json::Value;
@@ -14,16 +14,16 @@ use super::{
     judge::Came,
 };
 
-/// Positions, tokens and the like that are remembered of answers.
+/// Maximum number of learnt values of each kind: positions, tokens, uids.
 const LEARNT_MAX: usize = 64;
 
-/// Makes requests.
+/// A generator of requests.
 pub(super) struct Generator {
     rng: Rng,
     positions: Vec<String>,
     tokens: Vec<String>,
     uids: Vec<String>,
-    /// What a server is given before anything is asked of it.
+    /// Requests that set up a fresh server.
     beginnings: Vec<Asked>,
 }
 
@@ -36,7 +36,7 @@ impl Generator {
         of[self.rng.usize(..of.len())]
     }
 
-    /// One time in `n`.
+    /// Returns true once in `n` times.
     fn rarely(&mut self, n: u8) -> bool {
         self.rng.u8(..n) == 0
     }
@@ -85,7 +85,7 @@ impl Generator {
 
     fn resource(&mut self) -> Asked {
         let (collection, kind, version) = self.one(COLLECTIONS);
-        // Names that exist are worth more.
+        // Prefer the names of existing objects.
         let name = if self.rarely(4) { self.one(NAMES) } else { self.one(&NAMES[..4]) };
         let name = if kind == "CustomResourceDefinition" && self.rng.bool() { "foos.example.com" } else { name };
         let method = self.one(&["GET", "GET", "GET", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE"]);
@@ -108,7 +108,7 @@ impl Generator {
             "DELETE" if self.rng.bool() => (&OBJECTS[7..8], "application/json"),
             _ => return asked,
         };
-        // A definition is what its own collection takes.
+        // The collection of definitions accepts definitions.
         let body = if kind == "CustomResourceDefinition" && self.rng.bool() { OBJECTS[5] } else { self.one(bodies) };
         let body = body.replace("KIND", kind).replace("VERSION", version).replace("NAME", name);
         let content_type = if self.rarely(10) { self.one(CONTENT_TYPES) } else { usual };
@@ -129,7 +129,7 @@ impl Generator {
                 self.change(&mut value, 0);
             }
             text = value.to_string();
-            // What a parsed value cannot hold: members twice, numbers too large.
+            // Insert what a parsed value cannot hold: duplicate members and numbers out of range.
             if self.rarely(10) {
                 let raw = self.one(VALUES);
                 text = text.replacen("\"x\"", raw, 1);
@@ -148,7 +148,7 @@ impl Generator {
         bytes
     }
 
-    /// An envelope as Kubernetes' protobuf has it, around something that may be an object.
+    /// An envelope of Kubernetes' protobuf around a possible object.
     fn protobuf(&mut self, inner: &[u8]) -> Vec<u8> {
         let field = |number: u8, bytes: &[u8]| -> Vec<u8> {
             let mut out = vec![number << 3 | 2];
@@ -253,7 +253,7 @@ impl Generator {
         (name.to_owned(), self.one(values).to_owned())
     }
 
-    /// Sometimes not quite what it was.
+    /// Damages a text once in six times.
     fn damaged(&mut self, text: String) -> String {
         if !self.rarely(6) {
             return text;
@@ -263,7 +263,7 @@ impl Generator {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The parameters of a watch that makes sense.
+    /// Parameters of a valid watch or paged list.
     fn watch(&mut self) -> Vec<(String, String)> {
         let all: &[&[(&str, &str)]] = &[
             &[("watch", "1")],
@@ -293,7 +293,7 @@ impl Generator {
         out
     }
 
-    /// Takes positions and tokens from an answer, for later.
+    /// Learns positions, tokens and uids from a response.
     pub(super) fn learn(&mut self, came: &Came) {
         let text = String::from_utf8_lossy(&came.body);
         for (list, before) in [
@@ -313,7 +313,7 @@ impl Generator {
     }
 }
 
-/// A definition, and two objects in each collection; the last comes first.
+/// A definition, and two objects in each collection. The last one is sent first.
 fn beginnings() -> Vec<Asked> {
     let create = |collection: &str, body: String| Asked {
         method: "POST".to_owned(),

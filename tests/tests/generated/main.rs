@@ -1,9 +1,9 @@
-//! Renders the tables that the server includes, from the sources of other crates, and compares them with what is
-//! committed. `UPDATE=1` writes them instead.
+//! Renders the tables that the server includes from the sources of other crates, and compares them with the committed
+//! ones. `UPDATE=1` writes them instead.
 //!
-//! Goal: a new version of k8s-openapi or k8s-pb changes the tables, or the test says so. Method: the sources are where
-//! cargo keeps them; their generators write one thing in one way, so lines are read, not Rust. What they do not know
-//! stands in `facts.txt`.
+//! Goal: a new version of k8s-openapi or k8s-pb changes the tables, or this test fails. Method: the sources are in
+//! cargo's registry. They are generated and uniform, so this test parses lines instead of Rust. Facts that they lack
+//! are in `facts.txt`.
 
 mod merge;
 mod source;
@@ -19,7 +19,7 @@ use tests::cargo;
 
 use self::source::{Definitions, Messages};
 
-/// Where a crate's manifest lies.
+/// The source folder of a crate.
 fn folder(package: &str) -> PathBuf {
     let metadata = cargo::metadata(&[]);
     let packages = metadata["packages"].as_array().expect("packages");
@@ -27,7 +27,7 @@ fn folder(package: &str) -> PathBuf {
     Path::new(found["manifest_path"].as_str().expect("a path")).parent().expect("a folder").join("src")
 }
 
-/// What no source of a crate says, by section and line: the first word, and the rest.
+/// Facts that are in no crate's source, by section and first word of the line.
 struct Facts(BTreeMap<String, BTreeMap<String, String>>);
 
 impl Facts {

@@ -1,7 +1,7 @@
-//! Renders how values are merged: what k8s-openapi's `DeepMerge` does, corrected by the facts.
+//! Renders the merge strategies: k8s-openapi's `DeepMerge` implementations, corrected by the facts.
 //!
-//! It knows one strategy a member, where Kubernetes has two: one for strategic merge patches and one for server-side
-//! apply. Where they differ, it has the first one's keys.
+//! `DeepMerge` has one strategy per member, but Kubernetes has two: one for strategic merge patches and one for
+//! server-side apply. Where they differ, `DeepMerge` has the keys of the former.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) fn render(definitions: &Definitions, facts: &Facts) -> String {
     lines.iter().fold(HEAD.to_owned(), |text, (what, both)| format!("{text}{what} {both}\n"))
 }
 
-/// Whether a definition is of a stable version: `v1`, `v2`.
+/// Returns true if a definition is of a stable version: `v1`, `v2`.
 pub(crate) fn stable(path: &str) -> bool {
     let version = path.rsplit('/').nth(1).unwrap_or_default();
     !version.contains("alpha") && !version.contains("beta")

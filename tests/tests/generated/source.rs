@@ -1,4 +1,4 @@
-//! Reads the generated sources of k8s-openapi and k8s-pb, line by line.
+//! Parses the generated sources of k8s-openapi and k8s-pb, line by line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// The Kubernetes version of k8s-openapi that the server is built with.
+/// Module of the Kubernetes version in k8s-openapi that the server is built with.
 const VERSION: &str = "v1_36";
 
 /// A definition of k8s-openapi.
@@ -14,27 +14,27 @@ const VERSION: &str = "v1_36";
 pub(crate) struct Definition {
     /// Such as `io.k8s.api.core.v1.PodSpec`.
     pub(crate) name: String,
-    /// Names of members in JSON by their names in Rust.
+    /// JSON names of members by their Rust names.
     pub(crate) json: BTreeMap<String, String>,
-    /// Types of members by their names in Rust.
+    /// Types of members by their Rust names.
     types: BTreeMap<String, String>,
-    /// Members, by their names in JSON, that are always there.
+    /// JSON names of required members.
     pub(crate) required: BTreeSet<String>,
-    /// Members by their names in Rust and how they are merged.
+    /// Rust names of members with their merge strategy.
     merges: Vec<(String, Merge)>,
 }
 
-/// What `DeepMerge` does with a list or a map.
+/// The strategy of `DeepMerge` for a list or a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Merge {
     Atomic,
     AtomicMap,
     Set,
-    /// Keys by their names in Rust.
+    /// Rust names of the keys.
     Keys(Vec<String>),
 }
 
-/// All definitions by folder and name in Rust: `api/core/v1/PodSpec`.
+/// All definitions by folder and Rust name: `api/core/v1/PodSpec`.
 pub(crate) struct Definitions(BTreeMap<String, Definition>);
 
 impl Definitions {
@@ -56,17 +56,17 @@ impl Definitions {
         self.0.iter().map(|(path, definition)| (path.as_str(), definition))
     }
 
-    /// By its path; names of k8s-pb write `Json` where others write `JSON`.
+    /// Finds a definition by its path; k8s-pb writes `Json` for k8s-openapi's `JSON`.
     pub(crate) fn find(&self, path: &str) -> Option<&Definition> {
         self.0
             .get(path)
             .or_else(|| self.iter().find(|(other, _)| other.eq_ignore_ascii_case(path)).map(|(_, found)| found))
     }
 
-    /// Members of `definition`, in JSON, with how they are merged; keys in JSON too.
+    /// JSON names of `definition`'s members with their merge strategy; keys in JSON too.
     pub(crate) fn merges(&self, definition: &Definition) -> Vec<(String, Merge)> {
         let json = |definition: &Definition, name: &str| {
-            // Of the metadata of an item: names in Rust and in JSON are the same there.
+            // A key in the item's metadata: its names in Rust and in JSON are equal.
             if name.contains('.') {
                 return name.to_owned();
             }
@@ -110,7 +110,7 @@ fn type_name(text: &str) -> Option<&str> {
     line.split(|c: char| !c.is_alphanumeric()).next()
 }
 
-/// What stands between the first two quotes.
+/// The text between the first two quotes.
 fn quoted(line: &str) -> Option<&str> {
     line.split('"').nth(1)
 }
@@ -137,7 +137,7 @@ fn definition(text: &str) -> Option<Definition> {
         } else if let Some(call) = line.strip_prefix("crate::merge_strategies::") {
             let argument = || call.split_once('(').map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
             let member = argument().unwrap_or_else(|| lines.next().unwrap_or_default());
-            // The values of maps are merged by calls of their own.
+            // The values of maps are merged by separate calls.
             let Some(member) = member.strip_prefix("&mut self.").and_then(|rest| rest.split(',').next()) else {
                 continue;
             };
@@ -155,7 +155,7 @@ fn definition(text: &str) -> Option<Definition> {
     (!found.name.is_empty()).then_some(found)
 }
 
-/// `&[|lhs, rhs| lhs.a == rhs.a, |lhs, rhs| …],`
+/// Parses the keys of `&[|lhs, rhs| lhs.a == rhs.a, |lhs, rhs| …],`.
 fn keys(line: &str) -> Vec<String> {
     line.split("== rhs.").skip(1).map(|rest| rest.split([',', ']']).next().unwrap_or_default().to_owned()).collect()
 }
@@ -163,13 +163,13 @@ fn keys(line: &str) -> Vec<String> {
 /// A field of a message of k8s-pb.
 pub(crate) struct Field {
     pub(crate) number: u32,
-    /// In Rust, without what makes it no keyword.
+    /// Rust name, without the prefix of a raw identifier.
     pub(crate) name: String,
     pub(crate) ty: Type,
     pub(crate) label: Label,
 }
 
-/// What a field holds, once.
+/// The type of a field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     Scalar(&'static str),
@@ -177,7 +177,7 @@ pub(crate) enum Type {
     Message(String),
 }
 
-/// How often.
+/// The cardinality of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Label {
     Once,
@@ -219,7 +219,7 @@ fn messages(folder: &str, text: &str, all: &mut BTreeMap<String, Vec<Field>>) {
         } else if let (Some((name, ty)), Some(attribute)) =
             (line.strip_prefix("pub ").and_then(|line| line.split_once(':')), attribute.take())
         {
-            // A long type goes on in the next lines.
+            // A long type continues on the next lines.
             let mut ty = ty.trim().to_owned();
             while ty.is_empty() || ty.matches('<').count() > ty.matches('>').count() {
                 ty.push_str(lines.next().unwrap_or_else(|| panic!("{path}.{name} does not end")).trim());
@@ -229,7 +229,7 @@ fn messages(folder: &str, text: &str, all: &mut BTreeMap<String, Vec<Field>>) {
     }
 }
 
-/// `string, optional, tag = "2")]` with its member and type in Rust.
+/// Parses `string, optional, tag = "2")]` with the member's Rust name and type.
 fn field(folder: &str, attribute: &str, name: &str, ty: &str) -> Field {
     let number = attribute.split("tag = \"").nth(1).and_then(|rest| rest.split('"').next()?.parse().ok());
     let (label, scalar) = match attribute.strip_prefix("btree_map = \"") {

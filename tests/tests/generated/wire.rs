@@ -1,7 +1,7 @@
-//! Renders Kubernetes' protobuf messages: numbers and types from k8s-pb, names in JSON from k8s-openapi.
+//! Renders Kubernetes' protobuf messages: numbers and types from k8s-pb, JSON names from k8s-openapi.
 //!
-//! A struct that Go embeds is a field in protobuf and nothing in JSON: its members stand among those around it. It is
-//! told by its members being members of the definition around it.
+//! A struct that Go embeds is a field in protobuf but not in JSON, where its members are among the surrounding ones. It
+//! is recognized by that: all its members are members of the surrounding definition.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ const SPECIAL: &[&str] = &[
     "apiextensions_apiserver/pkg/apis/apiextensions/v1/JsonSchemaPropsOrStringArray",
 ];
 
-/// What else clients send.
+/// Messages that clients send besides objects.
 const BODIES: &[&str] = &[
     "api/autoscaling/v1/Scale",
     "apimachinery/pkg/apis/meta/v1/DeleteOptions",
@@ -67,7 +67,7 @@ fn is_body(definitions: &Definitions, path: &str) -> bool {
     let members = |definition: &Definition| {
         ["kind", "metadata"].iter().all(|member| definition.json.values().any(|known| known == member))
     };
-    // Reviews are questions: nobody keeps them.
+    // Reviews are requests and are never stored.
     let review = path.starts_with("api/authentication/") || path.starts_with("api/authorization/");
     let object = !review && stable(path) && !path.ends_with("List") && definitions.find(path).is_some_and(members);
     object || BODIES.contains(&path)
@@ -83,7 +83,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes a message and what it refers to. `around` is the definition that it is embedded in.
+    /// Writes a message and the messages it refers to. `around` is the definition that it is embedded in.
     fn message(&mut self, path: &str, around: Option<&'a Definition>) {
         let name = self.name(path);
         if self.done.contains_key(&name) {
@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
         self.messages.0.get(path).unwrap_or_else(|| panic!("no message {path}"))
     }
 
-    /// The name of a field in JSON, and whether it is embedded; `None` when JSON does not have it.
+    /// The JSON name of a field, and true if it is embedded; `None` if JSON does not have it.
     fn json(&self, name: &str, path: &str, definition: Option<&Definition>, field: &Field) -> Option<(String, bool)> {
         if SPECIAL.contains(&path) || BODIES[2..].contains(&path) {
             return Some((camel(&field.name), false));
@@ -136,7 +136,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whether all members of `message` are members of `definition`.
+    /// Returns true if all members of `message` are members of `definition`.
     fn embeds(&self, definition: &Definition, message: &str) -> bool {
         self.fields(message).iter().all(|field| {
             let known = definition.json.values().any(|json| plain(json) == plain(&field.name));
@@ -144,7 +144,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Whether Go writes a zero: the member is a pointer, or is never left out.
+    /// Returns true if Go writes a zero: the member is a pointer, or is never omitted.
     fn stays(&mut self, name: &str, definition: Option<&Definition>, json: &str) -> bool {
         let told = self.facts.section("zeros").find(|(message, _)| *message == name).map(|(_, members)| members);
         if told.is_some() {
@@ -155,7 +155,7 @@ impl<'a> Writer<'a> {
         told(json) || (required && !told(&format!("-{json}")))
     }
 
-    /// A field that k8s-pb does not know yet.
+    /// Adds a field that k8s-pb does not have yet.
     fn add(&mut self, what: &str, rest: &str) {
         let (message, json) = what.rsplit_once('.').expect("message.member");
         let (number, ty) = rest.split_once(' ').expect("number and type");
@@ -164,7 +164,7 @@ impl<'a> Writer<'a> {
         assert_eq!(known, None, "{what} is no news: take it out of facts.txt");
     }
 
-    /// As the schemas call it; a message without a schema is called after its folder.
+    /// The name in the schemas; a message without a schema is named after its folder.
     fn name(&self, path: &str) -> String {
         if let Some(definition) = self.definitions.find(path) {
             return definition.name.clone();
@@ -174,7 +174,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Letters and digits alone: what names in Rust and in JSON have in common.
+/// Letters and digits only, which names in Rust and in JSON have in common.
 fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }

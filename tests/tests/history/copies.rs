@@ -1,4 +1,4 @@
-//! Informers in every way of reading, with subscribers that keep replicas of their own.
+//! Informers with every initial list strategy and representation, with subscribers that keep their own replicas.
 
 use std::{
     net::SocketAddr,
@@ -16,10 +16,10 @@ use crate::{
     watchers,
 };
 
-/// Changes that a subscriber of every change may lag behind. Few, so that some are reset.
+/// Ring size of a subscriber of every change. It is small, so that some subscribers are reset.
 const RING: usize = 64;
 
-/// An informer, and what it is held to.
+/// An informer, its selector, and its replicas.
 pub(crate) struct Copy {
     pub(crate) name: String,
     pub(crate) selector: Selector,
@@ -64,12 +64,12 @@ impl Copy {
         Self { name, selector, informer, samples, replicas }
     }
 
-    /// States that were read since the last call, with their positions.
+    /// Takes the states sampled since the last call, with their positions.
     pub(crate) fn samples(&self) -> Vec<(u64, State)> {
         std::mem::take(&mut *self.samples.lock().unwrap())
     }
 
-    /// Waits until store and replicas are `expected`.
+    /// Waits until the store and the replicas equal `expected`. Returns the time it took.
     pub(crate) async fn converges(&self, expected: &State, within: Duration) -> Result<Duration, String> {
         let begun = Instant::now();
         loop {

@@ -1,8 +1,8 @@
-//! Everything at once: writers, clients that watch by hand, informers, broken connections, refusals, stopped and restarted
-//! servers. Every list, watch and copy is held to the one history that an undisturbed watch saw.
+//! Writers, raw watches, informers, broken connections, refusals, and stopped and restarted servers, all at once. Every
+//! list, watch and copy is compared with the one history that an undisturbed watch saw.
 //!
-//! `HISTORY_SECONDS` says for how long; one seed, printed and taken from `HISTORY_SEED`, decides what happens.
-//! INVARIANT: what a violation needs to be understood is in its message; nothing is forgiven for a fault.
+//! `HISTORY_SECONDS` is the duration; one seed, printed and taken from `HISTORY_SEED`, determines the actions.
+//! INVARIANT: a violation's message has everything needed to understand it; a fault excuses no violation.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -36,39 +36,39 @@ use watchers::{APPS, Begin, NAMES, NAMESPACES, Segment, Watcher};
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// How long one server lives.
+/// Lifetime of one server.
 const ROUND: Duration = Duration::from_secs(20);
 
-/// Servers between two checks that every copy converges.
+/// Number of servers between two convergence checks.
 const ROUNDS_TO_CALM: usize = 4;
 
-/// Without faults every copy equals the server after this. Delays grow to 30 s and are doubled by jitter.
+/// Without faults every copy equals the server after this time. Delays grow to 30 s, and jitter doubles them.
 const CONVERGES: Duration = Duration::from_secs(180);
 
 const PROXIES: usize = 8;
 
-/// What an acknowledged write says of itself.
+/// The position, key and content of an acknowledged write.
 struct Acknowledged {
     at: u64,
     key: String,
     content: Content,
 }
 
-/// Who takes part.
+/// Number of participants of each kind.
 struct Cast {
     writers: usize,
     watchers: usize,
     copies: usize,
 }
 
-/// The run so far.
+/// State of the run.
 struct Run {
     rng: Rng,
     lines: Vec<Arc<Line>>,
     servers: Arc<AtomicUsize>,
     segments: mpsc::UnboundedReceiver<Segment>,
     copies: Vec<Copy>,
-    /// By server. `None`: the undisturbed watch was too slow for a small window, so nothing is known.
+    /// The history of each server. `None` if the undisturbed watch was too slow for a small window.
     epochs: Vec<Option<Epoch>>,
     checked: Checked,
 }
@@ -114,7 +114,7 @@ async fn every_client_sees_one_history_under_faults() {
 impl Run {
     async fn new(seed: u64, cast: &Cast, checkpoints: &std::path::Path) -> Self {
         let mut rng = Rng::with_seed(seed);
-        // Nothing listens there before the first server does.
+        // No server listens on this address before the first round.
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
         let (mut lines, mut addresses) = (Vec::new(), Vec::new());
         for _ in 0..PROXIES {
@@ -135,9 +135,9 @@ impl Run {
         Self { rng, lines, servers, segments, copies, epochs: Vec::new(), checked: Checked::default() }
     }
 
-    /// The life of one server.
+    /// Runs one server from start to end.
     async fn round(&mut self, cast: &Cast, round: usize, storm: Duration, calm: bool) {
-        // The first window holds everything, so that the shortest run is understood.
+        // The first window holds every event, so that the shortest run has a known history.
         let window = if round == 1 { "64MiB" } else { self.rng.choice(["512KiB", "2MiB", "64MiB"]).unwrap() };
         let server = Server::start(BINARY, &["--window-bytes", window]).await;
         let client = server.client();
@@ -175,7 +175,7 @@ impl Run {
         drop(server);
     }
 
-    /// Writers at work, and a server that sleeps now and then.
+    /// Runs the writers, and pauses the server at random.
     async fn storm(
         &mut self,
         cast: &Cast,
@@ -207,7 +207,7 @@ impl Run {
         (acknowledged, deletions)
     }
 
-    /// Every copy comes to what the server has.
+    /// Waits until every copy equals the server's state.
     async fn converge(&mut self, client: &Client, end: u64) {
         let list = client.get(CONFIGMAPS).await.with_code(200).json();
         assert_eq!(resource_version(&list), end, "nobody writes");
@@ -227,7 +227,7 @@ impl Run {
         }
     }
 
-    /// Holds what was seen since the last time against the history.
+    /// Checks the segments and samples seen since the last call against the history.
     fn check(&mut self) {
         while let Ok(segment) = self.segments.try_recv() {
             if let Err(violation) = self.check_segment(&segment) {
@@ -247,10 +247,10 @@ impl Run {
         }
     }
 
-    /// The server whose position this is, and its history.
+    /// The server that issued this position, and its history.
     fn epoch(&self, at: u64) -> Option<(usize, Option<&Epoch>)> {
         let index = (0..self.epochs.len()).rev().find(|&index| {
-            // What an unknown one started at is unknown too: everything after its predecessor may be its own.
+            // The start of a server without a known history is unknown too: any later position may be its own.
             self.epochs[index].as_ref().is_none_or(|epoch| epoch.start <= at)
         })?;
         Some((index, self.epochs[index].as_ref()))
@@ -296,10 +296,10 @@ impl Run {
     }
 }
 
-/// Position at which the undisturbed watch ends; 0 while it goes on.
+/// Position at which the undisturbed watch ends; 0 while it continues.
 static STOP_AT: AtomicUsize = AtomicUsize::new(0);
 
-/// Watches everything, without a proxy, up to [`STOP_AT`]. `None` if the server could not keep what it had not read yet.
+/// Watches all events, without a proxy, up to [`STOP_AT`]. `None` if the server evicted unread events from its window.
 async fn undisturbed(client: Client, start: u64) -> Option<Epoch> {
     let (mut epoch, mut state, mut position) = (Epoch::new(start), State::new(), start);
     loop {
@@ -325,7 +325,7 @@ async fn undisturbed(client: Client, start: u64) -> Option<Epoch> {
     }
 }
 
-/// Writes until `stop`: what was acknowledged, and how many deletions.
+/// Writes until `stop`. Returns the acknowledged writes and the number of deletions.
 async fn write(client: Client, name: String, mut rng: Rng, stop: Arc<AtomicBool>) -> (Vec<Acknowledged>, usize) {
     let (mut acknowledged, mut deletions, mut count) = (Vec::new(), 0, 0);
     while !stop.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
-//! A proxy that breaks connections anywhere, answers in the server's place, and survives the server's restarts.
+//! A proxy that breaks connections at any byte, responds in place of the server, and survives the server's restarts.
 //!
-//! INVARIANT: what passes is the server's own bytes. Whole answers are made here only where they refuse.
+//! INVARIANT: forwarded bytes are the server's own. The proxy generates only responses that refuse a request.
 
 use std::{
     net::SocketAddr,
@@ -18,28 +18,28 @@ use tokio::{
     time::sleep,
 };
 
-/// Where a proxy leads, and whether it disturbs.
+/// The target of a proxy, and whether it injects faults.
 #[derive(Debug)]
 pub(crate) struct Line {
     server: Mutex<SocketAddr>,
     pub(crate) calm: AtomicBool,
-    /// Connections that were broken or refused.
+    /// Number of connections broken or refused.
     pub(crate) broken: AtomicUsize,
 }
 
-/// What happens to one connection.
+/// The fault of one connection.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
-    /// Passes this many bytes of the server's, then breaks.
+    /// Forwards this many bytes from the server, then breaks the connection.
     Cut {
         after: usize,
         reset: bool,
     },
-    /// Hands on what the server sends in pieces, slowly.
+    /// Forwards the server's bytes in pieces, slowly.
     Slow,
     Close,
-    /// Says nothing for a while, then closes.
+    /// Sends nothing for up to 4 s, then closes the connection.
     Silent,
     Answer(u16),
 }
@@ -72,7 +72,7 @@ impl Line {
         *self.server.lock().unwrap() = server;
     }
 
-    /// Starts a proxy on this line; its address.
+    /// Starts a proxy. Returns its address.
     pub(crate) async fn listen(self: &Arc<Self>, seed: u64) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -123,7 +123,7 @@ async fn pass(line: Arc<Line>, mut client: TcpStream, fault: Fault, pause: Durat
     }
 }
 
-/// Passes at most four KiB a pause.
+/// Forwards at most 4 KiB per pause.
 async fn slowly(mut client: TcpStream, mut server: TcpStream, pause: Duration) {
     let (mut from_server, mut to_server) = server.split();
     let (mut from_client, mut to_client) = client.split();

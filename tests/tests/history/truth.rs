@@ -1,11 +1,11 @@
-//! The history as an undisturbed watch saw it, and what each watch of it has to show.
+//! The history as an undisturbed watch saw it, and the events that each watch of it must show.
 //!
-//! INVARIANT: positions order all changes of a run, also over restarts: a server that starts anew is empty, and above
-//! every position that was there before.
+//! INVARIANT: positions order all changes of a run, also across restarts: a new server is empty, and starts above every
+//! earlier position.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What is compared of an object.
+/// The compared parts of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) app: String,
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     pub(crate) content: Content,
 }
 
-/// What a watch or list is asked for.
+/// The scope of a watch or list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     pub(crate) namespace: Option<String>,
@@ -66,7 +66,7 @@ impl Selector {
     }
 }
 
-/// Life of one server: what it started at, and every change since.
+/// The history of one server: its start position and every change since.
 #[derive(Debug, Default)]
 pub(crate) struct Epoch {
     pub(crate) start: u64,
@@ -89,7 +89,7 @@ impl Epoch {
         Self { start, changes: Vec::new() }
     }
 
-    /// Takes an event of the undisturbed watch.
+    /// Records an event of the undisturbed watch; fails if it does not fit the state.
     pub(crate) fn take(&mut self, state: &mut State, seen: Seen) -> Result<(), String> {
         let last = self.changes.last().map_or(self.start, |change| change.at);
         if seen.at <= last {
@@ -121,14 +121,14 @@ impl Epoch {
         self.changes.len()
     }
 
-    /// The content that a write left at its position; `None` if it is a deletion or no change.
+    /// The key and content of the write at a position; `None` for a deletion or no change.
     pub(crate) fn written(&self, at: u64) -> Option<(&str, &Content)> {
         let index = self.changes.binary_search_by_key(&at, |change| change.at).ok()?;
         let change = &self.changes[index];
         change.after.as_ref().map(|content| (&*change.key, content))
     }
 
-    /// What a watch from `after` has to show, in order.
+    /// The events that a watch from `after` must show, in order.
     pub(crate) fn events<'a>(&'a self, selector: &'a Selector, after: u64) -> impl Iterator<Item = Seen> + 'a {
         let from = self.changes.partition_point(|change| change.at <= after);
         self.changes[from..].iter().filter_map(|change| {

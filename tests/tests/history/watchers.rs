@@ -1,4 +1,4 @@
-//! Clients that list and watch by hand, leave and come back, and write down what each connection showed.
+//! Raw clients that list, watch, disconnect and resume, and record what each connection showed.
 
 use std::{
     net::SocketAddr,
@@ -17,20 +17,20 @@ use tokio::time::sleep;
 
 use crate::truth::{Apps, Content, Kind, Seen, Selector, State};
 
-/// Namespaces, names in each, and values of the label `app`.
+/// Number of namespaces, of names in each, and of values of the label `app`.
 pub(crate) const NAMESPACES: usize = 4;
 pub(crate) const NAMES: usize = 40;
 pub(crate) const APPS: usize = 4;
 
-/// What one connection, or one list, showed.
+/// The observations of one connection or one list.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) asked: String,
     pub(crate) selector: Selector,
-    /// Where it began: a position, or a complete state at one.
+    /// Its start: a position, or a complete state at one.
     pub(crate) begin: Begin,
     pub(crate) events: Vec<Seen>,
-    /// Positions of bookmarks, each with how many events came before it.
+    /// Positions of bookmarks, each with the number of events before it.
     pub(crate) bookmarks: Vec<(usize, u64)>,
     /// Number of the server that accepted it, from 1; `None` if it may have been another one.
     pub(crate) server: Option<usize>,
@@ -42,7 +42,7 @@ pub(crate) enum Begin {
     At { at: u64, state: State },
 }
 
-/// A random selector: every kind of bucket the server has, and conditions.
+/// A random selector: every kind of bucket in the server, and other conditions.
 pub(crate) fn selector(rng: &mut Rng) -> Selector {
     let namespace = |rng: &mut Rng| Some(format!("ns{}", rng.usize(0..NAMESPACES)));
     let app = |rng: &mut Rng| format!("a{}", rng.usize(0..APPS));
@@ -63,7 +63,7 @@ pub(crate) fn selector(rng: &mut Rng) -> Selector {
 }
 
 impl Selector {
-    /// The path that asks for it, with more parameters.
+    /// The path for this selector, with more parameters.
     fn path(&self, more: &[(&str, &str)]) -> String {
         let collection = match &self.namespace {
             Some(namespace) => format!("/api/v1/namespaces/{namespace}/configmaps"),
@@ -79,13 +79,13 @@ impl Selector {
     }
 }
 
-/// The content of an object as clients get it.
+/// The compared parts of an object.
 pub(crate) fn content(object: &Value) -> Content {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Content { app: text(&object["metadata"]["labels"]["app"]), value: text(&object["data"]["k"]) }
 }
 
-/// An event that carries an object.
+/// Converts an event that carries an object; `None` for other events.
 pub(crate) fn seen(event: &Event) -> Option<Seen> {
     let kind = match event.kind {
         EventKind::Added => Kind::Added,
@@ -101,9 +101,9 @@ pub(crate) fn seen(event: &Event) -> Option<Seen> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Clean,
-    /// It broke, or its client left.
+    /// The connection broke, or the client left.
     Early,
-    /// The server said 410.
+    /// The server sent a 410.
     Expired,
 }
 
@@ -111,7 +111,7 @@ enum End {
 pub(crate) struct Watcher {
     pub(crate) proxy: SocketAddr,
     pub(crate) rng: Rng,
-    /// How many servers there have been.
+    /// Number of servers started so far.
     pub(crate) servers: Arc<AtomicUsize>,
     pub(crate) segments: tokio::sync::mpsc::UnboundedSender<Segment>,
 }
@@ -137,7 +137,7 @@ impl Watcher {
         self.servers.load(Ordering::SeqCst)
     }
 
-    /// A list, in pages or whole; its position.
+    /// Lists, in pages or whole. Returns the position.
     async fn list(&mut self, client: &Client, selector: &Selector) -> Option<u64> {
         let limit = self.rng.usize(1..40).to_string();
         let first: &[(&str, &str)] = match self.rng.u8(0..3) {
@@ -170,7 +170,7 @@ impl Watcher {
         Some(at)
     }
 
-    /// A watch from a position, or with initial state; the position it came to.
+    /// Watches from a position, or with initial events. Returns the position it reached.
     async fn watch(&mut self, client: &Client, selector: &Selector, from: Option<u64>) -> Option<u64> {
         let seconds = self.rng.u8(1..10).to_string();
         let position = from.map(|at| at.to_string());
@@ -194,7 +194,7 @@ impl Watcher {
             server: None,
         };
         let end = self.follow(&mut watch, &mut segment).await;
-        // A watch that breaks before its first line may have been about to say 410.
+        // A watch that breaks before its first line may have been about to receive a 410.
         let spoke = end == End::Clean || !segment.events.is_empty() || !segment.bookmarks.is_empty();
         let accepted = end != End::Expired && spoke;
         segment.server = Some(before).filter(|&before| accepted && before == self.server());
@@ -205,7 +205,7 @@ impl Watcher {
             (Begin::After(at), None, None) => Some(*at),
             (Begin::At { .. }, None, None) => None,
         };
-        // A part of an initial state is no state.
+        // An incomplete initial state cannot be checked.
         let whole = !matches!(segment.begin, Begin::At { at: 0, .. });
         if whole {
             let _ = self.segments.send(segment);
@@ -213,7 +213,7 @@ impl Watcher {
         last.filter(|_| end != End::Expired && whole)
     }
 
-    /// Reads a watch to its end, or leaves it.
+    /// Reads a watch to its end, or leaves it early.
     async fn follow(&mut self, watch: &mut Watch, segment: &mut Segment) -> End {
         let mut left = self.rng.usize(1..400);
         let lazy = self.rng.u8(0..10) == 0;
@@ -260,7 +260,7 @@ fn note(segment: &mut Segment, event: &Event) {
     }
 }
 
-/// Refusals that a client has to live with.
+/// Asserts that a refusal is one that clients must handle.
 fn refused(code: u16, asked: &str) {
     assert!(matches!(code, 410 | 429 | 500 | 503 | 504), "{asked}: {code}");
 }

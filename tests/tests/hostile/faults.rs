@@ -1,5 +1,5 @@
-//! Ways to misbehave, each by a name. A fault replaces an answer, writes the lines of a watch otherwise, writes a list's
-//! body otherwise, or changes the world behind the client's back.
+//! Named faults of a hostile server. A fault replaces a response, rewrites the lines of a watch, rewrites a list's
+//! body, or changes the world without telling the client.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use crate::{
     world::{Change, Object, World},
 };
 
-/// Bytes in place of an answer, and what becomes of the connection.
+/// A raw response, and what happens to the connection after it.
 pub(crate) struct Raw {
     pub(crate) bytes: Vec<u8>,
     pub(crate) then: Then,
@@ -28,7 +28,7 @@ pub(crate) enum Line {
 }
 
 impl Line {
-    /// As it should be.
+    /// The correct line.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Change(change) => event(change.kind, &change.object.json()),
@@ -37,34 +37,34 @@ impl Line {
     }
 }
 
-/// Body of a list of objects at a position, with a continue token.
+/// Renders the body of a list of objects at a position, with a continue token.
 pub(crate) type Listed = fn(&[&Object], u64, &str) -> String;
 
-/// One way to misbehave.
+/// One fault.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     pub(crate) answer: Option<fn(Asked) -> Option<Raw>>,
     pub(crate) line: Option<fn(&Line, &mut Vec<u8>)>,
     pub(crate) list: Option<Listed>,
     pub(crate) world: Option<fn(&mut World)>,
-    /// No connection is accepted.
+    /// True to accept no connection.
     pub(crate) refuses: bool,
-    /// Open answers end when it begins.
+    /// True to end open responses when the fault begins.
     pub(crate) cuts: bool,
-    /// Requests in any minute, where it is not [`REQUESTS_PER_MINUTE`].
+    /// Bound on the requests per minute, [`REQUESTS_PER_MINUTE`] by default.
     pub(crate) requests_max: usize,
-    /// Seconds until the copy is right again, at most.
+    /// Bound on the seconds until the copy is correct again.
     pub(crate) converges: u64,
-    /// Also from the first request on, and so with pages.
+    /// True to run the fault also from the first request on, and with pages.
     pub(crate) starts: bool,
-    /// Every object is written once afterwards: what was sent of some is not what they are, and nobody could know.
+    /// True to write every object once afterwards: some were sent with wrong contents that no client can detect.
     pub(crate) touches: bool,
 }
 
-/// What a server is asked in a minute at most, however it behaves.
+/// Bound on the requests per minute, however the server behaves.
 pub(crate) const REQUESTS_PER_MINUTE: usize = 14;
 
-/// Seconds until a copy is right after its server behaves again: the longest delay, and what reading takes.
+/// Bound on the seconds until a copy is correct after its server recovers: the longest delay, plus the time of a read.
 const CONVERGES: u64 = 120;
 
 const DEFAULT: Fault = Fault {
@@ -119,7 +119,7 @@ fn is_watch(asked: Asked) -> bool {
     matches!(asked, Asked::Watch | Asked::Stream)
 }
 
-/// A watch that is accepted, says this, and ends.
+/// Accepts a watch, sends `body`, and ends it.
 fn watch_says(asked: Asked, body: &str) -> Option<Raw> {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
     if is_watch(asked) { raw(head, body, Then::Close) } else { None }
@@ -148,7 +148,7 @@ fn list_with(items: &str, version: &str, token: &str) -> String {
     format!(r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{metadata},"items":[{items}]}}"#)
 }
 
-/// Writes each change as `write` says, and bookmarks as they should be.
+/// Rewrites each change; bookmarks stay correct.
 fn changes(line: &Line, out: &mut Vec<u8>, write: impl FnOnce(&Change) -> String) {
     match line {
         Line::Change(change) => out.extend(write(change).into_bytes()),
@@ -156,12 +156,12 @@ fn changes(line: &Line, out: &mut Vec<u8>, write: impl FnOnce(&Change) -> String
     }
 }
 
-/// Writes each change with another object.
+/// Rewrites the object of each change.
 fn objects(line: &Line, out: &mut Vec<u8>, write: impl FnOnce(&Object) -> String) {
     changes(line, out, |change| event(change.kind, &write(&change.object)));
 }
 
-/// Writes the object of one change in eight otherwise.
+/// Rewrites the object of one change in eight.
 fn some(line: &Line, out: &mut Vec<u8>, write: impl FnOnce(&Object) -> String) {
     objects(line, out, |object| if object.version % 8 == 0 { write(object) } else { object.json() });
 }
@@ -180,7 +180,7 @@ fn deep(levels: usize) -> String {
 const JSON: &str = "Content-Type: application/json\r\n";
 const SECOND: Duration = Duration::from_secs(1);
 
-/// All of them.
+/// All faults.
 pub(crate) static FAULTS: &[Fault] = &[
     // Refusals.
     Fault { name: "refused", refuses: true, cuts: true, ..DEFAULT },
@@ -210,14 +210,14 @@ pub(crate) static FAULTS: &[Fault] = &[
     answers("watch_410", |asked| if is_watch(asked) { refusal(410, "Expired") } else { None }),
     answers("watch_429", |asked| if is_watch(asked) { refusal(429, "TooManyRequests") } else { None }),
     answers("watch_500", |asked| if is_watch(asked) { refusal(500, "InternalError") } else { None }),
-    // Watches that are forbidden for long are polled every five minutes.
+    // Watches that stay forbidden are replaced by polling every five minutes.
     Fault {
         converges: 400,
         ..answers("watch_403", |asked| if is_watch(asked) { refusal(403, "Forbidden") } else { None })
     },
     Fault { converges: 400, ..answers("watch_405", |asked| if is_watch(asked) { refusal(405, "") } else { None }) },
     answers("get_403", |asked| if asked == Asked::Object { refusal(403, "Forbidden") } else { None }),
-    // Answers that are none.
+    // Invalid responses.
     answers("s200_empty", |_| http(200, JSON, "")),
     answers("s200_html", |_| http(200, "Content-Type: text/html\r\n", "<!doctype html><p>please log in</p>")),
     answers("s200_protobuf", |_| http(200, "Content-Type: application/vnd.kubernetes.protobuf\r\n", b"k8s\0\n\x0c")),
@@ -331,7 +331,7 @@ pub(crate) static FAULTS: &[Fault] = &[
             object.json().replace("\"data\":", &format!("\"x\":\"{}\",\"data\":", "x".repeat(17 << 20)))
         });
     }),
-    // A deletion that names nothing leaves what nobody could know to be gone.
+    // A deletion without a name would leave an object that no client could know to be deleted.
     touched("some_metadata_string", |line, out| {
         some(line, out, |object| match line {
             Line::Change(Change { kind: "DELETED", .. }) => object.json(),
@@ -368,7 +368,7 @@ pub(crate) static FAULTS: &[Fault] = &[
     lines("bookmark_huge", |line, out| bookmarks(line, out, |_, ends| bookmark("99999999999999999999999999", ends))),
     lines("bookmark_space", |line, out| bookmarks(line, out, |_, ends| bookmark("5&limit=1#", ends))),
     Fault {
-        // Three reads wait for the position before it is given up, with the delays of failures in between.
+        // Three reads wait for the position before the client abandons it, with the backoff of failures in between.
         converges: 300,
         ..lines("bookmark_high", |line, out| {
             bookmarks(line, out, |version, ends| bookmark(&(version + 1_000_000).to_string(), ends));
@@ -421,7 +421,7 @@ pub(crate) static FAULTS: &[Fault] = &[
     Fault {
         requests_max: 1_000,
         ..lists("pages_without_end", |all, version, _| {
-            // Each page has a token of its own, and all of them lead to the first page.
+            // Each page has its own token, and every token leads to the first page.
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
             list_body(all, version, &format!("{version}-x{now}"))
         })

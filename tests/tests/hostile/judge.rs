@@ -1,4 +1,4 @@
-//! What two subscribers make of an informer: each event must follow from the one before.
+//! Checks an informer's subscriptions: each event must follow from the previous ones.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt as _};
 use informer::{Event, Informer, Object};
 use k8s_openapi::api::core::v1::ConfigMap;
 
-/// A copy made of events alone.
+/// A copy built only from events.
 #[derive(Clone, Default)]
 pub(crate) struct Replica(Arc<Mutex<Told>>);
 
@@ -23,7 +23,7 @@ fn state_of(object: &Object<ConfigMap>) -> String {
     format!("{}@{}", object.uid(), object.resource_version())
 }
 
-/// The objects of an informer, as replicas hold them.
+/// The objects of an informer, in the format of replicas.
 pub(crate) fn states(maps: &Informer<ConfigMap>) -> BTreeMap<String, String> {
     maps.store().snapshot().iter().map(|object| (object.key().to_owned(), state_of(&object))).collect()
 }
@@ -44,7 +44,7 @@ impl Replica {
         self.0.lock().unwrap().objects.clone()
     }
 
-    /// Events that do not follow from those before.
+    /// Events that do not follow from the previous ones.
     pub(crate) fn wrong(&self) -> Vec<String> {
         self.0.lock().unwrap().wrong.clone()
     }

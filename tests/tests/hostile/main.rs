@@ -1,8 +1,8 @@
-//! The SDK against servers that break the protocol in every way that was thought of: nothing panics, no server is asked
-//! more than it should be, subscribers are told what the store holds, and once a server behaves, the copy is right.
+//! The SDK against servers that break the protocol in every known way: it does not panic, sends no more requests than
+//! allowed, subscriptions agree with the store, and the copy is correct once the server recovers.
 //!
-//! A few run with all tests. `HOSTILE=all` runs all of them, each for `HOSTILE_SECONDS` (60), which takes some twenty
-//! minutes; `HOSTILE=s429,watch_` runs those whose name contains one of these.
+//! A subset runs with all tests. `HOSTILE=all` runs every scenario for `HOSTILE_SECONDS` (60), about twenty minutes;
+//! `HOSTILE=s429,watch_` runs those whose name contains one of these.
 
 #![expect(clippy::unwrap_used, reason = "a harness that fails is a test that fails")]
 
@@ -42,7 +42,7 @@ impl Scenario {
         for fault in FAULTS {
             let of = |start, paged| Self { fault, start, paged };
             if fault.list.is_some() {
-                // Lists are only read at a start, and in pages.
+                // Clients list only at a start, and in pages.
                 all.push(of(true, true));
                 continue;
             }
@@ -60,7 +60,7 @@ impl Scenario {
     }
 }
 
-/// Scenarios that every test run has: one for each kind of fault, those that converge within seconds.
+/// Scenarios of every test run: one for each kind of fault, and only those that converge within seconds.
 const ALWAYS: [&str; 14] = [
     "refused",
     "rst_accept_start",
@@ -91,7 +91,7 @@ fn chosen() -> (Vec<Scenario>, Duration) {
     (Scenario::all().into_iter().filter(is_wanted).collect(), Duration::from_secs(seconds(60)))
 }
 
-/// Scenarios that run at the same time: they mostly wait.
+/// Number of concurrent scenarios; they mostly wait.
 const AT_ONCE: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,7 +101,7 @@ async fn an_informer_survives_every_hostile_server_and_is_right_afterwards() {
     let count = scenarios.len();
     let outcomes = stream::iter(scenarios).map(|scenario| async move {
         let name = scenario.name();
-        // A task of its own: a panic is one more failure.
+        // A separate task turns a panic into a failure of this scenario only.
         let outcome = tokio::spawn(async move { run(&scenario, hostile_for).await }).await;
         let outcome = outcome.unwrap_or_else(|panic| Err(panic.to_string()));
         println!("{name}: {}", outcome.as_ref().map_or_else(|why| format!("FAILED {why}"), Clone::clone));
@@ -122,7 +122,7 @@ fn every_scenario_has_a_name_of_its_own_and_those_of_every_run_exist() {
     }
 }
 
-/// Plays one scenario. Returns a line about it, or what is wrong.
+/// Runs one scenario. Returns a summary, or what is wrong.
 async fn run(scenario: &Scenario, hostile_for: Duration) -> Result<String, String> {
     let server = Server::start(7).await;
     if scenario.start {
@@ -148,7 +148,7 @@ async fn run(scenario: &Scenario, hostile_for: Duration) -> Result<String, Strin
     if scenario.fault.touches {
         server.write(World::touch);
     }
-    // Something still happens for a while.
+    // Keep writing for a while.
     for _ in 0..20 {
         sleep(Duration::from_millis(50)).await;
         server.write(World::step);
@@ -188,8 +188,8 @@ async fn run(scenario: &Scenario, hostile_for: Duration) -> Result<String, Strin
     Ok(line)
 }
 
-/// Shorter times than those of production, so that what hangs ends within a run. Delays between requests are those of
-/// production.
+/// Starts an informer with shorter timeouts than in production, so that stalled requests end within a run. Backoff is
+/// as in production.
 fn start(server: &Server, paged: bool) -> Informer<ConfigMap> {
     let config = kube::Config::new(server.url().parse().unwrap());
     let declared = Cluster::try_from(config).unwrap().informer::<ConfigMap>().config(|config| {
@@ -208,7 +208,7 @@ fn contents(maps: &Informer<ConfigMap>) -> BTreeMap<String, u64> {
     all.iter().map(|object| (object.name().to_owned(), value(&object).unwrap_or(u64::MAX))).collect()
 }
 
-/// What was asked, and how many seconds after the server turned hostile.
+/// The requests, with the seconds since the server turned hostile.
 fn log_of_requests(server: &Server, since: Instant) -> String {
     let state = server.state();
     let asked = state.requests.iter().filter(|(at, _)| *at >= since);
@@ -216,7 +216,7 @@ fn log_of_requests(server: &Server, since: Instant) -> String {
     asked.collect::<Vec<_>>().join(", ")
 }
 
-/// Requests in the minute that had most of them; pages after the first of a list are not counted.
+/// The highest number of requests in any minute, without the further pages of lists.
 fn most_in_a_minute(server: &Server, since: Instant) -> usize {
     let state = server.state();
     let counted = state.requests.iter().filter(|(at, asked)| *at >= since && *asked != Asked::Page);

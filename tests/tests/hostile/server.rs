@@ -1,5 +1,5 @@
-//! A raw TCP server that speaks just enough of the list/watch protocol, and breaks it as a [`Fault`] says. It shares no
-//! code with the SDK or its fake server, so neither's mistakes are its own.
+//! A raw TCP server that implements just enough of the list/watch protocol, and breaks it according to a [`Fault`]. It
+//! shares no code with the SDK or its fake server, and so none of their bugs.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use crate::{
     world::{Change, Object, World},
 };
 
-/// What a request asks for.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Stream,
@@ -37,7 +37,7 @@ pub(crate) struct Server {
 
 struct Shared {
     state: Mutex<State>,
-    /// Counts up with every write and every change of the fault.
+    /// A counter, incremented by every write and every change of the fault.
     moved: watch::Sender<u64>,
     port: u16,
 }
@@ -45,16 +45,16 @@ struct Shared {
 pub(crate) struct State {
     pub(crate) world: World,
     fault: Option<&'static Fault>,
-    /// Watches opened before this number end.
+    /// Watches opened at an earlier generation end.
     generation: u64,
-    /// When each request came, and what it asked.
+    /// Time and kind of each request.
     pub(crate) requests: Vec<(Instant, Asked)>,
-    /// The states that pages are read from.
+    /// States that pages are read from, by version.
     snapshots: HashMap<u64, Vec<Object>>,
     accepts: bool,
 }
 
-/// A request's line, taken apart.
+/// A parsed request line.
 struct Request {
     path: String,
     query: HashMap<String, String>,
@@ -82,7 +82,7 @@ impl Request {
 }
 
 impl Server {
-    /// Listens and writes a change every 100 ms, until it is dropped with its runtime.
+    /// Starts listening, until it is dropped with its runtime.
     pub(crate) async fn start(seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -108,13 +108,13 @@ impl Server {
         self.shared.state.lock().unwrap()
     }
 
-    /// One write, or another change of the world, seen by every watch.
+    /// Changes the world; every watch sees it.
     pub(crate) fn write(&self, change: impl FnOnce(&mut World)) {
         change(&mut self.state().world);
         self.shared.moved.send_modify(|count| *count += 1);
     }
 
-    /// Begins to misbehave. Answers that are open end first where the fault is about answers that begin.
+    /// Starts a fault. If the fault concerns new responses, open ones end first.
     pub(crate) fn turn_hostile(&self, fault: &'static Fault) {
         {
             let mut state = self.state();
@@ -130,7 +130,7 @@ impl Server {
         self.shared.moved.send_modify(|count| *count += 1);
     }
 
-    /// Behaves from now on. What hangs ends.
+    /// Ends the fault and every stalled response.
     pub(crate) fn behave(&self) {
         {
             let mut state = self.state();
@@ -255,7 +255,7 @@ impl Server {
         }
     }
 
-    /// Returns whether the connection can be used again.
+    /// Serves a watch. Returns true if the connection can be reused.
     async fn watch(&self, socket: &mut TcpStream, request: &Request, asked: Asked, generation: u64) -> bool {
         let mut moved = self.shared.moved.subscribe();
         let (mut lines, mut sent) = match self.begin_watch(request, asked) {
@@ -286,11 +286,11 @@ impl Server {
             if self.state().generation != generation || Instant::now() >= ends_at {
                 return socket.write_all(b"0\r\n\r\n").await.is_ok();
             }
-            // A bookmark a second where nothing happens.
+            // Send a bookmark after each quiet second.
             let is_quiet = timeout(Duration::from_secs(1), moved.changed()).await.is_err();
             let state = self.state();
             if state.generation != generation {
-                // What happened since may be of another history.
+                // Later changes may be of another history.
                 continue;
             }
             let news = state.world.history.iter().filter(|change| change.object.version > sent);
@@ -302,7 +302,7 @@ impl Server {
         }
     }
 
-    /// What a watch begins with, and the version up to which everything is in it.
+    /// The first lines of a watch, and the version up to which they are complete.
     fn begin_watch(&self, request: &Request, asked: Asked) -> Result<(Vec<Line>, u64), (u16, String)> {
         let state = self.state();
         let now = state.world.version;
@@ -322,7 +322,7 @@ impl Server {
     }
 }
 
-/// As kube-apiserver: 400 for what is no number, 504 for what is ahead.
+/// Like kube-apiserver: 400 for a malformed position, 504 for a future one.
 fn check_version(request: &Request, now: u64) -> Result<(), (u16, String)> {
     match request.get("resourceVersion") {
         "" => Ok(()),

@@ -1,13 +1,13 @@
-//! What is true: ConfigMaps in one namespace, their history, and somebody who keeps writing.
+//! The ground truth: ConfigMaps in one namespace, their history, and random writes.
 
 use std::collections::BTreeMap;
 
-/// The objects and everything that happened to them.
+/// The objects and their history.
 pub(crate) struct World {
     pub(crate) version: u64,
     pub(crate) objects: BTreeMap<String, Object>,
     pub(crate) history: Vec<Change>,
-    /// Changes up to this version are forgotten.
+    /// Changes up to this version are compacted.
     pub(crate) compacted: u64,
     rng: fastrand::Rng,
     made: u64,
@@ -24,11 +24,11 @@ pub(crate) struct Object {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) kind: &'static str,
-    /// As it is, or was last, at the version of the change.
+    /// The object at the version of the change; for a deletion, its last content.
     pub(crate) object: Object,
 }
 
-/// Objects there are, more or less.
+/// Approximate number of objects.
 const OBJECTS: usize = 40;
 
 impl World {
@@ -55,7 +55,7 @@ impl World {
         self.objects.insert(name, object);
     }
 
-    /// One write: usually a change, sometimes a creation or a deletion.
+    /// Makes one write: usually an update, sometimes a creation or a deletion.
     pub(crate) fn step(&mut self) {
         let at = self.rng.usize(..self.objects.len().max(1));
         let Some(name) = self.objects.keys().nth(at).cloned() else { return self.create() };
@@ -83,26 +83,26 @@ impl World {
         }
     }
 
-    /// Every object changes.
+    /// Updates every object.
     pub(crate) fn touch(&mut self) {
         for name in self.objects.keys().cloned().collect::<Vec<_>>() {
             self.change(&name);
         }
     }
 
-    /// Everything goes, as by a `kubectl delete --all`.
+    /// Deletes every object, like `kubectl delete --all`.
     pub(crate) fn clear(&mut self) {
         for name in self.objects.keys().cloned().collect::<Vec<_>>() {
             self.delete(&name);
         }
     }
 
-    /// Forgets what happened so far.
+    /// Compacts the history up to now.
     pub(crate) fn compact(&mut self) {
         self.compacted = self.version;
     }
 
-    /// Another history takes over at this version: other objects, as after a restore or behind another endpoint.
+    /// Replaces the history at this version by one with other objects, as after a restore or behind another endpoint.
     pub(crate) fn replace(&mut self, version: u64) {
         self.objects.clear();
         self.history.clear();
@@ -113,7 +113,7 @@ impl World {
         self.compacted = self.version;
     }
 
-    /// What a reader has to come to: names and values.
+    /// The state that a reader must converge to: values by name.
     pub(crate) fn truth(&self) -> BTreeMap<String, u64> {
         self.objects.values().map(|object| (object.name.clone(), object.value)).collect()
     }
@@ -131,7 +131,7 @@ impl Object {
         self.with(&self.metadata())
     }
 
-    /// With this in front of its version.
+    /// The object with `prefix` in front of its version.
     pub(crate) fn versioned(&self, prefix: &str) -> String {
         let key = "\"resourceVersion\":\"";
         self.with(&self.metadata().replace(key, &format!("{key}{prefix}")))

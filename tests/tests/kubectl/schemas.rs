@@ -1,11 +1,11 @@
-//! kubectl and what it knows of types: it validates by the documents, explains kinds, and creates in protobuf.
+//! kubectl and type schemas: it validates by the documents, explains kinds, and creates objects in protobuf.
 
 use serde_json::Value;
 use tests::process::Server;
 
 use super::{Kubectl, MANIFEST, SERVER};
 
-/// What people create without a manifest. kubectl sends all of these in protobuf.
+/// Arguments of `kubectl create` without a manifest. kubectl sends all of these objects in protobuf.
 const GENERATORS: &[&str] = &[
     "configmap c --from-literal=a=b --from-literal=empty=",
     "secret generic s --from-literal=a=b",
@@ -28,7 +28,7 @@ const GENERATORS: &[&str] = &[
     "priorityclass pc --value=0 --preemption-policy=Never --description=d",
 ];
 
-/// An object without what the server sets, and without what says nothing.
+/// An object without server-set members and nulls.
 fn plain(text: &str) -> Value {
     fn clean(value: &mut Value) {
         match value {
@@ -51,21 +51,22 @@ fn plain(text: &str) -> Value {
     object
 }
 
-/// Goal: what kubectl sends in protobuf is stored as the JSON that it shows. Method: each generator, shown and sent.
+/// Goal: objects that kubectl sends in protobuf are stored as the JSON it prints. Method: each generator, printed and
+/// sent.
 #[tokio::test]
 async fn what_is_created_without_a_manifest_is_stored_as_kubectl_shows_it() {
     let server = Server::start(SERVER, &[]).await;
     let Some(kubectl) = Kubectl::new(&server) else { return };
     for line in GENERATORS {
         let words: Vec<&str> = line.split(' ').collect();
-        // What stands behind two dashes is a command.
+        // The words after two dashes are a command.
         let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
         let (before, behind) = words.split_at(at);
         let shown = kubectl.run(&[&["create"], before, &["--dry-run=client", "-o", "json"], behind].concat()).await;
         kubectl.run(&[&["create"], &words[..]].concat()).await;
         let mut shown = plain(&shown);
         if shown["kind"] == "Secret" {
-            // What the server fills in.
+            // The server fills this in.
             shown.as_object_mut().expect("an object").entry("type").or_insert_with(|| "Opaque".into());
         }
         let kind = shown["kind"].as_str().expect("a kind");
@@ -73,13 +74,14 @@ async fn what_is_created_without_a_manifest_is_stored_as_kubectl_shows_it() {
         let stored = plain(&kubectl.run(&["get", kind, name, "-o", "json"]).await);
         assert_eq!(stored, shown, "{line}");
     }
-    // The server adds to its spec.
+    // The server adds to a namespace's spec.
     assert_eq!(kubectl.run(&["create", "namespace", "n"]).await, "namespace/n created\n");
     let again = kubectl.fail(&["create", "configmap", "c"]).await;
     assert!(again.contains("configmaps \"c\" already exists"), "{again}");
 }
 
-/// Goal: manifests need no flag. Method: one that is right and one that is not, in every way to send them.
+/// Goal: manifests work without `--validate`. Method: a valid and an invalid manifest, with every command that sends
+/// one.
 #[tokio::test]
 async fn manifests_are_validated_by_the_server() {
     let server = Server::start(SERVER, &[]).await;

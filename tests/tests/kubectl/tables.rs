@@ -1,7 +1,7 @@
-//! What kubectl prints: the server makes the columns, kubectl only lays them out.
+//! kubectl's printed tables: the server renders the cells, kubectl only lays them out.
 //!
-//! Goal: tables look as they do against a cluster. Method: objects in a known state, and every printed cell of them; only
-//! ages of new objects are not compared.
+//! Goal: tables look as with a cluster. Method: objects in a known state, and every printed cell of them; only the ages
+//! of new objects are not compared.
 
 use std::process::Stdio;
 
@@ -15,13 +15,13 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::{COMMAND_WAIT, Kubectl, SERVER, timeout};
 
-/// Rows of cells: kubectl puts three blanks between them.
+/// Rows of cells, which kubectl separates by three blanks.
 fn cells(printed: &str) -> Vec<Vec<&str>> {
     let lines = printed.lines().filter(|line| !line.is_empty());
     lines.map(|line| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect()
 }
 
-/// Runs a command and compares all of its cells; `~` stands for an age of seconds.
+/// Compares all cells of a printed table; `~` matches an age in seconds.
 #[track_caller]
 fn check(printed: &str, expected: &[&[&str]]) {
     let rows = cells(printed);
@@ -36,7 +36,7 @@ fn check(printed: &str, expected: &[&[&str]]) {
     assert!(same, "printed\n{printed}\nwanted {expected:?}");
 }
 
-/// Writes what a controller would report.
+/// Writes a status as a controller would.
 async fn report(client: &Client, path: &str, status: Value) {
     client.patch(&format!("{path}/status"), MERGE_PATCH, &json!({"status": status})).await.with_code(200);
 }

@@ -1,4 +1,4 @@
-//! kubectl over TLS, which is HTTP/2 to Go's clients.
+//! kubectl over TLS, which makes Go's clients use HTTP/2.
 
 use tests::{objects::pod, process::Server, tls::Authority};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -13,7 +13,7 @@ async fn what_works_in_the_clear_works_over_tls() {
     let server = Server::start(SERVER, &files.flags()).await;
     let Some(mut kubectl) = Kubectl::new(&server) else { return };
     kubectl.server = format!("https://{}", server.address());
-    // Without credentials it asks for some before it connects over TLS.
+    // Without `--token` kubectl prompts for credentials before it connects over TLS.
     let stranger = kubectl.fail(&["--token", "any", "get", "pods"]).await;
     assert!(stranger.contains("certificate"), "{stranger}");
 

@@ -1,4 +1,4 @@
-//! kubectl and CustomResourceDefinitions: types that were not there when kubectl was built, nor when it last looked.
+//! kubectl and CustomResourceDefinitions: types that are in neither kubectl nor its discovery cache.
 
 use tests::process::Server;
 
@@ -39,7 +39,8 @@ metadata: {name: a}
 spec: {color: red, replicas: 1}
 ";
 
-/// Goal: a type from its definition to its end. Method: what people type, one home for all of it.
+/// Goal: kubectl handles a custom type from its definition to its deletion. Method: common commands with one home
+/// directory.
 #[tokio::test]
 async fn a_type_is_defined_used_and_deleted() {
     let server = Server::start(SERVER, &[]).await;

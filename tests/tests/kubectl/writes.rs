@@ -1,14 +1,14 @@
-//! kubectl changes objects: apply in both ways, and every command that patches or replaces.
+//! kubectl changes objects: client-side and server-side apply, and every command that patches or replaces.
 //!
-//! Goal: people keep their manifests and change them. Method: manifests as they are written, applied again and again, and
-//! what is stored afterwards.
+//! Goal: users maintain objects by manifests. Method: apply manifests repeatedly with changes, and check the stored
+//! objects.
 
 use serde_json::Value;
 use tests::process::Server;
 
 use super::{Kubectl, SERVER};
 
-/// A deployment with something of everything that patches treat in their own way.
+/// A Deployment with every kind of field that patches treat specially.
 const WEB: &str = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -81,7 +81,7 @@ async fn a_manifest_is_applied_again_and_again() {
     assert_eq!(kubectl.apply(WEB, &[]).await, "deployment.apps/web created\n");
     assert_eq!(kubectl.apply(WEB, &[]).await, "deployment.apps/web unchanged\n");
 
-    // A variable and a container go, another variable comes, and the rest stands in another order.
+    // Remove a variable and a container, add a variable, and reorder the rest.
     let text = WEB
         .replace("        - {name: B, value: two}\n", "")
         .replace(
@@ -96,7 +96,7 @@ async fn a_manifest_is_applied_again_and_again() {
     assert_eq!(names(&spec["containers"][0]["env"], "name"), ["NEW", "A", "C"]);
     assert_eq!(names(&spec["containers"][0]["env"], "value"), ["new", "1st", "three"]);
 
-    // Ports, volumes and where they are mounted, and lists without keys.
+    // Change ports, volumes, volume mounts, and lists without merge keys.
     let text = text
         .replace("        - {containerPort: 80, name: http}\n", "")
         .replace("name: metrics}\n", "name: metrics}\n        - {containerPort: 8080, name: http}\n")
@@ -119,14 +119,14 @@ async fn a_manifest_is_applied_again_and_again() {
     );
     assert_eq!(spec["nodeSelector"], serde_json::json!({"zone": "a"}));
 
-    // Another strategy, which does not keep the settings of the first.
+    // Change the strategy; the settings of the first one must disappear.
     let text = text
         .replace("    type: RollingUpdate\n", "    type: Recreate\n")
         .replace("    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}\n", "");
     assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
     assert_eq!(stored(&kubectl).await["spec"]["strategy"], serde_json::json!({"type": "Recreate"}));
 
-    // One finalizer goes, and then the other.
+    // Remove one finalizer, then the other.
     let text = text.replace("[example.com/one, example.com/two]", "[example.com/two]");
     assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
     assert_eq!(stored(&kubectl).await["metadata"]["finalizers"], serde_json::json!(["example.com/two"]));
@@ -136,8 +136,8 @@ async fn a_manifest_is_applied_again_and_again() {
     assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web unchanged\n");
 }
 
-/// Goal: an export of a cluster can be written to another one. Method: an object with what its server set, by each
-/// command that takes a file.
+/// Goal: objects exported from one cluster can be written to another. Method: an object with server-set members, by
+/// each command that takes a file.
 #[tokio::test]
 async fn exported_objects_are_written_back() {
     const EXPORTED: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, creationTimestamp: '2020-01-01T00:00:00Z', \
@@ -175,7 +175,7 @@ async fn what_others_set_outlives_an_apply() {
     kubectl.run(&["scale", "deploy/web", "--replicas=7"]).await;
     kubectl.run(&["set", "env", "deploy/web", "-c", "main", "EXTRA=1"]).await;
     kubectl.run(&["label", "deploy/web", "owner=me"]).await;
-    // The manifest says nothing of the number any more, and has another image.
+    // The manifest no longer sets the replicas, and has another image.
     let text = WEB.replace("  replicas: 2\n", "").replace("web:1", "web:2");
     assert_eq!(kubectl.apply(&text, &[]).await, "deployment.apps/web configured\n");
     let object = stored(&kubectl).await;
@@ -222,7 +222,7 @@ async fn a_manifest_moves_from_one_way_of_applying_to_the_other() {
         kubectl.apply(&WEB.replace("web:1", image), &["--server-side"]).await;
         let object = stored(&kubectl).await;
         assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["image"], image);
-        // kubectl keeps what the first way left behind for those who go back, under a name of its own.
+        // kubectl keeps the annotation of client-side apply for users who go back, with a separate field manager.
         assert!(object["metadata"]["annotations"][LAST].as_str().is_some_and(|last| last.contains("web:1")), "{image}");
         let mut managers = names(&object["metadata"]["managedFields"], "manager");
         managers.sort();

@@ -1,6 +1,6 @@
 //! A headless Chromium, driven over its debugging protocol.
 //!
-//! INVARIANT: its profile is a folder of its own, and it ends with its handle.
+//! INVARIANT: it has its own profile folder, and ends when its handle is dropped.
 
 use std::{net::SocketAddr, process::Stdio, time::Duration};
 
@@ -18,10 +18,10 @@ use tokio::{
 
 const PROGRAM: &str = "chromium";
 
-/// How long a start may take, and a script.
+/// Timeout of the start and of a script.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Flags without which it asks for hosts of Google, or needs a sandbox that root has not.
+/// Without these flags it contacts hosts of Google, or needs a sandbox that root cannot have.
 const FLAGS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
@@ -38,12 +38,12 @@ const FLAGS: [&str; 9] = [
 pub(crate) struct Chromium {
     _process: Child,
     _profile: tempfile::TempDir,
-    /// Where its debugging protocol is spoken.
+    /// Address of its debugging protocol.
     address: SocketAddr,
 }
 
 impl Chromium {
-    /// Starts it. `None` when it is not installed, and need not be.
+    /// Starts the browser. `None` if it is not installed and `CI` does not require it.
     pub(crate) async fn start() -> Option<Self> {
         let profile = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(PROGRAM);
@@ -71,7 +71,7 @@ impl Chromium {
         Some(Self { _process: process, _profile: profile, address })
     }
 
-    /// Opens the page at `url` and calls `function` there with `argument`; what it resolves to.
+    /// Opens the page at `url` and calls `function` there with `argument`. Returns the resolved value.
     pub(crate) async fn run(&mut self, url: &str, function: &str, argument: &str) -> Value {
         let request = Client::request(http::Method::PUT, &format!("/json/new?{url}"), &[], bytes::Bytes::new());
         let page = Client::new(self.address).send(request).await.with_code(200).json();
@@ -92,7 +92,7 @@ impl Chromium {
     }
 }
 
-/// What an expression is, once it is that.
+/// Evaluates an expression and awaits its value.
 async fn evaluate(socket: &mut WebSocket, expression: &str) -> Value {
     let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
     let call = json!({"id": 1, "method": "Runtime.evaluate", "params": parameters}).to_string();

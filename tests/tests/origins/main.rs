@@ -1,7 +1,7 @@
-//! Pages of other sites: what a browser on this machine can do for them.
+//! Cross-origin pages: what a browser on this machine lets them do with the server.
 //!
-//! Goal: nothing but read, and that without seeing what it read. Method: the requests that browsers make, with the
-//! headers that they add; then a real Chromium with such a page.
+//! Goal: they can only send reads, and cannot see the responses. Method: the requests that browsers send, with the
+//! headers they add; then a real Chromium with such a page.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -72,7 +72,7 @@ async fn pages_of_the_server_itself_write_with_a_content_type() {
     }
     send(server.client(), Method::POST, CONFIGMAPS, &page, "b").await.with_code(415);
     send(server.client().over_http2(), Method::DELETE, &format!("{CONFIGMAPS}/a"), &page, "").await.with_code(200);
-    // Programs send no Origin, and some send no type.
+    // Programs send no Origin, and some send no content type.
     send(server.client(), Method::POST, CONFIGMAPS, &[("sec-fetch-site", "none")], "c").await.with_code(201);
 }
 
@@ -84,7 +84,7 @@ async fn browsers_take_no_answer_for_another_type() {
     }
 }
 
-/// What a page can send without asking the server first, and what it must ask for.
+/// A page's requests that need no preflight, and those that do.
 const ATTACK: &str = r#"
 (async target => {
     const collection = target + '/api/v1/namespaces/default/configmaps';
@@ -130,7 +130,7 @@ const ATTACK: &str = r#"
 })
 "#;
 
-/// What the server's own pages do.
+/// Requests of the server's own pages.
 const OWN: &str = r#"
 (async target => {
     const socket = new WebSocket(target.replace('http', 'ws') + '/api/v1/configmaps?watch=1&resourceVersion=0');
@@ -147,8 +147,8 @@ const OWN: &str = r#"
 })
 "#;
 
-/// Goal: whoever opens a page in a browser on this machine loses nothing. Method: a real browser with a page of another
-/// origin, which is another port, and then with one of the server's own.
+/// Goal: opening a foreign page in a browser on this machine does no harm. Method: a real browser with a page of
+/// another origin (another port), and then with one of the server's own.
 #[tokio::test]
 async fn a_page_in_a_real_browser_writes_only_to_its_own_server() {
     let Some(mut browser) = Chromium::start().await else { return };
@@ -158,7 +158,7 @@ async fn a_page_in_a_real_browser_writes_only_to_its_own_server() {
     let results = browser.run(&format!("http://{}/livez", other.address()), ATTACK, &target).await;
     assert_eq!(server.client().get(CONFIGMAPS).await.keys(), ["default/there"], "{results:#}");
     for (attempt, expected) in [
-        // The page does not learn that they were refused.
+        // The page does not learn that the server refused these.
         ("blob", "opaque"),
         ("bytes", "opaque"),
         ("text", "opaque"),
@@ -178,7 +178,7 @@ async fn a_page_in_a_real_browser_writes_only_to_its_own_server() {
     let refused = metrics.text().lines().find_map(|line| {
         line.strip_prefix(r#"apiserver_request_total{verb="OTHER",resource="",code="403"} "#)?.parse::<u32>().ok()
     });
-    // Whatever is sent without a preflight, in five ways, by three forms and as a WebSocket.
+    // Requests without a preflight: five by script, three by forms, and a WebSocket.
     assert!(refused.is_some_and(|refused| refused >= 9), "{refused:?} reached the server: {}", metrics.text());
     let results = browser.run(&format!("{target}/livez"), OWN, &target).await;
     assert_eq!(results, json!({"code": 201, "told": "ADDED"}));

@@ -11,18 +11,17 @@ import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
 
 /**
- * Keeps a copy of the ConfigMaps that match a selector in client-java's shared informer, prints one line of JSON for
- * each call of its handler, and the copy once an object named "sentinel" is in it.
+ * Keeps a copy of the ConfigMaps that match a selector in client-java's shared informer. Prints one line of JSON for
+ * each call of its handler, and the copy once it contains an object named "sentinel".
  *
- * <p>Arguments: the server, the selector. The informer goes on by itself when a connection breaks, and lists again after
- * a 410.
+ * <p>Arguments: the server, the selector. The informer lists again by itself after a broken connection and after a 410.
  */
 public final class ClientJava {
   private ClientJava() {}
 
   public static void main(String[] arguments) throws Exception {
     var client = Config.fromUrl(arguments[0], false);
-    // Watches are quiet for longer than its default of ten seconds.
+    // Watches can be silent for longer than the default timeout of ten seconds.
     client.setReadTimeout(0);
     var maps = new CoreV1Api(client);
     var factory = new SharedInformerFactory(client);

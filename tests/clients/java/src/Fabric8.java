@@ -9,10 +9,10 @@ import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
 
 /**
- * Keeps a copy of the ConfigMaps that match a selector in fabric8's shared informer, prints one line of JSON for each
- * call of its handler, and the copy once an object named "sentinel" is in it.
+ * Keeps a copy of the ConfigMaps that match a selector in fabric8's shared informer. Prints one line of JSON for each
+ * call of its handler, and the copy once it contains an object named "sentinel".
  *
- * <p>Arguments: "websocket" or "http" for watches, the server, the selector. The informer goes on by itself when a
+ * <p>Arguments: "websocket" or "http" for watches, the server, the selector. The informer resumes by itself when a
  * connection breaks, and lists again after a 410.
  */
 public final class Fabric8 {

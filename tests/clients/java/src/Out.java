@@ -1,7 +1,7 @@
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Prints lines of JSON. Keys and versions hold nothing that needs an escape. */
+/** Prints lines of JSON. Keys and versions contain no characters that need escaping. */
 final class Out {
   private Out() {}
 

@@ -1,4 +1,4 @@
-//! What changes objects: create, apply, label, annotate, patch, replace, scale, delete.
+//! Commands that change objects: create, apply, label, annotate, patch, replace, scale, delete.
 
 use serde_json::{Value, json};
 use tests::objects::configmap;
@@ -199,7 +199,7 @@ async fn objects_are_deleted_one_by_one_and_all_at_once() {
     }
 }
 
-/// These generate objects and send them as protobuf.
+/// These commands generate objects and send them as protobuf.
 #[tokio::test]
 async fn objects_are_created_from_the_command_line() {
     for scene in scenes().await {

@@ -1,4 +1,4 @@
-//! What only reads: get, explain, api-resources.
+//! Commands that only read: get, explain, api-resources.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ async fn a_watch_shows_rows_as_they_change() {
             assert_eq!(header, ["NAME", "DATA", "AGE"], "{}: {line}", scene.name);
             assert!(lines.line().await.starts_with("a "), "{}: {line}", scene.name);
             let row = loop {
-                // A watch of one object begins with what is there, which kubectl takes for what it has shown already.
+                // A watch of one object begins with its initial ADDED event, which kubectl drops as already shown.
                 client.update(&configmap("a").data(&fastrand::u64(..).to_string())).await;
                 if let Ok(row) = timeout(Duration::from_millis(500), lines.line()).await {
                     break row;

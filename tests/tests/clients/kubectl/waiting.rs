@@ -1,4 +1,4 @@
-//! `kubectl wait`: client-go's own reflector, and what it asks.
+//! `kubectl wait`: client-go's own reflector, and its requests.
 
 use tests::{
     faults::{Fault, Plan},
@@ -10,7 +10,7 @@ use super::{Scene, scenes, scenes_with};
 const WAIT: &str = "wait --for=jsonpath={.data.k}=done cm/a --timeout=50s";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Waits until so many requests for ConfigMaps came.
+/// Waits for `count` requests for ConfigMaps and returns them.
 async fn asked(scene: &Scene, count: usize) -> Vec<String> {
     let mut all = Vec::new();
     while all.len() < count {
@@ -20,7 +20,7 @@ async fn asked(scene: &Scene, count: usize) -> Vec<String> {
     all
 }
 
-/// Name and value of each parameter but the random `timeoutSeconds`, which must be there.
+/// Name and value of each parameter except the random `timeoutSeconds`, which a watch must have.
 fn parameters(request: &str) -> Vec<&str> {
     let (path, query) = request.split_once('?').unwrap_or((request, ""));
     assert_eq!(path, format!("GET {MAPS}"));
@@ -53,8 +53,8 @@ async fn a_change_is_waited_for_by_list_and_watch() {
     }
 }
 
-/// The request sequence of a stock client: the object, a stream that begins with the state, and, when that ends, a watch
-/// from its bookmark.
+/// Checks the request sequence of a stock client: the object, a stream that begins with the state, and, once that ends,
+/// a watch from its bookmark.
 #[tokio::test]
 async fn a_change_is_waited_for_by_a_stream() {
     let plan = Plan { collection: "configmaps".to_owned(), faults: vec![Fault::End], ..Plan::default() };

@@ -1,4 +1,4 @@
-//! Resources of a CustomResourceDefinition as recorded.
+//! Recorded session: resources of a CustomResourceDefinition.
 
 pub(super) const SESSION: &str = r#"
 == before there is a definition there is nothing

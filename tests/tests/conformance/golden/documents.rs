@@ -1,4 +1,4 @@
-//! Discovery, health and paths that lead nowhere, as recorded.
+//! Recorded session: discovery, health and unknown paths.
 
 pub(super) const SESSION: &str = r#"
 == unknown resource: a status, under a group that is served

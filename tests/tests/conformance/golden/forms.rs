@@ -1,4 +1,4 @@
-//! Tables, metadata alone, indented and compressed answers as recorded.
+//! Recorded session: tables, metadata only, indented and compressed responses.
 
 pub(super) const SESSION: &str = r#"
 == a ConfigMap of the session

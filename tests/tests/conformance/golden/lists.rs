@@ -1,4 +1,4 @@
-//! LIST as recorded: which state, which page, and the shape of it.
+//! Recorded session: LIST, with the state, the page and the shape of the response.
 
 pub(super) const SESSION: &str = r#"
 == a list before anything was written

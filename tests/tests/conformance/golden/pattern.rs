@@ -1,11 +1,11 @@
-//! JSON with gaps: what is expected of a body, and the positions that it gives names to.
+//! JSON patterns with wildcards for response bodies, and the positions they name.
 
 use std::collections::BTreeMap;
 
 use informer_core::wire::continue_token::{ContinueToken, Position};
 use serde_json::Value;
 
-/// Stands for anything.
+/// The wildcard.
 const ANYTHING: &str = "…";
 
 /// Positions by name.
@@ -41,7 +41,7 @@ impl Marks {
         self.0.get(name)?.parse::<u64>().ok()?.checked_add_signed(offset)
     }
 
-    /// A path with its query escaped and its tokens made.
+    /// A path with its query escaped and its tokens encoded.
     pub(super) fn path(&self, path: &str) -> String {
         let path = self.fill(path);
         let Some((place, query)) = path.split_once('?') else { return path };
@@ -52,7 +52,7 @@ impl Marks {
         format!("{place}?{}", pairs.collect::<Vec<_>>().join("&"))
     }
 
-    /// Says where `found` is not as `expected`; names the positions that are new.
+    /// Appends the differences between `found` and `expected`, and records newly named positions.
     pub(super) fn compare(&mut self, expected: &str, found: &Value, wrong: &mut Vec<String>) {
         let expected = self.fill(expected);
         let pattern = serde_json::from_str(&expected).unwrap_or_else(|error| panic!("{error} in {expected}"));
@@ -115,7 +115,7 @@ impl Marks {
     }
 }
 
-/// Whether `found` is `expected` with something for each `…`.
+/// Returns true if `found` matches `expected`, where `…` is a wildcard.
 pub(super) fn is_like(expected: &str, found: &str) -> bool {
     let parts: Vec<&str> = expected.split(ANYTHING).collect();
     let [first, middle @ .., last] = &parts[..] else { return expected == found };
@@ -127,7 +127,7 @@ pub(super) fn is_like(expected: &str, found: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// `token(1005/ns/name$)` as the token it stands for; any other text as it is.
+/// Encodes `token(1005/ns/name$)` as a continue token; returns any other text unchanged.
 fn made(text: &str) -> String {
     read(text).map_or_else(|| text.to_owned(), |token| token.encode())
 }
@@ -139,7 +139,7 @@ fn read(text: &str) -> Option<ContinueToken> {
     Some(ContinueToken { resource_version, start: start.replace('$', "\0") })
 }
 
-/// Servers may begin the key with a slash or not.
+/// The key in a token may begin with a slash or not.
 fn token_is(expected: &str, found: &str) -> bool {
     let Ok(found) = ContinueToken::decode(found) else { return false };
     read(expected).is_some_and(|expected| {

@@ -1,4 +1,4 @@
-//! Pods as recorded: what a server gives them, and how they go.
+//! Recorded session: pods, with defaulted fields and deletion.
 
 pub(super) const SESSION: &str = r#"
 == POD create: a pod counts its generations

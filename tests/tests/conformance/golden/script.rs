@@ -1,26 +1,26 @@
-//! The text of a session, taken apart into rows.
+//! Parses the text of a session into rows.
 //!
-//! INVARIANT: a line that is none of the known ones is an error of whoever wrote it, never skipped.
+//! INVARIANT: an unknown line is an error in the session and is never skipped.
 
-/// One request and what is expected of its answer.
+/// One request and its expected response.
 #[derive(Debug, Default)]
 pub(super) struct Row<'a> {
     pub(super) claim: &'a str,
-    /// First cell of the guarantee that makes it different.
+    /// First cell of the guarantee that documents a difference.
     pub(super) differs: Option<&'a str>,
-    /// `WATCH` is a GET whose answer is read line by line.
+    /// The method; `WATCH` is a GET whose response is read line by line.
     pub(super) method: &'a str,
     pub(super) path: &'a str,
     pub(super) headers: Vec<(&'a str, String)>,
     pub(super) body: String,
     pub(super) code: u16,
     pub(super) expected_headers: Vec<(&'a str, &'a str)>,
-    /// Whether the body is a text and no JSON.
+    /// True if the body is text and not JSON.
     pub(super) text: bool,
     pub(super) lines: Vec<&'a str>,
 }
 
-/// The rows of a session.
+/// Parses the rows of a session.
 pub(super) fn parse(session: &str) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for line in session.lines().filter(|line| !line.trim().is_empty()) {
@@ -54,7 +54,7 @@ pub(super) fn parse(session: &str) -> Vec<Row<'_>> {
     }
     for row in &mut rows {
         assert!(row.code > 0, "{}: no answer is expected", row.claim);
-        // What is not looked at would hold whatever came.
+        // A row without an expected body would accept any response.
         let looked_at = row.method == "WATCH" || row.text || row.lines.len() == 1;
         assert!(looked_at, "{}: {} documents are expected", row.claim, row.lines.len());
         if !row.body.is_empty() && !row.headers.iter().any(|(name, _)| *name == "content-type") {

@@ -1,4 +1,4 @@
-//! WATCH as recorded: the lines of a stream, its headers and its end.
+//! Recorded session: WATCH, with the lines of a stream, its headers and its end.
 
 pub(super) const SESSION: &str = r#"
 == the position before the first write

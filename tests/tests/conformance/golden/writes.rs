@@ -1,4 +1,4 @@
-//! Create, update, patch and delete as recorded.
+//! Recorded sessions: create, update, patch and delete.
 
 pub(super) const CREATING: &str = r#"
 == CREATE
