@@ -313,6 +313,7 @@ impl Answer {
         if now < self.headers_at {
             return None;
         }
+        // Each arm restores or advances the phase; an arm that returns early leaves the response silent.
         match std::mem::replace(&mut self.phase, Phase::Silent) {
             Phase::Asked(_) | Phase::AskedObject { .. } if now < api.unreachable_until => {
                 Some(Fact::Ended(End::Failed(Failure::new(Class::Connection))))
@@ -537,6 +538,7 @@ impl Answer {
             if cursor > model.version() && !api.tells_where_it_is {
                 return None;
             }
+            // A watch from a future position stays there, whatever position its bookmark has.
             self.phase = Phase::Live { cursor: cursor.max(model.version()) };
             return Some(Fact::Bookmark { version: model.version().to_string(), end: false });
         }

@@ -99,7 +99,7 @@ struct Log {
     done: Vec<Fault>,
 }
 
-/// How a forwarded response ended.
+/// The outcome of a forwarded response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// The server ended it.
@@ -244,6 +244,7 @@ impl Shared {
             }
         };
         if ending == Ending::Cut && matches!(fault, Some(Fault::Cut { reset: true, .. })) {
+            // With zero linger, dropping the socket sends a RST instead of a FIN.
             to_client.as_ref().set_zero_linger()?;
         }
         Ok(ending)

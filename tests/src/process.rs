@@ -104,6 +104,7 @@ impl Server {
         let Ok(Some(address)) = address.await else {
             panic!("the server does not listen with {arguments:?}: {}", stderr.text());
         };
+        // Keep reading stdout, so that the server never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { child, address, stderr }
     }

@@ -17,7 +17,7 @@ const DUE: Duration = Duration::from_secs(30);
 /// Receive buffer of the socket, in bytes; the kernel doubles it.
 const RECEIVE_BYTES: u32 = 64 << 10;
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The end of the chunked body arrived.
@@ -51,6 +51,7 @@ impl Slow {
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
+            // Byte by byte, so that the body stays unread.
             head.push(stream.read_u8().await.unwrap());
         }
         let head = String::from_utf8(head).unwrap();
@@ -58,7 +59,7 @@ impl Slow {
         Self { stream, raw: Vec::new(), left: 0, body: Vec::new(), taken: 0, end: None }
     }
 
-    /// How the response ended, if it has.
+    /// The end of the response, if it has ended.
     pub const fn end(&self) -> Option<End> {
         self.end
     }

@@ -171,6 +171,7 @@ impl Asked {
             Came::Watch(mut watch) => {
                 let mut lines = Vec::new();
                 let waits = expected.lines().map(|_| LINE_WAIT).collect::<Vec<_>>();
+                // After the expected lines the stream must stay silent.
                 for wait in waits.into_iter().chain([QUIET]) {
                     match watch.step(wait).await {
                         Step::Event(event) => lines.push(Ok(event)),

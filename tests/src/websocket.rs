@@ -73,6 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
+            // Byte by byte, so that no frame is consumed with the head.
             head.push(timeout(LINE_WAIT, stream.read_u8()).await.expect("an answer").expect("the answer goes on"));
         }
         let head = String::from_utf8(head).unwrap();

@@ -305,6 +305,7 @@ async fn a_watch_costs_a_few_times_its_selector() {
         }
         socket
     };
+    // The first watch creates shared state, which is not part of the cost per watch.
     let first = open(99).await;
     let before = server.private_bytes();
     let watches = join_all((0..WATCHES).map(open)).await;

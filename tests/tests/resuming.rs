@@ -39,7 +39,7 @@ fn token(event: &Event) -> Option<String> {
     event.object["metadata"]["annotations"][HEADER].as_str().map(str::to_owned)
 }
 
-/// What a stream of initial state sent.
+/// The content of a stream of initial state.
 #[derive(Default)]
 struct Begun {
     /// Each mark with the keys before it, in order.
@@ -292,6 +292,7 @@ async fn pass(
         while let Ok(bytes @ 1..) = from_server.read(&mut chunk).await {
             tail.extend_from_slice(&chunk[..bytes]);
             added.fetch_add(tail.windows(ADDED.len()).filter(|found| *found == ADDED).count(), Relaxed);
+            // Keep the end of the chunk, because the next one may complete a match.
             let kept = tail.len().min(ADDED.len() - 1);
             tail.drain(..tail.len() - kept);
             let pass = cut.map_or(bytes, |left| left.min(bytes));

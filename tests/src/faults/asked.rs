@@ -1,6 +1,6 @@
 //! Classifies a request for the proxy, and rewrites its head for the server.
 
-/// How a request reads the observed collection.
+/// Kind of read of the observed collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// A list, or its first page.
@@ -20,9 +20,9 @@ pub enum Read {
 pub(super) struct Asked {
     /// Method, path and query.
     pub(super) line: String,
-    /// What it reads.
+    /// Kind of read.
     pub(super) read: Read,
-    /// True if it asks for a WebSocket.
+    /// True if it requests a WebSocket.
     pub(super) upgrades: bool,
     headers: Vec<String>,
 }

@@ -142,6 +142,7 @@ impl Body {
             Self::Size(size) => {
                 match char::from(byte).to_digit(16) {
                     Some(digit) => *size = *size * 16 + digit as usize,
+                    // A size of zero ends the body: stay in this state.
                     None if byte == b'\n' && *size > 0 => *self = Self::Chunk(*size),
                     None => {}
                 }

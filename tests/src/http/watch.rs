@@ -84,6 +84,7 @@ impl Watch {
             }
             match timeout_at(deadline, self.body.frame()).await {
                 Err(_) => return Step::Silence,
+                // A clean end inside a line is a cut.
                 Ok(None) if self.buffer.has_remaining() => return Step::Cut("inside a line".to_owned()),
                 Ok(None) => return Step::End,
                 Ok(Some(Err(error))) => return Step::Cut(error.to_string()),
@@ -100,6 +101,7 @@ impl Watch {
     /// Returns the next line; panics if it does not arrive in time.
     #[track_caller]
     pub fn event(&mut self) -> impl Future<Output = Event> {
+        // Taken outside of the future, because `poll` does not know the caller.
         let place = std::panic::Location::caller();
         async move {
             match self.step(LINE_WAIT).await {

@@ -193,6 +193,7 @@ impl Node {
         around: &Around<'_>,
         rng: &mut Rng,
     ) -> Result<(), Violation> {
+        // The new node starts without request times, so check the old ones now.
         self.bounded()?;
         self.earlier += self.reflector.stats();
         let saved = self.checkpoint.take().filter(|_| !forgets);
@@ -218,6 +219,7 @@ impl Node {
         around: &Around<'_>,
         rng: &mut Rng,
     ) -> Result<(), Violation> {
+        // Handling the input may send the next request, which overwrites `is_watch`.
         let was_watch = self.is_watch;
         match heard {
             Heard::Start => self.reflector.handle(now, Input::Start),
@@ -245,6 +247,7 @@ impl Node {
             if self.reflector.is_settled() {
                 self.endpoints.settle();
             }
+            // `prove` runs while actions are polled, so its immediate result is fed back only now.
             let Some(proof) = self.unasked.take() else { break };
             self.reflector.handle(now, Input::Proof(Testimony::without_object(proof)));
         }

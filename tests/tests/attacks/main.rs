@@ -114,6 +114,7 @@ async fn suffer(name: &str, attack: Attack, size: Size) -> Vec<String> {
         }
     });
     let finished = finished.await;
+    // A timed-out attack must not continue during the shutdown.
     drop(running);
     let (took, seconds) = (honest.stop().await, begun.elapsed());
     let after = mib(&server);

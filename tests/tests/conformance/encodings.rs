@@ -294,6 +294,7 @@ async fn lists_are_encoded_in_constant_memory_for_each_client() {
     let plain = client.get("/api/v1/pods").await.body.len();
     assert!(plain > 5 << 20, "{plain} bytes");
     for (headers, once) in [
+        // The compressed blocks are created once and shared.
         (&[GZIP][..], plain as u64 / 2),
         (&[("user-agent", "curl/8.5.0")][..], 0),
         (&[("accept", "application/yaml")][..], 0),

@@ -102,6 +102,7 @@ async fn watch(client: Client, row: &Row<'_>, marks: &Marks) -> Came {
     let headers: Vec<(&str, &str)> = row.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let mut watch = client.watch_with(&marks.path(row.path), &headers).await;
     if watch.code() != StatusCode::OK {
+        // A `Watch` reads only lines, so repeat the request for its body.
         let answer = client.get_with(&marks.path(row.path), &headers).await;
         return Came { code: answer.code.as_u16(), headers: answer.headers, body: Body::Whole(answer.body) };
     }

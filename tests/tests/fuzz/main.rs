@@ -112,6 +112,7 @@ async fn round(seed: u64, panics: &AtomicU64, running: &Running, end: Instant, c
         let Some(request) = asked.request() else { continue };
         let story = || format!("FUZZ_SEED={seed}, request {index}: {}", judge::shown(&asked));
         *running.lock().unwrap() = Some((Instant::now(), story()));
+        // In a task, so that a panic of the handler is reported with its request.
         let answer = tokio::spawn(answer(Arc::clone(&app), request)).await;
         *running.lock().unwrap() = None;
         assert_eq!(panics.load(Ordering::SeqCst), 0, "a panic by {}", story());

@@ -145,6 +145,7 @@ impl Run {
         let highest = self.epochs.last().and_then(Option::as_ref).map_or(0, Epoch::last);
         assert!(start > highest, "server {round} starts at {start}, below {highest} of the one before");
         let oracle = tokio::spawn(undisturbed(client, start));
+        // Count the server before connections reach it: watchers use the count to attribute a response.
         self.servers.fetch_add(1, Ordering::SeqCst);
         for line in &self.lines {
             line.lead_to(server.address());

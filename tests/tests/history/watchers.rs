@@ -97,7 +97,7 @@ pub(crate) fn seen(event: &Event) -> Option<Seen> {
     Some(Seen { kind, key, at, content: content(&event.object) })
 }
 
-/// How a watch ended.
+/// The end of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Clean,

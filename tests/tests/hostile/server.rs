@@ -151,8 +151,10 @@ impl Server {
                     },
                     _ = moved.changed() => {}
                 },
+                // Without a listener the kernel refuses connections.
                 (Some(_), false) => listener = None,
                 (None, true) => {
+                    // The bind may fail at first, so the loop retries.
                     listener = TcpListener::bind(("127.0.0.1", self.shared.port)).await.ok();
                     sleep(Duration::from_millis(10)).await;
                 }

@@ -1,4 +1,4 @@
-//! kubectl over TLS, which makes Go's clients use HTTP/2.
+//! kubectl over TLS, with HTTP/2, which Go's clients use only over TLS.
 
 use tests::{objects::pod, process::Server, tls::Authority};
 use tokio::io::{AsyncBufReadExt as _, BufReader};

@@ -67,6 +67,7 @@ impl Chromium {
             panic!("{PROGRAM} does not start: {complaints:#?}")
         };
         let address = timeout(PATIENCE, address).await.expect("it starts").expect("an address");
+        // Keep reading stderr, so that the browser never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Some(Self { _process: process, _profile: profile, address })
     }
