@@ -6,7 +6,7 @@
 //! Each informer has one log in the directory, named after its type and its identity, so several informers may share a
 //! directory. Each save appends the changes and a commit; records without a commit are ignored. A log larger than twice
 //! its objects (plus [`SLACK_BYTES`](writer::SLACK_BYTES)) is compacted: rewritten to a new file and renamed. See
-//! `docs/adr/0011-a-checkpoint-is-a-log.md`.
+//! `docs/adr/0011-store-checkpoints-as-logs.md`.
 //!
 //! Cost: each save writes the objects that changed since the save before, and compaction adds at most as much again.
 //! Disk usage: at most twice the objects, [`SLACK_BYTES`](writer::SLACK_BYTES) and the bytes of one save; plus the

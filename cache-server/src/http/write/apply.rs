@@ -3,7 +3,7 @@
 //! The merge follows the schema. Fields that the manager applied before and now leaves out are removed, unless another
 //! entry of `managedFields` owns them. The manager's entry then lists the applied fields.
 //!
-//! `docs/adr/0013-patches-work-on-json-beside-schemas.md` lists the simplifications: only applies create entries, so
+//! `docs/adr/0013-patch-json-with-schemas.md` lists the simplifications: only applies create entries, so
 //! only applied fields, or entries that a client sent, can conflict.
 //!
 //! INVARIANT: applying a configuration twice changes nothing the second time: no version, no event, no new entry.
