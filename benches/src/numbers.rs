@@ -72,10 +72,6 @@ struct Flags {
     #[arg(long, value_name = "FOLDER")]
     write: Option<PathBuf>,
 
-    /// Text whose place for numbers gets the rows that have a target. Left out: none.
-    #[arg(long, value_name = "FILE")]
-    readme: Option<PathBuf>,
-
     /// Measure only cases and curves whose name begins with this. May be repeated.
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
@@ -170,9 +166,6 @@ fn write(flags: &Flags, report: &Report) -> Result<bool, Failure> {
             page::write_raw(folder, report)?;
         }
         page::write(folder, report)?;
-    }
-    if let Some(file) = &flags.readme {
-        page::write_short(file, report)?;
     }
     Ok(flags.page_only || report.holds())
 }

@@ -122,7 +122,12 @@ pub use crate::{
 #[cfg(feature = "runtime")]
 pub use crate::runtime::{Watcher, watcher};
 
-/// Compiles the README's example.
-#[cfg(doctest)]
+/// The README's program runs: it ends in an assertion.
+#[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The program of the SDK's page compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/sdk.md")]
+struct SdkPage;

@@ -26,7 +26,12 @@ pub mod checkers;
 pub mod model;
 pub mod world;
 
-/// The README's program compiles.
+/// The README's program runs: it ends in an assertion.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The program of the SDK's page compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/sdk.md")]
+struct SdkPage;

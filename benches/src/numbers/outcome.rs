@@ -62,15 +62,6 @@ impl Outcome {
         Self { case: case.name.clone(), is_stock, command, rows, seconds, problem, found }
     }
 
-    /// Text of a row, with HTTP version and TLS if the case's name ends with them.
-    pub(crate) fn named(&self, what: &str) -> String {
-        let ways = [("-h1-tls", "HTTP/1.1, TLS"), ("-h2-tls", "HTTP/2, TLS"), ("-h1", "HTTP/1.1"), ("-h2", "HTTP/2")];
-        match ways.iter().find(|(ending, _)| self.case.ends_with(ending)) {
-            Some((_, way)) => format!("{what} ({way})"),
-            None => what.to_owned(),
-        }
-    }
-
     /// True if every target was met. A stock server has no targets.
     pub(crate) fn holds(&self) -> bool {
         self.is_stock || (self.problem.is_none() && self.rows.iter().all(Measured::holds))

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use super::{
     Failure,
-    case::{Target, amount},
+    case::amount,
     curves,
     machine::Machine,
     outcome::{Measured, Outcome, Report},
@@ -48,47 +48,6 @@ pub(crate) fn read(folder: Option<&Path>) -> Result<Report, Failure> {
         }
     }
     Ok(report)
-}
-
-/// Markers around the short table in another file.
-const BEGIN: &str = "<!-- numbers:begin -->\n";
-const END: &str = "<!-- numbers:end -->";
-
-/// Writes the rows with targets between the markers of a file.
-pub(crate) fn write_short(file: &Path, report: &Report) -> Result<(), Failure> {
-    let text = fs::read_to_string(file)?;
-    let marks = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let Some((before, after)) = marks else {
-        return Err(Failure::Page(format!("{} has no place for numbers", file.display())));
-    };
-    fs::write(file, format!("{before}{BEGIN}{}{END}{after}", short(report)))?;
-    Ok(())
-}
-
-fn short(report: &Report) -> String {
-    let has_stock = report.outcomes.iter().any(|outcome| outcome.is_stock);
-    let mut text = format!(
-        "Measured on {} cores, shared with the load, on {}.\n\n| what | unit | target | measured |",
-        report.machine.cores, report.machine.date
-    );
-    text.push_str(if has_stock { " kube-apiserver |\n" } else { "\n" });
-    text.push_str("| --- | --- | ---: | ---: |");
-    text.push_str(if has_stock { " ---: |\n" } else { "\n" });
-    for outcome in report.outcomes.iter().filter(|outcome| !outcome.is_stock) {
-        let stock = report.outcomes.iter().find(|other| other.is_stock && other.case == outcome.case);
-        for (place, row) in outcome.rows.iter().enumerate() {
-            if row.target == Target::None {
-                continue;
-            }
-            let [what, unit, _, target, measured, _] = cells(outcome, row);
-            let _ = write!(text, "| {} | {unit} | {target} | {measured} |", outcome.named(&what));
-            if has_stock {
-                let _ = write!(text, " {} |", stock.map_or_else(|| "-".to_owned(), |stock| beside(stock, place)));
-            }
-            text.push('\n');
-        }
-    }
-    text
 }
 
 fn page(report: &Report, notes: &str) -> String {
@@ -240,7 +199,7 @@ fn commands(report: &Report) -> String {
 mod tests {
     use super::*;
     use crate::numbers::{
-        case::{Fields, Unit},
+        case::{Fields, Target, Unit},
         machine,
     };
 
@@ -299,19 +258,6 @@ mod tests {
         let page = fs::read_to_string(folder.path().join("README.md")).unwrap();
         assert!(page.contains("A copy too many."), "{page}");
         assert!(read(None).is_err());
-    }
-
-    #[test]
-    fn the_short_table_goes_between_its_marks() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("README.md");
-        fs::write(&file, format!("before\n{BEGIN}old\n{END}\nafter\n")).unwrap();
-        write_short(&file, &report(vec![outcome("list-h1-tls", 10.0, false)])).unwrap();
-        let text = fs::read_to_string(&file).unwrap();
-        assert!(text.starts_with("before\n") && text.ends_with("after\n") && !text.contains("old"));
-        assert!(text.contains("| memory (HTTP/1.1, TLS) | MiB | ≤ 16 | 10 |"), "{text}");
-        fs::write(&file, "no marks").unwrap();
-        assert!(write_short(&file, &report(Vec::new())).is_err());
     }
 
     #[test]
