@@ -1,5 +1,5 @@
-//! Enforces the structure in `ARCHITECTURE.md`: dependencies between crates, pure cores, one unsafe block, every file
-//! on the map.
+//! Checks the rules of `ARCHITECTURE.md` and `CONTRIBUTING.md`: arrows between crates, pure cores, one unsafe block, and
+//! the words of comments and pages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -127,35 +127,6 @@ fn files_say_what_they_are_and_fit_a_reader() {
         assert!(source.starts_with("//! "), "{} does not say what it is", file.display());
         let lines = source.lines().count();
         assert!(lines <= LINES_MAX, "{} has {lines} lines: look for the noun that wants its own file", file.display());
-    }
-}
-
-/// Goal: the map lists every file. Method: match each source of the libraries and the server with the paths in
-/// backquotes: a path, one with `*`, or several in braces.
-#[test]
-fn the_map_names_every_file() {
-    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
-    let named: BTreeSet<String> = map.split('`').skip(1).step_by(2).flat_map(paths).collect();
-    for crate_src in ["informer/core/src", "informer/src", "cache-server/core/src", "cache-server/src"] {
-        let folder = root().join(crate_src);
-        let mut files = Vec::new();
-        sources(&folder, &mut files);
-        for file in files {
-            let path = file.strip_prefix(&folder).expect("it lies there").to_str().expect("a plain name");
-            let is_entry = ["lib.rs", "main.rs"].contains(&path);
-            let is_test = path.split(['/', '.']).any(|part| part == "tests" || part == "exhaustive");
-            let all_beside = path.rsplit_once('/').map(|(folder, _)| format!("{folder}/*.rs"));
-            let is_named = named.contains(path) || all_beside.is_some_and(|all| named.contains(&all));
-            assert!(is_entry || is_test || is_named, "{crate_src}/{path} is not in ARCHITECTURE.md");
-        }
-    }
-}
-
-/// Expands `a/{b,c}.rs` to two paths.
-fn paths(text: &str) -> Vec<String> {
-    match text.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
-        Some((before, (inner, after))) => inner.split(',').map(|one| format!("{before}{one}{after}")).collect(),
-        None => vec![text.to_owned()],
     }
 }
 
