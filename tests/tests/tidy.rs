@@ -1,5 +1,5 @@
-//! Checks the rules of `ARCHITECTURE.md` and `CONTRIBUTING.md`: arrows between crates, pure cores, one unsafe block, and
-//! the words of comments and pages.
+//! Checks the rules of `ARCHITECTURE.md` and `CONTRIBUTING.md`: arrows between crates, pure cores, one unsafe block,
+//! short files, and the words of comments and pages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -106,12 +106,16 @@ fn one_tls_provider() {
 }
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    files(folder, "rs", found);
+}
+
+fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a readable folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if path.is_dir() && name != "target" && !name.starts_with('.') {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files(&path, extension, found);
+        } else if path.extension().is_some_and(|ending| ending == extension) {
             found.push(path);
         }
     }
@@ -128,6 +132,89 @@ fn files_say_what_they_are_and_fit_a_reader() {
         let lines = source.lines().count();
         assert!(lines <= LINES_MAX, "{} has {lines} lines: look for the noun that wants its own file", file.display());
     }
+}
+
+/// Words without an actor. `CONTRIBUTING.md` lists replacements.
+const OLD_WORDS: &[&str] = &["somebody", "nobody", "everybody", "whoever"];
+
+/// Beginnings of sentences without a subject; questions may have them.
+const HEADLESS: &[&str] = &["What ", "Who ", "Whoever "];
+
+/// Goal: comments and pages use the field's words. Method: every sentence of every comment and page, without code.
+#[test]
+#[ignore = "until every crate follows it"]
+fn prose_uses_the_fields_words() {
+    let (mut all, mut wrong) = (Vec::new(), Vec::new());
+    sources(&root(), &mut all);
+    files(&root(), "md", &mut all);
+    for file in all.iter().filter(|file| !file.ends_with("CHANGELOG.md")) {
+        let text = fs::read_to_string(file).expect("a readable file");
+        let is_source = file.extension().is_some_and(|extension| extension == "rs");
+        for sentence in paragraphs(&text, is_source).iter().flat_map(|paragraph| sentences(paragraph)) {
+            if is_dialect(&sentence) {
+                wrong.push(format!("{}: {sentence}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} sentences to rewrite:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn is_dialect(sentence: &str) -> bool {
+    let is_headless = HEADLESS.iter().any(|beginning| sentence.starts_with(beginning)) && !sentence.ends_with('?');
+    let lower = sentence.to_lowercase();
+    let mut words = lower.split(|letter: char| !letter.is_alphabetic());
+    is_headless || words.any(|word| OLD_WORDS.contains(&word))
+}
+
+/// Paragraphs, list items and cells of a page, or of the comments of a source, without blocks of code.
+fn paragraphs(text: &str, is_source: bool) -> Vec<String> {
+    let mut found = vec![String::new()];
+    let mut is_code = false;
+    for line in text.lines() {
+        let (line, is_beside) = if is_source { comment(line) } else { (line.trim(), false) };
+        if line.starts_with("```") {
+            is_code = !is_code;
+            continue;
+        }
+        let begins = is_beside || ["#", "- ", "|"].iter().any(|mark| line.starts_with(mark));
+        if begins || is_code || line.is_empty() {
+            found.push(String::new());
+        }
+        if is_code {
+            continue;
+        }
+        let cells: Vec<&str> = if line.starts_with('|') { line.split('|').collect() } else { vec![line] };
+        for (number, cell) in cells.into_iter().enumerate() {
+            if number > 0 {
+                found.push(String::new());
+            }
+            if let Some(paragraph) = found.last_mut() {
+                paragraph.push_str(cell);
+                paragraph.push(' ');
+            }
+        }
+    }
+    found
+}
+
+/// The comment of a line, empty if there is none, and whether code stands before it.
+fn comment(line: &str) -> (&str, bool) {
+    let line = line.trim();
+    if let Some(text) = line.strip_prefix("//") {
+        return (text.trim_start_matches(['/', '!']).trim(), false);
+    }
+    match line.split_once(" // ") {
+        // An odd number of quotes before it: it is part of a string.
+        Some((code, text)) if code.matches('"').count() % 2 == 0 => (text.trim(), true),
+        Some(_) | None => ("", false),
+    }
+}
+
+/// The sentences of a paragraph, each without what precedes its first letter, and with one word in place of code.
+fn sentences(paragraph: &str) -> Vec<String> {
+    let text = paragraph.split('`').step_by(2).collect::<Vec<_>>().join("code");
+    let sentences = text.split_inclusive(['.', '?', '!']);
+    sentences.map(|sentence| sentence.trim_matches([' ', '#', '-', '*', '"', '(']).to_owned()).collect()
 }
 
 #[test]

@@ -316,7 +316,7 @@ fn nodes() -> Vec<Case> {
             None,
         ),
         row(
-            "… beyond what the write costs that nobody sees",
+            "… beyond the cost of a write without watchers",
             Unit::CpuMicros,
             Take::Beyond("serverCpuSecondsPerWrite", "serverCpuSecondsPerWriteAlone"),
             Target::None,

@@ -39,7 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
         how: How::Run(renew),
         rows: vec![
             row(
-                "5,000 leases renewed every 10 s, nobody watching: of one core",
+                "5,000 leases renewed every 10 s, without watchers: of one core",
                 Unit::Percent,
                 Take::Field("serverCpuShare"),
                 Target::AtMost(5.0),
