@@ -23,7 +23,6 @@ mod query;
 mod resuming;
 mod route;
 mod status;
-pub(crate) mod table;
 mod watch;
 mod websocket;
 mod work;
@@ -305,7 +304,7 @@ impl<'a> Call<'a> {
         if untyped && !body.is_empty() && self.headers.contains_key(header::ORIGIN) {
             return Err(Status::generic_unsupported_media_type());
         }
-        let request = write::Request {
+        let request = write::WriteRequest {
             ty: &target.ty,
             namespace: target.namespace.as_deref(),
             name: target.name.as_deref(),
@@ -325,7 +324,12 @@ impl<'a> Call<'a> {
     }
 
     /// Runs one write (or the read of a scale) and builds its response.
-    async fn write_one(&self, app: &App, request: &write::Request<'_>, wanted: &Answer) -> Result<Response, Status> {
+    async fn write_one(
+        &self,
+        app: &App,
+        request: &write::WriteRequest<'_>,
+        wanted: &Answer,
+    ) -> Result<Response, Status> {
         let answer = match *self.method {
             Method::GET => write::read_scale(app, request).await?,
             Method::POST => write::create(app, request).await?,

@@ -20,7 +20,6 @@ mod client;
 mod definitions;
 mod load;
 mod namespaces;
-mod schemas;
 mod serve;
 
 pub use access::tls::TlsError;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use api_rules::limits::*;
+
 /// Connections open at once. More wait in the listen queue. Memory: about 15 KiB per idle connection, and 2 KiB per
 /// idle watch of HTTP/1.1.
 pub const CONNECTIONS_MAX: usize = 16_384;
@@ -65,23 +67,6 @@ pub const BODY_RATE_MIN: usize = 64 << 10;
 /// Less than [`ROOM_WAIT`], so that a client that stalls its body locks no other client out.
 pub const BODY_RATE_AFTER: Duration = Duration::from_secs(3);
 
-/// Bytes that one document may occupy once decoded: sixteen times [`OBJECT_BYTES_MAX`]. Objects of real clusters
-/// decode to three to ten times their text. A write holds at most five of them at once: 120 MiB.
-pub const DECODED_BYTES_MAX: usize = 24 << 20;
-
-/// Bytes of one stored object, as in etcd's limit of a request. Configurable; larger ones get 413.
-pub const OBJECT_BYTES_MAX: usize = 3 << 19;
-
-/// Bytes beyond both limits that an object may have while it is being deleted: its deletion time and grace period,
-/// with a margin.
-pub const DELETION_MARK_BYTES_MAX: usize = 4 << 10;
-
-/// Bytes of a body or of a stored object above which a write is large: it runs on a thread of its own.
-pub const LARGE_BYTES_MIN: usize = 256 << 10;
-
-/// Bytes of a decoded document above which a write is large.
-pub const LARGE_DECODED_BYTES_MIN: usize = 4 << 20;
-
 /// Maximum of large writes that run at once; half the number of processors if that is less, and at least one. Memory:
 /// about 128 MiB each.
 pub const LARGE_WRITES_MAX: usize = 4;
@@ -93,55 +78,12 @@ pub const SMALL_WRITES_BYTES_MAX: usize = 64 << 20;
 /// thread.
 pub const UNDO_INLINE_MAX: usize = 1_024;
 
-/// Bytes of a text whose decoded size is estimated as [`WEIGHT_UNREAD`] times its length, without scanning it.
-pub const UNREAD_BYTES_MAX: usize = 16 << 10;
-
-/// Assumed ratio of a short document's decoded size to its text; typical ratios are three to ten.
-pub const WEIGHT_UNREAD: usize = 64;
-
-/// Nesting of objects and lists in a protobuf body. Stored JSON may nest up to 127 levels.
-pub const PROTOBUF_DEPTH_MAX: usize = 100;
-
 /// Lists longer than this many bytes are compressed for clients that accept gzip, as in kube-apiserver.
 pub const GZIP_BYTES_MIN: usize = 128 << 10;
 
 /// Bytes of the texts of cached OpenAPI documents. Those of built-in types have 2.5 MiB; documents beyond the bound
 /// are generated for each request.
 pub const OPENAPI_BYTES_MAX: usize = 32 << 20;
-
-/// Versions of one CustomResourceDefinition. kube-apiserver bounds neither these nor the other lists of a definition,
-/// except its selectable fields. Memory: one type each while served, some 8 KiB. Definitions in use have up to eight.
-pub const VERSIONS_MAX: usize = 64;
-
-/// Names in `status.storedVersions` of one CustomResourceDefinition: old ones stay until a client removes them.
-pub const STORED_VERSIONS_MAX: usize = 2 * VERSIONS_MAX;
-
-/// `additionalPrinterColumns` of one version. Definitions in use have up to twenty.
-pub const PRINTER_COLUMNS_MAX: usize = 128;
-
-/// Short names of one CustomResourceDefinition.
-pub const SHORT_NAMES_MAX: usize = 64;
-
-/// Categories of one CustomResourceDefinition.
-pub const CATEGORIES_MAX: usize = 64;
-
-/// Selectable fields of one version that are validated one by one. A longer list is refused without reading it; eight
-/// are allowed.
-pub const SELECTABLE_FIELDS_READ_MAX: usize = 64;
-
-/// Values and members of an object that the columns of its definition may visit together for one row, for any length
-/// of the object: a cell that is not found by then is `null`. Cost: some 25 ns each.
-pub const ROW_LOOKS_MIN: usize = 4_000;
-
-/// Additional visits per byte of the object: enough to visit each of its values several times.
-pub const ROW_LOOKS_PER_BYTE: usize = 4;
-
-/// Maximum of these visits for objects of any length. Cost: some 5 ms.
-pub const ROW_LOOKS_MAX: usize = 200_000;
-
-/// Bytes of values in one row of a custom resource. A cell that would exceed it is `null`. Memory: one row for each
-/// table that is being written.
-pub const ROW_BYTES_MAX: usize = 128 << 10;
 
 /// Slices handed to the socket in one vectored write.
 pub const SLICES_MAX: usize = 64;
@@ -244,24 +186,12 @@ pub const TRIM_BYTES: u64 = 4 << 20;
 /// Pause between two checks of the process's size. Cost: one read of `/proc/self/status`.
 pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 
-/// Reported problems with the fields of one object. Memory: some 100 bytes each.
-pub const STRICT_ERRORS_MAX: usize = 100;
-
 /// Bytes of an error's message with all its causes: they may name fields, whose length is bounded only by the body.
 /// Memory: a small multiple of this, while the error is sent.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 /// Characters of a path, a user agent or a message that are logged. Memory: one line of the debug log.
 pub const LOGGED_CHARS_MAX: usize = 1024;
-
-/// Warnings of one response, each a header. Common HTTP clients refuse a response with more than 100 headers.
-pub const WARNINGS_MAX: usize = 50;
-
-/// Characters of one warning about an object. Most clients limit the headers of a response to some KiB.
-pub const WARNING_CHARS_MAX: usize = 256;
-
-/// Characters of all warnings of one response.
-pub const WARNINGS_CHARS_MAX: usize = 4096;
 
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
 const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");

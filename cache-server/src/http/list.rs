@@ -71,7 +71,7 @@ pub(super) async fn list(
 pub(super) async fn delete(
     app: &App,
     target: &Target,
-    request: &write::Request<'_>,
+    request: &write::WriteRequest<'_>,
     options: &ListOptions,
     answer: &Answer,
 ) -> Result<Response, Status> {

@@ -9,11 +9,12 @@
 //!
 //! Source: apiserver `endpoints/handlers/negotiation/negotiate.go`, `endpoints/handlers/{rest,response}.go`.
 
+use api_rules::table::Columns;
 use http::{HeaderMap, header};
 use informer_core::wire::{query::Query, status::Status};
 use watch_cache::{Form, Meta, Row, RowObject};
 
-use super::{encode::Wanted, status, table::Columns};
+use super::{encode::Wanted, status};
 use crate::registry::ResourceType;
 
 /// Media types of this server's answers, the preferred one first.

@@ -8,6 +8,7 @@
 
 use std::{num::NonZero, sync::Arc, thread::available_parallelism};
 
+use api_rules::object::weight::Size;
 use informer_core::wire::status::Status;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -25,15 +26,6 @@ pub(crate) struct Work {
     /// In KiB of decoded documents.
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
-}
-
-/// Estimated size of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
-    /// Runs on a worker of the runtime. The bytes that it decodes at once.
-    Small(usize),
-    /// Runs outside the runtime's workers.
-    Large,
 }
 
 impl Default for Work {

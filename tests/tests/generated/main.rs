@@ -54,7 +54,7 @@ impl Facts {
 
 /// Compares a table with the file that the server includes, or writes that file.
 fn check(path: &str, rendered: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cache-server/src").join(path);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cache-server/api/src").join(path);
     if std::env::var_os("UPDATE").is_some() {
         return fs::write(&file, rendered).expect("a file of this project");
     }
@@ -76,5 +76,5 @@ fn merge_keys_are_those_of_the_sources() {
 fn protobuf_fields_are_those_of_the_sources() {
     let definitions = Definitions::read(&folder("k8s-openapi"));
     let messages = Messages::read(&folder("k8s-pb"), &definitions);
-    check("http/write/protobuf_fields.txt", &wire::render(&definitions, &messages, &Facts::read()));
+    check("object/protobuf_fields.txt", &wire::render(&definitions, &messages, &Facts::read()));
 }

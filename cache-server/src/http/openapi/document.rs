@@ -48,7 +48,7 @@ pub(super) fn fingerprint(bytes: &[u8]) -> String {
 
 /// Returns a reference to the schema `name`.
 pub(super) fn reference(name: &str) -> Value {
-    json!({ "$ref": format!("{}{name}", crate::schemas::PREFIX) })
+    json!({ "$ref": format!("{}{name}", api_rules::schemas::PREFIX) })
 }
 
 #[cfg(test)]

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use api_rules::schemas::{self, OBJECT_META};
 use serde_json::{Map, Value, json};
 
 use super::document::reference;
-use crate::{
-    registry::{Custom, GroupVersion, ResourceType},
-    schemas::{self, OBJECT_META},
-};
+use crate::registry::{Custom, GroupVersion, ResourceType};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 /// Definitions in every document, with placeholders if the schemas of built-in types are not compiled in.

@@ -1,80 +1,22 @@
-//! Server-side apply: merges a manager's configuration into an object, beside the fields of other managers.
-//!
-//! The merge follows the schema. Fields that the manager applied before and now leaves out are removed, unless another
-//! entry of `managedFields` owns them. The manager's entry then lists the applied fields.
-//!
-//! `docs/adr/0013-patch-json-with-schemas.md` lists the simplifications: only applies create entries, so
-//! only applied fields, or entries that a client sent, can conflict.
-//!
-//! INVARIANT: applying a configuration twice changes nothing the second time: no version, no event, no new entry.
-//!
-//! Source: apimachinery `pkg/util/managedfields/internal/structuredmerge.go`, structured-merge-diff `merge/update.go`;
-//! apiserver `endpoints/handlers/patch.go` (applyPatcher).
+//! Server-side apply: reads the object, applies the configuration to it, and writes it; again when another write came first.
 
-mod merge;
-mod typed;
-
-use std::sync::LazyLock;
-
-use informer_core::wire::{
-    go,
-    status::{Reason, Status},
-};
-use serde_json::{Value, json};
+use api_rules::object::{WriteTarget, apply::Applied, metadata::Part, options::PatchOptions, update::Change};
+use informer_core::wire::status::{Reason, Status};
 
 use super::{
-    Answer, Place,
-    body::{Encoding, Object},
-    create,
-    managed::{Fields, Owner, Ownership},
-    metadata::{self, Part},
-    now,
-    options::{FieldValidation, PatchOptions},
-    update::{self, Change},
-    validation,
+    Answer, create,
+    current::{Current, stored_entry},
+    now, update,
 };
-use crate::{
-    app::App,
-    registry::ResourceType,
-    schemas::{self, Member, Shape},
-};
-
-/// Media type of an apply; the body may also be JSON.
-pub(super) const MEDIA_TYPE: &str = "application/apply-patch+yaml";
+use crate::app::App;
 
 /// Bound on attempts of an apply when other writes come first.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Metadata members without owners.
-const UNOWNED: [&str; 9] = [
-    "name",
-    "namespace",
-    "creationTimestamp",
-    "selfLink",
-    "uid",
-    "clusterName",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-];
-
-/// A configuration to apply, and its manager.
-#[derive(Debug)]
-pub(super) struct Applied {
-    manager: String,
-    force: bool,
-    /// As sent, without nulls and without the part of the object that the request may not change.
-    config: Object,
-    /// Fields that the configuration sets.
-    fields: Fields,
-    /// The entry's `subresource`.
-    subresource: &'static str,
-}
-
 /// Applies a configuration to an object, or creates the object.
 pub(super) async fn apply(
     app: &App,
-    place: &Place<'_>,
+    place: &WriteTarget<'_>,
     body: &[u8],
     asked: PatchOptions,
     warnings: &mut Vec<String>,
@@ -85,18 +27,18 @@ pub(super) async fn apply(
         Err(status) => {
             if place.part == Part::Status {
                 // 404 takes precedence over errors in the configuration, for the status subresource.
-                place.entry(&app.caches).await?;
+                stored_entry(&app.caches, place).await?;
             }
             return Err(status);
         }
     };
     for _ in 0..ATTEMPTS_MAX {
-        let current = match place.read(app).await {
+        let current = match Current::read(&app.caches, place).await {
             Ok(current) => current,
             // Only an apply to the main resource creates the object.
             Err(status) if status.reason == Reason::NotFound && place.part == Part::Main => {
                 let Change::Apply(applied) = &change else { break };
-                match create::create_named(app, place.ty, &applied.first(place)?, options).await? {
+                match create::create_named(app, place.ty, &applied.first(place, &now())?, options).await? {
                     Some(answer) => return Ok(answer),
                     None => continue,
                 }
@@ -109,210 +51,3 @@ pub(super) async fn apply(
     }
     Err(place.modified())
 }
-
-impl Applied {
-    /// Parses the body of an apply.
-    ///
-    /// # Errors
-    /// 400 if the body is no object of this type, or brings managedFields. 500, as in kube-apiserver, if it does not
-    /// fit the schema.
-    fn read(place: &Place<'_>, body: &[u8], asked: PatchOptions, warnings: &mut Vec<String>) -> Result<Self, Status> {
-        let mut duplicates = false;
-        let mut config = decode(body, &mut duplicates)?;
-        check_type(place.ty, &config)?;
-        let shape = shape(place.ty);
-        let is_nameless = config.get("metadata").and_then(|metadata| metadata.get("name")).is_some_and(Value::is_null);
-        without_nulls(&mut config, Some(&shape).filter(|_| place.ty.schema.builtin));
-        if config.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some()) {
-            return Err(Status::bad_request("metadata.managedFields must be nil"));
-        }
-        let mut fields = typed::fields(&config, &shape).map_err(|error| unfit(place, &config, &error))?;
-        // Convert to the stored form. Other type errors were reported above, so only invalid base64 remains.
-        if let Some(error) = validation::check(place.ty, &mut config).mistyped {
-            return Err(unreadable(place, &config, &error));
-        }
-        // Without schemas, only metadata can be checked.
-        metadata::check_shape(&config).map_err(Status::bad_request)?;
-        if duplicates {
-            let complaints = validation::complaints(encoding(body), body, &[], true);
-            match asked.options.validation {
-                FieldValidation::Ignore => {}
-                FieldValidation::Warn => warnings.extend(complaints),
-                FieldValidation::Strict => {
-                    return Err(Status::bad_request(format!("error strict decoding YAML: {}", complaints.join(", "))));
-                }
-            }
-        }
-        if is_nameless {
-            // An absent name defaults to the path's; null means the empty name, which is refused later.
-            metadata::metadata_mut(&mut config).insert("name".to_owned(), "".into());
-        }
-        let subresource = restrict(place, &mut config, &mut fields);
-        Ok(Self { manager: asked.manager, force: asked.force, config, fields, subresource })
-    }
-
-    fn owner<'a>(&'a self, ty: &'a ResourceType) -> Owner<'a> {
-        Owner { manager: &self.manager, api_version: ty.api_version(), subresource: self.subresource }
-    }
-
-    /// Builds the object if it does not exist yet.
-    fn first(&self, place: &Place<'_>) -> Result<Object, Status> {
-        let uid = metadata::text(&self.config, "uid");
-        if !uid.is_empty() {
-            let ResourceType { group, plural, .. } = &**place.ty;
-            let text =
-                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-            return Err(Status::conflict(group, plural, place.name, &text));
-        }
-        let mut object = self.config.clone();
-        metadata::match_namespace(place.ty, place.namespace, &mut object)?;
-        place.match_name(&object)?;
-        // kube-apiserver only parses the version of an object that does not exist.
-        update::version(&object)?;
-        metadata::metadata_mut(&mut object).remove("resourceVersion");
-        let entries = Ownership::of(&object, self.owner(place.ty)).with(&self.fields, &now());
-        put_entries(&mut object, entries);
-        Ok(object)
-    }
-
-    /// Returns the object after the apply. The caller must check its metadata.
-    ///
-    /// # Errors
-    /// 409 if other managers own fields with different values.
-    pub(super) fn onto(&self, ty: &ResourceType, stored: &Object, now: &str) -> Result<Object, Status> {
-        let shape = shape(ty);
-        let mut owned = Ownership::of(stored, self.owner(ty));
-        let mut merged = merge::merge(stored.clone(), &self.config, &shape);
-        owned.take_over(&merge::changed(stored, &merged, &shape, &self.fields), self.force)?;
-        let mut kept = owned.others();
-        kept.add(&self.fields);
-        merge::remove(&mut merged, &shape, &owned.last(), &kept);
-        let unchanged = owned.says(&self.fields) && merged == *stored;
-        if !unchanged {
-            put_entries(&mut merged, owned.with(&self.fields, now));
-        }
-        Ok(merged)
-    }
-}
-
-fn put_entries(object: &mut Object, entries: Vec<Value>) {
-    // `prepare_update` ignores an empty list and keeps the stored entries; one empty entry removes them.
-    let entries = if entries.is_empty() { json!([{}]) } else { Value::Array(entries) };
-    metadata::metadata_mut(object).insert("managedFields".to_owned(), entries);
-}
-
-/// Returns the shape of a type. For types without a schema, maps merge and lists are replaced.
-fn shape(ty: &ResourceType) -> Shape {
-    static ANY: LazyLock<Shape> =
-        LazyLock::new(|| Shape::from_openapi(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})));
-    schemas::of(ty).unwrap_or_else(|| ANY.clone())
-}
-
-/// Most clients send JSON; its own decoder is faster and has better messages.
-fn encoding(body: &[u8]) -> Encoding {
-    let is_json = body.trim_ascii_start().first() == Some(&b'{') && go::json_error(body).is_none();
-    if is_json { Encoding::Json } else { Encoding::Yaml }
-}
-
-fn decode(body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
-    let refuse = |error: &str| Status::bad_request(format!("error decoding YAML: {error}"));
-    match encoding(body).decode_noting(body, duplicates).map_err(|error| refuse(&error))? {
-        Value::Object(object) => Ok(object),
-        // Go reads null as an empty object.
-        Value::Null => Ok(Object::new()),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => Err(refuse(&format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type \
-             map[string]interface {{}}",
-            go::json_type(&other)
-        ))),
-    }
-}
-
-fn check_type(ty: &ResourceType, config: &Object) -> Result<(), Status> {
-    let said = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (said("apiVersion"), said("kind"));
-    if api_version == ty.api_version() && kind == ty.kind {
-        return Ok(());
-    }
-    // The core group has an empty name.
-    let group = if api_version.contains('/') { "" } else { "/" };
-    Err(Status::bad_request(format!("invalid object type: {group}{api_version}, Kind={kind}")))
-}
-
-/// Builds kube-apiserver's error for a configuration that does not fit the schema: a 500.
-fn unfit(place: &Place<'_>, config: &Object, error: &str) -> Status {
-    let (named, kind) = (named(config), qualified(place.ty));
-    Status::unmapped(format!("failed to create typed patch object ({named}; {kind}): {error}"))
-}
-
-/// Builds kube-apiserver's error for a configuration that fits the schema but not the type: a 500.
-fn unreadable(place: &Place<'_>, config: &Object, error: &str) -> Status {
-    let (named, kind) = (named(config), qualified(place.ty));
-    Status::unmapped(format!(
-        "failed to convert new object ({named}; {kind}) to proper version: unable to convert unstructured object to \
-         {kind}: error decoding from json: {error}"
-    ))
-}
-
-fn named(config: &Object) -> String {
-    format!("{}/{}", metadata::text(config, "namespace"), metadata::text(config, "name"))
-}
-
-/// `apps/v1, Kind=Deployment`.
-fn qualified(ty: &ResourceType) -> String {
-    format!("{}/{}, Kind={}", ty.group, ty.version, ty.kind)
-}
-
-/// Removes fields that are null, but keeps the keys of maps whatever their value.
-fn without_nulls(object: &mut Object, shape: Option<&Shape>) {
-    let is_key = |name: &str| matches!(shape.map(|shape| shape.member(name)), Some(Member::Free(Some(_))));
-    object.retain(|name, value| !value.is_null() || is_key(name));
-    for (name, value) in object {
-        let inner = typed::member(shape, name);
-        match value {
-            Value::Object(members) => without_nulls(members, inner.as_ref()),
-            Value::Array(items) => {
-                let inner = inner.and_then(|list| list.item());
-                items.iter_mut().filter_map(Value::as_object_mut).for_each(|item| without_nulls(item, inner.as_ref()));
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
-    }
-}
-
-/// Reduces a configuration and its fields to the part that the request may change. Returns the subresource.
-fn restrict(place: &Place<'_>, config: &mut Object, fields: &mut Fields) -> &'static str {
-    if let Some(metadata) = fields.inside.get_mut("f:metadata") {
-        metadata.inside.retain(|step, _| !UNOWNED.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
-        metadata.own = false;
-    }
-    for step in ["f:apiVersion", "f:kind"] {
-        fields.inside.remove(step);
-    }
-    let subresource = match place.part {
-        Part::Main => {
-            if place.ty.has_status {
-                fields.inside.remove("f:status");
-                config.remove("status");
-            }
-            ""
-        }
-        Part::Status => {
-            let kept = place.part.kept_metadata(place.ty);
-            if let Some(Value::Object(metadata)) = config.get_mut("metadata") {
-                metadata.retain(|name, _| !kept.contains(&name.as_str()));
-            }
-            if let Some(metadata) = fields.inside.get_mut("f:metadata") {
-                metadata.inside.retain(|step, _| !kept.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
-            }
-            fields.inside.retain(|step, _| matches!(step.as_str(), "f:metadata" | "f:status"));
-            config.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
-            "status"
-        }
-    };
-    fields.inside.retain(|_, below| !below.is_empty());
-    subresource
-}
-
-#[cfg(all(test, feature = "openapi"))]
-mod tests;

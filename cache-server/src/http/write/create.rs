@@ -4,23 +4,25 @@
 
 use std::sync::Arc;
 
+use api_rules::{
+    object::{
+        Object, WriteRequest, WriteTarget,
+        body::{Encoding, read_object, read_valid},
+        draft::bounded_draft,
+        metadata::{self, Birth},
+        options::Options,
+        patch::undecodable,
+        validation,
+    },
+    registry::ResourceType,
+};
 use http::StatusCode;
 use informer_core::wire::status::{Cause, CauseReason, Status};
 
-use super::{
-    Answer, Request,
-    body::{Encoding, Object, read_object, read_valid},
-    bounded_draft,
-    metadata::{self, Birth},
-    now,
-    options::Options,
-    patch::undecodable,
-    validation,
-};
+use super::{Answer, current::Current, now};
 use crate::{
     app::App,
     http::uuid,
-    registry::ResourceType,
     storage::{Expect, Txn, WriteError},
 };
 
@@ -32,7 +34,7 @@ const RANDOM_BYTES: usize = 5;
 /// No vowels and no digits that resemble them, so that a name never spells a word.
 const RANDOM_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
     let ty = request.ty;
     if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
         return Err(Status::generic_method_not_allowed());
@@ -65,7 +67,7 @@ pub(super) async fn create(app: &App, request: &Request<'_>) -> Result<Answer, S
 
 /// Creates an object from a manifest like [`create`], but keeps uid, creationTimestamp, generation and status of a dump
 /// of a running cluster. Its resourceVersion is dropped.
-pub(super) async fn create_from_manifest(app: &App, request: &Request<'_>) -> Result<(), Status> {
+pub(super) async fn create_from_manifest(app: &App, request: &WriteRequest<'_>) -> Result<(), Status> {
     let ty = request.ty;
     let mut object = read_object(&app.registry.now(), ty, request.content_type, request.body)?;
     metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut object)?;
@@ -134,7 +136,7 @@ enum Stored {
 }
 
 async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Options) -> Result<Stored, Status> {
-    let put = bounded_draft(app, ty, object)?;
+    let put = bounded_draft(ty, object, app.config.object_bytes_max)?;
     // A dry run has no transaction that would detect a taken name.
     if options.dry_run {
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
@@ -150,16 +152,16 @@ async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Opti
 }
 
 /// Builds the error for a name that is taken.
-async fn taken(app: &App, request: &Request<'_>, object: &Object, generated: bool) -> Status {
+async fn taken(app: &App, request: &WriteRequest<'_>, object: &Object, generated: bool) -> Status {
     let (ty, name) = (request.ty, metadata::text(object, "name"));
     let mut status = Status::already_exists(&ty.group, &ty.plural, name);
     if generated {
         status.message.push_str(", the server was not able to generate a unique name for the object");
         status.details.get_or_insert_default().retry_after_seconds = 1;
     }
-    let place = super::Place { ty, namespace: request.namespace.unwrap_or_default(), name, part: metadata::Part::Main };
+    let place = WriteTarget { ty, namespace: request.namespace.unwrap_or_default(), name, part: metadata::Part::Main };
     // If the object is gone again, or cannot be read, the plain error is sufficient.
-    if place.read(app).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
+    if Current::read(&app.caches, &place).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
         status.message.insert_str(0, "object is being deleted: ");
     }
     status

@@ -7,23 +7,24 @@
 
 use std::sync::Arc;
 
+use api_rules::{
+    object::{
+        Object, WriteTarget,
+        deletion::{self, Plan},
+        draft::draft,
+        metadata::{self, Part},
+        options::DeleteOptions,
+    },
+    registry::ResourceType,
+};
 use http::StatusCode;
 use informer_core::wire::status::{Reason, Status};
 use serde_json::Value;
 use watch_cache::Entry;
 
-use super::{
-    Answer, Current, Place,
-    body::Object,
-    deletion::{self, Plan},
-    draft,
-    metadata::{self, Part},
-    options::DeleteOptions,
-    time,
-};
+use super::{Answer, current::Current, time};
 use crate::{
     cacher::Caches,
-    registry::ResourceType,
     storage::{Expect, Storage, Txn, WriteError},
 };
 
@@ -60,7 +61,7 @@ pub(crate) async fn delete_listed(
     ty: &Arc<ResourceType>,
     entry: &Entry,
 ) -> Result<bool, Status> {
-    let place = Place { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
+    let place = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
     let options = DeleteOptions { uid: Some(entry.uid().to_owned()), ..DeleteOptions::default() };
     match attempt(Stored { caches, storage }, &place, &options).await {
         Ok(deleted) => Ok(deleted.is_gone),
@@ -75,7 +76,7 @@ pub(crate) async fn delete_listed(
 pub(super) async fn delete(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Storage>,
-    place: &Place<'_>,
+    place: &WriteTarget<'_>,
     options: &DeleteOptions,
 ) -> Result<Answer, Status> {
     if place.ty.grace.is_none() {
@@ -85,7 +86,7 @@ pub(super) async fn delete(
     let (namespace, name, part) = (place.namespace.to_owned(), place.name.to_owned(), place.part);
     let options = options.clone();
     let deletion = tokio::spawn(async move {
-        let place = Place { ty: &ty, namespace: &namespace, name: &name, part };
+        let place = WriteTarget { ty: &ty, namespace: &namespace, name: &name, part };
         attempt(Stored { caches: &caches, storage: &*storage }, &place, &options).await
     });
     match deletion.await {
@@ -94,13 +95,13 @@ pub(super) async fn delete(
     }
 }
 
-async fn attempt(stored: Stored<'_>, place: &Place<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
+async fn attempt(stored: Stored<'_>, place: &WriteTarget<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
     if place.ty.holds_objects && KEPT_NAMESPACES.contains(&place.name) {
         let why = "this namespace may not be deleted";
         return Err(Status::forbidden(&place.ty.group, &place.ty.plural, place.name, why));
     }
     for _ in 0..ATTEMPTS_MAX {
-        let current = place.read_from(stored.caches).await?;
+        let current = Current::read(stored.caches, place).await?;
         check_preconditions(place, &current, options)?;
         let plan = deletion::plan(place.ty, &current.object, options, time());
         let is_gone = plan.goes && !options.dry_run;
@@ -114,7 +115,7 @@ async fn attempt(stored: Stored<'_>, place: &Place<'_>, options: &DeleteOptions)
 /// Carries out the plan on the object as read; `None` if another write came first.
 async fn carry_out(
     stored: Stored<'_>,
-    place: &Place<'_>,
+    place: &WriteTarget<'_>,
     current: Current,
     plan: Plan,
     options: &DeleteOptions,
@@ -158,10 +159,10 @@ async fn carry_out(
 
 /// Removes an object that was changed after it was marked. Returns the version of its removal, or the last version
 /// seen.
-async fn finish(stored: Stored<'_>, place: &Place<'_>, marked: &Entry) -> Result<u64, Status> {
+async fn finish(stored: Stored<'_>, place: &WriteTarget<'_>, marked: &Entry) -> Result<u64, Status> {
     let mut last = marked.resource_version();
     for _ in 0..ATTEMPTS_MAX {
-        let current = match place.read_from(stored.caches).await {
+        let current = match Current::read(stored.caches, place).await {
             Ok(current) if current.entry.uid() == marked.uid() => current,
             Ok(_) => return Ok(last),
             Err(status) if status.reason == Reason::NotFound => return Ok(last),
@@ -188,7 +189,12 @@ enum Put {
 }
 
 /// Replaces the object as read, or removes it if `object` is `None`.
-async fn put(stored: Stored<'_>, place: &Place<'_>, read: &Entry, object: Option<&Object>) -> Result<Put, Status> {
+async fn put(
+    stored: Stored<'_>,
+    place: &WriteTarget<'_>,
+    read: &Entry,
+    object: Option<&Object>,
+) -> Result<Put, Status> {
     let put = object.map(|object| draft(place.ty, object)).transpose()?;
     let expect = Expect::At(read.resource_version());
     match stored.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
@@ -209,7 +215,7 @@ pub(super) async fn delete_collection(
 ) -> Result<(), Status> {
     let asks = options.uid.is_some() || options.resource_version.is_some();
     for entry in listed {
-        let place = Place { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
+        let place = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
         // The uid precondition protects a new object with a listed object's name.
         let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
         let one = DeleteOptions { uid, ..options.clone() };
@@ -231,7 +237,7 @@ fn answered(answer: Answer, at_once: bool, options: &DeleteOptions) -> Answer {
 }
 
 /// Answers for an object that was removed without a grace period, at the version of the removal.
-fn gone(place: &Place<'_>, mut object: Object, resource_version: Option<u64>) -> Answer {
+fn gone(place: &WriteTarget<'_>, mut object: Object, resource_version: Option<u64>) -> Answer {
     let version = resource_version.map(|version| version.to_string());
     if place.ty.returns_deleted {
         if let Some(version) = version {
@@ -246,7 +252,7 @@ fn gone(place: &Place<'_>, mut object: Object, resource_version: Option<u64>) ->
 }
 
 /// Checks the preconditions. These messages and their details name the kind instead of the plural.
-fn check_preconditions(place: &Place<'_>, current: &Current, options: &DeleteOptions) -> Result<(), Status> {
+fn check_preconditions(place: &WriteTarget<'_>, current: &Current, options: &DeleteOptions) -> Result<(), Status> {
     let uid = metadata::text(&current.object, "uid");
     let version = current.entry.resource_version().to_string();
     let refuse = |text: String| Err(Status::conflict(&place.ty.group, &place.ty.kind, place.name, &text));
@@ -307,7 +313,7 @@ mod tests {
         let storage: Arc<dyn Storage> = Arc::new(Far(Embedded::new(Some(100))));
         let caches = Arc::new(Caches::new(Arc::clone(&storage), watch_cache::Limits::default()));
         let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
-        let place = Place { ty: &ty, namespace: "ns", name: "a", part: Part::Main };
+        let place = WriteTarget { ty: &ty, namespace: "ns", name: "a", part: Part::Main };
         for polls in 1..12 {
             let pod = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"nodeName": "n"}, "metadata": {"namespace": "ns",
                 "name": "a", "uid": format!("u{polls}")}});

@@ -1,56 +1,44 @@
-//! The `scale` subresource: current and wanted replicas, in one form for every scalable type.
-//!
-//! INVARIANT: a Scale is never stored. It is read from the object at the type's paths and changed; then only the wanted
-//! number is written back, as an update of the object at the version that was read.
-//!
-//! Source: `pkg/registry/apps/deployment/storage/storage.go` of kubernetes/kubernetes, apiextensions-apiserver
-//! `registry/customresource/etcd.go`.
+//! `…/{name}/scale`: reads the object, and writes the wanted number back into it.
 
-use http::StatusCode;
-use informer_core::wire::{
-    go,
-    status::{Cause, Status},
-};
-use serde_json::{Value, json};
-
-use super::{
-    Answer, Current, Place, Request, at,
-    body::{Encoding, Object},
-    metadata::{self, Part},
+use api_rules::object::{
+    Object, WriteRequest,
+    body::Encoding,
+    metadata,
     options::{Options, PatchOptions},
     patch::{Patch, PatchType},
-    update::{self, Change, Sent},
+    scale::{self, API_VERSION, KIND},
+    update::{Change, Sent},
 };
-use crate::{
-    app::App,
-    registry::{Scale, ScaleSelector},
-};
+use http::StatusCode;
+use informer_core::wire::status::Status;
+use serde_json::Value;
 
-const KIND: &str = "Scale";
-const API_VERSION: &str = "autoscaling/v1";
+use super::{Answer, current::Current, update::attempt};
+use crate::app::App;
+
 /// Bound on attempts of a change without a resourceVersion when other writes come first.
 const ATTEMPTS_MAX: usize = 64;
 
 /// `GET …/{name}/scale`.
-pub(super) async fn get(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
-    let (place, paths) = place(request)?;
-    let current = place.read(app).await?;
-    Ok(answer(&read(paths, &current.object)))
+pub(super) async fn get(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+    let (place, paths) = scale::target(request)?;
+    let current = Current::read(&app.caches, &place).await?;
+    Ok(answer(&scale::read(paths, &current.object)))
 }
 
 /// `PUT …/{name}/scale`.
-pub(super) async fn update(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
-    let (place, _) = place(request)?;
+pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+    let (place, _) = scale::target(request)?;
     let options = Options::read("UpdateOptions", request.query)?;
-    let sent = read_sent(request)?;
-    metadata::check_shape(&sent).map_err(|error| cannot_be_handled(&error))?;
+    let sent = scale::read_sent(request)?;
+    metadata::check_shape(&sent).map_err(|error| scale::cannot_be_handled(&error))?;
     metadata::match_namespace(place.ty, place.namespace, &mut sent.clone())?;
     place.match_name(&sent)?;
     write(app, request, options, |_| Ok(sent.clone())).await
 }
 
 /// `PATCH …/{name}/scale`. A Scale has no lists, so strategic merge patches and applies are treated as merge patches.
-pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, Status> {
+pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
     let patch_type = PatchType::of(request.ty, request.content_type)?;
     let options = PatchOptions::read(request.query, patch_type == PatchType::Apply)?.options;
     let (patch_type, body) = match patch_type {
@@ -69,110 +57,29 @@ pub(super) async fn patch(app: &App, request: &Request<'_>) -> Result<Answer, St
 /// Carries out a change of the Scale as an update of the object.
 async fn write(
     app: &App,
-    request: &Request<'_>,
+    request: &WriteRequest<'_>,
     options: Options,
     change: impl Fn(&Object) -> Result<Object, Status>,
 ) -> Result<Answer, Status> {
-    let (place, paths) = place(request)?;
+    let (place, paths) = scale::target(request)?;
     for _ in 0..ATTEMPTS_MAX {
-        let current = place.read(app).await?;
-        let scale = change(&read(paths, &current.object))?;
-        let wanted = wanted(&place, &current, &scale)?;
+        let current = Current::read(&app.caches, &place).await?;
+        let changed = change(&scale::read(paths, &current.object))?;
+        let wanted = scale::wanted(&place, &current.object, &changed)?;
         let mut object = current.object.clone();
-        put(&mut object, &paths.spec_replicas, wanted.into());
+        scale::put(&mut object, &paths.spec_replicas, wanted.into());
         // A retry must build a new object from the new version.
         let again = || Err(place.modified());
         let change = Change::Replace(Sent::new(object, &again));
-        let Some(answered) = update::attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
+        let Some(answered) = attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
             continue;
         };
         return match serde_json::from_slice(&answered.json) {
-            Ok(Value::Object(object)) => Ok(answer(&read(paths, &object))),
+            Ok(Value::Object(object)) => Ok(answer(&scale::read(paths, &object))),
             Ok(_) | Err(_) => Err(Status::internal("a stored object cannot be read")),
         };
     }
     Err(place.modified())
-}
-
-/// Returns the location of the object, and the paths of its replicas.
-fn place<'a>(request: &Request<'a>) -> Result<(Place<'a>, &'a Scale), Status> {
-    let place = Request { subresource: None, ..*request }.place()?;
-    let paths = request.ty.scale.as_ref().ok_or_else(Status::generic_not_found)?;
-    debug_assert!(place.part == Part::Main, "a number of the spec is written");
-    Ok((place, paths))
-}
-
-/// Builds the Scale of an object.
-fn read(paths: &Scale, object: &Object) -> Object {
-    let member = |name: &str| metadata::text(object, name);
-    let mut metadata = json!({ "name": member("name") });
-    for name in ["namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if !member(name).is_empty() {
-            metadata[name] = member(name).into();
-        }
-    }
-    let number = |path: &str| at(object, path).and_then(Value::as_i64);
-    // kube-apiserver defaults the replicas of built-in types on creation.
-    let wanted = number(&paths.spec_replicas).unwrap_or(1);
-    let spec = if wanted == 0 { json!({}) } else { json!({ "replicas": wanted }) };
-    let mut status = json!({ "replicas": number(&paths.status_replicas).unwrap_or_default() });
-    let selector = selector(&paths.selector, object);
-    if !selector.is_empty() {
-        status["selector"] = selector.into();
-    }
-    let scale = json!({"kind": KIND, "apiVersion": API_VERSION, "metadata": metadata, "spec": spec, "status": status});
-    match scale {
-        Value::Object(scale) => scale,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Object::new(),
-    }
-}
-
-/// Returns the wanted replicas of a changed Scale, after checking that it is a Scale of this object at this version.
-fn wanted(place: &Place<'_>, current: &Current, scale: &Object) -> Result<i64, Status> {
-    metadata::match_namespace(place.ty, place.namespace, &mut scale.clone())?;
-    place.match_name(scale)?;
-    let (uid, version) = (metadata::text(scale, "uid"), metadata::text(scale, "resourceVersion"));
-    if !uid.is_empty() && uid != metadata::text(&current.object, "uid") {
-        return Err(place.modified());
-    }
-    if !version.is_empty() {
-        let version = go::parse_uint(version).map_err(Status::unmapped)?;
-        if version != 0 && version != current.entry.resource_version() {
-            return Err(place.modified());
-        }
-    }
-    let replicas = scale.get("spec").and_then(|spec| spec.get("replicas")).unwrap_or(&Value::Null);
-    let number = if replicas.is_null() { Some(0) } else { replicas.as_i64() };
-    let wanted = number.filter(|&number| i32::try_from(number).is_ok()).ok_or_else(|| {
-        let found = go::json_type(replicas);
-        cannot_be_handled(&format!(
-            "json: cannot unmarshal {found} into Go struct field ScaleSpec.spec.replicas of type int32"
-        ))
-    })?;
-    if wanted < 0 {
-        let why = "must be greater than or equal to 0";
-        let cause = Cause::invalid("spec.replicas", &wanted.to_string(), why);
-        return Err(Status::invalid("autoscaling", KIND, place.name, vec![cause]));
-    }
-    Ok(wanted)
-}
-
-fn read_sent(request: &Request<'_>) -> Result<Object, Status> {
-    let unrecognized = |error: &str| {
-        Status::bad_request(format!("the object provided is unrecognized (must be of type {KIND}): {error}"))
-    };
-    let encoding = Encoding::of(request.ty, request.content_type)?;
-    let value = encoding.decode(request.body).map_err(|error| unrecognized(&error))?;
-    let Value::Object(sent) = value else { return Err(unrecognized("couldn't get version/kind")) };
-    let is = |member: &str, wanted: &str| sent.get(member).is_none_or(|said| said == wanted);
-    if !is("kind", KIND) || !is("apiVersion", API_VERSION) {
-        return Err(cannot_be_handled("another kind or version"));
-    }
-    Ok(sent)
-}
-
-fn cannot_be_handled(error: &str) -> Status {
-    Status::bad_request(format!("{KIND} in version \"v1\" cannot be handled as a {KIND}: {error}"))
 }
 
 fn answer(scale: &Object) -> Answer {
@@ -183,99 +90,4 @@ fn answer(scale: &Object) -> Answer {
     }
     json.push_str("}\n");
     Answer { code: StatusCode::OK, json: json.into(), warnings: Vec::new() }
-}
-
-/// Sets the value at a dotted path, creating the objects on the way.
-fn put(object: &mut Object, path: &str, value: Value) {
-    let Some((first, rest)) = path.split_once('.') else {
-        object.insert(path.to_owned(), value);
-        return;
-    };
-    let next = object.entry(first).or_insert_with(|| json!({}));
-    if !next.is_object() {
-        *next = json!({});
-    }
-    if let Value::Object(next) = next {
-        put(next, rest, value);
-    }
-}
-
-/// Formats the selector of the scaled pods.
-fn selector(place: &ScaleSelector, object: &Object) -> String {
-    let labels = |map: Option<&Value>| -> Vec<String> {
-        let map = map.and_then(Value::as_object).into_iter().flatten();
-        map.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect()
-    };
-    match place {
-        ScaleSelector::Nowhere => String::new(),
-        ScaleSelector::Text(path) => at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned(),
-        ScaleSelector::Map(path) => labels(at(object, path)).join(","),
-        ScaleSelector::Labels(path) => {
-            let selector = at(object, path);
-            let expressions = selector.and_then(|selector| selector.get("matchExpressions")).and_then(Value::as_array);
-            let mut terms = labels(selector.and_then(|selector| selector.get("matchLabels")));
-            terms.extend(expressions.into_iter().flatten().filter_map(expression));
-            terms.sort();
-            terms.join(",")
-        }
-    }
-}
-
-/// Formats one requirement of a LabelSelector in the selector syntax.
-fn expression(expression: &Value) -> Option<String> {
-    let key = expression.get("key")?.as_str()?;
-    let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-    let mut values: Vec<&str> = values.filter_map(Value::as_str).collect();
-    values.sort_unstable();
-    Some(match expression.get("operator")?.as_str()? {
-        "In" => format!("{key} in ({})", values.join(",")),
-        "NotIn" => format!("{key} notin ({})", values.join(",")),
-        "Exists" => key.to_owned(),
-        "DoesNotExist" => format!("!{key}"),
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn paths(selector: ScaleSelector) -> Scale {
-        let (spec_replicas, status_replicas) = ("spec.replicas".to_owned(), "status.replicas".to_owned());
-        Scale { spec_replicas, status_replicas, selector }
-    }
-
-    fn object(value: Value) -> Object {
-        value.as_object().expect("an object").clone()
-    }
-
-    #[test]
-    fn a_scale_is_read_out_of_the_object() {
-        let deployment = object(
-            json!({"kind": "Deployment", "metadata": {"name": "web", "namespace": "ns", "uid": "u",
-            "resourceVersion": "7", "labels": {"a": "b"}}, "spec": {"replicas": 3, "selector": {"matchLabels": {"b": "c",
-            "app": "web"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["y", "x"]},
-            {"key": "old", "operator": "DoesNotExist"}]}}, "status": {"replicas": 2}}),
-        );
-        let scale = read(&paths(ScaleSelector::Labels("spec.selector".into())), &deployment);
-        assert_eq!(
-            Value::Object(scale),
-            json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "web", "namespace": "ns",
-                "uid": "u", "resourceVersion": "7"}, "spec": {"replicas": 3},
-                "status": {"replicas": 2, "selector": "!old,app=web,b=c,tier in (x,y)"}})
-        );
-        let bare = object(json!({"metadata": {"name": "web"}, "spec": {"replicas": 0, "selector": {"a": "b"}}}));
-        let scale = read(&paths(ScaleSelector::Map("spec.selector".into())), &bare);
-        assert_eq!((&scale["spec"], &scale["status"]), (&json!({}), &json!({"replicas": 0, "selector": "a=b"})));
-    }
-
-    #[test]
-    fn a_number_goes_where_the_path_leads() {
-        let mut made = Object::new();
-        put(&mut made, "spec.size.wanted", 4.into());
-        assert_eq!(Value::Object(made.clone()), json!({"spec": {"size": {"wanted": 4}}}));
-        put(&mut made, "spec.size.wanted", 5.into());
-        assert_eq!(at(&made, "spec.size.wanted"), Some(&json!(5)));
-        assert_eq!((at(&made, "spec.size.wanted.more"), at(&made, "none")), (None, None));
-    }
 }

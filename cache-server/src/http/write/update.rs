@@ -1,96 +1,39 @@
-//! Replaces, patches and applies to existing objects.
+//! Replaces and patches objects.
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
 
-use super::{
-    Answer, Current, Place,
-    apply::Applied,
-    body::Object,
-    bounded_draft, metadata, now,
+use api_rules::object::{
+    WriteTarget,
+    draft::bounded_draft,
     options::Options,
-    patch::{Patch, undecodable},
-    validation,
-};
-use crate::{
-    app::App,
-    registry::ResourceType,
-    storage::{Expect, Txn, WriteError},
+    update::{Change, Plan, plan},
 };
 use http::StatusCode;
-use informer_core::wire::{
-    go,
-    status::{Cause, Status},
+use informer_core::wire::status::Status;
+
+use super::{Answer, current::Current, now};
+use crate::{
+    app::App,
+    storage::{Expect, Txn, WriteError},
 };
-use parking_lot::Mutex;
 
 /// Bound on attempts of a write without a resourceVersion when other writes come first. kube-apiserver is bounded only
 /// by the request's deadline.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Change that a client requests.
-pub(super) enum Change<'a> {
-    /// Replace the object. Name and namespace equal those of the path.
-    Replace(Sent<'a>),
-    /// Patch the stored object.
-    Patch(Patch),
-    /// Apply a configuration to the stored object.
-    Apply(Applied),
-}
-
-/// An object as sent. The write consumes it without a copy; after a conflict, which is rare, it is parsed from the body
-/// again.
-pub(super) struct Sent<'a> {
-    object: Mutex<Option<Object>>,
-    again: &'a Again<'a>,
-}
-
-/// Parses the body again.
-type Again<'a> = dyn Fn() -> Result<Object, Status> + Sync + 'a;
-
-impl<'a> Sent<'a> {
-    /// Creates it from `object`, which equals the result of `again`.
-    pub(super) fn new(object: Object, again: &'a Again<'a>) -> Self {
-        Self { object: Mutex::new(Some(object)), again }
-    }
-
-    /// Takes the object, parsing it again if it was taken before.
-    pub(super) fn take(&self) -> Result<Object, Status> {
-        let object = self.object.lock().take();
-        object.map_or_else(self.again, Ok)
-    }
-
-    /// Returns true if the object brings its own managedFields.
-    fn is_managed(&self) -> bool {
-        let object = self.object.lock();
-        let fields = object.as_ref().and_then(|object| object.get("metadata")?.get("managedFields")?.as_array());
-        fields.is_some_and(|entries| !entries.is_empty())
-    }
-}
-
-/// Effect of a change.
-#[derive(Debug, PartialEq)]
-enum Plan {
-    /// No effect: the object is as requested.
-    Keep,
-    /// Store this object.
-    Put(Object),
-    /// Delete the object, as its last finalizer was removed; this is its last state.
-    Delete(Object),
-}
-
 /// Makes the change and answers with the object. After a conflict the change is made again, to the new object; a change
 /// with a resourceVersion then fails.
 pub(super) async fn update(
     app: &App,
-    place: &Place<'_>,
+    place: &WriteTarget<'_>,
     change: &Change<'_>,
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<Answer, Status> {
     for _ in 0..ATTEMPTS_MAX {
         let current = match change {
-            Change::Replace(sent) => place.read_for_replacing(app, sent.is_managed()).await?,
-            Change::Patch(_) | Change::Apply(_) => place.read(app).await?,
+            Change::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed()).await?,
+            Change::Patch(_) | Change::Apply(_) => Current::read(&app.caches, place).await?,
         };
         let mut said = Vec::new();
         if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {
@@ -104,16 +47,16 @@ pub(super) async fn update(
 /// Makes the change to the object as read; `None` if another write came first.
 pub(super) async fn attempt(
     app: &App,
-    place: &Place<'_>,
+    place: &WriteTarget<'_>,
     current: &Current,
     change: &Change<'_>,
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Answer>, Status> {
-    let plan = plan(place, &current.object, change, options, warnings)?;
+    let plan = plan(place, &current.object, change, options, &now(), warnings)?;
     let put = match &plan {
         Plan::Keep => return Ok(Some(Answer::stored(StatusCode::OK, &current.entry))),
-        Plan::Put(next) => Some(bounded_draft(app, place.ty, next)?),
+        Plan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),
         Plan::Delete(_) => None,
     };
     // If only metadata was decoded, `plan` could not compare: detect a no-op by comparing bytes.
@@ -132,308 +75,5 @@ pub(super) async fn attempt(
         Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(None),
         Err(WriteError::NotFound) => Err(place.not_found()),
         Err(error @ WriteError::Storage(_)) => Err(error.into()),
-    }
-}
-
-fn plan(
-    place: &Place<'_>,
-    stored: &Object,
-    change: &Change<'_>,
-    options: Options,
-    warnings: &mut Vec<String>,
-) -> Result<Plan, Status> {
-    let sent = match change {
-        Change::Replace(sent) => {
-            let object = sent.take()?;
-            check_uid(place, stored, &object)?;
-            object
-        }
-        Change::Patch(patch) => {
-            let mut object = patch.apply(place.ty, stored)?;
-            let found = validation::check(place.ty, &mut object);
-            if let Some(error) = found.mistyped {
-                return Err(undecodable(&error));
-            }
-            let unknown = found.unknown.iter().map(|path| validation::unknown_field(path));
-            let complaints = patch.complaints().iter().cloned().chain(unknown).collect();
-            validation::judge(options.validation, complaints, warnings).map_err(|error| undecodable(&error))?;
-            stay(place, object)?
-        }
-        Change::Apply(applied) => {
-            let mut object = applied.onto(place.ty, stored, &now())?;
-            if let Some(error) = validation::check(place.ty, &mut object).mistyped {
-                return Err(undecodable(&error));
-            }
-            stay(place, object)?
-        }
-    };
-    check_version(place, stored, &sent)?;
-    let next = metadata::prepare_update(place.ty, stored, sent, place.part)?;
-    // The grace period is not awaited. Namespaces are deleted by the namespace controller once they are empty.
-    if metadata::is_terminating(stored) && metadata::finalizers(&next).is_empty() && !place.ty.holds_objects {
-        return Ok(Plan::Delete(next));
-    }
-    Ok(if next == *stored { Plan::Keep } else { Plan::Put(next) })
-}
-
-/// Checks that a patch does not change name or namespace.
-fn stay(place: &Place<'_>, mut object: Object) -> Result<Object, Status> {
-    metadata::match_namespace(place.ty, place.namespace, &mut object)?;
-    place.match_name(&object)?;
-    Ok(object)
-}
-
-/// Checks that `object` is meant for the stored object: another uid is another object.
-///
-/// # Errors
-/// 409 unless `object` has the uid of `stored`, or no uid.
-pub(super) fn check_uid(place: &Place<'_>, stored: &Object, object: &Object) -> Result<(), Status> {
-    let (wanted, found) = (metadata::text(object, "uid"), metadata::text(stored, "uid"));
-    if wanted.is_empty() || wanted == found {
-        return Ok(());
-    }
-    let ResourceType { group, plural, .. } = &**place.ty;
-    let text = format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{plural}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
-        place.key()
-    );
-    Err(Status::conflict(group, plural, place.name, &text))
-}
-
-/// Returns the resourceVersion of the change; zero if it has none.
-///
-/// # Errors
-/// 500, as in kube-apiserver, if it is no number.
-pub(super) fn version(sent: &Object) -> Result<u64, Status> {
-    let said = metadata::text(sent, "resourceVersion");
-    if said.is_empty() { Ok(0) } else { go::parse_uint(said).map_err(Status::unmapped) }
-}
-
-/// Checks that the resourceVersion of the change, if any, equals the stored one.
-fn check_version(place: &Place<'_>, stored: &Object, sent: &Object) -> Result<(), Status> {
-    let said = metadata::text(sent, "resourceVersion");
-    let ResourceType { group, plural, unconditional_update, .. } = &**place.ty;
-    match version(sent)? {
-        0 if *unconditional_update => Ok(()),
-        // kube-apiserver puts the plural here, where other messages have the kind.
-        0 => Err(Status::invalid(
-            group,
-            plural,
-            place.name,
-            vec![Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update")],
-        )),
-        _ if said == metadata::text(stored, "resourceVersion") => Ok(()),
-        _ => Err(place.modified()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use serde_json::{Value, json};
-
-    use super::{super::metadata::Part, *};
-    use crate::registry::Registry;
-
-    struct Case {
-        ty: Arc<ResourceType>,
-        stored: Value,
-        part: Part,
-    }
-
-    impl Case {
-        fn new(group: &str, plural: &str, stored: Value) -> Self {
-            let ty = Registry::builtin().find(group, "v1", plural).expect("a built-in type");
-            Self { ty, stored, part: Part::Main }
-        }
-
-        fn plan(&self, change: &Change<'_>) -> Result<Plan, (u16, String)> {
-            let place = Place { ty: &self.ty, namespace: "ns", name: "a", part: self.part };
-            plan(&place, &object(self.stored.clone()), change, Options::default(), &mut Vec::new())
-                .map_err(|status| (status.code, status.message))
-        }
-
-        fn replace(&self, sent: Value) -> Result<Plan, (u16, String)> {
-            self.plan(&Change::Replace(Sent::new(object(sent.clone()), &|| Ok(object(sent.clone())))))
-        }
-
-        fn merge(&self, patch: Value) -> Result<Plan, (u16, String)> {
-            self.plan(&Change::Patch(Patch::merge(patch)))
-        }
-    }
-
-    fn object(value: Value) -> Object {
-        value.as_object().expect("an object").clone()
-    }
-
-    fn put(plan: Result<Plan, (u16, String)>) -> Value {
-        match plan.expect("is accepted") {
-            Plan::Put(object) => Value::Object(object),
-            other @ (Plan::Keep | Plan::Delete(_)) => panic!("{other:?}"),
-        }
-    }
-
-    fn config_map() -> Case {
-        Case::new(
-            "",
-            "configmaps",
-            json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v"}, "metadata": {"name": "a", "namespace":
-                "ns", "uid": "u1", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
-                "managedFields": [{"manager": "m"}]}}),
-        )
-    }
-
-    fn deployment() -> Case {
-        Case::new(
-            "apps",
-            "deployments",
-            json!({"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"replicas": 1}, "status": {"replicas": 1},
-                "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "7", "generation": 3}}),
-        )
-    }
-
-    fn metadata(mut members: Value) -> Value {
-        members["name"] = json!("a");
-        members["namespace"] = json!("ns");
-        json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v"}, "metadata": members})
-    }
-
-    #[test]
-    fn what_the_server_set_may_be_left_out() {
-        let case = config_map();
-        assert_eq!(case.replace(metadata(json!({}))), Ok(Plan::Keep));
-        assert_eq!(case.replace(metadata(json!({"creationTimestamp": null, "uid": ""}))), Ok(Plan::Keep));
-        // As exported from another cluster.
-        let exported = json!({"creationTimestamp": "2020-01-01T00:00:00Z", "selfLink": "/x", "generation": 9});
-        assert_eq!(case.replace(metadata(exported.clone())), Ok(Plan::Keep));
-        assert_eq!(case.merge(json!({ "metadata": exported })), Ok(Plan::Keep));
-        assert_eq!(case.merge(json!({})), Ok(Plan::Keep));
-        assert_eq!(case.merge(json!({"data": {"k": "v"}, "metadata": {"labels": null}})), Ok(Plan::Keep));
-    }
-
-    #[test]
-    fn a_change_keeps_identity_and_drops_nothing_that_was_sent() {
-        let next = put(config_map().merge(json!({"data": {"l": "w"}, "metadata": {"labels": {"x": "y"}}})));
-        assert_eq!(next["data"], json!({"k": "v", "l": "w"}));
-        assert_eq!(next["metadata"]["labels"], json!({"x": "y"}));
-        assert_eq!((&next["metadata"]["uid"], &next["metadata"]["resourceVersion"]), (&json!("u1"), &json!("7")));
-        assert!(next["metadata"].get("generation").is_none());
-    }
-
-    /// Goal: refusals of update and patch. Method: a table of metadata sent, code and message.
-    #[test]
-    fn writes_that_do_not_fit_are_refused() {
-        let modified = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply \
-                        your changes to the latest version and try again";
-        let table = [
-            (json!({"resourceVersion": "6"}), 409, modified.to_owned()),
-            (json!({"resourceVersion": "8"}), 409, modified.to_owned()),
-            (json!({"resourceVersion": "x"}), 500, "strconv.ParseUint: parsing \"x\": invalid syntax".to_owned()),
-            (
-                json!({"uid": "u2"}),
-                409,
-                "Operation cannot be fulfilled on configmaps \"a\": StorageError: invalid object, Code: 4, Key: \
-                 /registry/configmaps/ns/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in \
-                 precondition: u2, UID in object meta: u1"
-                    .to_owned(),
-            ),
-            (
-                json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}),
-                422,
-                "ConfigMap \"a\" is invalid: metadata.deletionTimestamp: Invalid value: \"2020-01-01T00:00:00Z\": \
-                 field is immutable"
-                    .to_owned(),
-            ),
-        ];
-        for (sent, code, text) in table {
-            assert_eq!(config_map().replace(metadata(sent)), Err((code, text)));
-        }
-        let moved = [
-            (json!({"metadata": {"name": "b"}}), "the name of the object (b) does not match the name on the URL (a)"),
-            (
-                json!({"metadata": {"namespace": "other"}}),
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ),
-        ];
-        for (patch, text) in moved {
-            assert_eq!(config_map().merge(patch), Err((400, text.to_owned())));
-        }
-        assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "6"}})), Err((409, modified.to_owned())));
-        assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "7"}})), Ok(Plan::Keep));
-        assert_eq!(config_map().merge(json!({"metadata": {"namespace": null}})), Ok(Plan::Keep));
-        // resourceVersion of a store that starts at the current time in microseconds, far above 2^32.
-        let mut case = config_map();
-        case.stored["metadata"]["resourceVersion"] = json!("1882386878955521");
-        assert_eq!(case.merge(json!({})), Ok(Plan::Keep));
-    }
-
-    #[test]
-    fn some_types_must_be_updated_at_a_version() {
-        let stored = json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "a",
-            "namespace": "ns", "resourceVersion": "7"}});
-        let case = Case::new("coordination.k8s.io", "leases", stored.clone());
-        let mut sent = stored;
-        sent["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
-        assert_eq!(
-            case.replace(sent),
-            Err((
-                422,
-                "leases.coordination.k8s.io \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be \
-                 specified for an update"
-                    .to_owned()
-            ))
-        );
-    }
-
-    #[test]
-    fn generation_counts_changes_of_the_desired_state() {
-        let generation = |patch: Value| put(deployment().merge(patch))["metadata"]["generation"].clone();
-        assert_eq!(generation(json!({"spec": {"replicas": 2}})), json!(4));
-        assert_eq!(generation(json!({"metadata": {"labels": {"a": "b"}}})), json!(3));
-        assert_eq!(generation(json!({"metadata": {"annotations": {"a": "b"}}})), json!(4), "of this type");
-        assert_eq!(generation(json!({"spec": {"replicas": 2}, "metadata": {"generation": 99}})), json!(4));
-    }
-
-    #[test]
-    fn status_is_written_by_its_subresource_alone() {
-        let mut case = deployment();
-        assert_eq!(case.merge(json!({"status": {"replicas": 9}})), Ok(Plan::Keep));
-        case.part = Part::Status;
-        let next = put(case.merge(json!({"status": {"replicas": 9}, "spec": {"replicas": 9}, "metadata": {"labels":
-            {"a": "b"}}})));
-        assert_eq!((&next["status"]["replicas"], &next["spec"]["replicas"]), (&json!(9), &json!(1)));
-        assert!(next["metadata"].get("labels").is_none(), "its labels are the main resource's alone");
-        assert_eq!(next["metadata"]["generation"], json!(3));
-        let next = put(case.merge(json!({"metadata": {"annotations": {"a": "b"}, "finalizers": ["x/y"]}})));
-        let metadata = &next["metadata"];
-        assert_eq!((&metadata["annotations"], &metadata["finalizers"]), (&json!({"a": "b"}), &json!(["x/y"])));
-        assert_eq!(put(case.merge(json!({"status": null}))).get("status"), None);
-    }
-
-    #[test]
-    fn finalizers_hold_a_deleted_object_until_the_last_is_gone() {
-        let mut case = config_map();
-        case.stored["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
-        case.stored["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-        case.stored["metadata"]["finalizers"] = json!(["x/y", "z"]);
-        let next = put(case.merge(json!({"metadata": {"finalizers": ["z"]}})));
-        assert_eq!(next["metadata"]["deletionTimestamp"], json!("2026-01-02T00:00:00Z"));
-        assert_eq!(
-            case.merge(json!({"metadata": {"finalizers": ["x/y", "z", "new", "er"]}})),
-            Err((
-                422,
-                "ConfigMap \"a\" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the \
-                 object is being deleted, found new finalizers []string{\"new\", \"er\"}"
-                    .to_owned()
-            ))
-        );
-        for patch in [json!({"metadata": {"finalizers": null}}), json!({"metadata": {"finalizers": []}})] {
-            match case.merge(patch) {
-                Ok(Plan::Delete(last)) => assert!(metadata::finalizers(&last).is_empty()),
-                other => panic!("{other:?}"),
-            }
-        }
     }
 }

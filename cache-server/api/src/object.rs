@@ -1,0 +1,34 @@
+//! What writes do to objects: bodies and patches are read, objects are checked and changed, as kube-apiserver does it.
+//!
+//! What is left out, knowingly: admission (an object may name a namespace that does not exist), defaulting, validation
+//! beyond metadata and the JSON types of fields, managedFields of anything but applies (what clients send is kept), and
+//! the work of controllers: kubelets that end pods, and the garbage collector.
+
+pub mod apply;
+pub mod body;
+mod definition;
+pub mod deletion;
+pub mod draft;
+mod managed;
+pub mod metadata;
+pub mod options;
+pub mod patch;
+mod protobuf;
+pub mod request;
+pub mod scale;
+mod strategic;
+pub mod update;
+pub mod validation;
+pub mod weight;
+
+use serde_json::Value;
+
+pub use body::Object;
+pub use request::{WriteRequest, WriteTarget};
+
+/// Returns the value at a dotted path.
+pub fn at<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let value = object.get(first)?;
+    rest.map_or(Some(value), |rest| at(value.as_object()?, rest))
+}

@@ -1,0 +1,182 @@
+//! Computes the set of fields that a configuration sets, and validates the configuration against the schema.
+//!
+//! INVARIANT: messages contain field names and keys of lists, never other values.
+//!
+//! Source: structured-merge-diff `typed/{validate,tofieldset,helpers}.go`.
+
+use std::collections::HashSet;
+
+use informer_core::wire::go::json_type;
+use serde_json::{Map, Value};
+
+use super::super::{
+    body::Object,
+    managed::{self, Fields},
+    validation::fits,
+};
+use crate::{
+    limits::STRICT_ERRORS_MAX,
+    schemas::{JsonKind, Member, Merge, Shape},
+};
+
+/// Default values of list keys that may be left out.
+const KEY_DEFAULTS: [(&str, &str); 1] = [("protocol", "TCP")];
+
+/// Returns the fields that `config` sets.
+///
+/// # Errors
+/// All schema violations, in Kubernetes' words.
+pub(crate) fn fields(config: &Object, shape: &Shape) -> Result<Fields, String> {
+    let mut walk = Walk::default();
+    let fields = walk.object(config, Some(shape));
+    match walk.errors.as_slice() {
+        [] => Ok(fields),
+        [one] => Err(one.clone()),
+        several => Err(format!("errors:\n  {}", several.join("\n  "))),
+    }
+}
+
+/// Returns the shape of a member; `None` if the schema does not know it.
+pub(crate) fn member(shape: Option<&Shape>, name: &str) -> Option<Shape> {
+    match shape?.member(name) {
+        Member::Known(inner) | Member::Free(Some(inner)) => Some(inner),
+        Member::Free(None) | Member::Unknown => None,
+    }
+}
+
+/// Returns true if members of the object have owners of their own, instead of the object as a whole.
+pub(crate) fn is_granular(shape: Option<&Shape>) -> bool {
+    shape.is_none_or(|shape| shape.apply() == Merge::Granular)
+}
+
+/// Returns true if items of the list have owners of their own.
+pub(crate) fn is_associative(shape: Option<&Shape>) -> bool {
+    shape.is_some_and(|shape| matches!(shape.apply(), Merge::Set | Merge::ByKey(_)))
+}
+
+/// Returns the step to an item of a list.
+///
+/// # Errors
+/// The reason if the item has no key.
+pub(crate) fn step(shape: &Shape, item: &Value) -> Result<String, String> {
+    let Merge::ByKey(names) = shape.apply() else { return Ok(managed::step_of_value(item)) };
+    let Value::Object(item) = item else {
+        return Err("associative list with keys may not have non-map elements".to_owned());
+    };
+    let mut keys = Map::new();
+    for name in names {
+        let default = || KEY_DEFAULTS.iter().find(|(key, _)| **key == **name).map(|(_, value)| Value::from(*value));
+        let Some(value) = item.get(&**name).cloned().or_else(default) else {
+            return Err(format!(
+                "associative list with keys has an element that omits key field {name:?} (and doesn't have default value)"
+            ));
+        };
+        keys.insert(name.to_string(), value);
+    }
+    Ok(managed::step_of_keys(keys))
+}
+
+/// Formats a step for messages. Keys are names; items of a set are values, which must not be repeated.
+fn shown(step: &str) -> String {
+    if step.starts_with("v:") { "[=...]".to_owned() } else { managed::shown(step) }
+}
+
+#[derive(Default)]
+struct Walk {
+    path: String,
+    errors: Vec<String>,
+}
+
+impl Walk {
+    fn refuse(&mut self, why: &str) {
+        if self.errors.len() < STRICT_ERRORS_MAX {
+            self.errors.push(format!("{}: {why}", self.path));
+        }
+    }
+
+    /// Runs `inside` one step further down.
+    fn at<T>(&mut self, step: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.path.len();
+        self.path.push_str(&shown(step));
+        let value = inside(self);
+        self.path.truncate(before);
+        value
+    }
+
+    fn object(&mut self, object: &Object, shape: Option<&Shape>) -> Fields {
+        let mut fields = Fields::default();
+        for (name, value) in object {
+            let step = format!("f:{name}");
+            let below = self.at(&step, |walk| walk.member(name, value, shape));
+            if !below.is_empty() {
+                fields.inside.insert(step, below);
+            }
+        }
+        fields
+    }
+
+    fn member(&mut self, name: &str, value: &Value, shape: Option<&Shape>) -> Fields {
+        let (inner, is_named) = match shape.map(|shape| shape.member(name)) {
+            Some(Member::Known(inner)) => (Some(inner), true),
+            Some(Member::Free(inner)) => (inner, false),
+            None => (None, false),
+            Some(Member::Unknown) => {
+                self.refuse("field not declared in schema");
+                return Fields::default();
+            }
+        };
+        let mut below = self.value(value, inner.as_ref());
+        // A map key counts as a field by itself, and so does an empty object.
+        below.own |= !is_named || value.as_object().is_some_and(Map::is_empty);
+        below
+    }
+
+    fn value(&mut self, value: &Value, shape: Option<&Shape>) -> Fields {
+        if let Some(shape) = shape.filter(|shape| !fits(shape, value) && !value.is_null()) {
+            self.mistyped(value, shape);
+            return Fields::default();
+        }
+        match value {
+            Value::Object(object) if is_granular(shape) => self.object(object, shape),
+            Value::Array(items) if is_associative(shape) => self.items(items, shape),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                Fields::leaf()
+            }
+        }
+    }
+
+    fn mistyped(&mut self, value: &Value, shape: &Shape) {
+        let wanted = match shape.kind() {
+            JsonKind::Object => "map",
+            JsonKind::Array => "list",
+            JsonKind::String | JsonKind::IntOrString | JsonKind::Quantity | JsonKind::Any => "string",
+            JsonKind::Integer | JsonKind::Number => "numeric (int or float)",
+            JsonKind::Boolean => "boolean",
+        };
+        self.refuse(&format!("expected {wanted}, got {}", json_type(value)));
+    }
+
+    fn items(&mut self, items: &[Value], shape: Option<&Shape>) -> Fields {
+        let mut fields = Fields::default();
+        let Some(shape) = shape else { return fields };
+        let inner = shape.item();
+        let mut seen = HashSet::new();
+        for (at, item) in items.iter().enumerate() {
+            let step = match step(shape, item) {
+                Ok(step) => step,
+                Err(why) => {
+                    self.refuse(&format!("element {at}: {why}"));
+                    continue;
+                }
+            };
+            if !seen.insert(step.clone()) {
+                self.refuse(&format!("duplicate entries for key {}", shown(&step)));
+                continue;
+            }
+            let mut below = self.at(&step, |walk| walk.value(item, inner.as_ref()));
+            below.own = true;
+            fields.inside.insert(step, below);
+        }
+        fields
+    }
+}

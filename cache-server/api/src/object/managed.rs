@@ -1,0 +1,382 @@
+//! Field ownership: `metadata.managedFields`, and sets of fields in the format `FieldsV1`.
+//!
+//! A set is a tree. Its steps are members (`f:spec`), list items by key (`k:{"name":"c"}`) and items of sets (`v:"x"`),
+//! in the notation of `FieldsV1`. `.` means that the value itself belongs to the set, beside its descendants; a step
+//! without descendants always belongs to the set.
+//!
+//! INVARIANT: entries from which no field was taken keep their meaning: members that this code does not understand are
+//! kept.
+//!
+//! Source: apimachinery `pkg/util/managedfields` (order of entries: `internal/managedfields.go`), structured-merge-diff
+//! `fieldpath/{serialize,set}.go`.
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use informer_core::wire::{
+    go::quote,
+    status::{Cause, CauseReason, Reason, Status},
+};
+use serde_json::{Map, Value, json};
+
+use super::body::Object;
+
+/// A set of fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Fields {
+    /// True if the value itself is in the set.
+    pub own: bool,
+    /// Descendants, by step.
+    pub inside: BTreeMap<String, Self>,
+}
+
+impl Fields {
+    /// Creates a set of the value alone.
+    pub(crate) fn leaf() -> Self {
+        Self { own: true, inside: BTreeMap::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.own && self.inside.is_empty()
+    }
+
+    /// Parses `fieldsV1`, normalising the steps.
+    pub(crate) fn read(fields: &Value) -> Self {
+        let mut read = Self::default();
+        for (step, below) in fields.as_object().into_iter().flatten() {
+            if step == "." {
+                read.own = true;
+                continue;
+            }
+            let mut below = Self::read(below);
+            below.own |= below.inside.is_empty();
+            read.inside.insert(canonical(step), below);
+        }
+        read
+    }
+
+    /// Encodes the set as `fieldsV1`.
+    pub(crate) fn write(&self) -> Value {
+        let mut steps = Map::new();
+        for (step, below) in &self.inside {
+            let mut inner = below.write();
+            if let (true, Value::Object(inner)) = (below.own && !below.inside.is_empty(), &mut inner) {
+                inner.insert(".".to_owned(), json!({}));
+            }
+            steps.insert(step.clone(), inner);
+        }
+        Value::Object(steps)
+    }
+
+    /// Adds the fields of `other`.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.own |= other.own;
+        for (step, below) in &other.inside {
+            self.inside.entry(step.clone()).or_default().add(below);
+        }
+    }
+
+    /// Removes the fields of `other`.
+    fn subtract(&mut self, other: &Self) {
+        self.own &= !other.own;
+        self.inside.retain(|step, below| {
+            if let Some(other) = other.inside.get(step) {
+                below.subtract(other);
+            }
+            !below.is_empty()
+        });
+    }
+
+    /// Returns the fields in both sets.
+    fn common(&self, other: &Self) -> Self {
+        let inside = self.inside.iter().filter_map(|(step, below)| {
+            let common = below.common(other.inside.get(step)?);
+            (!common.is_empty()).then(|| (step.clone(), common))
+        });
+        Self { own: self.own && other.own, inside: inside.collect() }
+    }
+
+    /// Lists the fields as shown in messages: `.spec.containers[name="c"].image`.
+    fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.collect(&mut String::new(), &mut paths);
+        paths
+    }
+
+    fn collect(&self, path: &mut String, paths: &mut Vec<String>) {
+        if self.own {
+            paths.push(path.clone());
+        }
+        for (step, below) in &self.inside {
+            let before = path.len();
+            path.push_str(&shown(step));
+            below.collect(path, paths);
+            path.truncate(before);
+        }
+    }
+}
+
+/// Formats a step for messages: `.spec`, `[name="c"]`, `[="x"]`.
+pub(crate) fn shown(step: &str) -> String {
+    if let Some(name) = step.strip_prefix("f:") {
+        return format!(".{name}");
+    }
+    if let Some(Ok(Value::Object(keys))) = step.strip_prefix("k:").map(serde_json::from_str) {
+        let keys: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        return format!("[{}]", keys.join(","));
+    }
+    step.strip_prefix("v:").map_or_else(|| format!("[{step}]"), |value| format!("[={value}]"))
+}
+
+/// Returns the step of a set item by its value.
+pub(crate) fn step_of_value(value: &Value) -> String {
+    format!("v:{value}")
+}
+
+/// Returns the step of a list item by its keys.
+pub(crate) fn step_of_keys(keys: Map<String, Value>) -> String {
+    format!("k:{}", Value::Object(keys))
+}
+
+/// Normalises the JSON in a step: no spaces, sorted members.
+fn canonical(step: &str) -> String {
+    match step.split_at_checked(2) {
+        Some((kind @ ("k:" | "v:"), rest)) => {
+            serde_json::from_str::<Value>(rest).map_or_else(|_| step.to_owned(), |value| format!("{kind}{value}"))
+        }
+        _ => step.to_owned(),
+    }
+}
+
+/// Identity of a manager's apply; each identity has one entry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub manager: &'a str,
+    pub api_version: &'a str,
+    /// Empty for the main resource.
+    pub subresource: &'a str,
+}
+
+impl Owner<'_> {
+    fn is(&self, entry: &Value) -> bool {
+        text(entry, "operation") == "Apply"
+            && text(entry, "manager") == self.manager
+            && text(entry, "apiVersion") == self.api_version
+            && text(entry, "subresource") == self.subresource
+    }
+}
+
+/// The managedFields of an object, seen by the owner that applies.
+pub(crate) struct Ownership<'a> {
+    owner: Owner<'a>,
+    entries: Vec<Value>,
+}
+
+impl<'a> Ownership<'a> {
+    pub(crate) fn of(object: &Object, owner: Owner<'a>) -> Self {
+        let listed =
+            object.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
+        Self { owner, entries: listed.into_iter().flatten().cloned().collect() }
+    }
+
+    /// Returns the fields of the owner's last apply.
+    pub(crate) fn last(&self) -> Fields {
+        self.entries.iter().find(|entry| self.owner.is(entry)).map(fields).unwrap_or_default()
+    }
+
+    /// Returns the fields of all other entries.
+    pub(crate) fn others(&self) -> Fields {
+        let mut all = Fields::default();
+        for entry in self.entries.iter().filter(|entry| !self.owner.is(entry)) {
+            all.add(&fields(entry));
+        }
+        all
+    }
+
+    /// Checks other owners of `changed`, and takes the fields from them with `force`.
+    ///
+    /// # Errors
+    /// 409 without `force`, with a cause for each field.
+    pub(crate) fn take_over(&mut self, changed: &Fields, force: bool) -> Result<(), Status> {
+        let mut conflicts = Vec::new();
+        for entry in self.entries.iter_mut().filter(|entry| !self.owner.is(entry)) {
+            let owned = fields(entry);
+            let taken = owned.common(changed);
+            if taken.is_empty() {
+                continue;
+            }
+            if !force {
+                conflicts.push((shown_manager(entry), taken.paths()));
+                continue;
+            }
+            let mut rest = owned;
+            rest.subtract(&taken);
+            entry["fieldsV1"] = rest.write();
+        }
+        if force {
+            self.entries.retain(|entry| entry.get("fieldsV1").is_none_or(|fields| fields != &json!({})));
+        }
+        if conflicts.is_empty() { Ok(()) } else { Err(conflict(&conflicts)) }
+    }
+
+    /// Returns true if the owner's entry already has exactly these fields.
+    pub(crate) fn says(&self, fields: &Fields) -> bool {
+        self.last() == *fields
+    }
+
+    /// Returns the entries after the owner applied `fields` at `now`.
+    pub(crate) fn with(mut self, fields: &Fields, now: &str) -> Vec<Value> {
+        self.entries.retain(|entry| !self.owner.is(entry));
+        if !fields.is_empty() {
+            let mut entry = json!({
+                "manager": self.owner.manager, "operation": "Apply", "apiVersion": self.owner.api_version,
+                "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields.write(),
+            });
+            if !self.owner.subresource.is_empty() {
+                entry["subresource"] = Value::from(self.owner.subresource);
+            }
+            self.entries.push(entry);
+        }
+        self.entries.sort_by(compare);
+        self.entries
+    }
+}
+
+/// Orders applies before updates, then by time, manager, apiVersion and subresource.
+fn compare(one: &Value, other: &Value) -> Ordering {
+    let key = |entry: &Value| {
+        ["operation", "time", "manager", "apiVersion", "subresource"].map(|member| text(entry, member).to_owned())
+    };
+    key(one).cmp(&key(other))
+}
+
+fn fields(entry: &Value) -> Fields {
+    entry.get("fieldsV1").map(Fields::read).unwrap_or_default()
+}
+
+fn text<'a>(entry: &'a Value, member: &str) -> &'a str {
+    entry.get(member).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Formats a manager for messages about conflicts.
+fn shown_manager(entry: &Value) -> String {
+    let mut shown = quote(text(entry, "manager"));
+    if !text(entry, "subresource").is_empty() {
+        shown.push_str(&format!(" with subresource {}", quote(text(entry, "subresource"))));
+    }
+    if text(entry, "operation") == "Update" {
+        shown.push_str(&format!(" using {}", text(entry, "apiVersion")));
+        if !text(entry, "time").is_empty() {
+            shown.push_str(&format!(" at {}", text(entry, "time")));
+        }
+    }
+    shown
+}
+
+/// Builds the 409 for fields that other managers own with different values.
+fn conflict(conflicts: &[(String, Vec<String>)]) -> Status {
+    let mut causes = Vec::new();
+    let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (manager, paths) in conflicts {
+        for path in paths {
+            causes.push(Cause::new(CauseReason::FieldManagerConflict, path, &format!("conflict with {manager}")));
+            lines.entry(manager).or_default().push(path);
+        }
+    }
+    let message = match causes.as_slice() {
+        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
+        _ => {
+            let lines: Vec<String> = lines
+                .iter()
+                .map(|(manager, paths)| format!("conflicts with {manager}:\n- {}", paths.join("\n- ")))
+                .collect();
+            format!("Apply failed with {} conflicts: {}", causes.len(), lines.join("\n"))
+        }
+    };
+    let mut status =
+        Status { status: "Failure".into(), message, reason: Reason::Conflict, code: 409, ..Status::default() };
+    status.details.get_or_insert_default().causes = causes;
+    status
+}
+
+/// Returns true for the value that clears all entries: a list of one empty entry.
+pub(crate) fn is_reset(listed: &Value) -> bool {
+    *listed == json!([{}])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, time: &str, fields: Value) -> Value {
+        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1",
+            "fieldsV1": fields})
+    }
+
+    fn owned_by(entries: &[Value]) -> Ownership<'static> {
+        let object = json!({"metadata": {"managedFields": entries}});
+        let owner = Owner { manager: "me", api_version: "v1", subresource: "" };
+        Ownership::of(object.as_object().expect("an object"), owner)
+    }
+
+    #[test]
+    fn sets_are_written_as_they_were_read() {
+        let fields = json!({
+            "f:metadata": {"f:finalizers": {"v:\"x\"": {}}, "f:labels": {".": {}, "f:a": {}}},
+            "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}}
+        });
+        assert_eq!(Fields::read(&fields).write(), fields);
+        let spaced = json!({"k:{\"protocol\": \"TCP\", \"containerPort\": 80}": {}});
+        assert_eq!(Fields::read(&spaced).write(), json!({"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {}}));
+        for odd in [json!(null), json!([]), json!({"k:{": {}, "x": 7})] {
+            Fields::read(&odd);
+        }
+    }
+
+    #[test]
+    fn paths_are_shown_as_people_write_them() {
+        let fields = json!({"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}}}},
+            "f:metadata": {"f:finalizers": {"v:\"x\"": {}}}});
+        assert_eq!(
+            Fields::read(&fields).paths(),
+            [".metadata.finalizers[=\"x\"]", ".spec.containers[name=\"c\"]", ".spec.containers[name=\"c\"].image"]
+        );
+    }
+
+    #[test]
+    fn an_entry_is_replaced_by_its_owner_alone() {
+        let theirs = entry("them", "Apply", "2026-01-02T00:00:00Z", json!({"f:data": {"f:k": {}}}));
+        let update = entry("me", "Update", "2026-01-01T00:00:00Z", json!({"f:data": {"f:u": {}}}));
+        let mine = entry("me", "Apply", "2026-01-01T00:00:00Z", json!({"f:data": {"f:a": {}, "f:b": {}}}));
+        let owned = owned_by(&[update.clone(), theirs.clone(), mine]);
+        assert_eq!(owned.last(), Fields::read(&json!({"f:data": {"f:a": {}, "f:b": {}}})));
+        assert_eq!(owned.others(), Fields::read(&json!({"f:data": {"f:k": {}, "f:u": {}}})));
+        let fields = Fields::read(&json!({"f:data": {"f:c": {}}}));
+        let new = entry("me", "Apply", "2026-01-03T00:00:00Z", json!({"f:data": {"f:c": {}}}));
+        assert_eq!(owned.with(&fields, "2026-01-03T00:00:00Z"), [theirs.clone(), new, update.clone()]);
+        let gone = owned_by(&[update.clone(), theirs.clone()]).with(&Fields::default(), "2026-01-03T00:00:00Z");
+        assert_eq!(gone, [theirs, update]);
+    }
+
+    #[test]
+    fn what_others_own_is_taken_by_force_alone() {
+        let theirs = entry("them", "Apply", "t", json!({"f:data": {"f:a": {}, "f:b": {}}}));
+        let update = entry("u", "Update", "2026-01-01T00:00:00Z", json!({"f:data": {"f:a": {}}}));
+        let changed = Fields::read(&json!({"f:data": {"f:a": {}, "f:z": {}}}));
+        let refused = |entries: &[Value]| owned_by(entries).take_over(&changed, false).expect_err("owned");
+        let one = refused(std::slice::from_ref(&theirs));
+        assert_eq!(
+            (one.code, one.message.as_str()),
+            (409, "Apply failed with 1 conflict: conflict with \"them\": .data.a")
+        );
+        let causes = one.details.expect("details").causes;
+        assert_eq!(causes, [Cause::new(CauseReason::FieldManagerConflict, ".data.a", "conflict with \"them\"")]);
+        assert_eq!(
+            refused(&[theirs.clone(), update.clone()]).message,
+            "Apply failed with 2 conflicts: conflicts with \"them\":\n- .data.a\nconflicts with \"u\" using v1 at \
+             2026-01-01T00:00:00Z:\n- .data.a"
+        );
+        let mut owned = owned_by(&[theirs, update]);
+        owned.take_over(&changed, true).expect("by force");
+        assert_eq!(owned.entries, [entry("them", "Apply", "t", json!({"f:data": {"f:b": {}}}))]);
+    }
+}

@@ -1,0 +1,268 @@
+//! Decodes Kubernetes' protobuf bodies into the JSON that Go would encode.
+//!
+//! A body is four bytes, `k8s` and a zero, and an envelope: kind, apiVersion, and the object as bytes.
+//! `protobuf_fields.txt` maps fields to JSON members. As in Go, unknown fields are dropped, and so are zeros where JSON
+//! omits them.
+//!
+//! INVARIANT: any bytes lead to an object or an error, in time and memory proportional to their length, and no object
+//! is nested deeper than the decoder of stored objects reads.
+//!
+//! Two simplifications beside Go: an unset time is always omitted, where Go sometimes writes `null`, and so are lists
+//! that Go writes as `null`.
+//!
+//! Source: apimachinery `pkg/runtime/serializer/protobuf`, `pkg/apis/meta/v1/time_proto.go`, `pkg/util/intstr`.
+
+mod message;
+mod special;
+mod table;
+mod wire;
+
+use serde_json::Value;
+
+use self::wire::Malformed;
+use super::{
+    body::Object,
+    weight::{TooHeavy, Weight},
+};
+use crate::registry::ResourceType;
+
+/// Content-Type of protobuf bodies.
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+const PREFIX: &[u8] = b"k8s\0";
+
+/// Reason for refusing a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// The envelope cannot be decoded.
+    Unrecognized(String),
+    /// The envelope is valid, but not the object in it.
+    Broken { version: String, kind: String, error: String },
+    /// The object has too many values.
+    TooHeavy(TooHeavy),
+}
+
+/// Type in the envelope; empty strings if absent.
+#[derive(Debug, Default)]
+struct Said {
+    api_version: String,
+    kind: String,
+}
+
+/// Returns true if bodies of a type can be decoded. Custom types and types without a message in the table cannot.
+pub(crate) fn reads(ty: &ResourceType) -> bool {
+    let message = |name: String| table::find(&name).is_some();
+    ty.schema.builtin && crate::schemas::definition(ty.api_version(), &ty.kind).is_some_and(message)
+}
+
+/// Decodes an object. `api_version` and `kind` are the defaults for an envelope without a type. An object of an unknown
+/// kind has only kind and apiVersion.
+///
+/// # Errors
+/// Go's message, without text of the body.
+pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object, Unreadable> {
+    let unrecognized = |error: &str| Unreadable::Unrecognized(error.to_owned());
+    if body.is_empty() {
+        return Err(unrecognized("empty data"));
+    }
+    let Some(envelope) = body.strip_prefix(PREFIX) else {
+        let error = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
+        return Err(unrecognized(error));
+    };
+    if envelope.is_empty() {
+        return Err(unrecognized("empty body"));
+    }
+    let (mut said, raw) = open(envelope).map_err(|error| unrecognized(&error.to_string()))?;
+    for (said, expected) in [(&mut said.api_version, api_version), (&mut said.kind, kind)] {
+        if said.is_empty() {
+            expected.clone_into(said);
+        }
+    }
+    let mut object = Object::new();
+    if let Some(message) = definition(&said).and_then(|name| table::find(&name)) {
+        message::decode(message, raw, &mut object, 1, &mut Weight::default()).map_err(|error| match error {
+            Malformed::TooHeavy(error) => Unreadable::TooHeavy(error),
+            error @ (Malformed::UnexpectedEof
+            | Malformed::Overflow
+            | Malformed::NegativeLength
+            | Malformed::EndOfNoGroup(_)
+            | Malformed::IllegalTag(..)
+            | Malformed::IllegalWireType(_)
+            | Malformed::WrongWireType(..)
+            | Malformed::TooDeep(_)
+            | Malformed::Value(_)) => Unreadable::Broken {
+                version: said.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
+                kind: said.kind.clone(),
+                error: error.to_string(),
+            },
+        })?;
+    }
+    object.insert("apiVersion".to_owned(), Value::String(said.api_version));
+    object.insert("kind".to_owned(), Value::String(said.kind));
+    Ok(object)
+}
+
+/// Decodes the options of a delete.
+///
+/// # Errors
+/// Go's message.
+pub(crate) fn read_options(body: &[u8]) -> Result<Value, String> {
+    read(body, "v1", "DeleteOptions").map(Value::Object).map_err(|error| match error {
+        Unreadable::Unrecognized(error) | Unreadable::Broken { error, .. } => error,
+        Unreadable::TooHeavy(error) => error.to_string(),
+    })
+}
+
+/// Returns the schema definition of a kind. DeleteOptions belong to every group.
+fn definition(said: &Said) -> Option<String> {
+    let api_version = if said.kind == "DeleteOptions" { "v1" } else { &said.api_version };
+    crate::schemas::definition(api_version, &said.kind)
+}
+
+/// Decodes an envelope: the type and the bytes of the object.
+fn open(envelope: &[u8]) -> Result<(Said, &[u8]), Malformed> {
+    let (mut said, mut raw): (_, &[u8]) = (Said::default(), &[]);
+    let mut reader = wire::Reader::new("Unknown", envelope);
+    while let Some((number, piece)) = reader.next()? {
+        match number {
+            1 => {
+                let mut reader = wire::Reader::new("TypeMeta", piece.bytes("TypeMeta")?);
+                while let Some((number, piece)) = reader.next()? {
+                    match number {
+                        1 => said.api_version = piece.text("APIVersion")?,
+                        2 => said.kind = piece.text("Kind")?,
+                        _ => {}
+                    }
+                }
+            }
+            2 => raw = piece.bytes("Raw")?,
+            _ => {}
+        }
+    }
+    Ok((said, raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{limits::PROTOBUF_DEPTH_MAX, registry::Registry};
+
+    /// Encodes a field of bytes. Numbers must be below 16 here.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut field = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length > 0x7f {
+            field.push(0x80 | u8::try_from(length & 0x7f).expect("seven bits"));
+            length >>= 7;
+        }
+        field.push(u8::try_from(length).expect("the rest"));
+        [&field, bytes].concat()
+    }
+
+    fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let said = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [PREFIX, &field(1, &said), &field(2, raw)].concat()
+    }
+
+    fn value(body: &[u8]) -> Value {
+        Value::Object(read(body, "", "").expect("is read"))
+    }
+
+    #[test]
+    fn members_stand_where_json_has_them() {
+        let selector = field(3, &field(1, &field(1, b"a")));
+        let variable = [field(1, b"V"), field(3, &[selector, field(9, b"unknown")].concat())].concat();
+        let container = [field(1, b"c"), field(2, b""), field(7, &variable), field(8, b"")].concat();
+        let spec = [field(2, &container), vec![4 << 3, 0], vec![5 << 3, 0x96, 1]].concat();
+        let object = value(&body("v1", "Pod", &[field(1, &field(1, b"p")), field(2, &spec), field(3, b"")].concat()));
+        assert_eq!(
+            object,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": {}, "spec": {
+                "terminationGracePeriodSeconds": 0, "activeDeadlineSeconds": 150,
+                "containers": [{"name": "c", "resources": {}, "env": [
+                    {"name": "V", "valueFrom": {"configMapKeyRef": {"name": "a"}}},
+                ]}],
+            }}),
+            "an empty image is left out and a grace period of zero is not; the name of a reference is not nested"
+        );
+    }
+
+    #[test]
+    fn a_body_that_does_not_say_what_it_is_is_taken_for_what_is_expected() {
+        let raw = field(1, &field(1, b"a"));
+        let object = read(&[PREFIX, &field(2, &raw)].concat(), "v1", "ConfigMap").expect("is read");
+        assert_eq!(Value::Object(object), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+        assert_eq!(value(&body("v9", "Thing", &raw)), json!({"apiVersion": "v9", "kind": "Thing"}));
+        let options = [field(14, b"unknown"), field(2, &field(1, b"u1"))].concat();
+        assert_eq!(
+            read_options(&body("apps/v1", "DeleteOptions", &options)),
+            Ok(json!({"apiVersion": "apps/v1", "kind": "DeleteOptions", "preconditions": {"uid": "u1"}}))
+        );
+    }
+
+    #[test]
+    fn bodies_that_cannot_be_read_are_refused_in_words_of_go() {
+        let refused = |body: &[u8]| read(body, "v1", "Pod").expect_err("is refused");
+        let unrecognized = |text: &str| Unreadable::Unrecognized(text.to_owned());
+        assert_eq!(refused(b""), unrecognized("empty data"));
+        assert_eq!(refused(PREFIX), unrecognized("empty body"));
+        assert_eq!(
+            refused(b"{}"),
+            unrecognized("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+        );
+        assert_eq!(refused(b"k8s\0\x0a\x05"), unrecognized("unexpected EOF"));
+        let broken = |error: &str| Unreadable::Broken {
+            version: "v1".to_owned(),
+            kind: "Deployment".to_owned(),
+            error: error.to_owned(),
+        };
+        assert_eq!(refused(&body("apps/v1", "Deployment", &[0x0a, 9])), broken("unexpected EOF"));
+        assert_eq!(
+            refused(&body("apps/v1", "Deployment", &[0x10, 1])),
+            broken("proto: wrong wireType = 0 for field Spec")
+        );
+    }
+
+    /// Goal: no type silently loses fields. Method: list the types without a message.
+    #[cfg(feature = "openapi")]
+    #[test]
+    fn types_without_a_message_do_not_take_protobuf() {
+        let registry = Registry::builtin();
+        let unread: Vec<&str> = registry.iter().filter(|ty| !reads(ty)).map(|ty| &*ty.kind).collect();
+        assert_eq!(unread, ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"]);
+    }
+
+    /// Goal: stored objects can be decoded again. Method: schemas nested in schemas, up to the bound and beyond.
+    #[test]
+    fn nesting_has_a_bound() {
+        let nested = |levels: usize| {
+            // Field `not` of a schema has number 28: two bytes of tag.
+            let deeper = |inner: Vec<u8>, _| [&[0xe2, 0x01], &field(0, &inner)[1..]].concat();
+            let schema = (0..levels).fold(Vec::new(), deeper);
+            let version = [field(1, b"v1"), field(4, &field(1, &schema))].concat();
+            body("apiextensions.k8s.io/v1", "CustomResourceDefinition", &field(2, &field(7, &version)))
+        };
+        let object = value(&nested(PROTOBUF_DEPTH_MAX - 6));
+        assert!(serde_json::from_str::<Value>(&object.to_string()).is_ok(), "it is read again");
+        let refused = read(&nested(PROTOBUF_DEPTH_MAX), "", "").expect_err("too deep");
+        assert!(matches!(refused, Unreadable::Broken { error, .. } if error.contains("nested deeper than")));
+    }
+
+    /// Goal: no input causes a panic. Method: random bytes for every kind, many of them valid field numbers.
+    #[test]
+    fn random_bytes_lead_to_an_object_or_an_error() {
+        let mut random = fastrand::Rng::with_seed(4);
+        for ty in Registry::builtin().iter() {
+            for _ in 0..50 {
+                let mut raw = Vec::new();
+                for _ in 0..random.usize(..12) {
+                    let inner: Vec<u8> = (0..random.usize(..20)).map(|_| random.u8(..0x20)).collect();
+                    raw.extend(field(random.u8(1..15), &field(random.u8(1..15), &inner)));
+                }
+                let _ = read(&body(ty.api_version(), &ty.kind, &raw), "", "");
+            }
+        }
+    }
+}

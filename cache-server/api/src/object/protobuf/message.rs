@@ -1,0 +1,247 @@
+//! Decodes one message into the members of a JSON object, by its table of fields.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::Value;
+
+use super::{
+    special, table,
+    wire::{Malformed, Piece, Reader},
+};
+use crate::{
+    limits::PROTOBUF_DEPTH_MAX,
+    object::{body::Object, weight::Weight},
+};
+
+/// A message type: its fields, sorted by number.
+#[derive(Debug, Default)]
+pub(crate) struct Message {
+    /// Last segment of the name, used in errors.
+    pub name: &'static str,
+    pub fields: Vec<Field>,
+}
+
+/// A field of a message, and its JSON member.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub number: u32,
+    pub name: &'static str,
+    pub ty: Type,
+    pub label: Label,
+    /// True if JSON includes the member when it is zero or empty.
+    pub zero_stays: bool,
+}
+
+/// Type of a field.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Type {
+    Scalar(Scalar),
+    /// A message, by its name in the table.
+    Message(&'static str),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scalar {
+    String,
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    Bytes,
+}
+
+/// Cardinality of a field, and its place in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Label {
+    Once,
+    Repeated,
+    Map,
+    /// A message whose members are inlined into the enclosing object.
+    Embedded,
+}
+
+impl Message {
+    fn field(&self, number: u32) -> Option<&Field> {
+        let found = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
+        self.fields.get(found)
+    }
+}
+
+/// Adds the fields of a message to `object`, which is at nesting depth `depth`.
+///
+/// # Errors
+/// The first error in the bytes.
+pub(crate) fn decode(
+    message: &Message,
+    bytes: &[u8],
+    object: &mut Object,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), Malformed> {
+    if depth > PROTOBUF_DEPTH_MAX {
+        return Err(Malformed::TooDeep(PROTOBUF_DEPTH_MAX));
+    }
+    let mut reader = Reader::new(message.name, bytes);
+    while let Some((number, piece)) = reader.next()? {
+        let Some(field) = message.field(number) else { continue };
+        match field.label {
+            Label::Once => once(field, piece, object, depth, weight)?,
+            Label::Repeated => repeated(field, piece, object, depth, weight)?,
+            Label::Map => entry(field, piece, object, depth, weight)?,
+            Label::Embedded => {
+                if let Type::Message(inner) = field.ty {
+                    decode(found(inner), piece.bytes(inner)?, object, depth, weight)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns a message of the table; a test checks that the table has every message that a field names.
+fn found(name: &'static str) -> &'static Message {
+    table::find(name).expect("the table is whole")
+}
+
+/// Decodes a singular field. The last of several values wins, but messages are merged.
+fn once(
+    field: &Field,
+    piece: Piece<'_>,
+    object: &mut Object,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), Malformed> {
+    let value = match field.ty {
+        Type::Scalar(ty) => {
+            Some(scalar(ty, piece, field.name, weight)?).filter(|value| field.zero_stays || !is_zero(value))
+        }
+        Type::Message(name) if special::is(name) => special::value(name, piece.bytes(field.name)?, depth + 1, weight)?,
+        Type::Message(name) => {
+            weigh(object, field.name, weight)?;
+            let inner = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
+            let Value::Object(inner) = inner else { return Ok(()) };
+            return decode(found(name), piece.bytes(field.name)?, inner, depth + 1, weight);
+        }
+    };
+    match value {
+        Some(value) => {
+            weigh(object, field.name, weight)?;
+            object.insert(field.name.to_owned(), value)
+        }
+        None => object.remove(field.name),
+    };
+    Ok(())
+}
+
+/// Counts the weight of a member, unless `object` has it already.
+fn weigh(object: &Object, name: &str, weight: &mut Weight) -> Result<(), Malformed> {
+    if !object.contains_key(name) {
+        weight.member(object.len())?;
+        weight.text(name.len())?;
+    }
+    Ok(())
+}
+
+fn repeated(
+    field: &Field,
+    piece: Piece<'_>,
+    object: &mut Object,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), Malformed> {
+    weigh(object, field.name, weight)?;
+    let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+    let Value::Array(list) = list else { return Ok(()) };
+    match (field.ty, piece) {
+        (Type::Scalar(ty @ (Scalar::Int32 | Scalar::Int64 | Scalar::Bool)), Piece::Bytes(packed)) => {
+            let mut packed = Reader::new("", packed);
+            while let Some(number) = packed.number()? {
+                weight.item(list.len())?;
+                list.push(scalar(ty, Piece::Varint(number), field.name, weight)?);
+            }
+        }
+        (ty, piece) => {
+            weight.item(list.len())?;
+            list.push(value(ty, piece, field.name, depth + 2, weight)?);
+        }
+    }
+    Ok(())
+}
+
+/// Decodes one entry of a map: a message of key and value, each empty if unset.
+fn entry(
+    field: &Field,
+    piece: Piece<'_>,
+    object: &mut Object,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), Malformed> {
+    let mut reader = Reader::new(field.name, piece.bytes(field.name)?);
+    let mut key = String::new();
+    let mut held = Piece::Bytes(&[]);
+    while let Some((number, piece)) = reader.next()? {
+        match number {
+            1 => key = piece.text(field.name)?,
+            2 => held = piece,
+            _ => {}
+        }
+    }
+    weigh(object, field.name, weight)?;
+    let map = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
+    let Value::Object(map) = map else { return Ok(()) };
+    weigh(map, &key, weight)?;
+    map.insert(key, value(field.ty, held, field.name, depth + 2, weight)?);
+    Ok(())
+}
+
+/// Decodes a value in a list or a map, where zero values are kept.
+fn value(ty: Type, piece: Piece<'_>, field: &str, depth: usize, weight: &mut Weight) -> Result<Value, Malformed> {
+    match ty {
+        Type::Scalar(ty) => scalar(ty, piece, field, weight),
+        Type::Message(name) if special::is(name) => {
+            Ok(special::value(name, piece.bytes(field)?, depth, weight)?.unwrap_or(Value::Null))
+        }
+        Type::Message(name) => {
+            let mut object = Object::new();
+            decode(found(name), piece.bytes(field)?, &mut object, depth, weight)?;
+            Ok(Value::Object(object))
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "numbers are cut as Go cuts them")]
+fn scalar(ty: Scalar, piece: Piece<'_>, field: &str, weight: &mut Weight) -> Result<Value, Malformed> {
+    if let Piece::Bytes(bytes) = piece {
+        weight.text(bytes.len())?;
+    }
+    Ok(match ty {
+        Scalar::String => Value::String(piece.text(field)?),
+        Scalar::Bool => Value::Bool(piece.varint(field)? != 0),
+        Scalar::Int32 => Value::from(piece.varint(field)? as i32),
+        Scalar::Int64 => Value::from(piece.varint(field)? as i64),
+        Scalar::Double => double(piece.double(field)?)?,
+        Scalar::Bytes => Value::String(STANDARD.encode(piece.bytes(field)?)),
+    })
+}
+
+/// Converts a number to Go's JSON form: integers without a decimal point.
+fn double(number: f64) -> Result<Value, Malformed> {
+    /// 2^53: every integer up to here is exactly representable.
+    const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+    if !number.is_finite() {
+        return Err(Malformed::Value("json: unsupported value"));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "is whole and small")]
+    let value =
+        if number.fract() == 0.0 && number.abs() <= WHOLE_MAX { Value::from(number as i64) } else { number.into() };
+    Ok(value)
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(_) | Value::Object(_) => false,
+    }
+}

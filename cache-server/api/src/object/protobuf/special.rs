@@ -1,0 +1,138 @@
+//! Messages whose JSON form is not an object of their fields.
+
+use serde_json::{Number, Value};
+
+use super::{
+    message::decode,
+    table,
+    wire::{Malformed, Reader},
+};
+use crate::{
+    limits::PROTOBUF_DEPTH_MAX,
+    object::{body::Object, weight::Weight},
+};
+
+const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
+const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
+const FIELDS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
+const JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
+const EXTRA_VALUE: &str = "io.k8s.api.certificates.v1.ExtraValue";
+const SCHEMA_OR_LIST: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray";
+const SCHEMA_OR_BOOL: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool";
+const SCHEMA_OR_TEXTS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray";
+
+const ALL: [&str; 11] = [
+    TIME,
+    MICRO_TIME,
+    QUANTITY,
+    INT_OR_STRING,
+    RAW_EXTENSION,
+    FIELDS,
+    JSON,
+    EXTRA_VALUE,
+    SCHEMA_OR_LIST,
+    SCHEMA_OR_BOOL,
+    SCHEMA_OR_TEXTS,
+];
+
+/// Returns true if a message has a special JSON form.
+pub(crate) fn is(name: &str) -> bool {
+    ALL.contains(&name)
+}
+
+/// Returns the JSON of such a message at nesting depth `depth`; `None` if it is unset.
+///
+/// # Errors
+/// The first error in the bytes.
+pub(crate) fn value(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
+    match name {
+        TIME | MICRO_TIME => return time(name, bytes),
+        RAW_EXTENSION | FIELDS | JSON => return raw(name, bytes, depth, weight),
+        _ => {}
+    }
+    let mut fields = Object::new();
+    if let Some(message) = table::find(name) {
+        decode(message, bytes, &mut fields, depth, weight)?;
+    }
+    let mut take = |member: &str| fields.remove(member);
+    Ok(match name {
+        // An unset quantity is zero.
+        QUANTITY => Some(take("string").unwrap_or_else(|| Value::from("0"))),
+        INT_OR_STRING => Some(match take("type") {
+            Some(Value::Number(ty)) if ty == Number::from(1) => take("strVal").unwrap_or_else(|| Value::from("")),
+            Some(_) => return Err(Malformed::Value("impossible IntOrString.Type")),
+            None => take("intVal").unwrap_or_else(|| Value::from(0)),
+        }),
+        EXTRA_VALUE => Some(take("items").unwrap_or_else(|| Value::Array(Vec::new()))),
+        SCHEMA_OR_LIST => take("jSonSchemas").or_else(|| take("schema")),
+        SCHEMA_OR_TEXTS => take("property").or_else(|| take("schema")),
+        SCHEMA_OR_BOOL => Some(take("schema").or_else(|| take("allows")).unwrap_or(Value::Bool(false))),
+        _ => None,
+    })
+}
+
+/// Seconds from the beginning of year 0 to the end of year 9999, the range of RFC 3339.
+const SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
+/// Go's zero time: the beginning of year 1.
+const UNSET: i64 = -62_135_596_800;
+
+/// Decodes a time, in whole seconds or with microseconds.
+fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
+    let (mut seconds, mut nanos) = (0, 0);
+    let mut reader = Reader::new("Timestamp", bytes);
+    while let Some((number, piece)) = reader.next()? {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_possible_wrap,
+            reason = "numbers are cut as Go cuts them"
+        )]
+        match number {
+            1 => seconds = piece.varint("Seconds")? as i64,
+            2 => nanos = piece.varint("Nanos")? as i32,
+            _ => {}
+        }
+    }
+    if bytes.is_empty() || seconds == UNSET {
+        return Ok(None);
+    }
+    let refused = || Malformed::Value("Time.MarshalJSON: year outside of range [0,9999]");
+    if !SECONDS.contains(&seconds) {
+        return Err(refused());
+    }
+    let micro = name == MICRO_TIME;
+    let nanos = if micro { nanos.rem_euclid(1_000_000_000) } else { 0 };
+    let at = jiff::Timestamp::new(seconds, nanos).map_err(|_| refused())?;
+    Ok(Some(Value::String(if micro { format!("{at:.6}") } else { at.to_string() })))
+}
+
+/// Decodes a message that holds JSON text.
+fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
+    let mut held: &[u8] = &[];
+    let mut reader = Reader::new("Raw", bytes);
+    while let Some((number, piece)) = reader.next()? {
+        if number == 1 {
+            held = piece.bytes("Raw")?;
+        }
+    }
+    if held.is_empty() {
+        return Ok((name == JSON).then_some(Value::Null));
+    }
+    weight.json(held)?;
+    let value: Value = serde_json::from_slice(held).map_err(|_| Malformed::Value("json: error calling MarshalJSON"))?;
+    if depth + nesting(&value) > PROTOBUF_DEPTH_MAX {
+        return Err(Malformed::TooDeep(PROTOBUF_DEPTH_MAX));
+    }
+    Ok(Some(value))
+}
+
+/// Returns the nesting depth of a value. The JSON decoder has bounded it already.
+fn nesting(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(nesting).max().unwrap_or_default(),
+        Value::Object(members) => 1 + members.values().map(nesting).max().unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}

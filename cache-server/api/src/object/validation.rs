@@ -1,0 +1,329 @@
+//! Validates objects of built-in types against their schemas. Unknown fields are dropped, and reported or refused;
+//! values of a wrong JSON type are refused. The result equals what kube-apiserver would return from its store, which
+//! keeps neither nulls nor empty maps and lists, and has the strings of a Secret in base64.
+//!
+//! Not implemented, on purpose: rules about values (ranges, names in specs), and validation of custom resources beyond
+//! their metadata; their other fields are kept as sent.
+//!
+//! INVARIANT: one walk over an object, with one look-up per member; texts are built only for violations.
+//!
+//! Source: apimachinery `pkg/runtime/serializer/json` (strict decoding), `sigs.k8s.io/json`; Go's `encoding/json` for
+//! type errors.
+
+mod bytes;
+mod document;
+
+use std::fmt::Write as _;
+
+use informer_core::wire::go::{json_type, quote};
+use serde_json::{Value, json};
+
+use super::{
+    body::{Encoding, Object},
+    options::FieldValidation,
+};
+use crate::{
+    limits::{STRICT_ERRORS_MAX, WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, WARNINGS_MAX},
+    registry::{ResourceType, Texts},
+    schemas::{self, JsonKind, Member, Shape},
+};
+
+pub use document::{Noting, Order};
+
+/// Findings of a walk.
+#[derive(Debug, Default, PartialEq)]
+pub struct Findings {
+    /// Paths of unknown fields, at most [`STRICT_ERRORS_MAX`]. The walk removed them.
+    pub unknown: Vec<String>,
+    /// Go's decoder message for the first value that cannot be read: a wrong type, or invalid base64.
+    pub mistyped: Option<String>,
+}
+
+/// Validates `object` against the schema of its type. Removes unknown fields, and known ones that are null or empty.
+/// Converts quantities to strings, nulls in maps and lists to Go's zero values, and `stringData` of Secrets to `data`.
+/// Custom resources are unchanged except for their metadata.
+pub fn check(ty: &ResourceType, object: &mut Object) -> Findings {
+    let mut found = Findings::default();
+    if ty.schema.builtin {
+        if let Some(shape) = schemas::of(ty) {
+            members(object, &shape, &Path::Root, &mut found);
+        }
+        // Objects with type errors are refused, so leave them unchanged.
+        if found.mistyped.is_none() {
+            fold_texts(ty, object);
+        }
+    } else if let (Some(shape), Some(metadata)) = (schemas::object_meta(), object.get_mut("metadata")) {
+        walk(metadata, &shape, &Path::Field(&Path::Root, "metadata", &ty.kind), &mut found);
+    }
+    found
+}
+
+/// Moves write-only strings to their base64 values: `stringData` of Secrets to `data`, overriding it.
+///
+/// # Source
+/// `pkg/apis/core/v1/conversion.go` of kubernetes/kubernetes (Convert_v1_Secret_To_core_Secret).
+pub fn fold_texts(ty: &ResourceType, object: &mut Object) {
+    let Some(Texts { from, to }) = ty.texts else { return };
+    let Some(Value::Object(texts)) = object.remove(from).filter(|texts| *texts != json!({})) else { return };
+    let encoded = texts.iter().filter_map(|(key, text)| Some((key.clone(), bytes::encode(text.as_str()?).into())));
+    let values = object.entry(to).or_insert_with(|| json!({}));
+    match values.as_object_mut() {
+        Some(values) => values.extend(encoded),
+        None => *values = encoded.collect::<Object>().into(),
+    }
+}
+
+/// Returns complaints about the fields of a body in the order of the body: the `unknown` ones that [`check`] found, and
+/// duplicates if `duplicates` is set.
+pub fn complaints(encoding: Encoding, body: &[u8], unknown: &[String], duplicates: bool) -> Vec<String> {
+    if !duplicates && unknown.len() < 2 {
+        return unknown.iter().map(|path| unknown_field(path)).collect();
+    }
+    let order = Order::of(unknown);
+    // A body that was parsed once parses again; if not, fall back to the order of the walk.
+    match encoding.walk(body, &order) {
+        Ok(()) => order.texts(),
+        Err(_) => unknown.iter().map(|path| unknown_field(path)).collect(),
+    }
+}
+
+/// `unknown field "a.b"`.
+pub fn unknown_field(path: &str) -> String {
+    format!("unknown field {}", quote(path))
+}
+
+/// Handles complaints as requested: ignores them, adds warnings, or refuses the write.
+///
+/// # Errors
+/// `strict decoding error: …`.
+pub fn judge(validation: FieldValidation, complaints: Vec<String>, warnings: &mut Vec<String>) -> Result<(), String> {
+    match validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => warnings.extend(complaints),
+        FieldValidation::Strict if complaints.is_empty() => {}
+        FieldValidation::Strict => return Err(format!("strict decoding error: {}", complaints.join(", "))),
+    }
+    Ok(())
+}
+
+/// Builds the values of `Warning` headers: distinct warnings, as many as an answer may have.
+pub fn headers(warnings: &[String]) -> Vec<String> {
+    let mut said: Vec<&String> = Vec::new();
+    let mut headers = Vec::new();
+    let mut left = WARNINGS_CHARS_MAX;
+    for warning in warnings {
+        let text: String = warning.chars().filter(|letter| !letter.is_control()).take(WARNING_CHARS_MAX).collect();
+        let chars = text.chars().count();
+        if said.contains(&warning) {
+            continue;
+        }
+        if chars > left || headers.len() == WARNINGS_MAX {
+            break;
+        }
+        left -= chars;
+        said.push(warning);
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        headers.push(format!("299 - \"{text}\""));
+    }
+    headers
+}
+
+/// Path from the object to a value, on the stack.
+enum Path<'a> {
+    Root,
+    /// Field name, and Go's name of the type that has the field.
+    Field(&'a Self, &'a str, &'a str),
+    /// A key of a map.
+    Key(&'a Self, &'a str),
+    Item(&'a Self, usize),
+}
+
+impl Path<'_> {
+    /// Formats the path: `spec.containers[0].name`.
+    fn text(&self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Field(parent, name, _) | Self::Key(parent, name) => {
+                let mut text = parent.text();
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(name);
+                text
+            }
+            Self::Item(parent, at) => {
+                let mut text = parent.text();
+                // Writing to a String cannot fail.
+                let _ = write!(text, "[{at}]");
+                text
+            }
+        }
+    }
+
+    /// Formats the path as Go does: `Container.spec.containers.name`, the type with the innermost field and all field
+    /// names.
+    fn field(&self) -> String {
+        let (mut at, mut fields, mut owner) = (self, Vec::new(), None);
+        loop {
+            at = match at {
+                Path::Root => break,
+                Path::Field(parent, name, ty) => {
+                    owner.get_or_insert(*ty);
+                    fields.push(*name);
+                    parent
+                }
+                Path::Key(parent, _) | Path::Item(parent, _) => parent,
+            };
+        }
+        fields.reverse();
+        format!("{}.{}", owner.unwrap_or_default(), fields.join("."))
+    }
+}
+
+fn members(object: &mut Object, shape: &Shape, path: &Path<'_>, found: &mut Findings) {
+    let mut gone: Vec<String> = Vec::new();
+    for (name, value) in object.iter_mut() {
+        match shape.member(name) {
+            Member::Known(_) if value.is_null() => gone.push(name.clone()),
+            Member::Known(inner) => {
+                walk(value, &inner, &Path::Field(path, name, shape.type_name()), found);
+                if is_nothing(value, &inner) {
+                    gone.push(name.clone());
+                }
+            }
+            Member::Free(Some(inner)) => {
+                read_null(value, &inner);
+                walk(value, &inner, &Path::Key(path, name), found);
+            }
+            Member::Free(None) => {}
+            Member::Unknown => {
+                if found.unknown.len() < STRICT_ERRORS_MAX {
+                    found.unknown.push(Path::Key(path, name).text());
+                }
+                gone.push(name.clone());
+            }
+        }
+    }
+    for name in gone {
+        object.remove(&name);
+    }
+}
+
+/// Returns true for an empty list or map; kube-apiserver's store does not distinguish these from absent ones.
+fn is_nothing(value: &Value, shape: &Shape) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty() && shape.is_map(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Replaces null in a map or list by the zero value of its Go type.
+fn read_null(value: &mut Value, shape: &Shape) {
+    if !value.is_null() {
+        return;
+    }
+    *value = match (shape.kind(), shape.format()) {
+        // Go encodes a zero time as null.
+        (JsonKind::String, "date-time") | (JsonKind::Any | JsonKind::Array, _) => return,
+        (JsonKind::String, _) => "".into(),
+        (JsonKind::Quantity, _) => "0".into(),
+        (JsonKind::Integer | JsonKind::Number | JsonKind::IntOrString, _) => 0.into(),
+        (JsonKind::Boolean, _) => false.into(),
+        (JsonKind::Object, _) => json!({}),
+    };
+}
+
+fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings) {
+    match (shape.kind(), value) {
+        // Go's decoder ignores null for a field.
+        (_, Value::Null) | (JsonKind::Any, _) => {}
+        (JsonKind::Object, Value::Object(object)) => members(object, shape, path, found),
+        (JsonKind::Array, Value::Array(items)) => {
+            let Some(inner) = shape.item() else { return };
+            for (at, item) in items.iter_mut().enumerate() {
+                read_null(item, &inner);
+                walk(item, &inner, &Path::Item(path, at), found);
+            }
+        }
+        // Clients may send a number, but readers expect a string.
+        (JsonKind::Quantity, number @ Value::Number(_)) => *number = Value::String(number.to_string()),
+        (JsonKind::String, Value::String(text)) if shape.format() == "byte" => match bytes::canonical(text) {
+            Ok(None) => {}
+            Ok(Some(canonical)) => *text = canonical,
+            Err(error) => {
+                found.mistyped.get_or_insert(error);
+            }
+        },
+        (_, value) if fits(shape, value) => {}
+        (_, value) => {
+            found.mistyped.get_or_insert_with(|| {
+                let (said, field, wanted) = (json_type(value), path.field(), go_type(shape));
+                format!("json: cannot unmarshal {said} into Go struct field {field} of type {wanted}")
+            });
+        }
+    }
+}
+
+/// Returns true if a value has the kind of the shape; integers must fit the width of their format.
+pub fn fits(shape: &Shape, value: &Value) -> bool {
+    match (shape.kind(), value) {
+        (JsonKind::Any, _)
+        | (JsonKind::Object, Value::Object(_))
+        | (JsonKind::Array, Value::Array(_))
+        | (JsonKind::String | JsonKind::IntOrString | JsonKind::Quantity, Value::String(_))
+        | (JsonKind::Number | JsonKind::Quantity, Value::Number(_))
+        | (JsonKind::Boolean, Value::Bool(_)) => true,
+        (JsonKind::IntOrString, Value::Number(number)) => is_int32(number),
+        (JsonKind::Integer, Value::Number(number)) => {
+            if shape.format() == "int32" {
+                is_int32(number)
+            } else {
+                number.is_i64()
+            }
+        }
+        (
+            JsonKind::Object
+            | JsonKind::Array
+            | JsonKind::String
+            | JsonKind::Integer
+            | JsonKind::Number
+            | JsonKind::Boolean
+            | JsonKind::IntOrString
+            | JsonKind::Quantity,
+            _,
+        ) => false,
+    }
+}
+
+fn is_int32(number: &serde_json::Number) -> bool {
+    number.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
+}
+
+/// Returns Go's name of a value's type, as far as the schema tells.
+fn go_type(shape: &Shape) -> String {
+    match (shape.kind(), shape.format()) {
+        (JsonKind::String, "byte") => "[]uint8".to_owned(),
+        (JsonKind::String, "date-time") => "v1.Time".to_owned(),
+        (JsonKind::String, _) => "string".to_owned(),
+        (JsonKind::Integer, "int32") => "int32".to_owned(),
+        (JsonKind::Integer, _) => "int64".to_owned(),
+        (JsonKind::Number, _) => "float64".to_owned(),
+        (JsonKind::Boolean, _) => "bool".to_owned(),
+        (JsonKind::IntOrString, _) => "intstr.IntOrString".to_owned(),
+        (JsonKind::Quantity, _) => "resource.Quantity".to_owned(),
+        (JsonKind::Any, _) => "interface {}".to_owned(),
+        (JsonKind::Array, _) => format!("[]{}", shape.item().map_or_else(String::new, |item| go_type(&item))),
+        (JsonKind::Object, _) if !shape.type_name().is_empty() => format!("v1.{}", shape.type_name()),
+        (JsonKind::Object, _) => {
+            let values = match shape.member("") {
+                Member::Known(values) | Member::Free(Some(values)) => go_type(&values),
+                Member::Free(None) | Member::Unknown => "interface {}".to_owned(),
+            };
+            format!("map[string]{values}")
+        }
+    }
+}
+
+#[cfg(all(test, feature = "openapi"))]
+mod tests;

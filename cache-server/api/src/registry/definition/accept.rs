@@ -1,0 +1,195 @@
+//! Acceptance of a definition's names beside those of other types in its group, and the resulting status.
+//!
+//! INVARIANT: accepted names are never revoked in favour of a later definition; the first definition keeps them.
+//!
+//! Source: apiextensions-apiserver `pkg/controller/status/naming_controller.go`, `pkg/controller/establish`.
+
+use std::collections::HashMap;
+
+use informer_core::wire::go::quote;
+use serde_json::Value;
+
+use super::{Condition, Definition, Names, Object};
+use crate::registry::ResourceType;
+
+/// The names in use in a group, by definitions and built-in types, each with its number of users.
+#[derive(Clone, Debug, Default)]
+pub struct TakenNames {
+    resources: HashMap<String, usize>,
+    kinds: HashMap<String, usize>,
+}
+
+impl TakenNames {
+    /// Names of the built-in types of `group`.
+    pub fn of_builtin<'a>(group: &str, types: impl IntoIterator<Item = &'a ResourceType>) -> Self {
+        let mut taken = Self::default();
+        for ty in types.into_iter().filter(|ty| ty.group == group && ty.custom.is_none()) {
+            let resources = [&ty.plural, &ty.singular].into_iter().chain(&ty.short_names);
+            resources.for_each(|name| count(&mut taken.resources, name));
+            [&ty.kind, &ty.list_kind].into_iter().for_each(|name| count(&mut taken.kinds, name));
+        }
+        taken
+    }
+
+    /// Adds the accepted names of a definition.
+    pub fn add(&mut self, definition: &Definition) {
+        let names = &definition.status.accepted_names;
+        names.resources().for_each(|name| count(&mut self.resources, name));
+        names.kinds().for_each(|name| count(&mut self.kinds, name));
+    }
+
+    /// Removes the names that [`Self::add`] added for this definition.
+    pub fn remove(&mut self, definition: &Definition) {
+        let names = &definition.status.accepted_names;
+        names.resources().for_each(|name| discount(&mut self.resources, name));
+        names.kinds().for_each(|name| discount(&mut self.kinds, name));
+    }
+}
+
+fn count(names: &mut HashMap<String, usize>, name: &str) {
+    *names.entry(name.to_owned()).or_default() += 1;
+}
+
+fn discount(names: &mut HashMap<String, usize>, name: &str) {
+    if let Some(count) = names.get_mut(name) {
+        *count -= 1;
+        if *count == 0 {
+            names.remove(name);
+        }
+    }
+}
+
+impl Names {
+    fn resources(&self) -> impl Iterator<Item = &String> {
+        [&self.plural, &self.singular].into_iter().filter(|name| !name.is_empty()).chain(&self.short_names)
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = &String> {
+        [&self.kind, &self.list_kind].into_iter().filter(|name| !name.is_empty())
+    }
+}
+
+impl Definition {
+    /// Returns true if all requested names are accepted, so that names of other definitions no longer matter.
+    pub fn has_its_names(&self) -> bool {
+        self.status.accepted_names == self.spec.names
+    }
+
+    /// The new status of this definition if other types use the `taken` names. `None` if the status is up to date.
+    /// Cost: proportional to its own names.
+    pub fn accept(&self, taken: &TakenNames, now: &str) -> Option<Accepted> {
+        let (names, conflict) = self.deconflict(taken);
+        let accepted = match conflict {
+            None => condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
+            Some((reason, message)) => condition("NamesAccepted", false, reason, &message),
+        };
+        let established = if self.is_established() || accepted.status == "True" {
+            condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted")
+        } else {
+            condition("Established", false, "NotAccepted", "not all names are accepted")
+        };
+        let mut conditions = self.status.conditions.clone();
+        let mut changed = [accepted, established].map(|wanted| set(&mut conditions, wanted, now)).contains(&true);
+        let stored = self.stored_versions();
+        changed |= names != self.status.accepted_names || stored != self.status.stored_versions;
+        changed.then_some(Accepted { names, conditions, stored })
+    }
+
+    /// `status.storedVersions`, with the current storage version added.
+    pub fn stored_versions(&self) -> Vec<String> {
+        let mut stored = self.status.stored_versions.clone();
+        let storage = self.spec.versions.iter().find(|version| version.storage).map(|version| &version.name);
+        stored.extend(storage.filter(|storage| !self.status.stored_versions.contains(storage)).cloned());
+        stored
+    }
+
+    /// The names that are accepted, and the reason and message of a conflict.
+    fn deconflict(&self, taken: &TakenNames) -> (Names, Option<(&'static str, String)>) {
+        let (asked, mut names) = (&self.spec.names, self.status.accepted_names.clone());
+        let mut conflict = None;
+        let in_use = |name: &str| format!("{} is already in use", quote(name));
+        let mut choose = |reason, asked: &String, name: &mut String, taken: &HashMap<String, usize>| {
+            if asked == name || !taken.contains_key(asked) {
+                name.clone_from(asked);
+            } else {
+                conflict = Some((reason, in_use(asked)));
+            }
+        };
+        // Of several conflicts the last one is reported; the one of short names only if there is no other.
+        choose("PluralConflict", &asked.plural, &mut names.plural, &taken.resources);
+        choose("SingularConflict", &asked.singular, &mut names.singular, &taken.resources);
+        let refused: Vec<String> = asked
+            .short_names
+            .iter()
+            .filter(|short| !names.short_names.contains(short) && taken.resources.contains_key(*short))
+            .map(|short| in_use(short))
+            .collect();
+        let short_names = match &*refused {
+            [] => None,
+            [one] => Some(one.clone()),
+            many => Some(format!("[{}]", many.join(", "))),
+        };
+        if short_names.is_none() {
+            names.short_names.clone_from(&asked.short_names);
+        }
+        choose("KindConflict", &asked.kind, &mut names.kind, &taken.kinds);
+        choose("ListKindConflict", &asked.list_kind, &mut names.list_kind, &taken.kinds);
+        let conflict = conflict.or_else(|| Some(("ShortNamesConflict", short_names?)));
+        names.categories.clone_from(&asked.categories);
+        (names, conflict)
+    }
+}
+
+/// A new status.
+#[derive(Debug, PartialEq)]
+pub struct Accepted {
+    names: Names,
+    conditions: Vec<Condition>,
+    stored: Vec<String>,
+}
+
+impl Accepted {
+    /// Writes the new status into the definition.
+    pub fn write(&self, object: &mut Object) {
+        let status = object.entry("status").or_insert_with(|| Value::Object(Object::new()));
+        if !status.is_object() {
+            *status = Value::Object(Object::new());
+        }
+        status["conditions"] = serde_json::to_value(&self.conditions).expect("conditions are texts");
+        status["acceptedNames"] = serde_json::to_value(&self.names).expect("names are texts");
+        status["storedVersions"] = self.stored.clone().into();
+    }
+}
+
+fn condition(kind: &str, status: bool, reason: &str, message: &str) -> Condition {
+    let status = if status { "True" } else { "False" }.to_owned();
+    let (kind, reason, message) = (kind.to_owned(), reason.to_owned(), message.to_owned());
+    Condition { kind, status, last_transition_time: String::new(), reason, message }
+}
+
+/// Sets a condition; its transition time changes only with its status. Returns true if anything changed.
+fn set(conditions: &mut Vec<Condition>, mut wanted: Condition, now: &str) -> bool {
+    let Some(found) = conditions.iter_mut().find(|found| found.kind == wanted.kind) else {
+        now.clone_into(&mut wanted.last_transition_time);
+        conditions.push(wanted);
+        return true;
+    };
+    if found.status == wanted.status && found.reason == wanted.reason && found.message == wanted.message {
+        return false;
+    }
+    let kept = if found.status == wanted.status { &found.last_transition_time } else { now };
+    wanted.last_transition_time = kept.to_owned();
+    *found = wanted;
+    true
+}
+
+/// Sets the condition of a definition that is being deleted.
+pub(crate) fn terminate(object: &mut Object, now: &str) {
+    let mut conditions = Definition::read(object).unwrap_or_default().status.conditions;
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    set(&mut conditions, condition("Terminating", true, "InstanceDeletionPending", message), now);
+    let status = object.entry("status").or_insert_with(|| Value::Object(Object::new()));
+    if status.is_object() {
+        status["conditions"] = serde_json::to_value(&conditions).expect("conditions are texts");
+    }
+}

@@ -1,0 +1,538 @@
+//! Table of the built-in resource types, one entry per type, in the order of kube-apiserver's discovery.
+//!
+//! INVARIANT: data only; `registry.rs` is the only reader of the table and decides what its columns mean.
+//!
+//! Source: `pkg/registry/*/*/{storage/storage,strategy}.go` and `pkg/apis/*/*/conversion.go` of kubernetes/kubernetes.
+
+use super::{ScaleSelector, VERBS, names::NameRule};
+
+/// Treatment of `.status` by a create.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreatedStatus {
+    /// Stored as sent: types without the subresource, and nodes, which register with their status.
+    Kept,
+    /// Dropped: only the status subresource writes it.
+    Dropped,
+    /// Replaced by a status with this phase only.
+    Phase(&'static str),
+}
+
+/// Treatment of client-owned metadata (labels, annotations, finalizers, owners) by a write of `…/{name}/status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusMetadata {
+    /// Unchanged: custom resources and the newer built-in types.
+    Stays,
+    /// Written, except for these members.
+    WrittenBut(&'static [&'static str]),
+}
+
+/// A member that every object has and no update may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fixed {
+    /// Name of the member.
+    pub member: &'static str,
+    /// Value for objects that are created without one.
+    pub default: &'static str,
+}
+
+/// A write-only member: its texts are stored as base64 values of another member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Texts {
+    /// The member that clients write texts to.
+    pub from: &'static str,
+    /// The map of base64 values that receives them.
+    pub to: &'static str,
+}
+
+/// Settings of a type's graceful deletion. Paths are dotted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grace {
+    /// Path of the object's own grace period in seconds.
+    pub seconds: &'static str,
+    /// Grace period of an object without one.
+    pub default_seconds: i64,
+    /// Path of the node an object runs on. An object without a node is deleted at once.
+    pub runs_at: &'static str,
+    /// Path of the phase; objects in one of the phases `ended` are deleted at once.
+    pub phase: &'static str,
+    /// See [`Self::phase`].
+    pub ended: &'static [&'static str],
+}
+
+/// Form of the error for an unsupported field selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownField {
+    /// `"X" is not a known field selector: only "metadata.name", "metadata.namespace"`: types without a field list.
+    Default,
+    /// `field label not supported: X`.
+    Plain,
+    /// `field label not supported for {kind}: X`.
+    Kind(&'static str),
+    /// `field label "X" not supported for {kind}`.
+    Quoted(&'static str),
+}
+
+/// One group version and its types.
+pub(crate) struct Group {
+    pub name: &'static str,
+    pub version: &'static str,
+    pub rows: &'static [Row],
+}
+
+/// A type. Its constructors give the columns their most common values.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub plural: &'static str,
+    pub kind: &'static str,
+    pub namespaced: bool,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub verbs: &'static [&'static str],
+    pub fields: Fields,
+    pub name_rule: NameRule,
+    pub has_status: bool,
+    pub created_status: CreatedStatus,
+    pub status_metadata: StatusMetadata,
+    pub fixed: Option<Fixed>,
+    pub texts: Option<Texts>,
+    pub tracks_generation: bool,
+    pub tracked_metadata: &'static [&'static str],
+    pub returns_deleted: bool,
+    pub grace: Option<&'static Grace>,
+    pub holds_objects: bool,
+    pub unconditional_update: bool,
+    pub create_on_update: bool,
+    pub defines_types: bool,
+    /// Form of the selector at `spec.selector`, for types with the scale subresource.
+    pub scale: Option<fn(String) -> ScaleSelector>,
+}
+
+/// Selectable fields beyond `metadata.name` and `metadata.namespace`.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields {
+    /// (label, path, value if absent or empty, which kube-apiserver would fill in).
+    pub own: &'static [(&'static str, &'static str, &'static str)],
+    pub unknown: UnknownField,
+    /// A field that may be empty, and the field that is used instead; both by label.
+    pub or: Option<(&'static str, &'static str)>,
+}
+
+impl Fields {
+    const fn of(own: &'static [(&'static str, &'static str, &'static str)]) -> Self {
+        Self { own, unknown: UnknownField::Plain, or: None }
+    }
+
+    const fn or(self, empty: &'static str, other: &'static str) -> Self {
+        Self { or: Some((empty, other)), ..self }
+    }
+
+    const fn refused(self, unknown: UnknownField) -> Self {
+        Self { unknown, ..self }
+    }
+}
+
+const POD: Fields = Fields::of(&[
+    ("spec.nodeName", "spec.nodeName", ""),
+    ("spec.host", "spec.nodeName", ""),
+    ("spec.restartPolicy", "spec.restartPolicy", "Always"),
+    ("spec.schedulerName", "spec.schedulerName", "default-scheduler"),
+    ("spec.serviceAccountName", "spec.serviceAccountName", "default"),
+    ("spec.hostNetwork", "spec.hostNetwork", "false"),
+    ("status.phase", "status.phase", ""),
+    ("status.podIP", "status.podIP", ""),
+    // The value is a list, not a scalar, so it counts as empty, as in kube-apiserver.
+    ("status.podIPs", "status.podIPs", ""),
+    ("status.nominatedNodeName", "status.nominatedNodeName", ""),
+]);
+const EVENT: Fields = Fields::of(&[
+    ("involvedObject.kind", "involvedObject.kind", ""),
+    ("involvedObject.namespace", "involvedObject.namespace", ""),
+    ("involvedObject.name", "involvedObject.name", ""),
+    ("involvedObject.uid", "involvedObject.uid", ""),
+    ("involvedObject.apiVersion", "involvedObject.apiVersion", ""),
+    ("involvedObject.resourceVersion", "involvedObject.resourceVersion", ""),
+    ("involvedObject.fieldPath", "involvedObject.fieldPath", ""),
+    ("reason", "reason", ""),
+    ("reportingComponent", "reportingComponent", ""),
+    ("source", "source.component", ""),
+    ("type", "type", ""),
+])
+.or("source", "reportingComponent");
+const NODE: Fields = Fields::of(&[("spec.unschedulable", "spec.unschedulable", "false")]);
+const NAMESPACE: Fields = Fields::of(&[("status.phase", "status.phase", "Active")]);
+const SECRET: Fields = Fields::of(&[("type", "type", "Opaque")]);
+const SERVICE: Fields =
+    Fields::of(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "ClusterIP")]);
+const REPLICATION_CONTROLLER: Fields = Fields::of(&[("status.replicas", "status.replicas", "0")]);
+const JOB: Fields =
+    Fields::of(&[("status.successful", "status.succeeded", "0")]).refused(UnknownField::Quoted("batchv1.Job"));
+const RESOURCE_SLICE: Fields =
+    Fields::of(&[("spec.nodeName", "spec.nodeName", ""), ("spec.driver", "spec.driver", "")])
+        .refused(UnknownField::Kind("resource.k8s.io/v1, Kind=ResourceSlice"));
+const SIGNING_REQUEST: Fields = Fields::of(&[("spec.signerName", "spec.signerName", "")]);
+
+const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
+    Row {
+        plural,
+        kind,
+        namespaced: true,
+        short_names: &[],
+        categories: &[],
+        verbs: &VERBS,
+        fields: Fields::of(&[]).refused(UnknownField::Default),
+        name_rule: NameRule::Subdomain,
+        has_status: false,
+        created_status: CreatedStatus::Kept,
+        status_metadata: StatusMetadata::WrittenBut(&[]),
+        fixed: None,
+        texts: None,
+        tracks_generation: false,
+        tracked_metadata: &[],
+        returns_deleted: false,
+        grace: None,
+        holds_objects: false,
+        unconditional_update: true,
+        create_on_update: false,
+        defines_types: false,
+        scale: None,
+    }
+}
+
+const fn cluster(plural: &'static str, kind: &'static str) -> Row {
+    Row { namespaced: false, ..namespaced(plural, kind) }
+}
+
+impl Row {
+    const fn short(self, short_names: &'static [&'static str]) -> Self {
+        Self { short_names, ..self }
+    }
+
+    /// Adds the type to `kubectl get all`.
+    const fn all(self) -> Self {
+        Self { categories: &["all"], ..self }
+    }
+
+    /// Adds the type to `kubectl get api-extensions`.
+    const fn extends(self) -> Self {
+        Self { categories: &["api-extensions"], ..self }
+    }
+
+    const fn verbs(self, verbs: &'static [&'static str]) -> Self {
+        Self { verbs, ..self }
+    }
+
+    const fn fields(self, fields: Fields) -> Self {
+        Self { fields, ..self }
+    }
+
+    const fn named(self, name_rule: NameRule) -> Self {
+        Self { name_rule, ..self }
+    }
+
+    const fn status(self) -> Self {
+        Self { has_status: true, created_status: CreatedStatus::Dropped, ..self }
+    }
+
+    const fn created(self, created_status: CreatedStatus) -> Self {
+        Self { created_status, ..self }
+    }
+
+    /// A write of the status leaves metadata unchanged.
+    const fn status_alone(self) -> Self {
+        Self { status_metadata: StatusMetadata::Stays, ..self }
+    }
+
+    /// A write of the status leaves these members of metadata unchanged.
+    const fn status_without(self, members: &'static [&'static str]) -> Self {
+        Self { status_metadata: StatusMetadata::WrittenBut(members), ..self }
+    }
+
+    const fn fixed(self, member: &'static str, default: &'static str) -> Self {
+        Self { fixed: Some(Fixed { member, default }), ..self }
+    }
+
+    const fn texts(self, from: &'static str, to: &'static str) -> Self {
+        Self { texts: Some(Texts { from, to }), ..self }
+    }
+
+    const fn generation(self) -> Self {
+        Self { tracks_generation: true, ..self }
+    }
+
+    /// Changes of these members of metadata count too.
+    const fn generation_with(self, member: &'static [&'static str]) -> Self {
+        Self { tracked_metadata: member, ..self.generation() }
+    }
+
+    /// An immediate delete returns the last object instead of a Status.
+    const fn returned(self) -> Self {
+        Self { returns_deleted: true, ..self }
+    }
+
+    /// Deletes are graceful.
+    const fn graceful(self, grace: &'static Grace) -> Self {
+        Self { grace: Some(grace), ..self }
+    }
+
+    /// Other objects live in objects of this type.
+    const fn holding(self) -> Self {
+        Self { holds_objects: true, ..self }
+    }
+
+    /// An update must include the resourceVersion that it replaces.
+    const fn versioned(self) -> Self {
+        Self { unconditional_update: false, ..self }
+    }
+
+    /// An update of a missing object creates it.
+    const fn upserted(self) -> Self {
+        Self { create_on_update: true, ..self }
+    }
+
+    /// Adds the scale subresource.
+    const fn scale(self, selector: fn(String) -> ScaleSelector) -> Self {
+        Self { scale: Some(selector), ..self }
+    }
+
+    const fn types(self) -> Self {
+        Self { defines_types: true, ..self }
+    }
+}
+
+const POD_GRACE: Grace = Grace {
+    seconds: "spec.terminationGracePeriodSeconds",
+    default_seconds: 30,
+    runs_at: "spec.nodeName",
+    phase: "status.phase",
+    ended: &["Failed", "Succeeded"],
+};
+
+const PENDING: CreatedStatus = CreatedStatus::Phase("Pending");
+const ACTIVE: CreatedStatus = CreatedStatus::Phase("Active");
+
+/// Namespaces have no `deletecollection`.
+const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
+
+/// All built-in types.
+pub(crate) const GROUPS: &[Group] = &[
+    Group {
+        name: "",
+        version: "v1",
+        rows: &[
+            namespaced("configmaps", "ConfigMap").short(&["cm"]),
+            namespaced("endpoints", "Endpoints").short(&["ep"]).upserted(),
+            namespaced("events", "Event").short(&["ev"]).fields(EVENT).named(NameRule::PathSegment).upserted(),
+            namespaced("limitranges", "LimitRange").short(&["limits"]).upserted(),
+            cluster("namespaces", "Namespace")
+                .short(&["ns"])
+                .fields(NAMESPACE)
+                .named(NameRule::Label)
+                .status()
+                .created(ACTIVE)
+                .verbs(&NAMESPACE_VERBS)
+                .returned()
+                .holding(),
+            cluster("nodes", "Node").short(&["no"]).fields(NODE).status().created(CreatedStatus::Kept),
+            namespaced("persistentvolumeclaims", "PersistentVolumeClaim")
+                .short(&["pvc"])
+                .status()
+                .created(PENDING)
+                .returned(),
+            cluster("persistentvolumes", "PersistentVolume").short(&["pv"]).status().created(PENDING).returned(),
+            namespaced("pods", "Pod")
+                .short(&["po"])
+                .all()
+                .fields(POD)
+                .status()
+                .status_without(&["deletionTimestamp", "ownerReferences"])
+                .created(PENDING)
+                .generation()
+                .returned()
+                .graceful(&POD_GRACE),
+            namespaced("podtemplates", "PodTemplate").generation().returned(),
+            namespaced("replicationcontrollers", "ReplicationController")
+                .short(&["rc"])
+                .all()
+                .fields(REPLICATION_CONTROLLER)
+                .status()
+                .scale(ScaleSelector::Map)
+                .generation(),
+            namespaced("resourcequotas", "ResourceQuota").short(&["quota"]).status().returned(),
+            namespaced("secrets", "Secret").fields(SECRET).fixed("type", "Opaque").texts("stringData", "data"),
+            namespaced("serviceaccounts", "ServiceAccount").short(&["sa"]).returned(),
+            namespaced("services", "Service")
+                .short(&["svc"])
+                .all()
+                .fields(SERVICE)
+                .named(NameRule::ServiceLabel)
+                .status()
+                .upserted()
+                .returned(),
+        ],
+    },
+    Group {
+        name: "apiregistration.k8s.io",
+        version: "v1",
+        rows: &[cluster("apiservices", "APIService").extends().status().status_alone().versioned()],
+    },
+    Group {
+        name: "apps",
+        version: "v1",
+        rows: &[
+            namespaced("controllerrevisions", "ControllerRevision"),
+            namespaced("daemonsets", "DaemonSet").short(&["ds"]).all().status().generation(),
+            namespaced("deployments", "Deployment")
+                .short(&["deploy"])
+                .all()
+                .status()
+                .status_without(&["labels"])
+                .scale(ScaleSelector::Labels)
+                .generation_with(&["annotations"]),
+            namespaced("replicasets", "ReplicaSet")
+                .short(&["rs"])
+                .all()
+                .status()
+                .scale(ScaleSelector::Labels)
+                .generation(),
+            namespaced("statefulsets", "StatefulSet")
+                .short(&["sts"])
+                .all()
+                .status()
+                .scale(ScaleSelector::Labels)
+                .generation(),
+        ],
+    },
+    Group {
+        name: "autoscaling",
+        version: "v2",
+        rows: &[namespaced("horizontalpodautoscalers", "HorizontalPodAutoscaler").short(&["hpa"]).all().status()],
+    },
+    Group {
+        name: "batch",
+        version: "v1",
+        rows: &[
+            namespaced("cronjobs", "CronJob").short(&["cj"]).all().status().generation(),
+            namespaced("jobs", "Job").all().fields(JOB).status().generation(),
+        ],
+    },
+    Group {
+        name: "certificates.k8s.io",
+        version: "v1",
+        rows: &[cluster("certificatesigningrequests", "CertificateSigningRequest")
+            .short(&["csr"])
+            .fields(SIGNING_REQUEST)
+            .named(NameRule::PathSegment)
+            .status()],
+    },
+    Group {
+        name: "networking.k8s.io",
+        version: "v1",
+        rows: &[
+            cluster("ingressclasses", "IngressClass").generation(),
+            namespaced("ingresses", "Ingress").short(&["ing"]).status().generation(),
+            // The name is the address itself, and IPv6 addresses contain colons.
+            cluster("ipaddresses", "IPAddress").short(&["ip"]).named(NameRule::PathSegment),
+            namespaced("networkpolicies", "NetworkPolicy").short(&["netpol"]).generation(),
+            // A create stores the status as sent.
+            cluster("servicecidrs", "ServiceCIDR").status().status_alone().created(CreatedStatus::Kept),
+        ],
+    },
+    Group {
+        name: "policy",
+        version: "v1",
+        rows: &[namespaced("poddisruptionbudgets", "PodDisruptionBudget")
+            .short(&["pdb"])
+            .status()
+            .generation()
+            .versioned()],
+    },
+    Group {
+        name: "rbac.authorization.k8s.io",
+        version: "v1",
+        rows: &[
+            cluster("clusterrolebindings", "ClusterRoleBinding").named(NameRule::PathSegment).upserted(),
+            cluster("clusterroles", "ClusterRole").named(NameRule::PathSegment).upserted(),
+            namespaced("rolebindings", "RoleBinding").named(NameRule::PathSegment).upserted(),
+            namespaced("roles", "Role").named(NameRule::PathSegment).upserted(),
+        ],
+    },
+    Group {
+        name: "storage.k8s.io",
+        version: "v1",
+        rows: &[
+            cluster("csidrivers", "CSIDriver").returned().versioned(),
+            cluster("csinodes", "CSINode").returned().versioned(),
+            namespaced("csistoragecapacities", "CSIStorageCapacity").versioned(),
+            cluster("storageclasses", "StorageClass").short(&["sc"]).returned(),
+            cluster("volumeattachments", "VolumeAttachment").status().status_alone().returned().versioned(),
+            cluster("volumeattributesclasses", "VolumeAttributesClass").short(&["vac"]).returned(),
+        ],
+    },
+    Group {
+        name: "admissionregistration.k8s.io",
+        version: "v1",
+        rows: &[
+            cluster("mutatingadmissionpolicies", "MutatingAdmissionPolicy").extends().generation().versioned(),
+            cluster("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding")
+                .extends()
+                .generation()
+                .versioned(),
+            cluster("mutatingwebhookconfigurations", "MutatingWebhookConfiguration").extends().generation().versioned(),
+            cluster("validatingadmissionpolicies", "ValidatingAdmissionPolicy")
+                .extends()
+                .status()
+                .status_alone()
+                .generation()
+                .versioned(),
+            cluster("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding")
+                .extends()
+                .generation()
+                .versioned(),
+            cluster("validatingwebhookconfigurations", "ValidatingWebhookConfiguration")
+                .extends()
+                .generation()
+                .versioned(),
+        ],
+    },
+    Group {
+        name: "apiextensions.k8s.io",
+        version: "v1",
+        rows: &[cluster("customresourcedefinitions", "CustomResourceDefinition")
+            .short(&["crd", "crds"])
+            .extends()
+            .status()
+            .generation()
+            .versioned()
+            .types()],
+    },
+    Group {
+        name: "scheduling.k8s.io",
+        version: "v1",
+        rows: &[cluster("priorityclasses", "PriorityClass").short(&["pc"]).generation()],
+    },
+    Group { name: "coordination.k8s.io", version: "v1", rows: &[namespaced("leases", "Lease").versioned().upserted()] },
+    Group { name: "node.k8s.io", version: "v1", rows: &[cluster("runtimeclasses", "RuntimeClass").versioned()] },
+    Group {
+        name: "discovery.k8s.io",
+        version: "v1",
+        rows: &[namespaced("endpointslices", "EndpointSlice").generation_with(&["labels"])],
+    },
+    Group {
+        name: "flowcontrol.apiserver.k8s.io",
+        version: "v1",
+        rows: &[
+            cluster("flowschemas", "FlowSchema").status().status_alone().generation(),
+            cluster("prioritylevelconfigurations", "PriorityLevelConfiguration").status().status_alone().generation(),
+        ],
+    },
+    Group {
+        name: "resource.k8s.io",
+        version: "v1",
+        rows: &[
+            cluster("deviceclasses", "DeviceClass").generation().returned(),
+            namespaced("resourceclaims", "ResourceClaim").status().status_alone().returned(),
+            namespaced("resourceclaimtemplates", "ResourceClaimTemplate").returned(),
+            cluster("resourceslices", "ResourceSlice").fields(RESOURCE_SLICE).generation().returned(),
+        ],
+    },
+];

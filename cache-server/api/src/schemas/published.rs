@@ -1,0 +1,107 @@
+//! Definitions of the built-in types as published in OpenAPI documents, with descriptions.
+//!
+//! INVARIANT: made anew for each document and not kept in memory.
+//!
+//! Source: kube-openapi `pkg/generators`, `pkg/builder3`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1 as meta, schemars::SchemaGenerator};
+use serde_json::{Value, json};
+
+use super::{
+    PREFIX,
+    builtin::{DELETE_OPTIONS, root, strategies},
+    shape::{Strategies, Strategy},
+};
+
+/// The definitions of these kinds (apiVersion and kind), and of all that they refer to. Includes the definitions that
+/// every document needs: ObjectMeta, ListMeta, DeleteOptions and Status.
+pub fn definitions<'a>(kinds: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, Value> {
+    let mut generator = SchemaGenerator::default();
+    for root in kinds.filter_map(|(api_version, kind)| root(api_version, kind)).chain([&DELETE_OPTIONS]) {
+        (root.schema)(&mut generator);
+    }
+    generator.subschema_for::<meta::ObjectMeta>();
+    generator.subschema_for::<meta::ListMeta>();
+    generator.subschema_for::<meta::Status>();
+    let strategies = strategies();
+    let definitions = generator.take_definitions(false).into_iter();
+    definitions
+        .map(|(name, mut schema)| {
+            if let Some(members) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+                for (member, schema) in members.iter_mut() {
+                    publish(schema);
+                    extend(schema, strategies.get(&*format!("{name}.{member}")));
+                }
+            }
+            publish(&mut schema);
+            extend(&mut schema, strategies.get(&*name));
+            (name, schema)
+        })
+        .collect()
+}
+
+/// Converts JSON Schema to OpenAPI 3.0: references stand alone, and values of two types become `oneOf`.
+fn publish(schema: &mut Value) {
+    let Value::Object(members) = schema else { return };
+    if let Some(Value::String(reference)) = members.remove("$ref") {
+        let name = reference.rsplit('/').next().unwrap_or_default();
+        let reference = json!({ "$ref": format!("{PREFIX}{name}") });
+        if members.is_empty() {
+            *schema = reference;
+            return;
+        }
+        members.insert("allOf".to_owned(), json!([reference]));
+    }
+    if members.remove("x-kubernetes-int-or-string").is_some() {
+        let quantity =
+            members.get("description").and_then(Value::as_str).is_some_and(|text| text.starts_with("Quantity"));
+        let types = if quantity { ["string", "number"] } else { ["integer", "string"] };
+        members.insert("oneOf".to_owned(), types.map(|ty| json!({ "type": ty })).into());
+        if !quantity {
+            members.insert("format".to_owned(), "int-or-string".into());
+        }
+    }
+    for inner in ["items", "additionalProperties"] {
+        members.get_mut(inner).into_iter().for_each(publish);
+    }
+    if let Some(Value::Array(choices)) = members.get_mut("oneOf") {
+        choices.iter_mut().for_each(publish);
+    }
+}
+
+/// Adds the `x-kubernetes-*` extensions for merging.
+fn extend(schema: &mut Value, strategies: Option<&Strategies>) {
+    let (Value::Object(members), Some(strategies)) = (schema, strategies) else { return };
+    let list = members.get("type").is_some_and(|ty| ty == "array");
+    let mut say = |name: &str, value: Value| drop(members.insert(format!("x-kubernetes-{name}"), value));
+    match &strategies.apply {
+        Strategy::ByKey(keys) => {
+            say("list-type", "map".into());
+            say("list-map-keys", texts(keys));
+        }
+        Strategy::Set => say("list-type", "set".into()),
+        Strategy::Atomic => say(if list { "list-type" } else { "map-type" }, "atomic".into()),
+        Strategy::Granular => {}
+    }
+    let patch = match &strategies.patch {
+        Strategy::ByKey(keys) => {
+            say("patch-merge-key", keys.first().map_or(Value::Null, |key| Value::from(&**key)));
+            "merge"
+        }
+        Strategy::Set => "merge",
+        Strategy::Atomic if !list => "replace",
+        Strategy::Atomic | Strategy::Granular => "",
+    };
+    match (patch, strategies.retain_keys) {
+        ("", false) => {}
+        (patch, false) => say("patch-strategy", patch.into()),
+        ("", true) => say("patch-strategy", "retainKeys".into()),
+        (patch, true) => say("patch-strategy", format!("{patch},retainKeys").into()),
+    }
+}
+
+fn texts(keys: &[Box<str>]) -> Value {
+    Value::Array(keys.iter().map(|key| Value::from(&**key)).collect())
+}

@@ -1,0 +1,234 @@
+//! A [`Shape`]: a node of an immutable graph of JSON value types, cheap to clone.
+//!
+//! INVARIANT: a graph never changes once a shape refers to it, and every index in a node refers to its own graph. Types
+//! may contain themselves, so code must walk a shape along with a value, which ends the recursion.
+
+use std::{fmt, sync::Arc};
+
+/// The structure of a JSON value. Cost of a clone: one reference count.
+#[derive(Clone)]
+pub struct Shape {
+    graph: Arc<Graph>,
+    at: u32,
+}
+
+/// Structure of an object's member.
+#[derive(Debug, Clone)]
+pub enum Member {
+    /// A member declared by the type.
+    Known(Shape),
+    /// An undeclared member: strict validation rejects it, and kube-apiserver would drop it.
+    Unknown,
+    /// A member with a free name: a map key, or an unknown field that the schema preserves. Has the shape of the values
+    /// if the schema declares one.
+    Free(Option<Shape>),
+}
+
+/// Strategy to merge two values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merge<'a> {
+    /// The new value replaces the old one.
+    Atomic,
+    /// Objects are merged member by member.
+    Granular,
+    /// A list of scalars without duplicates.
+    Set,
+    /// A list of objects identified by these members.
+    ByKey(&'a [Box<str>]),
+}
+
+/// The JSON type of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonKind {
+    /// An object.
+    Object,
+    /// A list.
+    Array,
+    /// A string.
+    String,
+    /// A number without a fraction.
+    Integer,
+    /// Any number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// Kubernetes' `IntOrString`.
+    IntOrString,
+    /// Kubernetes' `Quantity`: a string or a number.
+    Quantity,
+    /// Any JSON value.
+    Any,
+}
+
+impl Shape {
+    /// The shape of member `name` of an object.
+    pub fn member(&self, name: &str) -> Member {
+        let (graph, node) = self.target();
+        let Content::Object { members, rest } = &node.content else {
+            return if node.kind == JsonKind::Any { Member::Free(None) } else { Member::Unknown };
+        };
+        match members.binary_search_by(|(known, _)| (**known).cmp(name)) {
+            Ok(found) => Member::Known(Self::new(Arc::clone(graph), members[found].1)),
+            Err(_) => match *rest {
+                Rest::None => Member::Unknown,
+                Rest::Any => Member::Free(None),
+                Rest::Values(values) => Member::Free(Some(Self::new(Arc::clone(graph), values))),
+            },
+        }
+    }
+
+    /// Returns true for maps, whose values all have one shape.
+    pub fn is_map(&self) -> bool {
+        let (_, node) = self.target();
+        matches!(&node.content, Content::Object { members, rest: Rest::Values(_) } if members.is_empty())
+    }
+
+    /// The shape of the items of a list.
+    pub fn item(&self) -> Option<Self> {
+        let (graph, node) = self.target();
+        match node.content {
+            Content::List(item) => Some(Self::new(Arc::clone(graph), item)),
+            Content::Scalar | Content::Object { .. } | Content::As(_) | Content::Of(_) => None,
+        }
+    }
+
+    /// The strategy of strategic merge patch. `ByKey` has exactly one key.
+    pub fn merge(&self) -> Merge<'_> {
+        self.strategy(|strategies| &strategies.patch)
+    }
+
+    /// The strategy of server-side apply.
+    pub fn apply(&self) -> Merge<'_> {
+        self.strategy(|strategies| &strategies.apply)
+    }
+
+    /// The JSON type.
+    pub fn kind(&self) -> JsonKind {
+        self.target().1.kind
+    }
+
+    /// The name of the type in Go, such as `PodSpec`; empty for scalars, lists, maps and custom resources.
+    pub fn type_name(&self) -> &str {
+        self.target().1.name.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// The schema's `format`, such as `int32`, `byte` or `date-time`; empty if it has none.
+    pub fn format(&self) -> &str {
+        &self.target().1.format
+    }
+
+    fn strategy(&self, which: impl Fn(&Strategies) -> &Strategy) -> Merge<'_> {
+        // A strategy declared for the member takes precedence over that of its type.
+        let told = self.node().strategies.as_deref().or_else(|| self.target().1.strategies.as_deref());
+        match told.map(which) {
+            None if self.kind() == JsonKind::Object => Merge::Granular,
+            None | Some(Strategy::Atomic) => Merge::Atomic,
+            Some(Strategy::Granular) => Merge::Granular,
+            Some(Strategy::Set) => Merge::Set,
+            Some(Strategy::ByKey(keys)) => Merge::ByKey(keys),
+        }
+    }
+}
+
+/// Nodes that refer to each other by index.
+#[derive(Default)]
+pub(crate) struct Graph {
+    nodes: Vec<Node>,
+}
+
+/// Structure of a value.
+pub(crate) struct Node {
+    pub kind: JsonKind,
+    /// Name of the definition, such as `io.k8s.api.core.v1.PodSpec`.
+    pub name: Box<str>,
+    pub format: Box<str>,
+    /// `None` selects the default of the kind: granular for objects, atomic for everything else.
+    pub strategies: Option<Box<Strategies>>,
+    pub content: Content,
+}
+
+/// Merge strategies for both kinds of patches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Strategies {
+    pub patch: Strategy,
+    pub apply: Strategy,
+    /// True if strategic merge patch may remove members that the patch does not name.
+    pub retain_keys: bool,
+}
+
+/// Owned form of [`Merge`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Strategy {
+    Atomic,
+    Granular,
+    Set,
+    ByKey(Box<[Box<str>]>),
+}
+
+/// Content of a value.
+pub(crate) enum Content {
+    Scalar,
+    /// Members, sorted by name.
+    Object {
+        members: Box<[(Box<str>, u32)]>,
+        rest: Rest,
+    },
+    List(u32),
+    /// Like that node, with strategies of its own.
+    As(u32),
+    /// A value of another graph.
+    Of(Shape),
+}
+
+/// Members that the type does not declare.
+pub(crate) enum Rest {
+    None,
+    Any,
+    Values(u32),
+}
+
+impl Node {
+    pub(crate) fn new(kind: JsonKind, content: Content) -> Self {
+        Self { kind, name: "".into(), format: "".into(), strategies: None, content }
+    }
+}
+
+impl Graph {
+    /// Adds a node; it can be replaced later, so that a type can contain itself.
+    pub(crate) fn add(&mut self, node: Node) -> u32 {
+        self.nodes.push(node);
+        u32::try_from(self.nodes.len() - 1).expect("schemas have fewer than 2^32 values")
+    }
+
+    pub(crate) fn node_mut(&mut self, at: u32) -> &mut Node {
+        &mut self.nodes[at as usize]
+    }
+}
+
+impl Shape {
+    pub(crate) fn new(graph: Arc<Graph>, at: u32) -> Self {
+        Self { graph, at }
+    }
+
+    fn node(&self) -> &Node {
+        &self.graph.nodes[self.at as usize]
+    }
+
+    /// Follows references to the node with the actual structure. Returns it with its graph.
+    fn target(&self) -> (&Arc<Graph>, &Node) {
+        let (mut graph, mut node) = (&self.graph, self.node());
+        loop {
+            match &node.content {
+                Content::As(at) => node = &graph.nodes[*at as usize],
+                Content::Of(shape) => (graph, node) = (&shape.graph, shape.node()),
+                Content::Scalar | Content::Object { .. } | Content::List(_) => return (graph, node),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shape({:?} {})", self.kind(), self.type_name())
+    }
+}

@@ -1,0 +1,88 @@
+//! Columns of horizontal pod autoscalers, with current and target values of their metrics.
+
+use std::borrow::Cow;
+
+use super::{
+    Kind,
+    column::{AGE, NAME, text},
+    created,
+    json::Json,
+    name,
+    row::Row,
+};
+
+pub(crate) const KINDS: &[Kind] = &[Kind {
+    id: "horizontalpodautoscalers.autoscaling",
+    columns: &[
+        NAME,
+        text("Reference", "What is scaled."),
+        text("Targets", "What each metric says, and what it should say."),
+        text("MinPods", "The fewest pods it scales to."),
+        text("MaxPods", "The most pods it scales to."),
+        text("Replicas", "Pods there are."),
+        AGE,
+    ],
+    print,
+}];
+
+/// Metrics that are shown; further ones are counted.
+const SHOWN_MAX: usize = 2;
+
+fn print(object: &Json<'_>, row: &mut Row) {
+    let (spec, status) = (object.get("spec"), object.get("status"));
+    let target = spec.get("scaleTargetRef");
+    row.text(name(object)).write(format_args!("{}/{}", target.get("kind").text(), target.get("name").text()));
+    row.text(&metrics(spec.get("metrics").items(), status.get("currentMetrics").items()));
+    match spec.get("minReplicas").as_integer() {
+        Some(replicas) => row.write(format_args!("{replicas}")),
+        None => row.text("<unset>"),
+    };
+    row.integer(spec.get("maxReplicas").integer()).integer(status.get("currentReplicas").integer());
+    row.age(created(object));
+}
+
+fn metrics(specs: &[Json<'_>], statuses: &[Json<'_>]) -> String {
+    if specs.is_empty() {
+        return "<none>".to_owned();
+    }
+    let missing = Json::Null;
+    let shown = specs.iter().enumerate().take(SHOWN_MAX);
+    let texts: Vec<String> = shown.map(|(at, spec)| metric(spec, statuses.get(at).unwrap_or(&missing))).collect();
+    let text = texts.join(", ");
+    if specs.len() > SHOWN_MAX { format!("{text} + {} more...", specs.len() - SHOWN_MAX) } else { text }
+}
+
+/// Formats one metric and its current status.
+fn metric(spec: &Json<'_>, status: &Json<'_>) -> String {
+    let (source, named) = match spec.get("type").text() {
+        "External" => ("external", false),
+        "Pods" => ("pods", false),
+        "Object" => ("object", false),
+        "Resource" => ("resource", true),
+        "ContainerResource" => ("containerResource", true),
+        _ => return "<unknown type>".to_owned(),
+    };
+    let (spec, status) = (spec.get(source), status.get(source));
+    let (target, current) = (spec.get("target"), status.get("current"));
+    let average = target.get("averageValue").plain();
+    let now = |field: &str| current.get(field).plain_or("<unknown>");
+    if named {
+        let percent = |value: &Json<'_>, absent: &'static str| {
+            value.as_integer().map_or(Cow::Borrowed(absent), |percent| format!("{percent}%").into())
+        };
+        let name = spec.get("name").text();
+        return match average {
+            Some(average) => format!("{name}: {}/{average}", now("averageValue")),
+            None => format!(
+                "{name}: {}/{}",
+                percent(current.get("averageUtilization"), "<unknown>"),
+                percent(target.get("averageUtilization"), "<auto>")
+            ),
+        };
+    }
+    match average {
+        Some(average) if source == "pods" => format!("{}/{average}", now("averageValue")),
+        Some(average) => format!("{}/{average} (avg)", now("averageValue")),
+        None => format!("{}/{}", now("value"), target.get("value").plain_or("0")),
+    }
+}

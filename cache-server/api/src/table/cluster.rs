@@ -1,0 +1,198 @@
+//! Columns of nodes, namespaces, events, configuration and other cluster objects.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{
+    Kind,
+    column::{AGE, NAME, boolean, integer, text},
+    created,
+    json::Json,
+    name,
+    row::Row,
+    workloads::count,
+};
+
+pub(crate) const KINDS: &[Kind] = &[
+    Kind {
+        id: "nodes",
+        columns: &[
+            NAME,
+            text("Status", "Whether the node is ready, and takes pods."),
+            text("Roles", "What its labels say it is for."),
+            AGE,
+            text("Version", "The version of its kubelet."),
+            text("Internal-IP", "Its address in the cluster.").wide(),
+            text("External-IP", "Its address outside of the cluster.").wide(),
+            text("OS-Image", "Its operating system.").wide(),
+            text("Kernel-Version", "Its kernel.").wide(),
+            text("Container-Runtime", "What runs its containers.").wide(),
+        ],
+        print: node,
+    },
+    Kind {
+        id: "namespaces",
+        columns: &[NAME, text("Status", "Whether it takes objects."), AGE],
+        print: |object, row| {
+            row.text(name(object)).text(object.at("status.phase").text()).age(created(object));
+        },
+    },
+    Kind {
+        id: "events",
+        columns: &[
+            text("Last Seen", "How long ago it happened last."),
+            text("Type", "Whether it is a warning."),
+            text("Reason", "What happened, in one word."),
+            text("Object", "What it happened to."),
+            text("Subobject", "The part it happened to.").wide(),
+            text("Source", "Who saw it.").wide(),
+            text("Message", "What happened."),
+            text("First Seen", "How long ago it happened first.").wide(),
+            text("Count", "How often it happened.").wide(),
+            NAME.wide(),
+        ],
+        print: event,
+    },
+    Kind {
+        id: "configmaps",
+        columns: &[NAME, text("Data", "How many values it holds."), AGE],
+        print: |object, row| {
+            let values = count(object.get("data")) + count(object.get("binaryData"));
+            row.text(name(object)).integer(values).age(created(object));
+        },
+    },
+    Kind {
+        id: "secrets",
+        columns: &[NAME, text("Type", "Who reads it."), text("Data", "How many values it holds."), AGE],
+        print: |object, row| {
+            // Default set by kube-apiserver. Bookmarks have objects without fields.
+            let absent = if object.members().is_empty() { "" } else { "Opaque" };
+            row.text(name(object)).text(object.get("type").text_or(absent));
+            row.integer(count(object.get("data"))).age(created(object));
+        },
+    },
+    Kind {
+        id: "serviceaccounts",
+        columns: &[NAME, text("Secrets", "How many secrets it may use."), AGE],
+        print: |object, row| {
+            row.text(name(object)).integer(count(object.get("secrets"))).age(created(object));
+        },
+    },
+    Kind {
+        id: "resourcequotas",
+        columns: &[
+            NAME,
+            text("Request", "What is used and what may be, but for limits."),
+            text("Limit", "Limits that are used and that may be."),
+            AGE,
+        ],
+        print: quota,
+    },
+    Kind {
+        id: "leases.coordination.k8s.io",
+        columns: &[NAME, text("Holder", "Who holds it."), AGE],
+        print: |object, row| {
+            row.text(name(object)).text(object.at("spec.holderIdentity").text()).age(created(object));
+        },
+    },
+    Kind {
+        id: "priorityclasses.scheduling.k8s.io",
+        columns: &[
+            NAME,
+            integer("Value", "Higher ones come first."),
+            boolean("Global-Default", "Whether it is that of pods that name none."),
+            AGE,
+            text("PreemptionPolicy", "Whether its pods make others go.").wide(),
+        ],
+        print: |object, row| {
+            row.text(name(object)).integer(object.get("value").integer());
+            row.boolean(object.get("globalDefault").is_true()).age(created(object));
+            // Default set by kube-apiserver.
+            let absent = if object.members().is_empty() { "" } else { "PreemptLowerPriority" };
+            row.text(object.get("preemptionPolicy").text_or(absent));
+        },
+    },
+    Kind {
+        id: "runtimeclasses.node.k8s.io",
+        columns: &[NAME, text("Handler", "What runs its containers."), AGE],
+        print: |object, row| {
+            row.text(name(object)).text(object.get("handler").text()).age(created(object));
+        },
+    },
+];
+
+const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
+const ROLE: &str = "kubernetes.io/role";
+
+fn node(object: &Json<'_>, row: &mut Row) {
+    let (spec, status) = (object.get("spec"), object.get("status"));
+    let mut conditions = status.get("conditions").items().iter();
+    let ready = match conditions.rfind(|condition| condition.get("type").text() == "Ready") {
+        Some(condition) if condition.get("status").text() == "True" => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    let closed = if spec.get("unschedulable").is_true() { ",SchedulingDisabled" } else { "" };
+    row.text(name(object)).write(format_args!("{ready}{closed}"));
+    let labels = object.at("metadata.labels").members().iter();
+    let roles = labels.filter_map(|(key, value)| match key.strip_prefix(ROLE_PREFIX) {
+        Some(role) => Some(role),
+        None => (key == ROLE).then(|| value.text()),
+    });
+    let roles: BTreeSet<&str> = roles.filter(|role| !role.is_empty()).collect();
+    let roles = roles.into_iter().collect::<Vec<_>>().join(",");
+    row.text(if roles.is_empty() { "<none>" } else { &roles }).age(created(object));
+    let info = status.get("nodeInfo");
+    row.text(info.get("kubeletVersion").text());
+    for kind in ["InternalIP", "ExternalIP"] {
+        let mut addresses = status.get("addresses").items().iter();
+        let address = addresses.find(|address| address.get("type").text() == kind);
+        row.text(address.map_or("<none>", |address| address.get("address").text()));
+    }
+    for field in ["osImage", "kernelVersion", "containerRuntimeVersion"] {
+        row.text(info.get(field).text_or("<unknown>"));
+    }
+}
+
+fn event(object: &Json<'_>, row: &mut Row) {
+    let first = object.get("firstTimestamp").time().or_else(|| object.get("eventTime").time());
+    let series = object.get("series");
+    let (last, count) = if series.is_null() {
+        // Newer clients do not set the count of an event that happened once.
+        (object.get("lastTimestamp").time().or(first), object.get("count").integer().max(1))
+    } else {
+        (series.get("lastObservedTime").time(), series.get("count").integer())
+    };
+    row.age(last).text(object.get("type").text()).text(object.get("reason").text());
+    let target = object.get("involvedObject");
+    let kind = target.get("kind").text().to_lowercase();
+    match target.get("name").text() {
+        "" => row.text(&kind),
+        name => row.write(format_args!("{kind}/{name}")),
+    };
+    row.text(target.get("fieldPath").text());
+    let source = object.get("source");
+    let component = source.get("component").text_or(object.get("reportingComponent").text());
+    match source.get("host").text_or(object.get("reportingInstance").text()) {
+        "" => row.text(component),
+        host => row.write(format_args!("{component}, {host}")),
+    };
+    row.text(object.get("message").text().trim()).age(first).integer(count).text(name(object));
+}
+
+fn quota(object: &Json<'_>, row: &mut Row) {
+    let (hard, used) = (object.at("status.hard"), object.at("status.used"));
+    let used: HashMap<&str, &Json<'_>> = used.members().iter().rev().map(|(key, value)| (&**key, value)).collect();
+    let mut resources: Vec<_> = hard.members().iter().collect();
+    resources.sort_by(|(left, _), (right, _)| left.cmp(right));
+    let (mut requests, mut limits) = (Vec::new(), Vec::new());
+    for (resource, most) in resources {
+        let amount = |value: &Json<'_>| value.plain_or("0").into_owned();
+        let text = format!(
+            "{resource}: {}/{}",
+            used.get(&**resource).map_or_else(|| "0".to_owned(), |used| amount(used)),
+            amount(most)
+        );
+        if resource.starts_with("limits.") { limits.push(text) } else { requests.push(text) }
+    }
+    row.text(name(object)).text(&requests.join(", ")).text(&limits.join(", ")).age(created(object));
+}

@@ -1,0 +1,276 @@
+//! Columns of workload types: controllers of pods, jobs, revisions and disruption budgets.
+
+use watch_cache::form::human_duration;
+
+use super::{
+    Kind,
+    column::{AGE, CONTAINERS, IMAGES, NAME, SELECTOR, boolean, integer, text},
+    created,
+    json::Json,
+    labels, name,
+    pods::is_met,
+    row::Row,
+};
+
+pub(crate) const KINDS: &[Kind] = &[
+    Kind {
+        id: "podtemplates",
+        columns: &[
+            NAME,
+            text("Containers", "Names of the template's containers."),
+            text("Images", "Images of the template's containers."),
+            text("Pod Labels", "Labels of pods made from it."),
+        ],
+        print: |object, row| {
+            row.text(name(object));
+            containers(object.get("template"), row).text(&labels::map(object.at("template.metadata.labels")));
+        },
+    },
+    Kind {
+        id: "replicationcontrollers",
+        columns: REPLICAS,
+        print: |object, row| {
+            replicas(object, row);
+            row.text(&labels::map(object.at("spec.selector")));
+        },
+    },
+    Kind {
+        id: "replicasets.apps",
+        columns: REPLICAS,
+        print: |object, row| {
+            replicas(object, row);
+            row.text(&labels::selector(object.at("spec.selector")));
+        },
+    },
+    Kind {
+        id: "deployments.apps",
+        columns: &[
+            NAME,
+            READY,
+            text("Up-to-date", "Pods made from the latest template."),
+            text("Available", "Pods that have been ready for long enough."),
+            AGE,
+            CONTAINERS,
+            IMAGES,
+            SELECTOR,
+        ],
+        print: deployment,
+    },
+    Kind {
+        id: "statefulsets.apps",
+        columns: &[NAME, READY, AGE, CONTAINERS, IMAGES],
+        print: |object, row| {
+            let ready = object.at("status.readyReplicas").integer();
+            row.text(name(object)).write(format_args!("{ready}/{}", wanted(object))).age(created(object));
+            containers(object.at("spec.template"), row);
+        },
+    },
+    Kind {
+        id: "daemonsets.apps",
+        columns: &[
+            NAME,
+            integer("Desired", "Nodes that should run its pod."),
+            integer("Current", "Nodes that run its pod."),
+            integer("Ready", "Nodes whose pod is ready."),
+            integer("Up-to-date", "Nodes whose pod is made from the latest template."),
+            integer("Available", "Nodes whose pod has been ready for long enough."),
+            text("Node Selector", "Labels of the nodes it runs on."),
+            AGE,
+            CONTAINERS,
+            IMAGES,
+            SELECTOR,
+        ],
+        print: daemon_set,
+    },
+    Kind {
+        id: "jobs.batch",
+        columns: &[
+            NAME,
+            text("Status", "How the job fares."),
+            text("Completions", "Pods that ended well, of those that should."),
+            text("Duration", "How long it took, or takes so far."),
+            AGE,
+            CONTAINERS,
+            IMAGES,
+            SELECTOR,
+        ],
+        print: job,
+    },
+    Kind {
+        id: "cronjobs.batch",
+        columns: &[
+            NAME,
+            text("Schedule", "When it starts jobs, in cron's words."),
+            text("Timezone", "Whose clock the schedule is in."),
+            boolean("Suspend", "Whether it starts no further jobs."),
+            integer("Active", "Jobs that run now."),
+            text("Last Schedule", "How long ago it started a job."),
+            AGE,
+            CONTAINERS,
+            IMAGES,
+            SELECTOR,
+        ],
+        print: cron_job,
+    },
+    Kind {
+        id: "controllerrevisions.apps",
+        columns: &[
+            NAME,
+            text("Controller", "Whose state this was."),
+            text("Revision", "Its place in the order of states."),
+            AGE,
+        ],
+        print: controller_revision,
+    },
+    Kind {
+        id: "poddisruptionbudgets.policy",
+        columns: &[
+            NAME,
+            text("Min Available", "Pods that must stay available."),
+            text("Max Unavailable", "Pods that may be unavailable."),
+            integer("Allowed Disruptions", "Pods that may be disrupted now."),
+            AGE,
+        ],
+        print: |object, row| {
+            let given = |path: &str| object.at(path).plain_or("N/A");
+            row.text(name(object)).text(&given("spec.minAvailable")).text(&given("spec.maxUnavailable"));
+            row.integer(object.at("status.disruptionsAllowed").integer()).age(created(object));
+        },
+    },
+];
+
+/// Columns of `…/{name}/scale`, which is no type of its own.
+pub(crate) const SCALE: Kind = Kind {
+    id: "",
+    columns: &[NAME, integer("Desired", "Pods that are wanted."), integer("Available", "Pods that exist."), AGE],
+    print: |object, row| {
+        row.text(name(object)).integer(object.at("spec.replicas").integer());
+        row.integer(object.at("status.replicas").integer()).age(created(object));
+    },
+};
+
+const READY: super::Column = text("Ready", "Pods that are ready, of those wanted.");
+
+const REPLICAS: &[super::Column] = &[
+    NAME,
+    integer("Desired", "Pods that are wanted."),
+    integer("Current", "Pods that exist."),
+    integer("Ready", "Pods that are ready."),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    SELECTOR,
+];
+
+/// Writes all cells except the selector.
+fn replicas(object: &Json<'_>, row: &mut Row) {
+    let status = object.get("status");
+    row.text(name(object)).integer(wanted(object)).integer(status.get("replicas").integer());
+    row.integer(status.get("readyReplicas").integer()).age(created(object));
+    containers(object.at("spec.template"), row);
+}
+
+/// Returns the wanted replicas. kube-apiserver defaults them to one.
+fn wanted(object: &Json<'_>) -> i64 {
+    let spec = object.get("spec");
+    spec.get("replicas").as_integer().unwrap_or_else(|| i64::from(!spec.is_null()))
+}
+
+fn deployment(object: &Json<'_>, row: &mut Row) {
+    let status = object.get("status");
+    let ready = status.get("readyReplicas").integer();
+    row.text(name(object)).write(format_args!("{ready}/{}", wanted(object)));
+    row.integer(status.get("updatedReplicas").integer()).integer(status.get("availableReplicas").integer());
+    row.age(created(object));
+    let selector = labels::text(object.at("spec.selector"));
+    containers(object.at("spec.template"), row).text(selector.as_deref().unwrap_or("<invalid>"));
+}
+
+fn daemon_set(object: &Json<'_>, row: &mut Row) {
+    row.text(name(object));
+    for count in
+        ["desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled", "numberAvailable"]
+    {
+        row.integer(object.get("status").get(count).integer());
+    }
+    row.text(&labels::map(object.at("spec.template.spec.nodeSelector"))).age(created(object));
+    containers(object.at("spec.template"), row).text(&labels::selector(object.at("spec.selector")));
+}
+
+fn job(object: &Json<'_>, row: &mut Row) {
+    let (spec, status) = (object.get("spec"), object.get("status"));
+    row.text(name(object)).text(if is_met(status, "Complete") {
+        "Complete"
+    } else if is_met(status, "Failed") {
+        "Failed"
+    } else if !object.at("metadata.deletionTimestamp").is_null() {
+        "Terminating"
+    } else if is_met(status, "Suspended") {
+        "Suspended"
+    } else if is_met(status, "FailureTarget") {
+        "FailureTarget"
+    } else {
+        "Running"
+    });
+    let done = status.get("succeeded").integer();
+    match (spec.get("completions").as_integer(), spec.get("parallelism").integer()) {
+        (Some(completions), _) => row.write(format_args!("{done}/{completions}")),
+        (_, parallelism @ 2..) => row.write(format_args!("{done}/1 of {parallelism}")),
+        _ => row.write(format_args!("{done}/1")),
+    };
+    match (status.get("startTime").time(), status.get("completionTime").time()) {
+        (None, _) => row.text(""),
+        (Some(start), None) => row.age(Some(start)),
+        // `human_duration` needs no escaping.
+        (Some(start), Some(end)) => row.escaped(&human_duration(end.saturating_sub(start))),
+    };
+    row.age(created(object));
+    containers(spec.get("template"), row).text(&labels::selector(spec.get("selector")));
+}
+
+fn cron_job(object: &Json<'_>, row: &mut Row) {
+    let (spec, status) = (object.get("spec"), object.get("status"));
+    row.text(name(object)).text(spec.get("schedule").text()).text(spec.get("timeZone").as_text().unwrap_or("<none>"));
+    row.text(if spec.get("suspend").is_true() { "True" } else { "False" });
+    row.integer(count(status.get("active")));
+    match status.get("lastScheduleTime").time() {
+        Some(last) => row.age(Some(last)),
+        None => row.text("<none>"),
+    };
+    row.age(created(object));
+    let template = spec.at("jobTemplate.spec");
+    containers(template.get("template"), row).text(&labels::selector(template.get("selector")));
+}
+
+fn controller_revision(object: &Json<'_>, row: &mut Row) {
+    row.text(name(object));
+    let owners = object.at("metadata.ownerReferences").items();
+    match owners.iter().find(|owner| owner.get("controller").is_true()) {
+        None => row.text("<none>"),
+        Some(owner) => {
+            let kind = owner.get("kind").text().to_lowercase();
+            let group = owner
+                .get("apiVersion")
+                .text()
+                .split_once('/')
+                .map_or(String::new(), |(group, _)| format!(".{}", group.to_lowercase()));
+            row.write(format_args!("{kind}{group}/{}", owner.get("name").text()))
+        }
+    };
+    row.integer(object.get("revision").integer()).age(created(object));
+}
+
+/// Writes the names and images of a template's containers.
+fn containers<'r>(template: &Json<'_>, row: &'r mut Row) -> &'r mut Row {
+    let containers = template.at("spec.containers").items();
+    for field in ["name", "image"] {
+        let texts: Vec<&str> = containers.iter().map(|container| container.get(field).text()).collect();
+        row.text(&texts.join(","));
+    }
+    row
+}
+
+/// Returns the number of items or members.
+pub(crate) fn count(value: &Json<'_>) -> i64 {
+    i64::try_from(value.items().len().max(value.members().len())).unwrap_or(i64::MAX)
+}
