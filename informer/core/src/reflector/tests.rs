@@ -422,29 +422,6 @@ fn watches_refused_and_lists_answered_is_polling() {
     assert!(polled.time > Time(Duration::from_mins(10)));
 }
 
-/// Goal: a position that the server refuses to watch from, or one bad server behind a load balancer, delays the client
-/// by about its own duration and not by a poll interval. Method: six lists, each with its watch refused.
-#[test]
-fn polls_begin_early_where_the_watch_is_refused_and_not_forbidden() {
-    let cycle = [OK, page("5", None), fails(Class::Refused), Timer];
-    let mut polled = run(paged(), &[START]);
-    polled.step(OK);
-    let mut intervals = Vec::new();
-    for _ in 0..6 {
-        let listed = polled.time;
-        cycle.iter().skip(usize::from(intervals.is_empty())).for_each(|step| polled.step(*step));
-        while polled.shown.last().unwrap().starts_with("watch") {
-            polled.step(fails(Class::Refused));
-            polled.step(Timer);
-        }
-        intervals.push(polled.time.since(listed).as_secs());
-    }
-    let least = [20, 60, 120, 300, 300, 300];
-    for (interval, least) in intervals.iter().zip(least) {
-        assert!((least..=least + least / 5 + 8).contains(interval), "{intervals:?}");
-    }
-}
-
 /// Goal: a relist uses the right semantic. Method: the position expires, then the server cannot reach it.
 #[test]
 fn a_relist_asks_not_older_than_seen_and_the_latest_only_after_three_refusals() {
