@@ -6,19 +6,19 @@
 //! so there are few arenas in any case.
 
 use crate::{
-    app::App,
+    cacher::Caches,
     limits::{TRIM_BYTES, TRIM_EVERY},
-    metrics::resident_bytes,
+    metrics::{Metrics, resident_bytes},
 };
 
 /// Trims after bursts, for ever. Cost at rest: one read of `/proc` per second.
-pub(crate) async fn trim_after_bursts(app: &App) {
+pub(crate) async fn trim_after_bursts(metrics: &Metrics, caches: &Caches) {
     let mut watch = Watch::default();
     loop {
         tokio::time::sleep(TRIM_EVERY).await;
         let Some(resident) = resident_bytes() else { return };
-        let ended = app.metrics.connections_ended();
-        let gone = app.caches.bytes_gone();
+        let ended = metrics.connections_ended();
+        let gone = caches.bytes_gone();
         if watch.look(resident, ended, gone) {
             trim();
             watch.trimmed(resident_bytes().unwrap_or(resident), ended, gone);

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use crate::{
+    budget::{Crowd, Room, Work},
     cacher::Caches,
     config::Config,
     definitions::Definitions,
-    http::{Room, Work, openapi::Documents},
     metrics::Metrics,
     namespaces::Namespaces,
     registry::{Live, Registry},
-    serve::crowd::Crowd,
     storage::{Storage, embedded::Embedded},
 };
 
@@ -29,8 +28,6 @@ pub struct App {
     pub storage: Arc<dyn Storage>,
     /// The watch caches in front of the storage.
     pub caches: Arc<Caches>,
-    /// Cached OpenAPI documents.
-    pub(crate) openapi: Documents,
     /// Memory budget of request bodies.
     pub(crate) room: Room,
     /// Concurrency limits of writes.
@@ -65,9 +62,9 @@ impl App {
         let registry = Arc::new(Live::new(Registry::builtin()));
         let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
         let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
-        let (openapi, metrics) = (Documents::default(), Metrics::new(Arc::clone(&registry)));
+        let metrics = Metrics::new(Arc::clone(&registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
-        Self { config, registry, definitions, namespaces, storage, caches, openapi, room, work, metrics, crowd }
+        Self { config, registry, definitions, namespaces, storage, caches, room, work, metrics, crowd }
     }
 
     /// Reads the stored definitions and follows them from now on. Call before serving requests.

@@ -1,13 +1,17 @@
 //! Settings of a server: plain data with defaults. The command line fills it in `cli.rs`; no other code reads arguments
 //! or the environment.
 
+mod spec;
+
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
 
-use crate::{limits, populate};
+use crate::limits;
+
+pub use spec::{Spec, SpecError};
 
 /// The settings of a server. Each field names its unit and default.
 #[derive(Clone, Debug)]
@@ -41,7 +45,7 @@ pub struct Config {
     /// Files and folders of manifests whose objects are created at start, in order.
     pub load: Vec<PathBuf>,
     /// Synthetic objects created at start.
-    pub populate: Option<populate::Spec>,
+    pub populate: Option<Spec>,
     /// Certificate files for TLS. Default `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
 }

@@ -25,12 +25,9 @@ mod route;
 mod status;
 mod watch;
 mod websocket;
-mod work;
 mod write;
 
-pub(crate) use intake::Room;
-pub(crate) use work::Work;
-pub(crate) use write::{create_from_manifest as create, delete_listed};
+pub(crate) use write::create_from_manifest as create;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -49,7 +46,7 @@ use self::{
     route::{Route, Target},
     websocket::Handshake,
 };
-use crate::{app::App, metrics};
+use crate::{app::App, budget::Room, metrics};
 
 /// The response type of every handler.
 pub(crate) type Response = http::Response<Body>;
@@ -364,7 +361,7 @@ impl<'a> Call<'a> {
             Route::Version => Ok(body::json(StatusCode::OK, discovery::version().into())),
             Route::Metrics => {
                 let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
-                Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(app).into()))
+                Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(&app.caches).into()))
             }
             Route::Resource(_) | Route::Missing(_) | Route::Connect(_) | Route::OpenApi(_) | Route::NotFound => {
                 Err(Status::generic_not_found())

@@ -15,11 +15,14 @@ pub mod storage;
 
 mod access;
 mod allocator;
+mod budget;
 mod churn;
 mod client;
+mod current;
 mod definitions;
 mod load;
 mod namespaces;
+mod removal;
 mod serve;
 
 pub use access::tls::TlsError;

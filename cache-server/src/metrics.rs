@@ -23,7 +23,7 @@ use prometheus_client::{
 };
 use watch_cache::Stats;
 
-use crate::{app::App, registry::Live};
+use crate::{cacher::Caches, registry::Live};
 
 /// Labels of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -253,14 +253,14 @@ impl Metrics {
 
     /// Returns the exposition text (OpenMetrics), with gauges read now.
     #[must_use]
-    pub fn text(&self, app: &App) -> String {
+    pub fn text(&self, caches: &Caches) -> String {
         self.requests.retain(&self.types);
         self.aborted.retain(&self.types);
         self.long_running.retain(&self.types);
         self.watch_events.retain(&self.types);
         self.marked.retain(&self.types);
         let mut out = String::new();
-        let read = read_now(app);
+        let read = read_now(caches);
         let written = text::encode_registry(&mut out, &self.registry)
             .and_then(|()| text::encode_registry(&mut out, &read))
             .and_then(|()| text::encode_eof(&mut out));
@@ -378,10 +378,10 @@ impl CacheGauges {
 }
 
 /// Reads the gauges that have other owners: the caches, and the kernel.
-fn read_now(app: &App) -> Registry {
+fn read_now(caches: &Caches) -> Registry {
     let mut registry = Registry::default();
     let gauges = CacheGauges::default();
-    for (resource, stats) in app.caches.stats() {
+    for (resource, stats) in caches.stats() {
         gauges.set(&resource, &stats);
     }
     gauges.register(&mut registry);
@@ -406,7 +406,7 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::{app::App, config::Config};
 
     #[test]
     fn requests_and_watches_are_counted_by_kubernetes_names() {
@@ -415,7 +415,7 @@ mod tests {
         app.metrics.request("LIST", "pods", 200);
         let watching = app.metrics.watch("pods");
         watching.sent(7);
-        let text = app.metrics.text(&app);
+        let text = app.metrics.text(&app.caches);
         for line in [
             r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} 2"#,
             r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 1"#,
@@ -424,7 +424,7 @@ mod tests {
             assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
         }
         drop(watching);
-        let text = app.metrics.text(&app);
+        let text = app.metrics.text(&app.caches);
         assert!(text.contains(r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 0"#), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
@@ -439,7 +439,7 @@ mod tests {
         app.metrics.request("POST", "gone.example.com", 201);
         app.metrics.marked("gone.example.com", Answered::Accepted);
         let watching = app.metrics.watch("gone.example.com");
-        let text = app.metrics.text(&app);
+        let text = app.metrics.text(&app.caches);
         assert!(!text.contains("gone.example.com"), "{text}");
         assert!(text.contains(r#"{verb="LIST",resource="pods",code="200"} 1"#), "{text}");
         assert!(text.contains(r#"{verb="GET",resource="",code="200"} 1"#), "{text}");
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn the_process_knows_its_size() {
         let app = App::new(Config::default());
-        let text = app.metrics.text(&app);
+        let text = app.metrics.text(&app.caches);
         let size = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
         assert!(size.is_some_and(|size| size.parse::<u64>().is_ok_and(|size| size > 1 << 20)), "{text}");
     }

@@ -23,11 +23,7 @@ use futures::{
     FutureExt as _, TryStreamExt as _,
     future::{join_all, select_all},
 };
-use informer_core::{
-    Keyed as _, Objects,
-    objects::Difference,
-    wire::{json, status::Status},
-};
+use informer_core::{Keyed as _, Objects, objects::Difference, wire::json};
 use parking_lot::RwLock;
 use serde::de::IgnoredAny;
 use tokio::{
@@ -39,9 +35,9 @@ use watch_cache::{Closed, Entry, Reader, Snapshot};
 
 use crate::{
     cacher::{Caches, NotReady, Unfresh},
-    http::delete_listed,
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
+    removal::{Stored, Undeleted, delete_listed},
     storage::{Expect, Storage, StorageError, Txn, WriteError},
 };
 
@@ -153,8 +149,8 @@ enum Stuck {
     Unfresh(#[from] Unfresh),
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("{}", .0.message)]
-    Refused(Box<Status>),
+    #[error(transparent)]
+    Undeleted(#[from] Undeleted),
     #[error("nobody knows which {resource} there are: {error}")]
     Unknown { resource: String, error: Unfresh },
 }
@@ -339,10 +335,8 @@ impl Ending {
             let told = self.told.get(ty.id()).copied().unwrap_or_default();
             let mut is_held = false;
             for entry in snapshot.objects.namespace(namespace) {
-                is_held |= entry.resource_version() <= told
-                    || !delete_listed(caches, storage, ty, entry)
-                        .await
-                        .map_err(|status| Stuck::Refused(Box::new(status)))?;
+                is_held |=
+                    entry.resource_version() <= told || !delete_listed(Stored { caches, storage }, ty, entry).await?;
             }
             if is_held {
                 // All objects up to this position are handled: the next pass skips them.

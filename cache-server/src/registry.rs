@@ -14,13 +14,19 @@ pub struct Live {
     current: watch::Sender<Arc<Registry>>,
     /// Position up to which every definition is in effect; zero before the first pass over the definitions.
     settled: watch::Sender<u64>,
+    /// Values that other modules derive from the types, such as documents that describe them.
+    pub derived: Derived,
 }
 
 impl Live {
     /// Starts with `registry`.
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        Self { current: watch::Sender::new(Arc::new(registry)), settled: watch::Sender::new(0) }
+        Self {
+            current: watch::Sender::new(Arc::new(registry)),
+            settled: watch::Sender::new(0),
+            derived: Derived::default(),
+        }
     }
 
     /// The current registry.

@@ -4,7 +4,6 @@
 //! loaded.
 
 mod connection;
-pub(crate) mod crowd;
 mod flood;
 mod handler;
 mod host;
@@ -132,7 +131,7 @@ impl Server {
         let mut connections = JoinSet::new();
         let trimming = tokio::spawn({
             let app = Arc::clone(&app);
-            async move { allocator::trim_after_bursts(&app).await }
+            async move { allocator::trim_after_bursts(&app.metrics, &app.caches).await }
         });
         let slots = Arc::new(Semaphore::new(app.config.connections_max));
         let mut shutdown = pin!(shutdown);

@@ -113,6 +113,88 @@ fn the_rules_of_the_api_read_no_clock() {
     }
 }
 
+/// The folders and files of `cache-server/src`, lowest first: each knows only those before it.
+const LAYERS: &[&str] = &[
+    "limits",
+    "config",
+    "registry",
+    "storage",
+    "cacher",
+    "metrics",
+    "budget",
+    "definitions",
+    "current",
+    "removal",
+    "namespaces",
+    "allocator",
+    "app",
+    "http",
+    "access",
+    "populate",
+    "load",
+    "serve",
+    "client",
+    "churn",
+    "cli",
+];
+
+/// Goal: no circle between the folders of the server. Method: names behind `crate::` in all code but tests.
+#[test]
+fn folders_of_the_server_know_only_lower_ones() {
+    let folder = root().join("cache-server/src");
+    let mut files = Vec::new();
+    sources(&folder, &mut files);
+    let rank = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+    for file in files {
+        let path = file.strip_prefix(&folder).expect("it lies there").to_str().expect("a plain name");
+        let is_test = path.split(['/', '.']).any(|part| part == "tests");
+        let layer = path.split(['/', '.']).next().expect("a first part");
+        if is_test || ["lib", "main"].contains(&layer) {
+            continue;
+        }
+        let own = rank(layer).unwrap_or_else(|| panic!("{path} belongs to no layer: add it to LAYERS"));
+        let source = fs::read_to_string(&file).expect("a readable file");
+        let code = source.split("#[cfg(test)]\nmod tests {").next().expect("a first part");
+        for used in used_modules(code) {
+            // Names that begin with a capital are items of `lib.rs`.
+            let Some(other) = rank(&used) else { continue };
+            assert!(other <= own, "{path} must not know {used}, which is above it");
+        }
+    }
+}
+
+/// The first names behind `crate::`, in paths and in groups of `use`. Comments are left out.
+fn used_modules(code: &str) -> BTreeSet<String> {
+    let code: String =
+        code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    let mut found = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let Some(group) = rest.strip_prefix('{') else {
+            found.insert(first_name(rest));
+            continue;
+        };
+        let (mut depth, mut begins) = (0, true);
+        for (at, letter) in group.char_indices() {
+            match letter {
+                '}' if depth == 0 => break,
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => begins = true,
+                _ if begins && !letter.is_whitespace() => {
+                    found.insert(first_name(&group[at..]));
+                    begins = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+fn first_name(text: &str) -> String {
+    text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
+}
+
 #[test]
 fn one_tls_provider() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).expect("a lock file");

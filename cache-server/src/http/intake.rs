@@ -7,15 +7,7 @@
 //! however many pieces it arrives in. INVARIANT: a client that holds back its body cannot block others: while other
 //! bodies wait for the same budget, each body must arrive at [`BODY_RATE_MIN`] or more.
 
-use std::{
-    ops::Deref,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{ops::Deref, pin::Pin, time::Duration};
 
 use bytes::{Buf as _, Bytes};
 use futures::FutureExt as _;
@@ -23,14 +15,14 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use informer_core::wire::status::Status;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::OwnedSemaphorePermit,
     time::{Instant, timeout, timeout_at},
 };
 
 use super::status;
-use crate::limits::{
-    BODIES_BYTES_MAX, BODY_PIECEMEAL_BYTES, BODY_RATE_AFTER, BODY_RATE_MIN, CONNECTION_BODIES_BYTES_MAX,
-    CONNECTION_SMALL_BODIES_BYTES_MAX, REQUEST_BODY_BYTES_MAX, ROOM_WAIT, SMALL_BODIES_BYTES_MAX,
+use crate::{
+    budget::{Room, UNIT, no_room},
+    limits::{BODY_PIECEMEAL_BYTES, BODY_RATE_AFTER, BODY_RATE_MIN, REQUEST_BODY_BYTES_MAX, ROOM_WAIT},
 };
 
 /// Longest time for a request body to arrive. Equal to kube-apiserver's timeout for a whole request, which clients can
@@ -40,27 +32,6 @@ pub(super) const BODY_WAIT: Duration = Duration::from_secs(60);
 /// Interval at which a stalled body is checked against [`BODY_RATE_MIN`].
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Bytes per semaphore permit.
-const UNIT: usize = 1 << 10;
-
-/// Budget for request bodies, of the server or of one connection. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct Room {
-    /// For bodies up to [`BODY_PIECEMEAL_BYTES`], and for longer ones until they exceed it.
-    small: Pool,
-    large: Pool,
-}
-
-#[derive(Clone, Debug)]
-struct Pool(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    units: Arc<Semaphore>,
-    /// Number of bodies that wait for budget.
-    waiting: AtomicUsize,
-}
-
 /// The budgets that a body draws from: the server's, and its connection's if that can carry several requests at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rooms<'a> {
@@ -68,52 +39,11 @@ pub(super) struct Rooms<'a> {
     pub(super) connection: Option<&'a Room>,
 }
 
-impl Room {
-    /// Creates the budget for all requests of the server.
-    pub(crate) fn of_server() -> Self {
-        Self { small: Pool::new(SMALL_BODIES_BYTES_MAX), large: Pool::new(BODIES_BYTES_MAX) }
-    }
-
-    /// Creates the budget for the requests of one connection.
-    pub(crate) fn of_connection() -> Self {
-        Self { small: Pool::new(CONNECTION_SMALL_BODIES_BYTES_MAX), large: Pool::new(CONNECTION_BODIES_BYTES_MAX) }
-    }
-
-    const fn pool(&self, is_large: bool) -> &Pool {
-        if is_large { &self.large } else { &self.small }
-    }
-}
-
-impl Pool {
-    fn new(bytes: usize) -> Self {
-        let units = Arc::new(Semaphore::new(bytes / UNIT));
-        Self(Arc::new(Shared { units, waiting: AtomicUsize::new(0) }))
-    }
-
-    /// Bytes that are free now.
-    #[cfg(test)]
-    fn free(&self) -> usize {
-        self.0.units.available_permits() * UNIT
-    }
-
-    fn try_take(&self, units: u32) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.units).try_acquire_many_owned(units).ok()
-    }
-
-    async fn take(&self, units: u32) -> OwnedSemaphorePermit {
-        if let Some(permit) = self.try_take(units) {
-            return permit;
-        }
-        let _waiting = Waiting::new(&self.0.waiting);
-        Arc::clone(&self.0.units).acquire_many_owned(units).await.expect("room is never closed")
-    }
-}
-
 impl Rooms<'_> {
     /// Returns true if another body waits for the budget that a body with `arrived` bytes draws from.
     fn are_wanted(self, arrived: usize) -> bool {
         let is_large = arrived > BODY_PIECEMEAL_BYTES;
-        let is_wanted = |room: &Room| room.pool(is_large).0.waiting.load(Ordering::Relaxed) > 0;
+        let is_wanted = |room: &Room| room.pool(is_large).is_wanted();
         is_wanted(self.server) || self.connection.is_some_and(is_wanted)
     }
 }
@@ -298,7 +228,7 @@ impl Taken {
             };
             (connection, Some(rooms.server.pool(wanted.is_large).take(wanted.units).await))
         });
-        let (connection, server) = waiting.await.map_err(|_| status::no_room())?;
+        let (connection, server) = waiting.await.map_err(|_| no_room())?;
         self.add(wanted, connection, server);
         Ok(())
     }
@@ -346,22 +276,6 @@ fn merge(kept: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePer
         (Some(kept), Some(more)) => kept.merge(more),
         (None, more) => *kept = more,
         (Some(_), None) => {}
-    }
-}
-
-/// Counts a waiting body until dropped.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -137,6 +137,11 @@ fn index(documents: &HashMap<String, Arc<Document>>) -> Bytes {
     serde_json::json!({ "paths": paths }).to_string().into()
 }
 
+/// Returns the cached documents, which the server keeps beside its types.
+fn documents(app: &App) -> Arc<Documents> {
+    app.registry.derived.get_or_make(Documents::default)
+}
+
 /// Answers `GET /openapi/v3…`.
 ///
 /// # Errors
@@ -151,13 +156,13 @@ pub(super) async fn answer(
     let registry = app.registry.now();
     let name = match path {
         OpenApiPath::Index => {
-            let index = app.openapi.of(&registry, |state| state.index.clone());
+            let index = documents(app).of(&registry, |state| state.index.clone());
             let etag = document::fingerprint(&index);
             return Ok(unless_known(headers, &etag, index));
         }
         OpenApiPath::Document(name) => name,
     };
-    let Some(document) = app.openapi.of(&registry, |state| state.documents.get(name).cloned()) else {
+    let Some(document) = documents(app).of(&registry, |state| state.documents.get(name).cloned()) else {
         return Ok(status::page_not_found());
     };
     if !accepts_json(accept) {
@@ -169,7 +174,7 @@ pub(super) async fn answer(
     }
     let text = match document.text.get() {
         Some(text) => text.clone(),
-        None => app.openapi.text(&registry, name, &document).await?,
+        None => documents(app).text(&registry, name, &document).await?,
     };
     let mut response = unless_known(headers, &document.hash, text);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));

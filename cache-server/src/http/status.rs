@@ -70,11 +70,6 @@ pub(crate) fn body_too_large(limit: usize) -> Status {
     Status::request_entity_too_large(&format!("limit is {limit}"))
 }
 
-/// Error if the budget for request bodies or for writes does not become free in time.
-pub(crate) fn no_room() -> Status {
-    Status::too_many_requests("Too many requests, please try again later.", 1)
-}
-
 /// Error if the client accepts only unknown media types. `available` are the media types of this server.
 pub(crate) fn no_representation(available: &[&str]) -> Status {
     let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));

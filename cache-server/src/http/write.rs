@@ -10,12 +10,9 @@
 
 mod apply;
 mod create;
-mod current;
 mod delete;
 mod scale;
 mod update;
-
-pub(crate) use delete::delete_listed;
 
 use std::sync::Arc;
 
@@ -35,10 +32,13 @@ use api_rules::{
 use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
 use informer_core::wire::status::{Reason, Status};
-use jiff::Timestamp;
 use watch_cache::Entry;
 
-use crate::app::App;
+use crate::{
+    app::App,
+    current::{Current, Unread, stored_entry},
+    removal::whole_seconds,
+};
 
 /// Bound on attempts to update-or-create an object that other clients create and delete meanwhile.
 const ATTEMPTS_MAX: usize = 64;
@@ -155,7 +155,7 @@ pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<Answe
         Ok(patch) => patch,
         Err(status) => {
             // As in kube-apiserver, 404 takes precedence over errors in the patch.
-            current::stored_entry(&app.caches, &place).await?;
+            stored_entry(&app.caches, &place).await.map_err(|error| unread(&place, error))?;
             return Err(status);
         }
     };
@@ -209,6 +209,20 @@ impl Collection {
     }
 }
 
+/// Reads the object of a write as it is now, decoded.
+async fn read(app: &App, target: &WriteTarget<'_>) -> Result<Current, Status> {
+    Current::read(&app.caches, target).await.map_err(|error| unread(target, error))
+}
+
+/// Returns the Status for an object that was not read.
+fn unread(target: &WriteTarget<'_>, error: Unread) -> Status {
+    match error {
+        Unread::NotFound => target.not_found(),
+        Unread::Malformed => Status::internal("a stored object cannot be read"),
+        Unread::Unfresh(error) => error.into(),
+    }
+}
+
 impl Answer {
     /// Returns the values of `Warning` headers.
     pub(super) fn warnings(&self) -> Vec<String> {
@@ -234,13 +248,7 @@ impl Answer {
     }
 }
 
-/// Returns the current time in whole seconds.
-fn time() -> Timestamp {
-    let now = Timestamp::now();
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
-}
-
 /// Returns the current time in UTC and whole seconds, in the format of API objects.
 fn now() -> String {
-    time().to_string()
+    whole_seconds().to_string()
 }

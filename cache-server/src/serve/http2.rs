@@ -23,7 +23,7 @@ use self::{
 };
 use super::{handler::Handler, moving::Socket};
 use crate::{
-    http::Room,
+    budget::Room,
     limits::{HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX},
 };
 

@@ -6,6 +6,7 @@ use futures::{StreamExt as _, channel::mpsc, future::join_all};
 use http_body_util::{Full, StreamBody};
 
 use super::*;
+use crate::limits::{BODIES_BYTES_MAX, CONNECTION_BODIES_BYTES_MAX, SMALL_BODIES_BYTES_MAX};
 
 type Piece = Result<Frame<Bytes>, Infallible>;
 type Pieces = mpsc::UnboundedSender<Piece>;
@@ -41,13 +42,13 @@ async fn a_body_costs_its_bytes_and_gives_them_back() {
     (0..MIB).for_each(|_| send(&pieces, 1));
     drop(pieces);
     let whole = read_from(body, &server, None).await.expect("arrives");
-    assert_eq!((whole.len(), BODIES_BYTES_MAX - server.large.free()), (MIB, MIB));
+    assert_eq!((whole.len(), BODIES_BYTES_MAX - server.pool(true).free()), (MIB, MIB));
     drop(whole);
     let whole = read_from(full(3 * MIB), &server, None).await.expect("arrives");
-    assert_eq!(BODIES_BYTES_MAX - server.large.free(), 3 * MIB);
-    assert_eq!(server.small.free(), SMALL_BODIES_BYTES_MAX, "a large body has none of the small ones' room");
+    assert_eq!(BODIES_BYTES_MAX - server.pool(true).free(), 3 * MIB);
+    assert_eq!(server.pool(false).free(), SMALL_BODIES_BYTES_MAX, "a large body has none of the small ones' room");
     drop(whole);
-    assert_eq!(server.large.free(), BODIES_BYTES_MAX);
+    assert_eq!(server.pool(true).free(), BODIES_BYTES_MAX);
     assert_eq!(&*read_from(full(0), &server, None).await.expect("an empty one"), b"");
 }
 
@@ -59,7 +60,7 @@ async fn a_body_that_is_too_long_is_refused_and_costs_nothing() {
     let (pieces, body) = chunked();
     (0..4).for_each(|_| send(&pieces, MIB));
     assert_eq!(read_from(body, &server, None).await.map(drop), refused);
-    assert_eq!(server.large.free(), BODIES_BYTES_MAX);
+    assert_eq!(server.pool(true).free(), BODIES_BYTES_MAX);
 }
 
 /// Goal: one connection cannot take more than its budget. Method: enough streams to fill it twice.
@@ -71,7 +72,7 @@ async fn the_bodies_of_one_connection_leave_room_to_others() {
     let (held, refused): (Vec<_>, Vec<_>) = read.await.into_iter().partition(Result::is_ok);
     assert_eq!(held.len(), CONNECTION_BODIES_BYTES_MAX / REQUEST_BODY_BYTES_MAX);
     assert!(refused.iter().all(|read| matches!(read, Err((429, _)))), "{} are told to come again", refused.len());
-    assert!(server.large.free() > BODIES_BYTES_MAX / 2);
+    assert!(server.pool(true).free() > BODIES_BYTES_MAX / 2);
     read_from(full(3 * MIB), &server, Some(&Room::of_connection())).await.expect("another connection has room");
 }
 
@@ -89,7 +90,7 @@ async fn bodies_that_are_held_back_keep_nobody_out() {
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(server.large.free() < 3 * MIB);
+    assert!(server.pool(true).free() < 3 * MIB);
     read_from(full(3 * MIB), &server, None).await.expect("has room once others are late");
     assert!(began.elapsed() >= BODY_RATE_AFTER && began.elapsed() < ROOM_WAIT, "{:?}", began.elapsed());
     for (_pieces, body) in held {
@@ -124,7 +125,7 @@ async fn a_small_body_waits_for_none_that_is_held_back() {
     let _small: Vec<_> =
         (0..SMALL_BODIES_BYTES_MAX / BODY_PIECEMEAL_BYTES).map(|_| hold(BODY_PIECEMEAL_BYTES)).collect();
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(server.small.free(), 0);
+    assert_eq!(server.pool(false).free(), 0);
     let began = Instant::now();
     read_from(full(BODY_PIECEMEAL_BYTES), &server, None).await.expect("is complete already");
     assert_eq!(began.elapsed(), Duration::ZERO);

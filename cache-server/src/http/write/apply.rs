@@ -3,12 +3,8 @@
 use api_rules::object::{WriteTarget, apply::Applied, metadata::Part, options::PatchOptions, update::Change};
 use informer_core::wire::status::{Reason, Status};
 
-use super::{
-    Answer, create,
-    current::{Current, stored_entry},
-    now, update,
-};
-use crate::app::App;
+use super::{Answer, create, now, read, unread, update};
+use crate::{app::App, current::stored_entry};
 
 /// Bound on attempts of an apply when other writes come first.
 const ATTEMPTS_MAX: usize = 64;
@@ -27,13 +23,13 @@ pub(super) async fn apply(
         Err(status) => {
             if place.part == Part::Status {
                 // 404 takes precedence over errors in the configuration, for the status subresource.
-                stored_entry(&app.caches, place).await?;
+                stored_entry(&app.caches, place).await.map_err(|error| unread(place, error))?;
             }
             return Err(status);
         }
     };
     for _ in 0..ATTEMPTS_MAX {
-        let current = match Current::read(&app.caches, place).await {
+        let current = match read(app, place).await {
             Ok(current) => current,
             // Only an apply to the main resource creates the object.
             Err(status) if status.reason == Reason::NotFound && place.part == Part::Main => {

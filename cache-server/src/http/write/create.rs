@@ -19,7 +19,7 @@ use api_rules::{
 use http::StatusCode;
 use informer_core::wire::status::{Cause, CauseReason, Status};
 
-use super::{Answer, current::Current, now};
+use super::{Answer, now, read};
 use crate::{
     app::App,
     http::uuid,
@@ -161,7 +161,7 @@ async fn taken(app: &App, request: &WriteRequest<'_>, object: &Object, generated
     }
     let place = WriteTarget { ty, namespace: request.namespace.unwrap_or_default(), name, part: metadata::Part::Main };
     // If the object is gone again, or cannot be read, the plain error is sufficient.
-    if Current::read(&app.caches, &place).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
+    if read(app, &place).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
         status.message.insert_str(0, "object is being deleted: ");
     }
     status

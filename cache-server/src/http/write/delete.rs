@@ -1,17 +1,12 @@
-//! Deletes objects: marks them, removes them, and answers.
+//! Answers deletes of one object and of collections.
 //!
-//! INVARIANT: a removed object is one whose deletion mark was written, or one that needed none.
-//!
-//! Source: apiserver `registry/generic/registry/store.go` (Delete), `registry/rest/delete.go`,
-//! `endpoints/handlers/delete.go`.
+//! Source: apiserver `endpoints/handlers/delete.go`.
 
 use std::sync::Arc;
 
 use api_rules::{
     object::{
         Object, WriteTarget,
-        deletion::{self, Plan},
-        draft::draft,
         metadata::{self, Part},
         options::DeleteOptions,
     },
@@ -22,53 +17,12 @@ use informer_core::wire::status::{Reason, Status};
 use serde_json::Value;
 use watch_cache::Entry;
 
-use super::{Answer, current::Current, time};
+use super::Answer;
 use crate::{
     cacher::Caches,
-    storage::{Expect, Storage, Txn, WriteError},
+    removal::{self, Deleted, Last, Stored, Undeleted},
+    storage::Storage,
 };
-
-/// Bound on attempts of a delete when other writes come first. kube-apiserver has no bound; the client may retry.
-const ATTEMPTS_MAX: usize = 64;
-
-/// Namespaces that cannot be deleted.
-///
-/// # Source
-/// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
-const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
-
-/// Caches and storage, for callers without an `App`.
-#[derive(Clone, Copy)]
-struct Stored<'a> {
-    caches: &'a Caches,
-    storage: &'a dyn Storage,
-}
-
-/// Outcome of a delete.
-struct Deleted {
-    answer: Answer,
-    /// True if the object is removed. Otherwise it is removed with its last finalizer.
-    is_gone: bool,
-}
-
-/// Deletes one listed object of a terminating namespace. Returns true if it is removed.
-///
-/// # Errors
-/// The Status that a client would get.
-pub(crate) async fn delete_listed(
-    caches: &Caches,
-    storage: &dyn Storage,
-    ty: &Arc<ResourceType>,
-    entry: &Entry,
-) -> Result<bool, Status> {
-    let place = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
-    let options = DeleteOptions { uid: Some(entry.uid().to_owned()), ..DeleteOptions::default() };
-    match attempt(Stored { caches, storage }, &place, &options).await {
-        Ok(deleted) => Ok(deleted.is_gone),
-        Err(status) if matches!(status.reason, Reason::NotFound | Reason::Conflict) => Ok(true),
-        Err(status) => Err(status),
-    }
-}
 
 /// Deletes one object and answers with it, or with a Status, depending on its type. Objects with a grace period are
 /// marked and then removed; that runs in a task of its own, so that a client that disconnects in between does not leave
@@ -80,128 +34,19 @@ pub(super) async fn delete(
     options: &DeleteOptions,
 ) -> Result<Answer, Status> {
     if place.ty.grace.is_none() {
-        return attempt(Stored { caches, storage: &**storage }, place, options).await.map(|deleted| deleted.answer);
+        let deleted = removal::delete(Stored { caches, storage: &**storage }, place, options).await;
+        return answer(place, options, deleted);
     }
     let (caches, storage, ty) = (Arc::clone(caches), Arc::clone(storage), Arc::clone(place.ty));
     let (namespace, name, part) = (place.namespace.to_owned(), place.name.to_owned(), place.part);
-    let options = options.clone();
+    let wanted = options.clone();
     let deletion = tokio::spawn(async move {
         let place = WriteTarget { ty: &ty, namespace: &namespace, name: &name, part };
-        attempt(Stored { caches: &caches, storage: &*storage }, &place, &options).await
+        removal::delete(Stored { caches: &caches, storage: &*storage }, &place, &wanted).await
     });
     match deletion.await {
-        Ok(deleted) => deleted.map(|deleted| deleted.answer),
+        Ok(deleted) => answer(place, options, deleted),
         Err(_) => Err(Status::internal("the deletion was not finished")),
-    }
-}
-
-async fn attempt(stored: Stored<'_>, place: &WriteTarget<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
-    if place.ty.holds_objects && KEPT_NAMESPACES.contains(&place.name) {
-        let why = "this namespace may not be deleted";
-        return Err(Status::forbidden(&place.ty.group, &place.ty.plural, place.name, why));
-    }
-    for _ in 0..ATTEMPTS_MAX {
-        let current = Current::read(stored.caches, place).await?;
-        check_preconditions(place, &current, options)?;
-        let plan = deletion::plan(place.ty, &current.object, options, time());
-        let is_gone = plan.goes && !options.dry_run;
-        if let Some(answer) = carry_out(stored, place, current, plan, options).await? {
-            return Ok(Deleted { answer, is_gone });
-        }
-    }
-    Err(place.modified())
-}
-
-/// Carries out the plan on the object as read; `None` if another write came first.
-async fn carry_out(
-    stored: Stored<'_>,
-    place: &WriteTarget<'_>,
-    current: Current,
-    plan: Plan,
-    options: &DeleteOptions,
-) -> Result<Option<Answer>, Status> {
-    let Plan { mark, goes, at_once } = plan;
-    let is_marked = mark.is_some();
-    if options.dry_run {
-        let answer = match mark {
-            None if goes => gone(place, current.object, None),
-            None => Answer::stored(StatusCode::OK, &current.entry),
-            Some(mark) => Answer::unstored(StatusCode::OK, place.ty, mark),
-        };
-        return Ok(Some(answered(answer, at_once, options)));
-    }
-    let marked = match &mark {
-        None => Arc::clone(&current.entry),
-        Some(mark) => match put(stored, place, &current.entry, Some(mark)).await? {
-            Put::Done(_, entry) => entry,
-            Put::Late => return Ok(None),
-            Put::Gone => return Err(place.not_found()),
-        },
-    };
-    if !goes {
-        return Ok(Some(answered(Answer::stored(StatusCode::OK, &marked), false, options)));
-    }
-    let removed = match (put(stored, place, &marked, None).await?, is_marked) {
-        (Put::Done(resource_version, _), _) => resource_version,
-        (Put::Gone, false) => return Err(place.not_found()),
-        (Put::Late, false) => return Ok(None),
-        // Our deletion mark is visible already, so a concurrent write or removal does not fail the delete.
-        (Put::Gone, true) => marked.resource_version(),
-        (Put::Late, true) => finish(stored, place, &marked).await?,
-    };
-    let answer = if at_once {
-        gone(place, mark.unwrap_or(current.object), Some(removed))
-    } else {
-        Answer::stored(StatusCode::OK, &marked)
-    };
-    Ok(Some(answered(answer, at_once, options)))
-}
-
-/// Removes an object that was changed after it was marked. Returns the version of its removal, or the last version
-/// seen.
-async fn finish(stored: Stored<'_>, place: &WriteTarget<'_>, marked: &Entry) -> Result<u64, Status> {
-    let mut last = marked.resource_version();
-    for _ in 0..ATTEMPTS_MAX {
-        let current = match Current::read(stored.caches, place).await {
-            Ok(current) if current.entry.uid() == marked.uid() => current,
-            Ok(_) => return Ok(last),
-            Err(status) if status.reason == Reason::NotFound => return Ok(last),
-            Err(status) => return Err(status),
-        };
-        last = current.entry.resource_version();
-        match put(stored, place, &current.entry, None).await? {
-            Put::Done(resource_version, _) => return Ok(resource_version),
-            Put::Gone => return Ok(last),
-            Put::Late => {}
-        }
-    }
-    Err(place.modified())
-}
-
-/// Outcome of one storage write.
-enum Put {
-    /// Written at this version; the new object, or the last state of a removed one.
-    Done(u64, Arc<Entry>),
-    /// Another write came first.
-    Late,
-    /// The object does not exist.
-    Gone,
-}
-
-/// Replaces the object as read, or removes it if `object` is `None`.
-async fn put(
-    stored: Stored<'_>,
-    place: &WriteTarget<'_>,
-    read: &Entry,
-    object: Option<&Object>,
-) -> Result<Put, Status> {
-    let put = object.map(|object| draft(place.ty, object)).transpose()?;
-    let expect = Expect::At(read.resource_version());
-    match stored.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
-        Ok(written) => Ok(Put::Done(written.resource_version, written.entry)),
-        Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(Put::Late),
-        Err(WriteError::NotFound) => Ok(Put::Gone),
-        Err(error @ WriteError::Storage(_)) => Err(error.into()),
     }
 }
 
@@ -229,6 +74,35 @@ pub(super) async fn delete_collection(
     Ok(())
 }
 
+fn answer(
+    place: &WriteTarget<'_>,
+    options: &DeleteOptions,
+    deleted: Result<Deleted, Undeleted>,
+) -> Result<Answer, Status> {
+    let Deleted { last, at_once, .. } = deleted.map_err(|error| refusal(place, error))?;
+    let answer = match last {
+        Last::Stored(entry) => Answer::stored(StatusCode::OK, &entry),
+        Last::Planned(object) => Answer::unstored(StatusCode::OK, place.ty, object),
+        Last::Gone(object, resource_version) => gone(place, object, resource_version),
+    };
+    Ok(answered(answer, at_once, options))
+}
+
+/// The kind, not the plural, stands in texts about preconditions, and in their details.
+fn refusal(place: &WriteTarget<'_>, error: Undeleted) -> Status {
+    let (group, name) = (&place.ty.group, place.name);
+    match error {
+        Undeleted::NotFound => place.not_found(),
+        Undeleted::Modified => place.modified(),
+        Undeleted::Precondition(text) => Status::conflict(group, &place.ty.kind, name, &text),
+        Undeleted::Protected => Status::forbidden(group, &place.ty.plural, name, "this namespace may not be deleted"),
+        Undeleted::Malformed => Status::internal("a stored object cannot be read"),
+        Undeleted::Refused(status) => *status,
+        Undeleted::Unfresh(error) => error.into(),
+        Undeleted::Storage(error) => error.into(),
+    }
+}
+
 /// Sets the code 202 for clients that wait for dependents (`orphanDependents=false`), and 200 for all others, as in
 /// kube-apiserver.
 fn answered(answer: Answer, at_once: bool, options: &DeleteOptions) -> Answer {
@@ -251,33 +125,17 @@ fn gone(place: &WriteTarget<'_>, mut object: Object, resource_version: Option<u6
     Answer::status(&status)
 }
 
-/// Checks the preconditions. These messages and their details name the kind instead of the plural.
-fn check_preconditions(place: &WriteTarget<'_>, current: &Current, options: &DeleteOptions) -> Result<(), Status> {
-    let uid = metadata::text(&current.object, "uid");
-    let version = current.entry.resource_version().to_string();
-    let refuse = |text: String| Err(Status::conflict(&place.ty.group, &place.ty.kind, place.name, &text));
-    match (options.uid.as_deref(), options.resource_version.as_deref()) {
-        (Some(wanted), _) if wanted != uid => refuse(format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
-             been deleted and then recreated"
-        )),
-        (_, Some(wanted)) if wanted != version => refuse(format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
-             ({version}). The object might have been modified"
-        )),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures::{FutureExt as _, future::BoxFuture};
     use serde_json::json;
 
+    use api_rules::object::draft::draft;
+
     use super::*;
     use crate::{
         registry::Registry,
-        storage::{Followed, Listed, StorageError, Written, embedded::Embedded},
+        storage::{Expect, Followed, Listed, StorageError, Txn, WriteError, Written, embedded::Embedded},
     };
 
     /// A storage in another process: its writes take a while.

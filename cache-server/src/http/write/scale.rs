@@ -13,7 +13,7 @@ use http::StatusCode;
 use informer_core::wire::status::Status;
 use serde_json::Value;
 
-use super::{Answer, current::Current, update::attempt};
+use super::{Answer, read, update::attempt};
 use crate::app::App;
 
 /// Bound on attempts of a change without a resourceVersion when other writes come first.
@@ -22,7 +22,7 @@ const ATTEMPTS_MAX: usize = 64;
 /// `GET …/{name}/scale`.
 pub(super) async fn get(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
     let (place, paths) = scale::target(request)?;
-    let current = Current::read(&app.caches, &place).await?;
+    let current = read(app, &place).await?;
     Ok(answer(&scale::read(paths, &current.object)))
 }
 
@@ -63,7 +63,7 @@ async fn write(
 ) -> Result<Answer, Status> {
     let (place, paths) = scale::target(request)?;
     for _ in 0..ATTEMPTS_MAX {
-        let current = Current::read(&app.caches, &place).await?;
+        let current = read(app, &place).await?;
         let changed = change(&scale::read(paths, &current.object))?;
         let wanted = scale::wanted(&place, &current.object, &changed)?;
         let mut object = current.object.clone();

@@ -11,9 +11,10 @@ use api_rules::object::{
 use http::StatusCode;
 use informer_core::wire::status::Status;
 
-use super::{Answer, current::Current, now};
+use super::{Answer, now, read, unread};
 use crate::{
     app::App,
+    current::Current,
     storage::{Expect, Txn, WriteError},
 };
 
@@ -32,8 +33,10 @@ pub(super) async fn update(
 ) -> Result<Answer, Status> {
     for _ in 0..ATTEMPTS_MAX {
         let current = match change {
-            Change::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed()).await?,
-            Change::Patch(_) | Change::Apply(_) => Current::read(&app.caches, place).await?,
+            Change::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed())
+                .await
+                .map_err(|error| unread(place, error))?,
+            Change::Patch(_) | Change::Apply(_) => read(app, place).await?,
         };
         let mut said = Vec::new();
         if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {

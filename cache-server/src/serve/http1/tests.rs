@@ -219,7 +219,7 @@ async fn a_watch_ends_with_its_client() {
     let (app, mut client) = start(watch_cache::Limits::default()).await;
     let open = |count: u64| {
         let line = format!(r#"apiserver_longrunning_requests{{verb="WATCH",resource="configmaps"}} {count}"#);
-        app.metrics.text(&app).lines().any(|have| have == line)
+        app.metrics.text(&app.caches).lines().any(|have| have == line)
     };
     client.send(&request(LONG, "")).await;
     client.head().await;

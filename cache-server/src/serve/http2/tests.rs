@@ -108,7 +108,7 @@ async fn a_watch_whose_window_is_shut_ends_at_its_timeout() {
         let created = crate::http::handle(Arc::clone(&app), request.body(object.to_owned()).unwrap()).await;
         assert_eq!(created.status(), 201);
         let open = || {
-            let text = app.metrics.text(&app);
+            let text = app.metrics.text(&app.caches);
             text.contains("apiserver_longrunning_requests{verb=\"WATCH\",resource=\"configmaps\"} 1")
         };
         let (mut client, _closing) = connect_to(Arc::clone(&app));

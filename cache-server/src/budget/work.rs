@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::status;
+use super::no_room;
 use crate::limits;
 
 /// Permits for writes.
@@ -61,7 +61,7 @@ impl Work {
 async fn turn(turns: &Arc<Semaphore>, count: usize) -> Result<OwnedSemaphorePermit, Status> {
     let count = u32::try_from(count).expect("there are fewer turns");
     let waiting = timeout(limits::ROOM_WAIT, Arc::clone(turns).acquire_many_owned(count));
-    waiting.await.map(|turn| turn.expect("turns are never closed")).map_err(|_| status::no_room())
+    waiting.await.map(|turn| turn.expect("turns are never closed")).map_err(|_| no_room())
 }
 
 /// Returns true if the runtime can move the tasks of a blocked worker to another thread. A current-thread runtime

@@ -23,20 +23,20 @@ impl Crowd {
     }
 
     /// Updates the signal: `slots` of `max` are free.
-    pub(super) fn note(&self, slots: &Semaphore, max: usize) {
+    pub(crate) fn note(&self, slots: &Semaphore, max: usize) {
         let is_full = slots.available_permits().saturating_mul(FREE) < max;
         self.0.send_if_modified(|was| std::mem::replace(was, is_full) != is_full);
     }
 
     /// Resolves when a connection that is idle from now on has to close.
-    pub(super) async fn outlasts(&self) {
+    pub(crate) async fn outlasts(&self) {
         sleep(HEAD_TIMEOUT_CROWDED).await;
         self.full().await;
     }
 
     /// Like [`outlasts`](Self::outlasts), for a connection that is busy now and then: `idle_since` returns the start
     /// of its idle time.
-    pub(super) async fn outlasts_idle(&self, idle_since: impl Fn() -> Option<Instant>) {
+    pub(crate) async fn outlasts_idle(&self, idle_since: impl Fn() -> Option<Instant>) {
         loop {
             let due = idle_since().map(|since| since + HEAD_TIMEOUT_CROWDED);
             match due {

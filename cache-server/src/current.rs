@@ -3,33 +3,47 @@
 use std::sync::Arc;
 
 use api_rules::object::{Object, WriteTarget, metadata::Part};
-use informer_core::wire::{json, status::Status};
+use informer_core::wire::json;
 use serde_json::Value;
 use watch_cache::Entry;
 
-use crate::cacher::Caches;
+use crate::cacher::{Caches, Unfresh};
 
 /// A stored object, decoded.
-pub(super) struct Current {
-    pub(super) entry: Arc<Entry>,
-    pub(super) object: Object,
+pub(crate) struct Current {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) object: Object,
     /// False if `object` holds only the metadata that a replacement cannot change.
-    pub(super) is_whole: bool,
+    pub(crate) is_whole: bool,
+}
+
+/// Reason why an object was not read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread {
+    /// There is no such object.
+    #[error("not found")]
+    NotFound,
+    /// The stored bytes are no JSON object.
+    #[error("a stored object cannot be read")]
+    Malformed,
+    /// The cache is not ready.
+    #[error(transparent)]
+    Unfresh(#[from] Unfresh),
 }
 
 impl Current {
     /// Reads the object as it is now, decoded.
-    pub(super) async fn read(caches: &Caches, target: &WriteTarget<'_>) -> Result<Self, Status> {
+    pub(crate) async fn read(caches: &Caches, target: &WriteTarget<'_>) -> Result<Self, Unread> {
         Self::of(target, stored_entry(caches, target).await?)
     }
 
     /// Reads the object as it is now, or only the metadata that outlives its replacement where the replacement needs no
     /// more. `managed` is true if the replacement brings managedFields; if not, the stored ones stay.
-    pub(super) async fn read_for_replacing(
+    pub(crate) async fn read_for_replacing(
         caches: &Caches,
         target: &WriteTarget<'_>,
         managed: bool,
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, Unread> {
         let entry = stored_entry(caches, target).await?;
         let is_enough = target.part == Part::Main && target.ty.is_replaced_whole() && entry.is_normal();
         match is_enough.then(|| Self::metadata(&entry, managed)).flatten() {
@@ -38,7 +52,7 @@ impl Current {
         }
     }
 
-    fn of(target: &WriteTarget<'_>, entry: Arc<Entry>) -> Result<Self, Status> {
+    fn of(target: &WriteTarget<'_>, entry: Arc<Entry>) -> Result<Self, Unread> {
         let mut current = Self::decode(entry)?;
         if target.ty.is_swapped() {
             // Nothing is converted: the object is the same at every version of its type.
@@ -47,10 +61,10 @@ impl Current {
         Ok(current)
     }
 
-    fn decode(entry: Arc<Entry>) -> Result<Self, Status> {
+    fn decode(entry: Arc<Entry>) -> Result<Self, Unread> {
         match serde_json::from_slice(&entry.object()) {
             Ok(Value::Object(object)) => Ok(Self { entry, object, is_whole: true }),
-            Ok(_) | Err(_) => Err(Status::internal("a stored object cannot be read")),
+            Ok(_) | Err(_) => Err(Unread::Malformed),
         }
     }
 
@@ -84,8 +98,8 @@ impl Current {
     }
 }
 
-/// Returns the cached entry of an object; 404 when there is none.
-pub(super) async fn stored_entry(caches: &Caches, target: &WriteTarget<'_>) -> Result<Arc<Entry>, Status> {
+/// Returns the cached entry of an object.
+pub(crate) async fn stored_entry(caches: &Caches, target: &WriteTarget<'_>) -> Result<Arc<Entry>, Unread> {
     let reader = caches.fresh(target.ty).await?;
-    reader.get(&target.key()).ok_or_else(|| target.not_found())
+    reader.get(&target.key()).ok_or(Unread::NotFound)
 }

@@ -1,0 +1,95 @@
+//! Memory budget of request bodies: one for the server, and one for each connection that may have several at once.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::limits::{
+    BODIES_BYTES_MAX, CONNECTION_BODIES_BYTES_MAX, CONNECTION_SMALL_BODIES_BYTES_MAX, SMALL_BODIES_BYTES_MAX,
+};
+
+/// Bytes per semaphore permit.
+pub(crate) const UNIT: usize = 1 << 10;
+
+/// Budget for request bodies, of the server or of one connection. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    /// For bodies up to [`BODY_PIECEMEAL_BYTES`], and for longer ones until they exceed it.
+    small: Pool,
+    large: Pool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pool(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    units: Arc<Semaphore>,
+    /// Number of bodies that wait for budget.
+    waiting: AtomicUsize,
+}
+
+impl Room {
+    /// Creates the budget for all requests of the server.
+    pub(crate) fn of_server() -> Self {
+        Self { small: Pool::new(SMALL_BODIES_BYTES_MAX), large: Pool::new(BODIES_BYTES_MAX) }
+    }
+
+    /// Creates the budget for the requests of one connection.
+    pub(crate) fn of_connection() -> Self {
+        Self { small: Pool::new(CONNECTION_SMALL_BODIES_BYTES_MAX), large: Pool::new(CONNECTION_BODIES_BYTES_MAX) }
+    }
+
+    pub(crate) const fn pool(&self, is_large: bool) -> &Pool {
+        if is_large { &self.large } else { &self.small }
+    }
+}
+
+impl Pool {
+    fn new(bytes: usize) -> Self {
+        let units = Arc::new(Semaphore::new(bytes / UNIT));
+        Self(Arc::new(Shared { units, waiting: AtomicUsize::new(0) }))
+    }
+
+    /// Bytes that are free now.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.0.units.available_permits() * UNIT
+    }
+
+    pub(crate) fn try_take(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.units).try_acquire_many_owned(units).ok()
+    }
+
+    pub(crate) async fn take(&self, units: u32) -> OwnedSemaphorePermit {
+        if let Some(permit) = self.try_take(units) {
+            return permit;
+        }
+        let _waiting = Waiting::new(&self.0.waiting);
+        Arc::clone(&self.0.units).acquire_many_owned(units).await.expect("room is never closed")
+    }
+
+    /// True while a body waits for room.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.waiting.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Counts a waiting body until dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
