@@ -262,3 +262,54 @@ pub(crate) fn whole_seconds() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
+
+#[cfg(test)]
+mod tests {
+    use api_rules::registry::Registry;
+    use futures::{FutureExt as _, future::BoxFuture};
+    use serde_json::json;
+
+    use super::*;
+    use crate::storage::{Followed, Listed, Written, embedded::Embedded};
+
+    /// A storage in which another write always comes first.
+    struct Contested(Embedded);
+
+    impl Storage for Contested {
+        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+            self.0.list(ty)
+        }
+
+        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+            self.0.follow(ty)
+        }
+
+        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+            if matches!(txn.expect, Expect::At(_)) {
+                return async { Err(WriteError::Exists) }.boxed();
+            }
+            self.0.write(txn)
+        }
+
+        fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+            self.0.progress(ty)
+        }
+    }
+
+    /// Goal: an object that could not be removed does not count as removed, or its namespace would go before it. Method: a
+    /// delete that loses every attempt.
+    #[tokio::test]
+    async fn an_object_that_others_keep_writing_does_not_count_as_removed() {
+        let storage: Arc<dyn Storage> = Arc::new(Contested(Embedded::new(Some(100))));
+        let caches = Caches::new(Arc::clone(&storage), watch_cache::Limits::default());
+        let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");
+        let map =
+            json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "ns", "name": "a", "uid": "u"}});
+        let put = draft(&ty, map.as_object().expect("an object")).expect("a config map");
+        let txn = Txn { ty: Arc::clone(&ty), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
+        storage.write(txn).await.expect("is created");
+        let entry = caches.fresh(&ty).await.expect("a cache").get("ns/a").expect("the config map");
+        let deleted = delete_listed(Stored { caches: &caches, storage: &*storage }, &ty, &entry).await;
+        assert!(matches!(deleted, Err(Undeleted::Modified)), "{deleted:?}");
+    }
+}
