@@ -109,7 +109,10 @@ impl Documents {
         let made = tokio::task::spawn_blocking(move || make(&types, &name)).await;
         let text = made.map_err(|_| Status::internal("the document cannot be made"))?;
         let mut state = self.0.lock();
-        if state.kept + text.len() <= OPENAPI_BYTES_MAX && document.text.set(text.clone()).is_ok() {
+        // A change of the registry may have dropped the document while it was built; its text is counted no more then.
+        let is_current = state.documents.values().any(|current| std::ptr::eq(&**current, document));
+        let has_room = state.kept + text.len() <= OPENAPI_BYTES_MAX;
+        if is_current && has_room && document.text.set(text.clone()).is_ok() {
             state.kept += text.len();
         }
         Ok(text)

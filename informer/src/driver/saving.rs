@@ -1,7 +1,7 @@
 //! Checkpointing of one informer: loads the saved state before the first request, saves it while the informer runs.
 //!
-//! INVARIANT: no failure here is final or stops the informer; each kind of error is logged once. Blocking calls run on
-//! blocking threads.
+//! INVARIANT: no error here is final, and nothing here stops the informer; each kind of error is logged once, and a panic
+//! ends saving with a log line. Blocking calls run on blocking threads.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use std::{
 use informer_core::{ResourceVersion, store};
 use tokio::{
     sync::watch,
-    task::{JoinHandle, spawn_blocking},
+    task::{JoinError, JoinHandle, spawn_blocking},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -172,7 +172,7 @@ impl Saving {
             }
             State::Opening(opening) => {
                 let opened = opening.await;
-                self.opened(opened.ok())
+                self.opened(survived(&self.resource, opened))
             }
             State::Idle(_) => {
                 if self.now.changed().await.is_err() {
@@ -193,7 +193,7 @@ impl Saving {
             }
             State::Writing(writing) => {
                 let done = writing.await;
-                self.done(done.ok())
+                self.done(survived(&self.resource, done))
             }
             State::Over => std::future::pending().await,
         }
@@ -207,17 +207,17 @@ impl Saving {
         }
         if let State::Opening(opening) = &mut self.state {
             let opened = opening.await;
-            self.opened(opened.ok());
+            self.opened(survived(&self.resource, opened));
         }
         if let State::Writing(writing) = &mut self.state {
             let done = writing.await;
-            self.done(done.ok());
+            self.done(survived(&self.resource, done));
         }
         if self.now.has_changed().unwrap_or(true) || matches!(self.state, State::Due(_)) {
             self.begin();
             if let State::Writing(writing) = &mut self.state {
                 let done = writing.await;
-                self.done(done.ok());
+                self.done(survived(&self.resource, done));
             }
         }
     }
@@ -311,4 +311,15 @@ impl Saving {
     fn advance(&mut self, step: impl FnOnce(State) -> State) {
         self.state = step(std::mem::replace(&mut self.state, State::Over));
     }
+}
+
+/// Returns the result of a blocking task; `None` if it panicked, which is logged, or if the runtime is shutting down.
+fn survived<T>(resource: &str, joined: Result<T, JoinError>) -> Option<T> {
+    joined
+        .inspect_err(|error| {
+            if error.is_panic() {
+                tracing::error!(resource, "checkpoint task panicked, nothing is saved any more");
+            }
+        })
+        .ok()
 }

@@ -106,18 +106,16 @@ impl Definition {
     /// The names that are accepted, and the reason and message of a conflict.
     fn deconflict(&self, taken: &TakenNames) -> (Names, Option<(&'static str, String)>) {
         let (asked, mut names) = (&self.spec.names, self.status.accepted_names.clone());
-        let mut conflict = None;
         let in_use = |name: &str| format!("{} is already in use", quote(name));
-        let mut choose = |reason, asked: &String, name: &mut String, taken: &HashMap<String, usize>| {
+        let choose = |reason, asked: &String, name: &mut String, taken: &HashMap<String, usize>| {
             if asked == name || !taken.contains_key(asked) {
                 name.clone_from(asked);
-            } else {
-                conflict = Some((reason, in_use(asked)));
+                return None;
             }
+            Some((reason, in_use(asked)))
         };
-        // Of several conflicts the last one is reported; the one of short names only if there is no other.
-        choose("PluralConflict", &asked.plural, &mut names.plural, &taken.resources);
-        choose("SingularConflict", &asked.singular, &mut names.singular, &taken.resources);
+        let plural = choose("PluralConflict", &asked.plural, &mut names.plural, &taken.resources);
+        let singular = choose("SingularConflict", &asked.singular, &mut names.singular, &taken.resources);
         let refused: Vec<String> = asked
             .short_names
             .iter()
@@ -132,9 +130,11 @@ impl Definition {
         if short_names.is_none() {
             names.short_names.clone_from(&asked.short_names);
         }
-        choose("KindConflict", &asked.kind, &mut names.kind, &taken.kinds);
-        choose("ListKindConflict", &asked.list_kind, &mut names.list_kind, &taken.kinds);
-        let conflict = conflict.or_else(|| Some(("ShortNamesConflict", short_names?)));
+        let short_names = short_names.map(|text| ("ShortNamesConflict", text));
+        let kind = choose("KindConflict", &asked.kind, &mut names.kind, &taken.kinds);
+        let list_kind = choose("ListKindConflict", &asked.list_kind, &mut names.list_kind, &taken.kinds);
+        // Of several conflicts the last one is reported, in the order of kube-apiserver's naming controller.
+        let conflict = [plural, singular, short_names, kind, list_kind].into_iter().flatten().last();
         names.categories.clone_from(&asked.categories);
         (names, conflict)
     }

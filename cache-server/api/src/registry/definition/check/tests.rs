@@ -191,6 +191,8 @@ fn names_are_accepted_once() {
         (json!({"plural": "bs", "kind": "B", "listKind": "AList"}), "ListKindConflict"),
         (json!({"plural": "bs", "kind": "B", "singular": "as"}), "SingularConflict"),
         (json!({"plural": "bs", "kind": "B", "shortNames": ["y"]}), "ShortNamesConflict"),
+        (json!({"plural": "bs", "kind": "B", "singular": "as", "shortNames": ["y"]}), "ShortNamesConflict"),
+        (json!({"plural": "bs", "kind": "A", "listKind": "BList", "shortNames": ["y"]}), "KindConflict"),
     ] {
         let mut second = prepared("bs.b.c", names);
         assert!(accept(&mut second, &first));
