@@ -53,7 +53,7 @@ impl Definitions {
             }
         };
         if timeout(FRESH_WAIT, settled).await.is_err() {
-            tracing::warn!("definitions are not in effect yet");
+            tracing::warn!(timeout = ?FRESH_WAIT, "CustomResourceDefinition wait timed out");
         }
     }
 

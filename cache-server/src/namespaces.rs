@@ -101,7 +101,7 @@ impl Namespaces {
             }
         };
         if timeout(FRESH_WAIT, settled).await.is_err() {
-            tracing::debug!("a namespace is not empty yet");
+            tracing::debug!(timeout = ?FRESH_WAIT, "namespace deletion wait timed out");
         }
     }
 }
@@ -201,7 +201,7 @@ impl Ender {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "namespaces that are deleted stay for now");
+                    tracing::warn!(%error, delay = ?PAUSE, "namespace deletion failed");
                     sleep(PAUSE).await;
                 }
             }

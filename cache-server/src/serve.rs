@@ -152,13 +152,13 @@ impl Server {
             }
         }
         drop(listener);
-        tracing::info!(connections = connections.len(), "shutting down");
+        tracing::info!(connections = connections.len(), "drain started");
         // Ends the watches cleanly; dropping `closing` then ends each connection after its open requests.
         app.caches.shut_down();
         drop(closing);
         let drained = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(app.config.grace, drained).await.is_err() {
-            tracing::warn!("connections did not end in time and are dropped");
+            tracing::warn!(connections = connections.len(), grace = ?app.config.grace, "drain timed out");
         }
         trimming.abort();
     }
@@ -189,7 +189,7 @@ async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, O
             Ok((stream, _)) => return (stream, slot),
             Err(error) => {
                 // Usually the process is out of file descriptors, and other connections must end first.
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, delay = ?ACCEPT_PAUSE, "connection accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -201,7 +201,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a connection's task failed");
+        tracing::error!(%error, "connection task failed");
     }
 }
 

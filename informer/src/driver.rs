@@ -39,7 +39,7 @@ pub(crate) use self::{
     task::start,
 };
 use crate::{
-    cluster::TURN_MAX,
+    cluster::{TURN_MAX, name_of},
     error::{Error, Kind},
     progress::{Outlet, Stage},
     stats::Strategy,
@@ -79,7 +79,7 @@ impl<S: Sink> Driver<S> {
         let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();
         let endpoints = Endpoints::new(transports.len(), setup.cluster.endpoints().clone(), fastrand::u64(..));
         let config = setup.reflector(resume, endpoints.current());
-        let core = Core::new(config, setup.delays.take(), sink, progress, &setup.resource.plural);
+        let core = Core::new(config, setup.delays.take(), sink, progress, &name_of(&setup.resource));
         let now = Instant::now();
         let mut driver = Self {
             setup,
@@ -165,10 +165,11 @@ impl<S: Sink> Driver<S> {
             self.core.sink().handle_timeout(now);
             self.core.publish();
         }
+        let from = self.endpoints.current();
         if self.endpoints.poll_timeout().is_some_and(|due| due <= now)
             && let Some(to) = self.endpoints.handle_timeout(now)
         {
-            return self.move_to(to);
+            return self.fail_over(from, to);
         }
         if self.reflector_timeout().is_some_and(|due| due <= now) {
             self.tell(Input::TimedOut);
@@ -269,17 +270,19 @@ impl<S: Sink> Driver<S> {
         let now = self.now();
         let failure = reflector::Failure { class: error.class(), retry_after: error.retry_after() };
         self.core.failed(error);
+        let from = self.endpoints.current();
         self.endpoints.failed(now, failure.class);
         let is_too_old = failure.class == Class::Expired && !self.core.is_initial();
         match is_too_old.then(|| self.endpoints.expired(now)).flatten() {
             // An old position may still be in the history window of the preferred endpoint.
-            Some(to) => self.move_to(to),
+            Some(to) => self.fail_over(from, to),
             None => self.tell(Input::Ended(reflector::End::Failed(failure))),
         }
     }
 
-    fn move_to(&mut self, endpoint: usize) {
-        tracing::info!(resource = self.setup.resource.plural, endpoint, "requests go to another endpoint");
+    fn fail_over(&mut self, from: usize, to: usize) {
+        let resource_version = self.core.position().map(tracing::field::display);
+        tracing::info!(resource = self.core.resource(), from, to, resource_version, "endpoint failover");
         self.core.moved(self.verdict());
         if !matches!(self.link, Link::Queued { .. }) {
             self.link = Link::Closed;
@@ -307,8 +310,9 @@ impl<S: Sink> Driver<S> {
             self.endpoints.failed(self.now(), Class::Connection);
         }
         if self.core.take_refused() {
-            let endpoint = self.endpoints.refuse(self.now());
-            tracing::warn!(resource = self.setup.resource.plural, endpoint, "requests go back to the endpoint before");
+            let from = self.endpoints.current();
+            let to = self.endpoints.refuse(self.now());
+            tracing::warn!(resource = self.core.resource(), from, to, "endpoint failover reverted");
             self.core.moved(self.verdict());
         }
         if self.core.is_settled() {
@@ -378,7 +382,7 @@ impl<S: Sink> Driver<S> {
     /// Begins a session: selects the endpoint's transport and opens its span.
     fn asking(&mut self, request: &Request, stage: Stage, strategy: Option<Strategy>) -> Transport {
         let endpoint = self.endpoints.current();
-        let resource = &self.setup.resource.plural;
+        let resource = self.core.resource();
         // `parent: None`, because the previous session's span is entered here: as its child, this span would keep it
         // open, and it in turn all spans before it.
         self.span = tracing::info_span!(parent: None, "session", resource, %request, endpoint);

@@ -81,6 +81,7 @@ mod decode;
 pub mod delays;
 mod driver;
 pub mod index;
+mod labels;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod progress;

@@ -69,6 +69,7 @@ use prometheus_client::{
 use crate::{
     Class, Cluster, FallBack, RelistCause, Stats, Strategy,
     cluster::{Live, Registry as Informers},
+    labels,
 };
 
 /// Registers the current and future informers of `cluster` in `registry`. Does not keep informers running.
@@ -189,7 +190,7 @@ fn counters() -> [Family<u64>; 19] {
     [
         Family::new("informer_requests", "Requests sent, or about to be.", |of| requests(reflector(of))).by("kind"),
         Family::new("informer_relists", "Times initial state was asked for.", |of| {
-            RelistCause::ALL.map(|cause| (cause_text(cause), reflector(of).relists(cause))).into()
+            RelistCause::ALL.map(|cause| (labels::cause_text(cause), reflector(of).relists(cause))).into()
         })
         .by("cause"),
         Family::new("informer_reconnects", "Watches opened from a known position.", |of| one(reflector(of).resumes)),
@@ -198,11 +199,11 @@ fn counters() -> [Family<u64>; 19] {
         }),
         Family::new("informer_syncs", "Times initial state was complete.", |of| one(reflector(of).syncs)),
         Family::new("informer_fallbacks", "Times streams were given up for pages.", |of| {
-            FallBack::ALL.map(|cause| (fall_back_text(cause), reflector(of).fallbacks(cause))).into()
+            FallBack::ALL.map(|cause| (labels::fall_back_text(cause), reflector(of).fallbacks(cause))).into()
         })
         .by("cause"),
         Family::new("informer_failures", "Answers that failed.", |of| {
-            Class::ALL.map(|class| (class_text(class), reflector(of).failures(class))).into()
+            Class::ALL.map(|class| (labels::class_text(class), reflector(of).failures(class))).into()
         })
         .by("class"),
         Family::new("informer_early_ends", "Answers that ended before they were healthy.", |of| {
@@ -290,45 +291,5 @@ const fn strategy_text(strategy: Strategy) -> &'static str {
         Strategy::Stream => "stream",
         Strategy::Paged => "paged",
         Strategy::Unpaged => "unpaged",
-    }
-}
-
-const fn cause_text(cause: RelistCause) -> &'static str {
-    match cause {
-        RelistCause::Start => "start",
-        RelistCause::Expired => "expired",
-        RelistCause::TooLarge => "too_large",
-        RelistCause::PageExpired => "page_expired",
-        RelistCause::Interrupted => "interrupted",
-        RelistCause::FellBack => "fell_back",
-        RelistCause::NotResumable => "not_resumable",
-        RelistCause::WatchForbidden => "watch_forbidden",
-        RelistCause::Unproven => "unproven",
-        RelistCause::Foreign => "foreign",
-        RelistCause::HistoryReset => "history_reset",
-        RelistCause::Refused => "refused",
-        RelistCause::WentBack => "went_back",
-    }
-}
-
-const fn fall_back_text(cause: FallBack) -> &'static str {
-    match cause {
-        FallBack::Refused => "refused",
-        FallBack::Forbidden => "forbidden",
-        FallBack::Stalled => "stalled",
-        FallBack::Failures => "failures",
-    }
-}
-
-const fn class_text(class: Class) -> &'static str {
-    match class {
-        Class::Expired => "expired",
-        Class::TooLarge => "too_large",
-        Class::Refused => "refused",
-        Class::Forbidden => "forbidden",
-        Class::TooMany => "too_many",
-        Class::Connection => "connection",
-        Class::Server => "server",
-        Class::Malformed => "malformed",
     }
 }

@@ -74,7 +74,7 @@ impl Transport {
     /// # Errors
     /// No connection, no headers in time, or a status other than 200, with the Status from its body.
     pub(crate) async fn send(&self, request: Request, form: Form) -> Result<Answer, Error> {
-        tracing::debug!(%request, "requesting");
+        tracing::debug!(%request, "request started");
         match tokio::time::timeout(self.headers_timeout, self.exchange(&request, form)).await {
             Ok(Ok((body, marks))) => Ok(Answer { request, form, marks, body }),
             Ok(Err(kind)) => Err(Error::new(kind, Some(&request))),

@@ -117,5 +117,5 @@ async fn clients_that_reset_their_streams_too_fast_are_told_of_in_one_line() {
     server.terminate();
     let log = server.ended().await.stderr;
     assert_eq!(log.lines().filter(|line| line.contains("WARN")).count(), 1, "{log}");
-    assert!(log.contains("HTTP/2 clients cut off") && log.contains("connections=1"), "{log}");
+    assert!(log.contains("HTTP/2 flood detected") && log.contains("connections=1"), "{log}");
 }

@@ -174,5 +174,8 @@ async fn connections_beyond_the_open_files_wait_for_others_to_leave() {
     server.terminate();
     let ended = server.ended().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.contains("few open files are allowed") && ended.stderr.lines().count() == 1, "{ended:?}");
+    assert!(
+        ended.stderr.contains("connection limit lowered open_files=100") && ended.stderr.lines().count() == 1,
+        "{ended:?}"
+    );
 }

@@ -149,9 +149,9 @@ async fn the_debug_log_tells_what_a_client_asked_and_why_it_failed() {
         server.terminate();
         let log = server.ended().await.stderr;
         for line in [
-            r#"verb="LIST" method=GET uri=/api/v1/pods?fieldSelector=spec.a%3Db&limit=3 agent=probe/1.0 code=400 error=field label not supported: spec.a"#,
-            "uri=/api/v1/pods?limit=3&continue=eyJ2Ijoi… agent=probe/1.0 code=400",
-            r#"verb="POST" method=POST uri=/api/v1/namespaces/default/secrets?fieldValidation=Strict"#,
+            r#"verb="LIST" resource="pods" method=GET uri=/api/v1/pods?fieldSelector=spec.a%3Db&limit=3 user_agent=probe/1.0 code=400 error=field label not supported: spec.a"#,
+            "uri=/api/v1/pods?limit=3&continue=eyJ2Ijoi… user_agent=probe/1.0 code=400",
+            r#"verb="POST" resource="secrets" method=POST uri=/api/v1/namespaces/default/secrets?fieldValidation=Strict"#,
             "code=403 error=the Host header names another server",
         ] {
             assert!(log.contains(line), "{line} is not in {log}");
@@ -180,7 +180,7 @@ async fn requests_whose_client_leaves_are_counted_and_logged() {
     timeout(LINE_WAIT, counted).await.expect("it is counted");
     server.terminate();
     let log = server.ended().await.stderr;
-    assert!(log.contains("request aborted by its client") && log.contains(&path), "{log}");
+    assert!(log.contains("request aborted verb=\"LIST\" resource=\"configmaps\"") && log.contains(&path), "{log}");
 }
 
 /// Goal: idle clients do not block others. Method: every connection of a small server is taken by a client that is

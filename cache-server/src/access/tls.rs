@@ -151,7 +151,7 @@ impl Acceptor {
             due
         };
         if due && let Err(error) = self.reload().await {
-            tracing::warn!(%error, "the certificate stays as it was");
+            tracing::warn!(%error, "certificate reload failed");
         }
         self.current.lock().acceptor.clone()
     }
@@ -165,7 +165,7 @@ impl Acceptor {
         let mut current = self.current.lock();
         (current.pem, current.acceptor) = (pem, acceptor);
         drop(current);
-        tracing::info!("new connections see another certificate");
+        tracing::info!("certificate reloaded");
         Ok(())
     }
 }

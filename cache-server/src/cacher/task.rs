@@ -69,7 +69,7 @@ impl Tasks {
             if !ended.is_err_and(|error| error.is_panic()) {
                 return;
             }
-            tracing::error!(resource = self.ty.id(), "cache task panicked, cache started again");
+            tracing::error!(resource = self.ty.id(), "cache panicked");
             self.well.store(false, Ordering::Relaxed);
             let reader;
             (writer, waking, reader) = self.cache();
@@ -102,9 +102,9 @@ impl Cacher {
                 ControlFlow::Continue(error) => error,
             };
             self.tasks.well.store(false, Ordering::Relaxed);
-            tracing::warn!(resource = self.tasks.ty.id(), cause = %error.cause, "listing again");
             // A history that was followed resets the backoff, however short it was.
             pause = if error.followed { RELIST_PAUSE } else { (pause * 2).min(RELIST_PAUSE_MAX) };
+            tracing::warn!(resource = self.tasks.ty.id(), error = %error.cause, delay = ?pause, "relist scheduled");
             tokio::select! {
                 biased;
                 () = stopped(&mut self.tasks.stop) => break,
@@ -154,7 +154,7 @@ impl Cacher {
         let entries: Vec<Arc<Entry>> = listed.entries.try_collect().await?;
         let objects: Objects<Entry> = entries.into_iter().collect();
         let (resource, version) = (self.tasks.ty.id(), listed.resource_version);
-        tracing::info!(resource, objects = objects.len(), version, "listed");
+        tracing::info!(resource, objects = objects.len(), resource_version = version, "relist completed");
         self.writer.reset(objects, version, self.now());
         self.tasks.well.store(true, Ordering::Relaxed);
         Ok(changes)

@@ -12,14 +12,14 @@ pub(super) fn room_for(wanted: usize) -> usize {
         Ok(files) => {
             let room = room(files, wanted);
             if room < wanted {
-                tracing::warn!(files, connections = room, wanted, "few open files are allowed; more connections wait");
+                tracing::warn!(open_files = files, connections = room, wanted, "connection limit lowered");
             } else {
-                tracing::debug!(files, connections = room, "as many open files as are allowed");
+                tracing::debug!(open_files = files, connections = room, "open file limit raised");
             }
             room
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot ask for more open files");
+            tracing::warn!(%error, "open file limit unchanged");
             wanted
         }
     }

@@ -118,7 +118,7 @@ impl Follower {
                 }
                 Ok(Pass::Wrote(at)) => reader.reached(at).await?,
                 Err(error) => {
-                    tracing::warn!(%error, "definitions cannot be followed");
+                    tracing::warn!(%error, delay = ?RETRY_PAUSE, "CustomResourceDefinition sync failed");
                     sleep(RETRY_PAUSE).await;
                 }
             }
@@ -191,7 +191,7 @@ impl Follower {
                 self.known.learn(definition, entry.resource_version(), position, &self.registry.now());
             }
             None => {
-                tracing::warn!(name = entry.key(), "a definition cannot be read and is not served");
+                tracing::warn!(key = entry.key(), "CustomResourceDefinition skipped");
                 self.known.forget(entry.key());
             }
         }

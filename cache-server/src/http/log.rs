@@ -29,11 +29,13 @@ impl<'a> Answering<'a> {
         let Self { app, parts, verb, resource, .. } = *self;
         self.answered = true;
         app.metrics.request(verb, resource, code.as_u16());
-        let (method, uri, agent) = (&parts.method, Target(parts), Agent(parts));
+        let (method, uri, user_agent) = (&parts.method, Target(parts), Agent(parts));
         let (code, error) = (code.as_u16(), error.map(Cut));
         match error {
-            Some(error) => tracing::debug!(verb, %method, %uri, %agent, code, %error, "request answered"),
-            None => tracing::debug!(verb, %method, %uri, %agent, code, "request answered"),
+            Some(error) => {
+                tracing::debug!(verb, resource, %method, %uri, %user_agent, code, %error, "request answered");
+            }
+            None => tracing::debug!(verb, resource, %method, %uri, %user_agent, code, "request answered"),
         }
     }
 }
@@ -43,7 +45,8 @@ impl Drop for Answering<'_> {
         if !self.answered {
             let Self { app, parts, verb, resource, .. } = *self;
             app.metrics.aborted(verb, resource);
-            tracing::debug!(verb, method = %parts.method, uri = %Target(parts), agent = %Agent(parts), "request aborted by its client");
+            let (method, uri, user_agent) = (&parts.method, Target(parts), Agent(parts));
+            tracing::debug!(verb, resource, %method, %uri, %user_agent, "request aborted");
         }
     }
 }

@@ -157,7 +157,7 @@ impl From<Unfresh> for Status {
 
 impl From<StorageError> for Status {
     fn from(error: StorageError) -> Self {
-        tracing::warn!(%error, "storage failed a request");
+        tracing::warn!(%error, "storage request failed");
         match error {
             StorageError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
             StorageError::Unavailable(_) => Self::unavailable("storage is not available"),

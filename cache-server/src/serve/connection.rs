@@ -65,7 +65,7 @@ impl Connection {
                     Ok(None) => break,
                     Err(error) => {
                         if !flood::note(&error) {
-                            tracing::debug!(%error, "a connection ended early");
+                            tracing::debug!(%error, "connection aborted");
                         }
                         break;
                     }
@@ -104,7 +104,7 @@ async fn over_tls(
     match accepted {
         Ok((stream, protocol)) => Ok(Some(speak(stream, protocol, handler, closed))),
         Err(error) => {
-            tracing::debug!(%error, "a handshake failed");
+            tracing::debug!(%error, "TLS handshake failed");
             Ok(None)
         }
     }

@@ -24,7 +24,7 @@ struct Untold {
 pub(super) fn note(error: &hyper::Error) -> bool {
     let is_flood = is_flood(error);
     if is_flood && let Some(connections) = FLOODS.count(Instant::now()) {
-        tracing::warn!(connections, "HTTP/2 clients cut off: they reset streams or send small frames too fast");
+        tracing::warn!(connections, "HTTP/2 flood detected");
     }
     is_flood
 }

@@ -57,7 +57,7 @@ impl Moving<TcpStream> {
 
 fn reset_on_close(stream: &TcpStream) {
     if let Err(error) = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
-        tracing::debug!(%error, "a stuck connection closes without a reset");
+        tracing::debug!(%error, "connection reset failed");
     }
 }
 

@@ -85,7 +85,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let resource = &self.live.resource;
-            tracing::error!(resource, "informer ended by a panic; its copy is no longer kept in step");
+            tracing::error!(resource, "informer panicked");
         }
         let stats = self.live.stats();
         let mut informers = self.registry.informers.lock();

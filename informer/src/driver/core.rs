@@ -6,6 +6,7 @@ use super::sink::{self, Sink};
 use crate::{
     delays::Delays,
     error::{Chain, Error, Kind},
+    labels,
     progress::{Confirmed, Outlet, Stage},
     stats::Strategy,
 };
@@ -29,7 +30,7 @@ pub(super) enum Order {
 }
 
 pub(super) struct Core<S> {
-    // Plural of the type, for logs.
+    // Name of the type, for logs.
     resource: String,
     verdict: Verdict,
     reflector: Reflector,
@@ -79,7 +80,7 @@ struct Unreadable {
 impl Unreadable {
     /// Returns true for a key not logged before, while there is room to remember it.
     fn is_new(&mut self, key: &str) -> bool {
-        let key = if key.len() <= KEY_TOLD_BYTES_MAX { key } else { "" };
+        let key = logged(key);
         self.told.len() < UNREADABLE_TOLD_MAX && !self.told.contains(key) && self.told.insert(key.to_owned())
     }
 }
@@ -89,6 +90,11 @@ const UNREADABLE_TOLD_MAX: usize = 64;
 
 /// Longest key that is logged, in bytes: namespace, slash, name. A longer key is not a valid name.
 const KEY_TOLD_BYTES_MAX: usize = 63 + 1 + 253;
+
+/// Returns the key as it is logged: empty above [`KEY_TOLD_BYTES_MAX`].
+const fn logged(key: &str) -> &str {
+    if key.len() <= KEY_TOLD_BYTES_MAX { key } else { "" }
+}
 
 impl<S: Sink> Core<S> {
     pub(super) fn new(
@@ -174,7 +180,7 @@ impl<S: Sink> Core<S> {
     /// Kept without a position, as client-go and kube do.
     fn on_unversioned(&mut self) {
         if self.unreadable.is_new(&self.key) {
-            tracing::warn!(resource = self.resource, key = self.key, "object kept without a resourceVersion");
+            tracing::warn!(resource = self.resource, key = logged(&self.key), "unversioned object kept");
         }
     }
 
@@ -182,7 +188,7 @@ impl<S: Sink> Core<S> {
     fn on_unreadable(&mut self, now: Time, key: String) {
         self.unreadable.count += 1;
         if self.unreadable.is_new(&key) {
-            tracing::warn!(resource = self.resource, key, "an object without a name is left out");
+            tracing::warn!(resource = self.resource, key = logged(&key), "nameless object dropped");
         }
         self.handle(now, Input::Ignored);
     }
@@ -206,8 +212,7 @@ impl<S: Sink> Core<S> {
         let meta = skipped.meta();
         let (key, at, reason) = (meta.key(), skipped.at, skipped.reason);
         if self.unreadable.is_new(&key) {
-            let key = if key.len() <= KEY_TOLD_BYTES_MAX { &*key } else { "" };
-            tracing::warn!(resource = self.resource, key, at, %reason, "object skipped");
+            tracing::warn!(resource = self.resource, key = logged(&key), offset = at, %reason, "object skipped");
         }
         if meta.name.is_empty() && matches!(change, Change::Modified | Change::Deleted) {
             // Some stored object is now stale and cannot be identified, so the response cannot be trusted from here on.
@@ -276,14 +281,14 @@ impl<S: Sink> Core<S> {
                 (Action::InitDone(position), _) => {
                     self.is_initial = false;
                     self.is_synced = true;
-                    self.give(now, sink::Order::InitDone(position));
-                    tracing::info!(resource = self.resource, "initial state is complete");
+                    self.give(now, sink::Order::InitDone(position.clone()));
+                    tracing::info!(resource = self.resource, resource_version = %position, "relist completed");
                 }
                 (Action::Apply, Some(Received { json, meta, .. })) => self.give(now, sink::Order::Apply(json, meta)),
                 (Action::Delete, Some(Received { json, meta, .. })) => self.give(now, sink::Order::Delete(json, meta)),
                 (Action::Bookmark(position), _) => self.give(now, sink::Order::Bookmark(position)),
                 (Action::Abandon, _) => self.give(now, sink::Order::Abandon),
-                (Action::Report(report), _) => self.report(report),
+                (Action::Report(report), _) => self.report(now, report),
                 (Action::InitApply | Action::Apply | Action::Delete, None) => {
                     unreachable!("the reflector orders this about the object just handed in")
                 }
@@ -298,28 +303,32 @@ impl<S: Sink> Core<S> {
         self.confirmed = false;
         self.give(now, sink::Order::Restored);
         self.progress.send_modify(|progress| progress.confirmed = progress.restored);
-        tracing::info!(resource = self.resource, "the saved state is proven and goes on");
+        let resource_version = self.position().map(tracing::field::display);
+        tracing::info!(resource = self.resource, resource_version, "saved position resumed");
     }
 
     fn give(&mut self, now: Time, order: sink::Order<'_>) {
+        let meta = order.meta();
         if let Err(error) = self.sink.take(now, order) {
             self.unreadable.count += 1;
-            tracing::warn!(resource = self.resource, error = %Chain(&error), "an object is left out");
+            let key = meta.map(Meta::key).unwrap_or_default();
+            tracing::warn!(resource = self.resource, key = logged(&key), error = %Chain(&error), "object dropped");
         }
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, now: Time, report: Report) {
         let resource = &self.resource;
         match report {
-            Report::Relist { cause } => tracing::info!(resource, ?cause, "initial state is asked for"),
+            Report::Relist { cause } => tracing::info!(resource, cause = labels::cause_text(cause), "relist started"),
             Report::FellBack { cause } => {
-                tracing::info!(resource, ?cause, "streams are given up for pages");
+                tracing::info!(resource, cause = labels::fall_back_text(cause), "fallback to pages");
                 if cause == reflector::FallBack::Stalled {
                     self.note(Kind::Silent);
                 }
             }
             Report::Waiting { until, cause } => {
-                tracing::debug!(resource, %until, ?cause, "waiting before the next request");
+                let delay = until.since(now);
+                tracing::debug!(resource, cause = labels::ending_text(cause), ?delay, "request delayed");
                 match cause {
                     // The failure was already recorded when it arrived.
                     reflector::Ending::Failed(_) | reflector::Ending::WatchForbidden => {}
@@ -333,19 +342,17 @@ impl<S: Sink> Core<S> {
                     reflector::Ending::Endless => self.note(Kind::Endless),
                 }
             }
-            Report::Healthy => tracing::debug!(resource, "the session is healthy"),
+            Report::Healthy => tracing::debug!(resource, "backoff reset"),
             Report::Spread { until } => {
-                tracing::debug!(resource, %until, "the first request waits");
+                tracing::debug!(resource, delay = ?until.since(now), "start delayed");
                 self.progress.send_modify(|progress| progress.stage = Stage::Spread);
             }
-            Report::Proved => tracing::debug!(resource, "the position belongs to the server's history"),
-            Report::Foreign => tracing::warn!(resource, "the server has another history"),
-            Report::HistoryReset => tracing::warn!(resource, "the server's history went back"),
-            Report::Unordered => {
-                tracing::warn!(resource, "resourceVersions of this type have no order: events are taken as they come");
-            }
+            Report::Proved => tracing::debug!(resource, "position proved"),
+            Report::Foreign => tracing::warn!(resource, "foreign history detected"),
+            Report::HistoryReset => tracing::warn!(resource, "history reset detected"),
+            Report::Unordered => tracing::warn!(resource, "unordered resourceVersions detected"),
             Report::Expired => {
-                tracing::warn!(resource, "the state asked for is no longer there; nothing more is asked");
+                tracing::warn!(resource, "exact resourceVersion expired");
                 self.progress.send_modify(|progress| progress.is_final = true);
             }
         }
@@ -361,7 +368,8 @@ impl<S: Sink> Core<S> {
     }
 
     pub(super) fn failed(&mut self, error: Error) {
-        tracing::warn!(resource = self.resource, error = %Chain(&error), "reading failed");
+        let class = labels::class_text(error.class());
+        tracing::warn!(resource = self.resource, class, error = %Chain(&error), "request failed");
         self.sink.failed(&error);
         if self.is_incomplete() {
             self.progress.send_modify(|progress| progress.failure = Some(error));
@@ -398,6 +406,16 @@ impl<S: Sink> Core<S> {
         self.verdict = verdict;
         self.reflector.set_verdict(verdict);
         self.progress.send_modify(|progress| progress.stats.moves += 1);
+    }
+
+    /// Name of the type, for logs.
+    pub(super) fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Position of the copy, if it has one.
+    pub(super) const fn position(&self) -> Option<&ResourceVersion> {
+        self.reflector.position()
     }
 
     /// Returns true if the copy belongs to the history of the endpoint in use.

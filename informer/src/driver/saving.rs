@@ -55,10 +55,10 @@ pub(super) async fn load(
 ) -> Loaded {
     let locked_until = Instant::now() + LOCKED_FOR_MAX;
     loop {
-        let (directory, identity) = (directory.clone(), identity.clone());
+        let (directory, identity, name) = (directory.clone(), identity.clone(), resource.to_owned());
         let read = spawn_blocking(move || {
             let opened = checkpoint::open(&directory, &identity);
-            fill(opened, sink)
+            fill(opened, sink, &name)
         });
         let (loaded, ignored, confirmed) = match read.await {
             Ok(read) => read,
@@ -74,7 +74,7 @@ pub(super) async fn load(
             continue;
         }
         if let Some(ignored) = ignored {
-            tracing::warn!(resource, reason = %Chain(&ignored), "the checkpoint is not used");
+            tracing::warn!(resource, reason = %Chain(&ignored), "checkpoint ignored");
         }
         if loaded.position.is_some() {
             progress.send_modify(|progress| progress.restored = confirmed);
@@ -84,14 +84,14 @@ pub(super) async fn load(
 }
 
 /// Restores the saved state into the sink's store. Blocks.
-fn fill(opened: Opened, mut sink: StoreSink) -> (Loaded, Option<Ignored>, Option<Confirmed>) {
+fn fill(opened: Opened, mut sink: StoreSink, resource: &str) -> (Loaded, Option<Ignored>, Option<Confirmed>) {
     let Opened { saved, mut ignored, mut writer } = opened;
     let Some(saved) = saved else {
         return (Loaded { sink, position: None, writer }, ignored, None);
     };
     let (position, confirmed_at) = (saved.position.clone(), saved.confirmed_at);
     if saved.cut_bytes > 0 {
-        tracing::info!(bytes = saved.cut_bytes, "the last save was broken off; the one before it counts");
+        tracing::info!(resource, bytes = saved.cut_bytes, "checkpoint tail discarded");
     }
     if let Err(error) = saved.restore(sink.store()) {
         ignored = Some(error);
@@ -109,7 +109,7 @@ fn fill(opened: Opened, mut sink: StoreSink) -> (Loaded, Option<Ignored>, Option
 
 /// Saves published states.
 pub(super) struct Saving {
-    // Plural of the type, for logs.
+    // Name of the type, for logs.
     resource: String,
     directory: PathBuf,
     identity: Identity,
@@ -240,9 +240,10 @@ impl Saving {
                 false
             }
             (None, Some(ignored)) => {
-                tracing::debug!(resource = self.resource, reason = %Chain(&ignored), "checkpoint cannot be opened yet");
                 self.state = State::Closed;
-                self.pause();
+                let delay = self.pause();
+                let reason = Chain(&ignored);
+                tracing::debug!(resource = self.resource, %reason, ?delay, "checkpoint open failed");
                 true
             }
             (None, None) => {
@@ -281,14 +282,15 @@ impl Saving {
         match wrote {
             Ok(bytes) => {
                 self.failures = 0;
-                tracing::debug!(resource = self.resource, bytes, "the state is saved");
+                tracing::debug!(resource = self.resource, bytes, "checkpoint saved");
                 false
             }
             Err(error) => {
+                let delay = self.pause();
                 if self.told.insert(error.kind()) {
-                    tracing::warn!(resource = self.resource, error = %Chain(&error), "the state cannot be saved");
+                    let error = Chain(&error);
+                    tracing::warn!(resource = self.resource, %error, ?delay, "checkpoint save failed");
                 }
-                self.pause();
                 // The unsaved state is due again.
                 self.advance(|state| match state {
                     State::Idle(writer) => State::Due(writer),
@@ -301,11 +303,12 @@ impl Saving {
         }
     }
 
-    /// Delays the next attempt, twice as long as the attempt before.
-    fn pause(&mut self) {
+    /// Delays the next attempt, twice as long as the attempt before. Returns the delay.
+    fn pause(&mut self) -> Duration {
         let pause = SAVE_EVERY.saturating_mul(1 << self.failures.min(10)).min(SAVE_AGAIN_MAX);
         self.failures += 1;
         self.not_before = Instant::now() + pause;
+        pause
     }
 
     fn advance(&mut self, step: impl FnOnce(State) -> State) {

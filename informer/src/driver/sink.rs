@@ -41,6 +41,18 @@ pub(crate) enum Order<'a> {
     Abandon,
 }
 
+impl<'a> Order<'a> {
+    /// Metadata of the object that the order is about, if any.
+    pub(super) const fn meta(&self) -> Option<&'a Meta<'a>> {
+        match self {
+            Self::InitApply(_, meta) | Self::Apply(_, meta) | Self::Delete(_, meta) | Self::Skip(_, meta) => {
+                Some(*meta)
+            }
+            Self::Restored | Self::Init { .. } | Self::InitDone(_) | Self::Bookmark(_) | Self::Abandon => None,
+        }
+    }
+}
+
 /// Evidence a sink has about the history it is filled from.
 pub(crate) enum Evidence {
     /// One stored object.

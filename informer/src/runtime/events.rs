@@ -61,7 +61,7 @@ impl Broken {
         }
         if self.known.len() >= BROKEN_KNOWN_MAX {
             if !std::mem::replace(&mut self.overflowed, true) {
-                tracing::warn!("more than {BROKEN_KNOWN_MAX} objects do not decode; the others are not named");
+                tracing::warn!(limit = BROKEN_KNOWN_MAX, "object errors suppressed");
             }
             return false;
         }
@@ -179,7 +179,7 @@ impl<K: DeserializeOwned> Translation<K> {
         if !self.broken.is_new(key) {
             return;
         }
-        tracing::warn!(%error, "an object is left out");
+        tracing::warn!(key, %error, "object dropped");
         let error = failures::other(error);
         if self.is_initial || self.broken.was_last {
             self.broken.first.get_or_insert(error);

@@ -107,7 +107,7 @@ async fn each_request_is_logged_once_and_no_body_ever() {
     for entry in secrets.store().snapshot().iter() {
         entry.decode().unwrap_err();
     }
-    let requests: Vec<String> = said.lines("requesting");
+    let requests: Vec<String> = said.lines("request started");
     assert_eq!(requests.len(), log.uris().len(), "{requests:#?}");
     for (line, uri) in requests.iter().zip(log.uris()) {
         assert!(line.starts_with("event DEBUG") && line.ends_with(&format!("request=GET {uri}")), "{line}");
@@ -136,9 +136,9 @@ async fn a_skipped_object_is_logged_once_by_its_key_and_place_and_never_its_body
     secrets.wait_for(&11.into(), SOON).await.unwrap();
     let lines = said.lines("object skipped");
     assert_eq!((lines.len(), secrets.stats().skipped), (2, 4), "each is told once, and counted: {lines:#?}");
-    let expected = ["key=\"a/large\" at=", "reason=larger than 1000 bytes", "reason=no JSON object"];
+    let expected = ["key=\"a/large\" offset=", "reason=larger than 1000 bytes", "reason=no JSON object"];
     assert!(lines[0].contains(expected[0]) && lines[0].contains(expected[1]), "{lines:#?}");
-    assert!(lines[1].contains("key=\"\" at=") && lines[1].contains(expected[2]), "{lines:#?}");
+    assert!(lines[1].contains("key=\"\" offset=") && lines[1].contains(expected[2]), "{lines:#?}");
     assert!(said.lines("hunter2").is_empty(), "{:#?}", said.lines("hunter2"));
     drop((guard, second));
 }

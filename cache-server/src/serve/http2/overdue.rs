@@ -31,7 +31,7 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Stream
             tokio::select! {
                 biased;
                 _ = stream => {}
-                () = overdue() => tracing::debug!("a watch whose client takes nothing is reset behind its end"),
+                () = overdue() => tracing::debug!("stalled watch reset"),
             }
         }));
     }
