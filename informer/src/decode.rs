@@ -170,7 +170,7 @@ pub struct DecodeError {
     pub key: String,
     /// Path to the failing value, as far as it was read: `spec.containers[0].ports`. Empty for the object itself.
     pub path: String,
-    /// What the type expects there, if serde's message has it without quoting the object: ``missing field `name` ``,
+    /// Expectation of the type there, if serde's message has it without quoting the object: ``missing field `name` ``,
     /// `expected u16`.
     pub wanted: Option<String>,
 }

@@ -348,7 +348,7 @@ impl fmt::Display for NotReady {
 
 impl StdError for NotReady {}
 
-/// What prevents an informer from being ready.
+/// Reason why an informer is not ready.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Cause {

@@ -240,7 +240,6 @@ const HEADLESS: &[&str] = &["What ", "Who ", "Whoever "];
 
 /// Goal: comments and pages use the field's words. Method: every sentence of every comment and page, without code.
 #[test]
-#[ignore = "until every crate follows it"]
 fn prose_uses_the_fields_words() {
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
     sources(&root(), &mut all);

@@ -1,8 +1,8 @@
-//! What writes do to objects: bodies and patches are read, objects are checked and changed, as kube-apiserver does it.
+//! Effects of writes on objects: reads bodies and patches, and checks and changes objects as kube-apiserver does.
 //!
-//! What is left out, knowingly: admission (an object may name a namespace that does not exist), defaulting, validation
-//! beyond metadata and the JSON types of fields, managedFields of anything but applies (what clients send is kept), and
-//! the work of controllers: kubelets that end pods, and the garbage collector.
+//! Not implemented, on purpose: admission (an object may name a namespace that does not exist), defaulting, validation
+//! beyond metadata and the JSON types of fields, managedFields for writes other than applies (entries that clients send
+//! are kept), and the work of controllers: kubelets that end pods, and the garbage collector.
 
 pub mod apply;
 pub mod body;

@@ -4,9 +4,8 @@
 //! a resourceVersion is retried on a conflict. INVARIANT: a write that changes nothing creates neither a version nor an
 //! event.
 //!
-//! Not implemented, on purpose: admission (an object may name a namespace that does not exist), defaulting, validation
-//! beyond metadata and the JSON types of fields, managedFields for writes other than applies (entries that clients send
-//! are kept), and the work of controllers: kubelets that end pods, and the garbage collector.
+//! This folder reads the current object and commits its successor; `api_rules::object` decides both, and lists the
+//! differences from kube-apiserver.
 
 mod apply;
 mod create;

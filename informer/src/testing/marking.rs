@@ -14,7 +14,7 @@ use super::{FakeApiServer, form::Form, types::Target};
 #[derive(Debug)]
 pub(super) struct Marks {
     server: FakeApiServer,
-    /// What a token is bound to, besides its position and key: type, path, selectors and form.
+    /// Type, path, selectors and form of the request, to which its tokens are bound beside position and key.
     question: String,
     position: u64,
     /// Objects between two marks.
