@@ -344,14 +344,17 @@ fn one_unsafe_block() {
     assert!(holding.len() == 1 && holding[0].ends_with("cache-server/src/allocator.rs"), "{holding:?}");
 }
 
+/// The gate runs the README's second command. The nightly run reads both from the README's first block of shell.
 #[test]
-fn the_gate_runs_the_readmes_commands() {
-    let gate = fs::read_to_string(root().join(".ci/run")).expect("the gate");
-    let readme = fs::read_to_string(root().join("README.md")).expect("the README");
-    for command in ["cargo test --workspace", "cargo run --release --example memory-compare"] {
-        assert!(readme.contains(command), "the README names {command}");
-        let words: Vec<&str> = command.split(' ').collect();
-        let runs = gate.lines().any(|line| words.iter().all(|word| line.split(' ').any(|other| other == *word)));
-        assert!(runs, "the gate runs {command}");
+fn the_readmes_commands_are_run() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let readme = read("README.md");
+    let block = readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of shell");
+    let commands: Vec<&str> = block.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).collect();
+    assert_eq!(commands, ["cargo run --release --example memory-compare", "cargo test --workspace"]);
+    assert!(read(".ci/run").lines().any(|line| line.starts_with(commands[1])), "the gate runs {}", commands[1]);
+    let nightly = read(".ci/nightly");
+    for part in ["README.md |", "part_fresh()", "part_fresh_busy()", "parts=(fresh fresh_busy "] {
+        assert!(nightly.contains(part), "the nightly run has {part}");
     }
 }

@@ -1,0 +1,31 @@
+# Daily commands; `just --list` prints them. All build the same features, so none rebuilds what another has built.
+
+# Formatting, lints and docs.
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+# All tests.
+test:
+    cargo test --workspace
+
+# One test binary, such as `just test-one informer skipping`.
+test-one binary *filter:
+    cargo test --workspace --test {{binary}} -- {{filter}}
+
+# Instructions and allocations of the hot paths.
+counts *bench:
+    .ci/counts {{bench}}
+
+# The server's numbers beside their targets.
+bench *flags:
+    cargo run --release -p benches --bin numbers -- {{flags}}
+
+# All checks before a merge.
+gate:
+    .ci/run
+
+# Slow checks; parts can be named.
+nightly *parts:
+    .ci/nightly {{parts}}
