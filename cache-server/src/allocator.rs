@@ -13,7 +13,7 @@ use crate::{
 
 /// Trims after bursts, for ever. Cost at rest: one read of `/proc` per second.
 pub(crate) async fn trim_after_bursts(metrics: &Metrics, caches: &Caches) {
-    let mut watch = Watch::default();
+    let mut watch = TrimPolicy::default();
     loop {
         tokio::time::sleep(TRIM_EVERY).await;
         let Some(resident) = resident_bytes() else { return };
@@ -40,7 +40,7 @@ const SETTLED_LOOKS: u32 = 10;
 
 /// Decides when to trim.
 #[derive(Debug, Default)]
-struct Watch {
+struct TrimPolicy {
     /// Size after the last trim.
     floor: u64,
     /// Number of ended connections at the last trim.
@@ -59,7 +59,7 @@ struct Watch {
     looks: u32,
 }
 
-impl Watch {
+impl TrimPolicy {
     /// Runs one check. Returns true if it is time to trim: the size does not grow, and either it is clearly above the
     /// last floor, or connections have ended or caches have evicted much since, whose memory glibc keeps without a
     /// change in size. If the last trim came in the middle of a burst, its tail is below those bounds and is trimmed
@@ -106,7 +106,7 @@ mod tests {
 
     /// Checks once per second with (MiB, ended connections) and asserts the checks at which it trims, to `floor` MiB.
     fn check(floor: u64, looks: &[(u64, u64)], expected: &[usize]) {
-        let mut watch = Watch::default();
+        let mut watch = TrimPolicy::default();
         watch.trimmed(floor * MIB, 0, 0);
         let mut trims = Vec::new();
         for (second, &(size, ended)) in looks.iter().enumerate() {
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn memory_that_caches_let_go_of_is_given_back_though_the_size_does_not_show_it() {
         let trims = |gone: &[u64]| {
-            let mut watch = Watch::default();
+            let mut watch = TrimPolicy::default();
             watch.trimmed(200 * MIB, 0, 0);
             let mut trims = Vec::new();
             for (second, gone) in gone.iter().enumerate() {

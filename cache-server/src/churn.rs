@@ -29,7 +29,7 @@ use crate::{
 
 /// Settings of a churn run.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ChurnSettings {
     /// The server to write to.
     pub(crate) server: ServerUrl,
     /// The rate of writes.
@@ -185,7 +185,7 @@ impl fmt::Display for Summary {
 ///
 /// # Errors
 /// The pods cannot be listed; no write was sent.
-pub(crate) async fn run(plan: &Plan, stop: impl Future<Output = ()>) -> Result<Summary, ClientError> {
+pub(crate) async fn run(plan: &ChurnSettings, stop: impl Future<Output = ()>) -> Result<Summary, ClientError> {
     let mut stop = pin!(stop);
     let mut idle: Vec<Connection> = (0..CLIENT_CONNECTIONS).map(|_| Connection::new(plan.server.clone())).collect();
     let mut pods = Pods::new(plan.seed, run_mark());
@@ -243,22 +243,22 @@ struct Churn {
 }
 
 /// A finished write and its response.
-struct Done {
+struct FinishedWrite {
     connection: Connection,
     write: Write,
     answer: Result<Bytes, ClientError>,
     took: Duration,
 }
 
-async fn send(mut connection: Connection, write: Write) -> Done {
+async fn send(mut connection: Connection, write: Write) -> FinishedWrite {
     let begun = Instant::now();
     let answer = connection.send(write.ask()).await;
-    Done { connection, write, answer, took: begun.elapsed() }
+    FinishedWrite { connection, write, answer, took: begun.elapsed() }
 }
 
 impl Churn {
     /// Counts a write and makes its pod available again.
-    fn settle(&mut self, Done { connection, write, answer, took }: Done) -> Connection {
+    fn settle(&mut self, FinishedWrite { connection, write, answer, took }: FinishedWrite) -> Connection {
         let summary = &mut self.summary;
         match &answer {
             Ok(_) => {

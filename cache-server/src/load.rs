@@ -20,20 +20,20 @@ use crate::{
 #[error("{}: {place}{what}", path.display())]
 pub struct LoadError {
     path: PathBuf,
-    place: Place,
+    place: ObjectLocation,
     what: String,
 }
 
 /// Position of an object in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct ObjectLocation {
     /// Counted from one, without empty documents; `None` if the error concerns the whole file.
     document: Option<usize>,
     /// Counted from one within a list; `None` outside lists.
     item: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ObjectLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.document, self.item) {
             (None, _) => Ok(()),
@@ -64,7 +64,7 @@ pub(crate) async fn into_storage(app: &App, paths: &[PathBuf]) -> Result<usize, 
 
 /// The files under `path`, sorted by name: `path` itself, or all manifests in a folder at any depth.
 fn files(path: &Path, depth: usize) -> Result<Vec<PathBuf>, LoadError> {
-    let fail = |what: String| LoadError { path: path.to_owned(), place: Place::default(), what };
+    let fail = |what: String| LoadError { path: path.to_owned(), place: ObjectLocation::default(), what };
     let io = |error: io::Error| fail(describe(&error));
     if !fs::metadata(path).map_err(io)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -99,7 +99,7 @@ fn describe(error: &io::Error) -> String {
 
 /// The non-empty documents of a file.
 fn read(path: &Path) -> Result<Vec<Value>, LoadError> {
-    let fail = |what: String| LoadError { path: path.to_owned(), place: Place::default(), what };
+    let fail = |what: String| LoadError { path: path.to_owned(), place: ObjectLocation::default(), what };
     let io = |error: io::Error| fail(describe(&error));
     let bytes = fs::metadata(path).map_err(io)?.len();
     if bytes > MANIFEST_BYTES_MAX {
@@ -144,14 +144,14 @@ fn read_yaml(text: &str) -> Result<Vec<Value>, String> {
 }
 
 /// Every object of the documents, with lists split into their items.
-fn objects(documents: Vec<Value>) -> Vec<(Place, Value)> {
+fn objects(documents: Vec<Value>) -> Vec<(ObjectLocation, Value)> {
     let mut found = Vec::new();
     for (index, mut document) in documents.into_iter().enumerate() {
         let document_number = Some(index + 1);
         let kind = document["kind"].as_str().unwrap_or_default().to_owned();
         let items = kind.strip_suffix("List").and_then(|item_kind| Some((item_kind, items(&mut document)?)));
         let Some((item_kind, items)) = items else {
-            found.push((Place { document: document_number, item: None }, document));
+            found.push((ObjectLocation { document: document_number, item: None }, document));
             continue;
         };
         for (index, mut item) in items.into_iter().enumerate() {
@@ -160,7 +160,7 @@ fn objects(documents: Vec<Value>) -> Vec<(Place, Value)> {
                 members.entry("kind").or_insert_with(|| item_kind.into());
                 members.entry("apiVersion").or_insert_with(|| document["apiVersion"].clone());
             }
-            found.push((Place { document: document_number, item: Some(index + 1) }, item));
+            found.push((ObjectLocation { document: document_number, item: Some(index + 1) }, item));
         }
     }
     found

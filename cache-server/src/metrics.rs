@@ -48,7 +48,7 @@ struct Resource {
 
 /// Labels of the watches of one resource type in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
+struct WatchLabels {
     resource: String,
     state: &'static str,
 }
@@ -317,7 +317,7 @@ struct CacheGauges {
     window_events: Family<Resource, Number>,
     window_covers: Family<Resource, Gauge<f64, AtomicU64>>,
     buckets: Family<Resource, Number>,
-    watchers: Family<State, Number>,
+    watchers: Family<WatchLabels, Number>,
     expired: Family<Resource, Counter>,
     cut: Family<CutReaders, Counter>,
     events: Family<Resource, Counter>,
@@ -346,7 +346,7 @@ impl CacheGauges {
             ("live", stats.watchers_live),
         ];
         for (state, count) in states {
-            self.watchers.get_or_create(&State { resource: resource.to_owned(), state }).set(count);
+            self.watchers.get_or_create(&WatchLabels { resource: resource.to_owned(), state }).set(count);
         }
         self.expired.get_or_create(&labels).inc_by(stats.watchers_expired);
         let cut = [

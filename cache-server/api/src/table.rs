@@ -57,7 +57,7 @@ enum Print {
 }
 
 /// Columns of one built-in type.
-struct Kind {
+struct TypeColumns {
     /// The type's [`ResourceType::id`].
     id: &'static str,
     columns: &'static [Column],
@@ -105,7 +105,7 @@ impl Columns {
         &self.definitions
     }
 
-    fn built_in(kind: &Kind) -> Self {
+    fn built_in(kind: &TypeColumns) -> Self {
         let mut definitions = String::new();
         for column in kind.columns {
             column.define(&mut definitions);
@@ -127,11 +127,11 @@ impl Rows for Columns {
 }
 
 /// The built-in types with columns of their own.
-const FAMILIES: [&[Kind]; 7] =
+const FAMILIES: [&[TypeColumns]; 7] =
     [pods::KINDS, workloads::KINDS, autoscaling::KINDS, network::KINDS, storage::KINDS, cluster::KINDS, access::KINDS];
 
 /// Columns of all other built-in types, such as roles, limit ranges and CustomResourceDefinitions.
-const OTHER: Kind = Kind {
+const OTHER: TypeColumns = TypeColumns {
     id: "",
     columns: &[NAME, CREATED],
     print: |object, row| {

@@ -19,7 +19,7 @@ use parking_lot::MutexGuard;
 
 use crate::{
     buckets::{Scope, nodes},
-    cache::State,
+    cache::CacheState,
     epoch::Epoch,
     event::Event,
     limits::{EVENTS_PER_LOCK, LOOKS_PER_TURN},
@@ -66,7 +66,7 @@ impl Past {
 
 /// Access to the state for as long as its epoch and window match those at the start.
 struct View<'a> {
-    state: &'a RwLock<State>,
+    state: &'a RwLock<CacheState>,
     epoch: &'a Arc<Epoch>,
     scope: &'a Scope,
     node_field: Option<usize>,
@@ -80,7 +80,7 @@ impl Backlog {
     /// between two trims, then one binary search per event found.
     pub(crate) fn read(
         &self,
-        state: &RwLock<State>,
+        state: &RwLock<CacheState>,
         epoch: &Arc<Epoch>,
         scope: &Scope,
         node_field: Option<usize>,
@@ -96,9 +96,9 @@ impl Backlog {
         let (places, read) = loop {
             let mut index = slot.lock();
             match view.places(&mut index, past.read) {
-                Some(Found::All { places, read }) => break (places, read),
+                Some(ScanProgress::All { places, read }) => break (places, read),
                 // Fair, so that other reconnecting watchers get the index between turns and continue the scan.
-                Some(Found::Some) => MutexGuard::unlock_fair(index),
+                Some(ScanProgress::Some) => MutexGuard::unlock_fair(index),
                 None => return,
             }
         };
@@ -129,14 +129,14 @@ impl Backlog {
 
 impl View<'_> {
     /// Reads the state if the epoch is still current and the window still covers the position.
-    fn with<T>(&self, look: impl FnOnce(&State) -> T) -> Option<T> {
+    fn with<T>(&self, look: impl FnOnce(&CacheState) -> T) -> Option<T> {
         let state = self.state.read();
         let same = Arc::ptr_eq(&state.epoch, self.epoch) && state.window.log.lost() <= self.position;
         same.then(|| look(&state))
     }
 
     /// Returns the positions of the scope's events after `after`. `None` if the window moved past them.
-    fn places(&self, slot: &mut Option<Index>, after: u64) -> Option<Found> {
+    fn places(&self, slot: &mut Option<Index>, after: u64) -> Option<ScanProgress> {
         let (applied, lost) = self.with(|state| (state.applied, state.window.log.lost()))?;
         let index = match slot {
             Some(index) if index.epoch == self.epoch.id && lost <= index.read => index,
@@ -145,16 +145,16 @@ impl View<'_> {
         };
         index.used = true;
         if !index.extend(self, after)? {
-            return Some(Found::Some);
+            return Some(ScanProgress::Some);
         }
         let places = index.places.get(self.scope.key());
         let places = places.into_iter().flatten().copied().skip_while(|&at| at <= after).collect();
-        Some(Found::All { places, read: index.read })
+        Some(ScanProgress::All { places, read: index.read })
     }
 }
 
 /// Result of one turn with an index.
-enum Found {
+enum ScanProgress {
     /// All positions up to `read`.
     All { places: Vec<u64>, read: u64 },
     /// The scan is not finished.

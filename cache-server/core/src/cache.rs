@@ -71,7 +71,7 @@ pub fn cache(schema: Arc<Schema>, limits: Limits) -> (Writer, Waking, Reader) {
 /// Like [`cache`], for one of several caches that share the byte bound of `total`.
 #[must_use]
 pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Writer, Waking, Reader) {
-    let state = State {
+    let state = CacheState {
         objects: Objects::new(),
         window: Window::new(0, total.clone()),
         buckets: Buckets::default(),
@@ -100,7 +100,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
 pub(crate) struct Shared {
     pub(crate) schema: Arc<Schema>,
     pub(crate) limits: Limits,
-    pub(crate) state: RwLock<State>,
+    pub(crate) state: RwLock<CacheState>,
     pub(crate) interest: Arc<Interest>,
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) backlog: Backlog,
@@ -113,7 +113,7 @@ pub(crate) struct Shared {
 }
 
 /// The state behind the `Shared::state` lock.
-pub(crate) struct State {
+pub(crate) struct CacheState {
     pub(crate) objects: Objects<Entry>,
     pub(crate) window: Window,
     pub(crate) buckets: Buckets,
@@ -135,7 +135,7 @@ pub(crate) struct Counters {
     pub(crate) cuts: Cuts,
 }
 
-impl State {
+impl CacheState {
     /// Returns the events that a watcher of `scope` reads, or `None` if the scope has no bucket.
     pub(crate) fn log(&self, scope: &Scope) -> Option<&Log> {
         match scope {
@@ -220,7 +220,7 @@ impl Writer {
             // Collected from the old buckets: their watchers must learn of the end.
             touched.extend(state.buckets.everybody());
             let events = state.events;
-            mem::replace(state, State { objects, window, buckets, applied: resource_version, epoch, events })
+            mem::replace(state, CacheState { objects, window, buckets, applied: resource_version, epoch, events })
         });
         // Initial streams of the old epoch end now; LISTs keep its objects until `read_time_max`.
         old.epoch.release_streams();

@@ -13,14 +13,14 @@ use std::{
 use crate::{
     backlog::Past,
     buckets::{Join, Scope},
-    cache::{Expired, Shared, State},
+    cache::{CacheState, Expired, Shared},
     epoch::Epoch,
     event::Event,
     filter::{Filter, Judge},
     form::{Form, Showing, Told},
-    interest::{self, Look, Place, Waiters},
+    interest::{self, Look, WaiterRegistration, Waiters},
     limits::{EVENTS_PER_LOCK, LOOKED_AT_PER_STEP, READ_PER_STEP},
-    page::Walk,
+    page::SnapshotWalk,
     reader::Snapshot,
     slices::{Budget, Slices},
 };
@@ -67,7 +67,7 @@ pub struct Cursor {
     scope: Scope,
     /// Waiters of the scope's bucket; `None` if the epoch ended before the cursor joined it.
     waiters: Option<Arc<Waiters>>,
-    place: Place,
+    place: WaiterRegistration,
     /// All matching events at or below it were pushed.
     position: u64,
     phase: Phase,
@@ -78,7 +78,7 @@ pub struct Cursor {
 #[derive(Debug)]
 enum Phase {
     /// Sends a frozen state, whose later events are kept meanwhile. Boxed because most watchers have left this phase.
-    Initial(Box<Walk>),
+    Initial(Box<SnapshotWalk>),
     /// Has unread events and is still scanning: it just began, or nothing matched yet.
     CatchingUp,
     /// Has unread events but its batch is full; waits for the socket to drain. Costs only the cursor's memory, and can
@@ -112,16 +112,16 @@ impl Cursor {
         shared.counters.catching_up.fetch_add(1, Ordering::Relaxed);
         let showing = Showing::default();
         let judge = shared.filters.share(filter);
-        let (waiters, place, phase) = (None, Place::default(), Phase::CatchingUp);
+        let (waiters, place, phase) = (None, WaiterRegistration::default(), Phase::CatchingUp);
         let mut cursor = Self { shared, epoch, judge, scope, waiters, place, position, phase, showing };
         cursor.join()?;
         let filter = Arc::clone(cursor.judge.filter());
         match start {
             Start::Initial(snapshot) => {
-                cursor.enter(Phase::Initial(Box::new(Walk::new(snapshot.freeze(true), filter))))
+                cursor.enter(Phase::Initial(Box::new(SnapshotWalk::new(snapshot.freeze(true), filter))))
             }
             Start::Rest(snapshot, start) => {
-                cursor.enter(Phase::Initial(Box::new(Walk::starting(snapshot.freeze(true), filter, &start))));
+                cursor.enter(Phase::Initial(Box::new(SnapshotWalk::starting(snapshot.freeze(true), filter, &start))));
             }
             Start::After(_) => {}
         }
@@ -131,7 +131,7 @@ impl Cursor {
     /// Joins the scope's bucket, so that its events are kept from `position` on. Returns at once if the epoch has
     /// ended.
     fn join(&mut self) -> Result<(), Expired> {
-        let expired = |state: &State| Expired { asked: self.position, oldest: state.window.log.lost() };
+        let expired = |state: &CacheState| Expired { asked: self.position, oldest: state.window.log.lost() };
         if self.scope == Scope::All {
             // `Scope::All` reads the window itself, so joining it changes no bucket and a read lock is enough.
             let state = self.shared.state.read();

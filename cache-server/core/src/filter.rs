@@ -83,12 +83,12 @@ pub(crate) enum Range {
 struct Terms {
     /// All values, concatenated.
     values: Box<str>,
-    places: Box<[Place]>,
+    places: Box<[TermSpan]>,
 }
 
 /// One comparison of [`Terms`], with the span of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct TermSpan {
     operand: Operand,
     op: field::Op,
     /// Span of the value.
@@ -324,13 +324,13 @@ impl Terms {
             let operand = Operand::new(schema, &term.field)?;
             let start = end(&values);
             values.push_str(&term.value);
-            places.push(Place { operand, op: term.op, start, end: end(&values) });
+            places.push(TermSpan { operand, op: term.op, start, end: end(&values) });
         }
         Ok(Self { values: values.into(), places: places.into() })
     }
 
     fn iter(&self) -> impl Iterator<Item = Term<'_>> {
-        self.places.iter().map(|&Place { operand, op, start, end }| Term {
+        self.places.iter().map(|&TermSpan { operand, op, start, end }| Term {
             operand,
             op,
             value: self.values.get(start as usize..end as usize).unwrap_or_default(),

@@ -38,7 +38,7 @@ pub(crate) struct Waiters {
 #[derive(Debug, Default)]
 struct Places {
     /// By index, in order of arrival.
-    slots: Vec<Slot>,
+    slots: Vec<WaiterSlot>,
     /// Number of slots in use.
     waiting: u32,
     /// Head of the list of free slots.
@@ -49,7 +49,7 @@ struct Places {
 
 /// One watcher's place among [`Waiters`].
 #[derive(Debug)]
-enum Slot {
+enum WaiterSlot {
     Waiting(Waker),
     /// Free, with the index of the next free slot.
     Free(Option<u32>),
@@ -57,7 +57,7 @@ enum Slot {
 
 /// A watcher's registration among the waiters of a bucket; by default there is none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct WaiterRegistration {
     index: u32,
     /// The round it is valid for, counted from one.
     round: u64,
@@ -65,9 +65,9 @@ pub(crate) struct Place {
 
 impl Waiters {
     /// Registers the waker. Idempotent for one place. Returns a replaced waker, to be dropped without locks.
-    fn wait(&self, place: &mut Place, waker: &Waker) -> Option<Waker> {
+    fn wait(&self, place: &mut WaiterRegistration, waker: &Waker) -> Option<Waker> {
         let places = &mut *self.places.lock();
-        if let Some(Slot::Waiting(waiting)) = places.at(*place) {
+        if let Some(WaiterSlot::Waiting(waiting)) = places.at(*place) {
             return if waiting.will_wake(waker) { None } else { Some(mem::replace(waiting, waker.clone())) };
         }
         *place = places.put(waker.clone());
@@ -75,10 +75,10 @@ impl Waiters {
     }
 
     /// Removes a watcher. Returns its waker, to be dropped without locks.
-    pub(crate) fn leave(&self, place: Place) -> Option<Waker> {
+    pub(crate) fn leave(&self, place: WaiterRegistration) -> Option<Waker> {
         let places = &mut *self.places.lock();
-        let free = Slot::Free(places.free);
-        let Slot::Waiting(waker) = mem::replace(places.at(place)?, free) else { return None };
+        let free = WaiterSlot::Free(places.free);
+        let WaiterSlot::Waiting(waker) = mem::replace(places.at(place)?, free) else { return None };
         places.free = Some(place.index);
         places.waiting -= 1;
         Some(waker)
@@ -93,8 +93,8 @@ impl Waiters {
         let places = &mut *self.places.lock();
         let came = places.slots.len();
         into.extend(places.slots.drain(..).filter_map(|slot| match slot {
-            Slot::Waiting(waker) => Some(waker),
-            Slot::Free(_) => None,
+            WaiterSlot::Waiting(waker) => Some(waker),
+            WaiterSlot::Free(_) => None,
         }));
         // Shrink the table after most watchers have left.
         places.slots.shrink_to(came * 2);
@@ -105,15 +105,15 @@ impl Waiters {
 
 impl Places {
     /// Returns the slot of a place that is still valid.
-    fn at(&mut self, place: Place) -> Option<&mut Slot> {
+    fn at(&mut self, place: WaiterRegistration) -> Option<&mut WaiterSlot> {
         if place.round == self.rounds + 1 { self.slots.get_mut(place.index as usize) } else { None }
     }
 
-    fn put(&mut self, waker: Waker) -> Place {
-        let slot = Slot::Waiting(waker);
+    fn put(&mut self, waker: Waker) -> WaiterRegistration {
+        let slot = WaiterSlot::Waiting(waker);
         let index = match self.free {
             Some(index) => {
-                let Slot::Free(next) = mem::replace(&mut self.slots[index as usize], slot) else {
+                let WaiterSlot::Free(next) = mem::replace(&mut self.slots[index as usize], slot) else {
                     unreachable!("the free list leads from free slot to free slot")
                 };
                 self.free = next;
@@ -129,7 +129,7 @@ impl Places {
             }
         };
         self.waiting += 1;
-        Place { index, round: self.rounds + 1 }
+        WaiterRegistration { index, round: self.rounds + 1 }
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) enum Look<T> {
 pub(crate) fn look_or_wait<S, T>(
     state: &RwLock<S>,
     wait: Option<(&Waiters, &Waker)>,
-    place: &mut Place,
+    place: &mut WaiterRegistration,
     look: impl FnOnce(&S) -> Look<T>,
 ) -> Look<T> {
     let (found, _dropped_outside) = {

@@ -18,7 +18,7 @@ use crate::{
 
 /// A position in a snapshot, before which all objects were visited. Used by initial states and LIST responses.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct SnapshotWalk {
     state: Frozen,
     filter: Arc<Filter>,
     /// Key to resume from.
@@ -29,7 +29,7 @@ pub(crate) struct Walk {
     is_shown: bool,
 }
 
-impl Walk {
+impl SnapshotWalk {
     pub(crate) fn new(state: Frozen, filter: Arc<Filter>) -> Self {
         let key = filter.range().start().to_owned();
         Self { state, filter, key, passed: false, is_shown: true }
@@ -132,13 +132,13 @@ fn walk(objects: &Objects<Entry>, range: &Range, key: &str, passed: bool, look: 
 /// The items of one LIST response. Holds a snapshot and a key, no list of items.
 #[derive(Debug)]
 pub struct Page {
-    walk: Walk,
+    walk: SnapshotWalk,
     /// Matching objects left to send; `None` if unlimited.
     left: Option<usize>,
     first: bool,
     done: bool,
     /// Set while the end of the page is being searched.
-    ahead: Option<Box<Ahead>>,
+    ahead: Option<Box<PageLookAhead>>,
     next: Option<String>,
     remaining: Option<u64>,
     /// Objects from the start of the page on, if the previous page counted them.
@@ -150,8 +150,8 @@ pub struct Page {
 
 /// A walk ahead of the page to its last object, and then on to count the rest.
 #[derive(Debug)]
-struct Ahead {
-    walk: Walk,
+struct PageLookAhead {
+    walk: SnapshotWalk,
     /// Matching objects left up to the end of the page.
     left: usize,
 }
@@ -173,10 +173,10 @@ impl Page {
         let left = limit.filter(|&limit| 0 < limit);
         let state = snapshot.freeze(false);
         let walk = || match start {
-            Some(start) => Walk::starting(state.clone(), Arc::clone(&filter), start),
-            None => Walk::new(state.clone(), Arc::clone(&filter)),
+            Some(start) => SnapshotWalk::starting(state.clone(), Arc::clone(&filter), start),
+            None => SnapshotWalk::new(state.clone(), Arc::clone(&filter)),
         };
-        let ahead = left.map(|left| Box::new(Ahead { walk: Walk { is_shown: false, ..walk() }, left }));
+        let ahead = left.map(|left| Box::new(PageLookAhead { walk: SnapshotWalk { is_shown: false, ..walk() }, left }));
         let (walk, next, remaining, following, showing) = (walk(), None, None, None, Showing::default());
         Self { walk, left, first: true, done: false, ahead, next, remaining, following, showing, slow: None }
     }
@@ -193,7 +193,8 @@ impl Page {
     /// more to do. Cost: one step; visits each object of the page once, and each one after it if they are counted.
     pub fn look_ahead(&mut self) -> bool {
         // A cut page needs no end: its reader is cut as well.
-        let Some(Ahead { walk, left }) = self.ahead.as_deref_mut().filter(|ahead| !ahead.walk.state.is_cut()) else {
+        let Some(PageLookAhead { walk, left }) = self.ahead.as_deref_mut().filter(|ahead| !ahead.walk.state.is_cut())
+        else {
             return false;
         };
         let more = match &mut self.remaining {

@@ -13,7 +13,7 @@ use std::{
 
 use loom::{sync::Notify, thread};
 
-use interest::{Closed, Interest, Look, Place, Waiters, Waking, look_or_wait};
+use interest::{Closed, Interest, Look, WaiterRegistration, Waiters, Waking, look_or_wait};
 use sync::RwLock;
 
 /// The model's versions of the locks and atomics that `interest` imports. Its locks are never poisoned.
@@ -102,12 +102,12 @@ struct Watcher {
     world: Arc<World>,
     bucket: usize,
     seen: usize,
-    place: Place,
+    place: WaiterRegistration,
 }
 
 impl Watcher {
     fn new(world: &Arc<World>, bucket: usize) -> Self {
-        Self { world: Arc::clone(world), bucket, seen: 0, place: Place::default() }
+        Self { world: Arc::clone(world), bucket, seen: 0, place: WaiterRegistration::default() }
     }
 
     /// Runs one step. Returns the number of events seen so far, or `None` at the end.

@@ -74,11 +74,11 @@ pub(crate) struct Acceptor {
     files: TlsFiles,
     /// Kept across certificate reloads, so that clients can still resume their sessions.
     tickets: Arc<dyn ProducesTickets>,
-    current: Mutex<Current>,
+    current: Mutex<CertificatePair>,
 }
 
 /// The pair of files in use.
-struct Current {
+struct CertificatePair {
     pem: Pem,
     acceptor: TlsAcceptor,
     /// Time of the last check for changed files.
@@ -105,7 +105,7 @@ impl Acceptor {
         })?;
         let pem = Pem::read(&files).await?;
         let acceptor = acceptor(&pem, &files, &tickets)?;
-        Ok(Self { files, tickets, current: Mutex::new(Current { pem, acceptor, looked: Instant::now() }) })
+        Ok(Self { files, tickets, current: Mutex::new(CertificatePair { pem, acceptor, looked: Instant::now() }) })
     }
 
     /// Performs the handshake. Returns the TLS stream and its HTTP version. `wrap` is applied to the TCP stream first;

@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::{FAILED, StopSignals, fail, fail_input};
 use crate::{
-    churn::{self, Plan, Rate},
+    churn::{self, ChurnSettings, Rate},
     client::{
         ServerUrl,
         populate::{self, Counts},
@@ -74,7 +74,7 @@ pub(super) async fn churn(churn: &Churn) -> ExitCode {
         Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
     };
     let &Churn { ref server, rate, seconds, seed } = churn;
-    let plan = Plan { server: server.clone(), rate, duration: seconds.map(Duration::from_secs), seed };
+    let plan = ChurnSettings { server: server.clone(), rate, duration: seconds.map(Duration::from_secs), seed };
     match churn::run(&plan, stop.next()).await {
         Ok(summary) => say(&summary.to_string()),
         Err(error) => fail(FAILED, &format!("cannot list pods: {error}")),

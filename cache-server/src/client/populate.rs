@@ -69,7 +69,7 @@ struct Populating<P> {
 }
 
 /// The freed connection, and true if the object was created, false if it existed.
-type Done = (Connection, Result<bool, PopulateError>);
+type CreateResult = (Connection, Result<bool, PopulateError>);
 
 impl<P: FnMut(Counts)> Populating<P> {
     async fn create_all(&mut self, objects: impl Iterator<Item = Object>) -> Result<(), PopulateError> {
@@ -88,7 +88,7 @@ impl<P: FnMut(Counts)> Populating<P> {
         Ok(())
     }
 
-    fn settle(&mut self, (connection, created): Done) -> Result<(), PopulateError> {
+    fn settle(&mut self, (connection, created): CreateResult) -> Result<(), PopulateError> {
         self.idle.push(connection);
         if created? {
             self.counts.created += 1;
@@ -100,7 +100,7 @@ impl<P: FnMut(Counts)> Populating<P> {
     }
 }
 
-async fn create(mut connection: Connection, object: Object) -> Done {
+async fn create(mut connection: Connection, object: Object) -> CreateResult {
     let (namespace, name) = match Meta::read(&object.json) {
         Ok(meta) => (meta.namespace.into_owned(), meta.name.into_owned()),
         Err(_) => unreachable!("the generator makes objects"),

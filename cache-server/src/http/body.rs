@@ -25,9 +25,9 @@ use crate::limits;
 pub(crate) const BATCH: Budget = Budget { slices: limits::SLICES_MAX - 8, bytes: limits::BATCH_BYTES };
 
 /// A response body.
-pub struct Body(Kind);
+pub struct Body(BodyKind);
 
-enum Kind {
+enum BodyKind {
     /// A complete body with a known length.
     Full(Slices),
     /// The last bytes of a stream, without a declared length.
@@ -49,39 +49,39 @@ pub enum BodyError {
 impl Body {
     /// A body of known length.
     pub(crate) const fn full(slices: Slices) -> Self {
-        Self(Kind::Full(slices))
+        Self(BodyKind::Full(slices))
     }
 
     /// A stream that ends after `slices`.
     pub(crate) const fn last(slices: Slices) -> Self {
-        Self(Kind::Last(slices))
+        Self(BodyKind::Last(slices))
     }
 
     pub(super) fn list(listing: Listing) -> Self {
-        Self(Kind::List(Box::new(listing)))
+        Self(BodyKind::List(Box::new(listing)))
     }
 
     pub(super) fn watch(watch: Watch) -> Self {
-        Self(Kind::Watch(Box::new(watch)))
+        Self(BodyKind::Watch(Box::new(watch)))
     }
 
     /// Returns when a watch ends by itself; `None` for other bodies. A sink that cannot poll the body because its
     /// client does not read must end the watch soon after.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.0 {
-            Kind::Watch(watch) => Some(watch.deadline()),
-            Kind::Full(_) | Kind::Last(_) | Kind::List(_) => None,
+            BodyKind::Watch(watch) => Some(watch.deadline()),
+            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) => None,
         }
     }
 
     /// True if it is an accepted watch.
     pub(crate) const fn is_watch(&self) -> bool {
-        matches!(self.0, Kind::Watch(_))
+        matches!(self.0, BodyKind::Watch(_))
     }
 
     /// True if it answers a watch: with events, or with the one ERROR event.
     pub(super) const fn has_events(&self) -> bool {
-        matches!(self.0, Kind::Watch(_) | Kind::Last(_))
+        matches!(self.0, BodyKind::Watch(_) | BodyKind::Last(_))
     }
 }
 
@@ -108,10 +108,10 @@ impl From<String> for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Kind::Full(_) => "Body::Full",
-            Kind::Last(_) => "Body::Last",
-            Kind::List(_) => "Body::List",
-            Kind::Watch(_) => "Body::Watch",
+            BodyKind::Full(_) => "Body::Full",
+            BodyKind::Last(_) => "Body::Last",
+            BodyKind::List(_) => "Body::List",
+            BodyKind::Watch(_) => "Body::Watch",
         })
     }
 }
@@ -125,27 +125,27 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match &mut self.0 {
-            Kind::Full(slices) | Kind::Last(slices) => {
+            BodyKind::Full(slices) | BodyKind::Last(slices) => {
                 let slices = std::mem::take(slices);
                 Poll::Ready((!slices.is_empty()).then(|| Ok(Frame::data(slices))))
             }
-            Kind::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
-            Kind::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+            BodyKind::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+            BodyKind::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Full(slices) | Kind::Last(slices) => slices.is_empty(),
-            Kind::List(listing) => listing.is_over(),
-            Kind::Watch(watch) => watch.is_over(),
+            BodyKind::Full(slices) | BodyKind::Last(slices) => slices.is_empty(),
+            BodyKind::List(listing) => listing.is_over(),
+            BodyKind::Watch(watch) => watch.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Full(slices) => SizeHint::with_exact(slices.remaining() as u64),
-            Kind::Last(_) | Kind::List(_) | Kind::Watch(_) => SizeHint::default(),
+            BodyKind::Full(slices) => SizeHint::with_exact(slices.remaining() as u64),
+            BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => SizeHint::default(),
         }
     }
 }

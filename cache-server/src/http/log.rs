@@ -29,8 +29,8 @@ impl<'a> Answering<'a> {
         let Self { app, parts, verb, resource, .. } = *self;
         self.answered = true;
         app.metrics.request(verb, resource, code.as_u16());
-        let (method, uri, user_agent) = (&parts.method, Target(parts), Agent(parts));
-        let (code, error) = (code.as_u16(), error.map(Cut));
+        let (method, uri, user_agent) = (&parts.method, LoggedTarget(parts), Agent(parts));
+        let (code, error) = (code.as_u16(), error.map(TextPrefix));
         match error {
             Some(error) => {
                 tracing::debug!(verb, resource, %method, %uri, %user_agent, code, %error, "request answered");
@@ -45,19 +45,19 @@ impl Drop for Answering<'_> {
         if !self.answered {
             let Self { app, parts, verb, resource, .. } = *self;
             app.metrics.aborted(verb, resource);
-            let (method, uri, user_agent) = (&parts.method, Target(parts), Agent(parts));
+            let (method, uri, user_agent) = (&parts.method, LoggedTarget(parts), Agent(parts));
             tracing::debug!(verb, resource, %method, %uri, %user_agent, "request aborted");
         }
     }
 }
 
 /// Displays path and query, with page tokens cut.
-struct Target<'a>(&'a Parts);
+struct LoggedTarget<'a>(&'a Parts);
 
 /// Logged characters of a page token: enough to recognise our own tokens.
 const TOKEN_CHARS: usize = 8;
 
-impl fmt::Display for Target<'_> {
+impl fmt::Display for LoggedTarget<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.0.uri.path().to_owned();
         for (at, pair) in self.0.uri.query().unwrap_or_default().split('&').enumerate() {
@@ -67,7 +67,7 @@ impl fmt::Display for Target<'_> {
                 None => text.push_str(pair),
             }
         }
-        Cut(text.strip_suffix('?').unwrap_or(&text)).fmt(f)
+        TextPrefix(text.strip_suffix('?').unwrap_or(&text)).fmt(f)
     }
 }
 
@@ -77,14 +77,14 @@ struct Agent<'a>(&'a Parts);
 impl fmt::Display for Agent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let agent = self.0.headers.get(header::USER_AGENT);
-        Cut(agent.and_then(|agent| agent.to_str().ok()).unwrap_or("-")).fmt(f)
+        TextPrefix(agent.and_then(|agent| agent.to_str().ok()).unwrap_or("-")).fmt(f)
     }
 }
 
 /// Displays the first [`LOGGED_CHARS_MAX`] characters of a text.
-struct Cut<'a>(&'a str);
+struct TextPrefix<'a>(&'a str);
 
-impl fmt::Display for Cut<'_> {
+impl fmt::Display for TextPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.char_indices().nth(LOGGED_CHARS_MAX) {
             Some((end, _)) => write!(f, "{}…", &self.0[..end]),
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn target(uri: &str) -> String {
-        Target(&Request::get(uri).body(()).unwrap().into_parts().0).to_string()
+        LoggedTarget(&Request::get(uri).body(()).unwrap().into_parts().0).to_string()
     }
 
     #[test]

@@ -55,10 +55,10 @@ impl OpenApiPath {
 
 /// Cache of documents. Memory: requested documents until their types change, up to [`OPENAPI_BYTES_MAX`].
 #[derive(Debug, Default)]
-pub(crate) struct Documents(Mutex<State>);
+pub(crate) struct Documents(Mutex<OpenApiCache>);
 
 #[derive(Debug, Default)]
-struct State {
+struct OpenApiCache {
     /// Registry that the other fields were computed from.
     registry: Weak<Registry>,
     /// Bytes of all cached texts.
@@ -78,7 +78,7 @@ struct Document {
 
 impl Documents {
     /// Runs `then` on the index and the documents of `registry`, after updating them if the registry changed.
-    fn of<T>(&self, registry: &Arc<Registry>, then: impl FnOnce(&State) -> T) -> T {
+    fn of<T>(&self, registry: &Arc<Registry>, then: impl FnOnce(&OpenApiCache) -> T) -> T {
         let mut state = self.0.lock();
         if !Weak::ptr_eq(&state.registry, &Arc::downgrade(registry)) {
             let mut known = std::mem::take(&mut state.documents);

@@ -56,7 +56,7 @@ impl Check {
 }
 
 /// A watch whose client opted in.
-pub(super) struct Asked {
+pub(super) struct ResumeRequest {
     ty: Arc<ResourceType>,
     /// apiVersion of the metadata form; `None` for whole objects.
     partial: Option<&'static str>,
@@ -65,7 +65,7 @@ pub(super) struct Asked {
     token: String,
 }
 
-impl Asked {
+impl ResumeRequest {
     /// Reads the header; `None` if the client did not opt in, or if the request cannot have marks.
     pub(super) fn read(headers: &HeaderMap, target: &Target, options: &ListOptions, form: &Form) -> Option<Self> {
         let header = headers.get(HEADER)?;
@@ -103,14 +103,14 @@ impl Asked {
     }
 
     /// Creates the marks of a stream that starts at `start`, and the value of its response header.
-    pub(super) fn marks(self, app: &App, reader: &Reader, start: &Start) -> Option<(Marks, Answered)> {
+    pub(super) fn marks(self, app: &App, reader: &Reader, start: &Start) -> Option<(StreamMarks, Answered)> {
         let (snapshot, answered) = match start {
             Start::Initial(snapshot) if self.token == marks::NEW => (snapshot, Answered::Accepted),
             Start::Initial(snapshot) => (snapshot, Answered::Restarted),
             Start::Rest(snapshot, _) => (snapshot, Answered::Resumed),
             Start::After(_) => return None,
         };
-        let marks = Marks {
+        let marks = StreamMarks {
             reader: reader.clone(),
             history: snapshot.history_id(),
             position: snapshot.resource_version,
@@ -143,8 +143,8 @@ pub(super) fn say(answered: Answered, response: &mut Response) {
 
 /// Marks of one stream while it sends the initial state. Once the client knows a mark, dropping this holds the position
 /// for `MARKED_WAIT`; during the stream the cursor keeps it.
-pub(super) struct Marks {
-    asked: Asked,
+pub(super) struct StreamMarks {
+    asked: ResumeRequest,
     reader: Reader,
     history: u64,
     position: u64,
@@ -158,7 +158,7 @@ pub(super) struct Marks {
     told: bool,
 }
 
-impl Marks {
+impl StreamMarks {
     /// Pushes the mark that opens a resumed stream. Returns the number of marks pushed.
     pub(super) fn open(&mut self, out: &mut Slices) -> u64 {
         if !std::mem::take(&mut self.echoes) {
@@ -202,7 +202,7 @@ impl Marks {
     }
 }
 
-impl Drop for Marks {
+impl Drop for StreamMarks {
     fn drop(&mut self) {
         if self.told {
             self.hold();

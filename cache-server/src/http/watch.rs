@@ -8,7 +8,7 @@
 //!
 //! Differences from kube-apiserver, on purpose: bookmarks come every minute even without events, as signs of life, and
 //! more often when the window is short, so that a client can always resume from their positions. A watch that begins
-//! ahead of the cache, and still is after [`FRESH_WAIT`](crate::limits::FRESH_WAIT), gets an error, see [`Ahead`].
+//! ahead of the cache, and still is after [`FRESH_WAIT`](crate::limits::FRESH_WAIT), gets an error, see [`AheadCheck`].
 //!
 //! Source: apiserver `endpoints/handlers/watch.go`, `storage/cacher/{cacher,cache_watcher}.go`; KEP-3157.
 
@@ -30,7 +30,7 @@ use super::{
     list::unix_now,
     negotiate::{Answer, Of},
     query,
-    resuming::{self, Asked, Marks},
+    resuming::{self, ResumeRequest, StreamMarks},
     route::Target,
 };
 use crate::{app::App, cacher::Unfresh, metrics::Watching, registry::ResourceType};
@@ -80,7 +80,7 @@ pub(super) async fn watch(
     let from = WatchStart::of(options)?;
     let form = answer.form(&target.ty, Of::Events)?;
     answer.check_stream()?;
-    let asked = Asked::read(headers, target, options, &form);
+    let asked = ResumeRequest::read(headers, target, options, &form);
     let found = match asked.as_ref().and_then(|asked| asked.rest(app, from)) {
         Some(found) => Ok(found),
         None => start(from, app, &target.ty).await,
@@ -95,7 +95,7 @@ pub(super) async fn watch(
         Ok(cursor) => cursor.shown_as(form),
         Err(expired) => return Ok(refused(&Status::expired_watch(expired.asked, expired.oldest))),
     };
-    let ahead = Ahead::of(app, &target.ty, &cursor, &reader);
+    let ahead = AheadCheck::of(app, &target.ty, &cursor, &reader);
     let bookmarks = options.allow_bookmarks.then(|| Bookmarks {
         reader,
         every: app.config.bookmark_interval,
@@ -155,9 +155,9 @@ async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(R
 /// store was restored. Silence would hide this history's events up to that position. The error is 410, as for every
 /// position that cannot be resumed from, because clients relist on 410 while many repeat the watch on anything else. If
 /// the storage does not report its position, the cache may just lag: 504.
-struct Ahead(Pin<Box<dyn Future<Output = Option<Status>> + Send>>);
+struct AheadCheck(Pin<Box<dyn Future<Output = Option<Status>> + Send>>);
 
-impl Ahead {
+impl AheadCheck {
     fn of(app: &App, ty: &Arc<ResourceType>, cursor: &Cursor, reader: &Reader) -> Option<Self> {
         let position = cursor.position();
         if position <= reader.applied() {
@@ -220,12 +220,12 @@ impl Bookmarks {
 pub(super) struct Watch {
     /// Resume tokens, while the initial state is sent to a client that requested them. Declared before the cursor:
     /// dropping it holds the position before the cursor releases it.
-    marks: Option<Box<Marks>>,
+    marks: Option<Box<StreamMarks>>,
     /// `None` once the stream is over.
     cursor: Option<Cursor>,
     bookmarks: Option<Bookmarks>,
     /// `None` once the cache has reached the cursor's position.
-    ahead: Option<Ahead>,
+    ahead: Option<AheadCheck>,
     /// True until the bookmark `initial-events-end` is sent, if the client requested it.
     end_bookmark: bool,
     deadline: Instant,
@@ -257,7 +257,7 @@ impl Watch {
     fn new(
         cursor: Cursor,
         bookmarks: Option<Bookmarks>,
-        marks: Option<Box<Marks>>,
+        marks: Option<Box<StreamMarks>>,
         end_bookmark: bool,
         deadline: Instant,
         watching: Watching,

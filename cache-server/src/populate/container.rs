@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    pod::{Health, Plan, push},
+    pod::{Health, PodTemplateInputs, push},
     random::Random,
     template::CONTAINERS_MAX,
 };
@@ -31,7 +31,12 @@ pub(super) fn count(random: &mut Random) -> usize {
 }
 
 /// Draws the specification and status of a container. Index 0 is the app, the others are sidecars.
-pub(super) fn draw(plan: &Plan<'_>, index: usize, configured: bool, random: &mut Random) -> (Value, Value) {
+pub(super) fn draw(
+    plan: &PodTemplateInputs<'_>,
+    index: usize,
+    configured: bool,
+    random: &mut Random,
+) -> (Value, Value) {
     let name = if index == 0 { plan.app.to_owned() } else { format!("{}-{index}", random.pick(SIDECARS)) };
     let repository = format!("{}/{name}", random.pick(REGISTRIES));
     let version = (random.between(1, 4), random.between(0, 30), random.between(0, 9));
@@ -70,7 +75,7 @@ pub(super) fn draw(plan: &Plan<'_>, index: usize, configured: bool, random: &mut
     (spec, status)
 }
 
-fn env(plan: &Plan<'_>, index: usize, random: &mut Random) -> Vec<Value> {
+fn env(plan: &PodTemplateInputs<'_>, index: usize, random: &mut Random) -> Vec<Value> {
     let mut env = Vec::new();
     if index == 0 && random.chance(30) {
         let field = json!({"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}});

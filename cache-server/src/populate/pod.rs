@@ -20,7 +20,7 @@ pub(super) enum Health {
 }
 
 /// Inputs of a workload's pod template.
-pub(super) struct Plan<'a> {
+pub(super) struct PodTemplateInputs<'a> {
     pub(super) namespace: &'a str,
     /// Name of the app and of its first container.
     pub(super) app: &'a str,
@@ -35,7 +35,7 @@ pub(super) struct Plan<'a> {
 /// The annotation that an admission webhook puts on every pod.
 const NOTE: (&str, &str) = ("policy.example.com/verdict", "admitted");
 
-impl Plan<'_> {
+impl PodTemplateInputs<'_> {
     /// Draws the workload's containers and volumes, and renders everything but the holes. Follows the life of a pod:
     /// the controller creates it, admission adds to it, the kubelet and the scheduler report its status. Each manager
     /// owns the fields it wrote.

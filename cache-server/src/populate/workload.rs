@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Object, cluster,
-    pod::{Health, Plan},
+    pod::{Health, PodTemplateInputs},
     random::{Random, time},
     template::{Fill, Template},
 };
@@ -33,7 +33,7 @@ const ROLES: &[&str] = &["api", "worker", "gateway", "cache", "indexer", "consum
 
 /// Kind of a workload's controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ControllerKind {
     Deployment,
     StatefulSet,
     DaemonSet,
@@ -59,7 +59,7 @@ impl Owner {
 
 /// A workload with pods left to generate.
 pub(super) struct Workload {
-    kind: Kind,
+    kind: ControllerKind,
     template: Template,
     /// Number of containers in each pod.
     containers: usize,
@@ -82,16 +82,16 @@ impl Workload {
         random: &mut Random,
     ) -> (Self, Vec<Object>) {
         let kind = match random.between(0, 99) {
-            0..=2 if nodes <= pods => Kind::DaemonSet,
-            0..=74 => Kind::Deployment,
-            75..=89 => Kind::StatefulSet,
-            _ => Kind::Job,
+            0..=2 if nodes <= pods => ControllerKind::DaemonSet,
+            0..=74 => ControllerKind::Deployment,
+            75..=89 => ControllerKind::StatefulSet,
+            _ => ControllerKind::Job,
         };
         let replicas = match kind {
-            Kind::DaemonSet => nodes,
-            Kind::Deployment => [1, 2, 2, 3, 3, 5, 8, 12, 30, 60][random.between(0, 9) as usize],
-            Kind::StatefulSet => [1, 3, 3, 5, 9][random.between(0, 4) as usize],
-            Kind::Job => random.between(1, 4),
+            ControllerKind::DaemonSet => nodes,
+            ControllerKind::Deployment => [1, 2, 2, 3, 3, 5, 8, 12, 30, 60][random.between(0, 9) as usize],
+            ControllerKind::StatefulSet => [1, 3, 3, 5, 9][random.between(0, 4) as usize],
+            ControllerKind::Job => random.between(1, 4),
         };
         let replicas = replicas.min(pods);
         let service = random.pick(SERVICES);
@@ -113,8 +113,8 @@ impl Workload {
             return None;
         }
         let name = match self.kind {
-            Kind::StatefulSet => format!("{}-{}", self.stem, self.made),
-            Kind::Deployment | Kind::DaemonSet | Kind::Job => {
+            ControllerKind::StatefulSet => format!("{}-{}", self.stem, self.made),
+            ControllerKind::Deployment | ControllerKind::DaemonSet | ControllerKind::Job => {
                 let suffix = self.free_suffix(random);
                 format!("{}-{suffix}", self.stem)
             }
@@ -156,7 +156,7 @@ impl Workload {
 
 /// A workload with its names and numbers drawn, before its objects are made.
 struct Draft {
-    kind: Kind,
+    kind: ControllerKind,
     name: String,
     app: String,
     namespace: String,
@@ -170,18 +170,19 @@ impl Draft {
         let uid = random.uid();
         let selector = json!({"matchLabels": {"app": self.app, "release": self.name}});
         let (kind, plural) = match self.kind {
-            Kind::Deployment => ("Deployment", "deployments"),
-            Kind::StatefulSet => ("StatefulSet", "statefulsets"),
-            Kind::DaemonSet => ("DaemonSet", "daemonsets"),
-            Kind::Job => ("Job", "jobs"),
+            ControllerKind::Deployment => ("Deployment", "deployments"),
+            ControllerKind::StatefulSet => ("StatefulSet", "statefulsets"),
+            ControllerKind::DaemonSet => ("DaemonSet", "daemonsets"),
+            ControllerKind::Job => ("Job", "jobs"),
         };
-        let (group, api_version) = if self.kind == Kind::Job { ("batch", "batch/v1") } else { ("apps", "apps/v1") };
+        let (group, api_version) =
+            if self.kind == ControllerKind::Job { ("batch", "batch/v1") } else { ("apps", "apps/v1") };
         let mut owner = Owner { api_version, kind, name: self.name.clone(), uid };
         let mut controller = self.controller(&owner, &selector);
         controller["status"] = self.status();
         let mut objects = vec![object(group, plural, &controller)];
 
-        if self.kind == Kind::Deployment {
+        if self.kind == ControllerKind::Deployment {
             let hash = random.suffix(10);
             self.labels["pod-template-hash"] = hash.as_str().into();
             let deployment = owner;
@@ -196,16 +197,16 @@ impl Draft {
             objects.push(object("apps", "replicasets", &set));
         }
         let stem = owner.name.clone();
-        let plan = Plan {
+        let plan = PodTemplateInputs {
             namespace: &self.namespace,
             app: &self.app,
             labels: &self.labels,
             owner: &owner,
-            generate_name: (self.kind != Kind::StatefulSet).then(|| format!("{stem}-")),
+            generate_name: (self.kind != ControllerKind::StatefulSet).then(|| format!("{stem}-")),
             health: match self.kind {
-                Kind::Job => Health::Completed,
-                Kind::Deployment if random.chance(3) => Health::Crashing,
-                Kind::Deployment | Kind::StatefulSet | Kind::DaemonSet => Health::Running,
+                ControllerKind::Job => Health::Completed,
+                ControllerKind::Deployment if random.chance(3) => Health::Crashing,
+                ControllerKind::Deployment | ControllerKind::StatefulSet | ControllerKind::DaemonSet => Health::Running,
             },
             created: self.created,
         };
@@ -227,19 +228,19 @@ impl Draft {
             },
         });
         match self.kind {
-            Kind::Deployment => {
+            ControllerKind::Deployment => {
                 spec["replicas"] = self.replicas.into();
                 if own.kind == "Deployment" {
                     let rolling = json!({"maxSurge": "25%", "maxUnavailable": "25%"});
                     spec["strategy"] = json!({"rollingUpdate": rolling, "type": "RollingUpdate"});
                 }
             }
-            Kind::StatefulSet => {
+            ControllerKind::StatefulSet => {
                 spec["replicas"] = self.replicas.into();
                 spec["serviceName"] = self.name.as_str().into();
             }
-            Kind::DaemonSet => spec["updateStrategy"] = json!({"type": "RollingUpdate"}),
-            Kind::Job => {
+            ControllerKind::DaemonSet => spec["updateStrategy"] = json!({"type": "RollingUpdate"}),
+            ControllerKind::Job => {
                 spec["completions"] = self.replicas.into();
                 spec["parallelism"] = self.replicas.into();
                 spec["template"]["spec"]["restartPolicy"] = "OnFailure".into();
@@ -260,20 +261,20 @@ impl Draft {
     fn status(&self) -> Value {
         let replicas = self.replicas;
         match self.kind {
-            Kind::Deployment => json!({
+            ControllerKind::Deployment => json!({
                 "availableReplicas": replicas, "observedGeneration": 1, "readyReplicas": replicas, "replicas": replicas,
                 "updatedReplicas": replicas,
             }),
-            Kind::StatefulSet => json!({
+            ControllerKind::StatefulSet => json!({
                 "availableReplicas": replicas, "currentReplicas": replicas, "observedGeneration": 1,
                 "readyReplicas": replicas, "replicas": replicas, "updatedReplicas": replicas,
             }),
-            Kind::DaemonSet => json!({
+            ControllerKind::DaemonSet => json!({
                 "currentNumberScheduled": replicas, "desiredNumberScheduled": replicas, "numberAvailable": replicas,
                 "numberMisscheduled": 0, "numberReady": replicas, "observedGeneration": 1,
                 "updatedNumberScheduled": replicas,
             }),
-            Kind::Job => json!({"succeeded": replicas, "startTime": time(self.created)}),
+            ControllerKind::Job => json!({"succeeded": replicas, "startTime": time(self.created)}),
         }
     }
 }

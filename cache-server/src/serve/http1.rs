@@ -35,7 +35,7 @@ use super::{
     connection::Phase,
     handler::Handler,
     moving::Socket,
-    takeover::{End, Takeover},
+    takeover::{Takeover, TakeoverEnd},
     websocket,
 };
 use crate::{
@@ -46,7 +46,7 @@ use crate::{
 /// Lets hyper serve `stream`, after the bytes `kept` that were read before, until it ends or the first watch is
 /// accepted. Once `closed` changes it accepts no more requests, and ends with the open one.
 pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut closed: watch::Receiver<()>) -> Phase {
-    let (slot, app) = (Arc::new(Slot::new()), Arc::clone(&handler.app));
+    let (slot, app) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app));
     let service = Watching { handler, slot: Arc::clone(&slot) };
     let stream = TokioIo::new(Resumed { stream, kept, slot: Arc::clone(&slot) });
     let mut builder = http1::Builder::new();
@@ -68,7 +68,7 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
         let parts = connection.into_parts();
         let (Resumed { stream, kept, .. }, Watching { handler, .. }) = (parts.io.into_inner(), parts.service);
         match ended {
-            Ok(Some(Watch { response, last })) => {
+            Ok(Some(AcceptedWatch { response, last })) => {
                 let last = last || is_closing(&closed);
                 let read = joined(parts.read_buf, kept);
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -93,19 +93,19 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
 fn watching<S: Socket>(mut takeover: Takeover<S, Body>, handler: Handler, closed: watch::Receiver<()>) -> Phase {
     Phase::new(async move {
         match takeover.ended().await {
-            End::Clean if !takeover.is_last() && !is_closing(&closed) => {
+            TakeoverEnd::Clean if !takeover.is_last() && !is_closing(&closed) => {
                 let (stream, read) = takeover.into_parts();
                 Ok(Some(requests(stream, read, handler, closed)))
             }
-            End::Clean => {
+            TakeoverEnd::Clean => {
                 let _ = takeover.stream().shutdown().await;
                 Ok(None)
             }
-            End::Cut => {
+            TakeoverEnd::Cut => {
                 takeover.stream().reset_on_close();
                 Ok(None)
             }
-            End::Gone => Ok(None),
+            TakeoverEnd::Gone => Ok(None),
         }
     })
 }
@@ -127,9 +127,9 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
 /// Serves requests until the connection is closed, or a watch is accepted and all earlier responses were sent.
 fn poll_serve<S: Socket>(
     connection: &mut http1::Connection<TokioIo<Resumed<S>>, Watching>,
-    slot: &Slot,
+    slot: &HandoverState,
     cx: &mut Context<'_>,
-) -> Poll<hyper::Result<Option<Watch>>> {
+) -> Poll<hyper::Result<Option<AcceptedWatch>>> {
     // `poll_without_shutdown` would be ready before the last bytes of a response are written.
     if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
         return Poll::Ready(ended.map(|()| None));
@@ -148,9 +148,9 @@ fn poll_serve<S: Socket>(
 }
 
 /// State shared between this file and the parts of a connection that hyper owns.
-struct Slot {
+struct HandoverState {
     /// The accepted watch.
-    watch: Mutex<Option<Watch>>,
+    watch: Mutex<Option<AcceptedWatch>>,
     /// True if hyper has written and flushed all its bytes.
     flushed: AtomicBool,
     /// True while the socket accepts no more bytes of a response.
@@ -160,7 +160,7 @@ struct Slot {
     idle_since: Mutex<Option<Instant>>,
 }
 
-impl Slot {
+impl HandoverState {
     fn new() -> Self {
         let (flushed, is_stuck) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { watch: Mutex::default(), flushed, is_stuck, idle_since: Mutex::new(Some(Instant::now())) }
@@ -173,10 +173,10 @@ impl Slot {
 }
 
 /// Guard of a response in progress. Dropped with its body.
-struct Working(Arc<Slot>);
+struct Working(Arc<HandoverState>);
 
 impl Working {
-    fn new(slot: &Arc<Slot>) -> Self {
+    fn new(slot: &Arc<HandoverState>) -> Self {
         *slot.idle_since.lock() = None;
         Self(Arc::clone(slot))
     }
@@ -189,12 +189,12 @@ impl Drop for Working {
 }
 
 /// A body that marks its connection as busy.
-struct Answer {
+struct BusyBody {
     body: Body,
     _working: Working,
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for BusyBody {
     type Data = Slices;
     type Error = BodyError;
 
@@ -212,7 +212,7 @@ impl http_body::Body for Answer {
 }
 
 /// An accepted watch whose response has not begun.
-struct Watch {
+struct AcceptedWatch {
     response: Response<Body>,
     /// True if the client asked to close the connection after it.
     last: bool,
@@ -221,13 +221,13 @@ struct Watch {
 /// Serves every request except watches, which are handed to `takeover`.
 struct Watching {
     handler: Handler,
-    slot: Arc<Slot>,
+    slot: Arc<HandoverState>,
 }
 
 impl Service<Request<Incoming>> for Watching {
-    type Response = Response<Answer>;
+    type Response = Response<BusyBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<BusyBody>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (plain, last) = (is_plain(&request), asks_to_close(request.headers()));
@@ -241,9 +241,9 @@ impl Service<Request<Incoming>> for Watching {
                 _ => plain && response.body().is_watch(),
             };
             if !taken_over {
-                return Ok(response.map(|body| Answer { body, _working: working }));
+                return Ok(response.map(|body| BusyBody { body, _working: working }));
             }
-            *slot.watch.lock() = Some(Watch { response, last });
+            *slot.watch.lock() = Some(AcceptedWatch { response, last });
             std::future::pending().await
         })
     }
@@ -268,7 +268,7 @@ fn asks_to_close(headers: &HeaderMap) -> bool {
 struct Resumed<S> {
     stream: S,
     kept: Bytes,
-    slot: Arc<Slot>,
+    slot: Arc<HandoverState>,
 }
 
 impl<S: Socket> AsyncRead for Resumed<S> {

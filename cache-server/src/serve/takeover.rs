@@ -53,7 +53,7 @@ pub(super) struct Takeover<S, B> {
 
 /// The end of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TakeoverEnd {
     /// The whole body was sent, including its end.
     Clean,
     /// The body failed, or is far past its deadline. The client must not take the response for complete.
@@ -64,7 +64,7 @@ pub(super) enum End {
 
 /// Result of looking for bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum ChunkSupply {
     /// There are bytes to send.
     Some,
     /// The body is pending and will wake the task.
@@ -91,7 +91,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
     }
 
     /// Sends until the body ends or the client disconnects.
-    pub(super) async fn ended(&mut self) -> End {
+    pub(super) async fn ended(&mut self) -> TakeoverEnd {
         std::future::poll_fn(|cx| self.poll_ended(cx)).await
     }
 
@@ -110,26 +110,26 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
         (self.stream, self.read.freeze())
     }
 
-    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<TakeoverEnd> {
         // Always read first: a disconnect is noticed even if the body is pending and the socket blocked.
         if self.is_gone(cx) {
-            return Poll::Ready(End::Gone);
+            return Poll::Ready(TakeoverEnd::Gone);
         }
         for _ in 0..CHUNKS_PER_TURN {
             let found = self.find(cx);
-            if found == Found::Cut {
-                return Poll::Ready(End::Cut);
+            if found == ChunkSupply::Cut {
+                return Poll::Ready(TakeoverEnd::Cut);
             }
             match self.poll_send(cx) {
-                Poll::Pending if self.is_overdue(cx) => return Poll::Ready(End::Cut),
+                Poll::Pending if self.is_overdue(cx) => return Poll::Ready(TakeoverEnd::Cut),
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
+                Poll::Ready(Err(_)) => return Poll::Ready(TakeoverEnd::Gone),
                 Poll::Ready(Ok(())) => self.overdue = None,
             }
             if self.out.is_over() {
-                return Poll::Ready(End::Clean);
+                return Poll::Ready(TakeoverEnd::Clean);
             }
-            if found == Found::Nothing {
+            if found == ChunkSupply::Nothing {
                 return Poll::Pending;
             }
         }
@@ -147,13 +147,13 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
     }
 
     /// Polls the body for more, once all earlier bytes were sent.
-    fn find(&mut self, cx: &mut Context<'_>) -> Found {
+    fn find(&mut self, cx: &mut Context<'_>) -> ChunkSupply {
         if self.out.is_over() || self.out.has_chunk() || self.unflushed {
-            return Found::Some;
+            return ChunkSupply::Some;
         }
         match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Pending => return Found::Nothing,
-            Poll::Ready(Some(Err(BodyError::Cut))) => return Found::Cut,
+            Poll::Pending => return ChunkSupply::Nothing,
+            Poll::Ready(Some(Err(BodyError::Cut))) => return ChunkSupply::Cut,
             Poll::Ready(Some(Ok(frame))) => {
                 // A watch has no trailers.
                 if let Ok(slices) = frame.into_data() {
@@ -165,7 +165,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
             }
             Poll::Ready(None) => self.out.finish(),
         }
-        Found::Some
+        ChunkSupply::Some
     }
 
     /// Writes and flushes the pending bytes.

@@ -58,7 +58,7 @@ impl Code {
 
 /// The end of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum WebSocketEnd {
     /// Both sides closed, or the client's time to close has expired.
     Clean,
     /// The body failed, or is far past its deadline. The client must not take the stream for complete.
@@ -80,7 +80,7 @@ enum Stage {
 
 /// Result of looking for bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum FrameSupply {
     /// There are bytes to send, or the stream is closed.
     Some,
     /// The body is pending and will wake the task.
@@ -130,11 +130,11 @@ pub(super) fn watching<S: Socket>(stream: S, read: &[u8], response: Response<bod
     let mut socket = WebSocket::new(stream, read, response, deadline);
     Phase::new(async move {
         match std::future::poll_fn(|cx| socket.poll_ended(cx)).await {
-            End::Clean => {
+            WebSocketEnd::Clean => {
                 let _ = socket.stream.shutdown().await;
             }
-            End::Cut => socket.stream.reset_on_close(),
-            End::Gone => {}
+            WebSocketEnd::Cut => socket.stream.reset_on_close(),
+            WebSocketEnd::Gone => {}
         }
         Ok(None)
     })
@@ -162,26 +162,26 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
         socket
     }
 
-    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketEnd> {
         // Always read first: a disconnect is noticed even if the body is pending and the socket blocked.
         if self.is_gone(cx) {
-            return Poll::Ready(End::Gone);
+            return Poll::Ready(WebSocketEnd::Gone);
         }
         for _ in 0..BATCHES_PER_TURN {
             let found = self.find(cx);
-            if found == Found::Cut {
-                return Poll::Ready(End::Cut);
+            if found == FrameSupply::Cut {
+                return Poll::Ready(WebSocketEnd::Cut);
             }
             match self.poll_send(cx) {
-                Poll::Pending if self.is_overdue(cx) => return Poll::Ready(End::Cut),
+                Poll::Pending if self.is_overdue(cx) => return Poll::Ready(WebSocketEnd::Cut),
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
+                Poll::Ready(Err(_)) => return Poll::Ready(WebSocketEnd::Gone),
                 Poll::Ready(Ok(())) => self.overdue = None,
             }
             if matches!(self.stage, Stage::Closed) {
                 return self.poll_closed(cx);
             }
-            if found == Found::Nothing {
+            if found == FrameSupply::Nothing {
                 return Poll::Pending;
             }
         }
@@ -197,27 +197,27 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
     }
 
     /// Queues the next bytes, once all earlier ones were sent.
-    fn find(&mut self, cx: &mut Context<'_>) -> Found {
+    fn find(&mut self, cx: &mut Context<'_>) -> FrameSupply {
         if !self.out.is_empty() || self.unflushed {
-            return Found::Some;
+            return FrameSupply::Some;
         }
         match &mut self.stage {
-            Stage::Closed => return Found::Some,
+            Stage::Closed => return FrameSupply::Some,
             Stage::Closing(last) => {
                 self.out.push(std::mem::take(last));
                 self.stage = Stage::Closed;
-                return Found::Some;
+                return FrameSupply::Some;
             }
             Stage::Open => {}
         }
         // Before the body: a busy watch must not delay the answer to a ping.
         if let Some(pong) = self.pong.take() {
             self.out.push(pong);
-            return Found::Some;
+            return FrameSupply::Some;
         }
         match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Pending => return Found::Nothing,
-            Poll::Ready(Some(Err(BodyError::Cut))) => return Found::Cut,
+            Poll::Pending => return FrameSupply::Nothing,
+            Poll::Ready(Some(Err(BodyError::Cut))) => return FrameSupply::Cut,
             Poll::Ready(Some(Ok(frame))) => {
                 // A watch has no trailers.
                 if let Ok(lines) = frame.into_data() {
@@ -229,7 +229,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
             }
             Poll::Ready(None) => self.close(Some(Code::NORMAL)),
         }
-        Found::Some
+        FrameSupply::Some
     }
 
     /// Ends the watch after the bytes in `out`, unless it is closing already.
@@ -262,12 +262,12 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
 
     /// Waits until the client has closed too. Closing a socket with unread input sends a reset, which can overtake the
     /// last events on their way to the application.
-    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketEnd> {
         if !self.client_closed {
             let wait = self.wait.get_or_insert_with(|| Box::pin(sleep(WEBSOCKET_CLOSE_WAIT)));
             ready!(wait.as_mut().poll(cx));
         }
-        Poll::Ready(End::Clean)
+        Poll::Ready(WebSocketEnd::Clean)
     }
 
     /// Reads from the client; returns true if it disconnected.

@@ -3,7 +3,7 @@
 use watch_cache::form::human_duration;
 
 use super::{
-    Column, Kind,
+    Column, TypeColumns,
     column::{AGE, NAME, integer, text},
     created,
     json::Json,
@@ -12,10 +12,10 @@ use super::{
     workloads::count,
 };
 
-pub(crate) const KINDS: &[Kind] = &[
-    Kind { id: "rolebindings.rbac.authorization.k8s.io", columns: BINDING, print: role_binding },
-    Kind { id: "clusterrolebindings.rbac.authorization.k8s.io", columns: BINDING, print: role_binding },
-    Kind {
+pub(crate) const KINDS: &[TypeColumns] = &[
+    TypeColumns { id: "rolebindings.rbac.authorization.k8s.io", columns: BINDING, print: role_binding },
+    TypeColumns { id: "clusterrolebindings.rbac.authorization.k8s.io", columns: BINDING, print: role_binding },
+    TypeColumns {
         id: "certificatesigningrequests.certificates.k8s.io",
         columns: &[
             NAME,
@@ -27,29 +27,37 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: signing_request,
     },
-    Kind { id: "mutatingwebhookconfigurations.admissionregistration.k8s.io", columns: WEBHOOKS, print: webhooks },
-    Kind { id: "validatingwebhookconfigurations.admissionregistration.k8s.io", columns: WEBHOOKS, print: webhooks },
-    Kind {
+    TypeColumns {
+        id: "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        columns: WEBHOOKS,
+        print: webhooks,
+    },
+    TypeColumns {
+        id: "validatingwebhookconfigurations.admissionregistration.k8s.io",
+        columns: WEBHOOKS,
+        print: webhooks,
+    },
+    TypeColumns {
         id: "validatingadmissionpolicies.admissionregistration.k8s.io",
         columns: &[NAME, integer("Validations", "How many rules it has."), PARAM_KIND, AGE],
         print: |object, row| policy(object, "validations", row),
     },
-    Kind {
+    TypeColumns {
         id: "mutatingadmissionpolicies.admissionregistration.k8s.io",
         columns: &[NAME, integer("Mutations", "How many changes it makes."), PARAM_KIND, AGE],
         print: |object, row| policy(object, "mutations", row),
     },
-    Kind {
+    TypeColumns {
         id: "validatingadmissionpolicybindings.admissionregistration.k8s.io",
         columns: POLICY_BINDING,
         print: policy_binding,
     },
-    Kind {
+    TypeColumns {
         id: "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
         columns: POLICY_BINDING,
         print: policy_binding,
     },
-    Kind {
+    TypeColumns {
         id: "flowschemas.flowcontrol.apiserver.k8s.io",
         columns: &[
             NAME,
@@ -61,7 +69,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: flow_schema,
     },
-    Kind {
+    TypeColumns {
         id: "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
         columns: &[
             NAME,
@@ -74,7 +82,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: priority_level,
     },
-    Kind {
+    TypeColumns {
         id: "apiservices.apiregistration.k8s.io",
         columns: &[
             NAME,

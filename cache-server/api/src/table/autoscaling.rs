@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Kind,
+    TypeColumns,
     column::{AGE, NAME, text},
     created,
     json::Json,
@@ -11,7 +11,7 @@ use super::{
     row::Row,
 };
 
-pub(crate) const KINDS: &[Kind] = &[Kind {
+pub(crate) const KINDS: &[TypeColumns] = &[TypeColumns {
     id: "horizontalpodautoscalers.autoscaling",
     columns: &[
         NAME,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    Kind,
+    TypeColumns,
     column::{AGE, NAME, boolean, integer, text},
     created,
     json::Json,
@@ -12,8 +12,8 @@ use super::{
     workloads::count,
 };
 
-pub(crate) const KINDS: &[Kind] = &[
-    Kind {
+pub(crate) const KINDS: &[TypeColumns] = &[
+    TypeColumns {
         id: "nodes",
         columns: &[
             NAME,
@@ -29,14 +29,14 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: node,
     },
-    Kind {
+    TypeColumns {
         id: "namespaces",
         columns: &[NAME, text("Status", "Whether it takes objects."), AGE],
         print: |object, row| {
             row.text(name(object)).text(object.at("status.phase").text()).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "events",
         columns: &[
             text("Last Seen", "How long ago it happened last."),
@@ -52,7 +52,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: event,
     },
-    Kind {
+    TypeColumns {
         id: "configmaps",
         columns: &[NAME, text("Data", "How many values it holds."), AGE],
         print: |object, row| {
@@ -60,7 +60,7 @@ pub(crate) const KINDS: &[Kind] = &[
             row.text(name(object)).integer(values).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "secrets",
         columns: &[NAME, text("Type", "Who reads it."), text("Data", "How many values it holds."), AGE],
         print: |object, row| {
@@ -70,14 +70,14 @@ pub(crate) const KINDS: &[Kind] = &[
             row.integer(count(object.get("data"))).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "serviceaccounts",
         columns: &[NAME, text("Secrets", "How many secrets it may use."), AGE],
         print: |object, row| {
             row.text(name(object)).integer(count(object.get("secrets"))).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "resourcequotas",
         columns: &[
             NAME,
@@ -87,14 +87,14 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: quota,
     },
-    Kind {
+    TypeColumns {
         id: "leases.coordination.k8s.io",
         columns: &[NAME, text("Holder", "Who holds it."), AGE],
         print: |object, row| {
             row.text(name(object)).text(object.at("spec.holderIdentity").text()).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "priorityclasses.scheduling.k8s.io",
         columns: &[
             NAME,
@@ -111,7 +111,7 @@ pub(crate) const KINDS: &[Kind] = &[
             row.text(object.get("preemptionPolicy").text_or(absent));
         },
     },
-    Kind {
+    TypeColumns {
         id: "runtimeclasses.node.k8s.io",
         columns: &[NAME, text("Handler", "What runs its containers."), AGE],
         print: |object, row| {

@@ -99,7 +99,7 @@ impl PrinterColumn {
 }
 
 /// Remaining work for one row. A cell that would exceed it is `null`.
-struct Budget {
+struct CellBudget {
     /// Values and members to visit: proportional to the object, so that a row costs about as much as parsing its
     /// object, whatever the definition.
     looks: usize,
@@ -107,7 +107,7 @@ struct Budget {
     bytes: usize,
 }
 
-impl Budget {
+impl CellBudget {
     /// Budget for the row of an object of `bytes`.
     fn of(bytes: usize) -> Self {
         let looks = ROW_LOOKS_MIN.saturating_add(ROW_LOOKS_PER_BYTE.saturating_mul(bytes));
@@ -124,7 +124,7 @@ impl Budget {
 
 /// Writes the name, and a cell for each column. `bytes` is the length of the object's JSON.
 pub(crate) fn print(columns: &[Printed], object: &Json<'_>, bytes: usize, row: &mut Row) {
-    let mut budget = Budget::of(bytes);
+    let mut budget = CellBudget::of(bytes);
     row.text(name(object));
     for column in columns {
         match column.path.as_ref().and_then(|path| path.find(object, &mut budget.looks)) {
@@ -136,7 +136,7 @@ pub(crate) fn print(columns: &[Printed], object: &Json<'_>, bytes: usize, row: &
 
 impl CellKind {
     /// Writes a value, or `null` if its type does not fit the column. A string column shows other values as JSON.
-    fn print(self, value: &Json<'_>, budget: &mut Budget, row: &mut Row) {
+    fn print(self, value: &Json<'_>, budget: &mut CellBudget, row: &mut Row) {
         match (self, value) {
             (Self::Text, Json::Text(text)) if budget.write(text.len()) => row.text(text),
             (Self::Text, Json::Text(_)) => row.null(),
@@ -160,8 +160,8 @@ impl CellKind {
 }
 
 /// Writes JSON as Go does: compact, members sorted. Stops and returns false when the budget is exhausted.
-fn write_json(value: &Json<'_>, budget: &mut Budget, out: &mut String) -> bool {
-    let quote = |text: &str, budget: &mut Budget, out: &mut String| {
+fn write_json(value: &Json<'_>, budget: &mut CellBudget, out: &mut String) -> bool {
+    let quote = |text: &str, budget: &mut CellBudget, out: &mut String| {
         let fits = budget.write(text.len() + 2);
         if fits {
             out.push('"');
@@ -170,7 +170,7 @@ fn write_json(value: &Json<'_>, budget: &mut Budget, out: &mut String) -> bool {
         }
         fits
     };
-    let plain = |text: &str, budget: &mut Budget, out: &mut String| {
+    let plain = |text: &str, budget: &mut CellBudget, out: &mut String| {
         out.push_str(text);
         budget.write(text.len())
     };

@@ -31,7 +31,7 @@ impl<'a> Json<'a> {
     /// Parses a document; returns `Null` if it is invalid.
     pub(crate) fn read(bytes: &'a [u8]) -> Self {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        Seed { depth: 0, place: Place::Object }.deserialize(&mut reader).unwrap_or(Json::Null)
+        Seed { depth: 0, place: ValueLocation::Object }.deserialize(&mut reader).unwrap_or(Json::Null)
     }
 
     /// Returns the member `name`, or `Null`.
@@ -120,7 +120,7 @@ pub(crate) const GO_ZERO: i64 = -62_135_596_800;
 
 /// Location of a value, as far as it decides what is dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ValueLocation {
     Object,
     Metadata,
     Elsewhere,
@@ -130,7 +130,7 @@ enum Place {
 #[derive(Clone, Copy)]
 struct Seed {
     depth: usize,
-    place: Place,
+    place: ValueLocation,
 }
 
 impl<'de> DeserializeSeed<'de> for Seed {
@@ -182,7 +182,7 @@ impl<'de> Visitor<'de> for Seed {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Json<'de>, A::Error> {
         let mut items = Vec::new();
-        let seed = Self { depth: self.depth + 1, place: Place::Elsewhere };
+        let seed = Self { depth: self.depth + 1, place: ValueLocation::Elsewhere };
         while let Some(item) = from.next_element_seed(seed)? {
             items.push(item);
         }
@@ -193,12 +193,14 @@ impl<'de> Visitor<'de> for Seed {
         let mut members = Vec::new();
         while let Some(Name(name)) = from.next_key_seed(NameSeed)? {
             let place = match (self.place, &*name) {
-                (Place::Metadata, "managedFields") => {
+                (ValueLocation::Metadata, "managedFields") => {
                     from.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                (Place::Object, "metadata") => Place::Metadata,
-                (Place::Object | Place::Metadata | Place::Elsewhere, _) => Place::Elsewhere,
+                (ValueLocation::Object, "metadata") => ValueLocation::Metadata,
+                (ValueLocation::Object | ValueLocation::Metadata | ValueLocation::Elsewhere, _) => {
+                    ValueLocation::Elsewhere
+                }
             };
             members.push((name, from.next_value_seed(Self { depth: self.depth + 1, place })?));
         }

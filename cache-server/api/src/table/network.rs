@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Kind,
+    TypeColumns,
     column::{AGE, NAME, SELECTOR, text},
     created,
     json::Json,
@@ -11,8 +11,8 @@ use super::{
     row::Row,
 };
 
-pub(crate) const KINDS: &[Kind] = &[
-    Kind {
+pub(crate) const KINDS: &[TypeColumns] = &[
+    TypeColumns {
         id: "services",
         columns: &[
             NAME,
@@ -25,14 +25,14 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: service,
     },
-    Kind {
+    TypeColumns {
         id: "endpoints",
         columns: &[NAME, text("Endpoints", "Addresses that are ready."), AGE],
         print: |object, row| {
             row.text(name(object)).text(&endpoints(object.get("subsets").items())).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "endpointslices.discovery.k8s.io",
         columns: &[
             NAME,
@@ -53,7 +53,7 @@ pub(crate) const KINDS: &[Kind] = &[
             row.text(&some_of(ports)).text(&some_of(addresses)).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "ingresses.networking.k8s.io",
         columns: &[
             NAME,
@@ -70,7 +70,7 @@ pub(crate) const KINDS: &[Kind] = &[
             row.text(if spec.get("tls").items().is_empty() { "80" } else { "80, 443" }).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "ingressclasses.networking.k8s.io",
         columns: &[
             NAME,
@@ -91,19 +91,19 @@ pub(crate) const KINDS: &[Kind] = &[
             row.age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "networkpolicies.networking.k8s.io",
         columns: &[NAME, text("Pod-Selector", "Labels of the pods it is about."), AGE],
         print: |object, row| {
             row.text(name(object)).text(&labels::selector(object.at("spec.podSelector"))).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "ipaddresses.networking.k8s.io",
         columns: &[NAME, text("ParentRef", "Whose address it is."), AGE],
         print: ip_address,
     },
-    Kind {
+    TypeColumns {
         id: "servicecidrs.networking.k8s.io",
         columns: &[NAME, text("CIDRs", "Where addresses of services are taken from."), AGE],
         print: |object, row| {

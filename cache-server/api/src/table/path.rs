@@ -12,30 +12,30 @@ const PATH_BYTES_MAX: usize = 1 << 10;
 
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Path(Vec<Step>);
+pub(crate) struct Path(Vec<PathStep>);
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum PathStep {
     Field(String),
     /// Every member, or every item.
     All,
     /// Items from the first index up to the second, exclusive; negative indices count from the end.
     Items(Option<i64>, Option<i64>),
-    Where(Filter),
+    Where(ItemCondition),
     /// The value itself and all its descendants.
     Within,
 }
 
 /// Condition on the items of a list.
 #[derive(Clone, Debug, PartialEq)]
-struct Filter {
+struct ItemCondition {
     field: Path,
     /// `None` if the field only has to exist.
-    compared: Option<(Operator, Literal)>,
+    compared: Option<(CompareOperator, Literal)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
+enum CompareOperator {
     Equal,
     NotEqual,
     Less,
@@ -52,13 +52,13 @@ enum Literal {
 }
 
 /// In matching order: the longer ones first.
-const OPERATORS: [(&str, Operator); 6] = [
-    ("==", Operator::Equal),
-    ("!=", Operator::NotEqual),
-    ("<=", Operator::LessOrEqual),
-    (">=", Operator::GreaterOrEqual),
-    ("<", Operator::Less),
-    (">", Operator::Greater),
+const OPERATORS: [(&str, CompareOperator); 6] = [
+    ("==", CompareOperator::Equal),
+    ("!=", CompareOperator::NotEqual),
+    ("<=", CompareOperator::LessOrEqual),
+    (">=", CompareOperator::GreaterOrEqual),
+    ("<", CompareOperator::Less),
+    (">", CompareOperator::Greater),
 ];
 
 impl Path {
@@ -73,10 +73,10 @@ impl Path {
         while !rest.is_empty() {
             rest = if let Some(inner) = rest.strip_prefix('[') {
                 let end = bracket_end(inner)?;
-                steps.push(Step::parse(inner[..end].trim())?);
+                steps.push(PathStep::parse(inner[..end].trim())?);
                 &inner[end + 1..]
             } else if let Some(field) = rest.strip_prefix("..") {
-                steps.push(Step::Within);
+                steps.push(PathStep::Within);
                 if field.starts_with('[') { field } else { parse_field(field, &mut steps)? }
             } else {
                 let field = rest.strip_prefix('.')?;
@@ -94,7 +94,7 @@ impl Path {
 }
 
 /// Parses a field name, and returns the rest of the text.
-fn parse_field<'t>(text: &'t str, steps: &mut Vec<Step>) -> Option<&'t str> {
+fn parse_field<'t>(text: &'t str, steps: &mut Vec<PathStep>) -> Option<&'t str> {
     let (mut name, mut letters) = (String::new(), text.char_indices());
     let mut end = text.len();
     while let Some((at, letter)) = letters.next() {
@@ -109,8 +109,8 @@ fn parse_field<'t>(text: &'t str, steps: &mut Vec<Step>) -> Option<&'t str> {
     }
     steps.push(match &*name {
         "" => return None,
-        "*" => Step::All,
-        _ => Step::Field(name),
+        "*" => PathStep::All,
+        _ => PathStep::Field(name),
     });
     Some(&text[end..])
 }
@@ -132,11 +132,11 @@ fn bracket_end(text: &str) -> Option<usize> {
     None
 }
 
-impl Step {
+impl PathStep {
     /// Parses the contents of brackets.
     fn parse(text: &str) -> Option<Self> {
         if let Some(filter) = text.strip_prefix("?(").and_then(|text| text.strip_suffix(')')) {
-            return Filter::parse(filter.trim()).map(Self::Where);
+            return ItemCondition::parse(filter.trim()).map(Self::Where);
         }
         if let Some(name) = unquoted(text) {
             return Some(Self::Field(name.to_owned()));
@@ -153,7 +153,7 @@ impl Step {
     }
 }
 
-impl Filter {
+impl ItemCondition {
     fn parse(text: &str) -> Option<Self> {
         let found = OPERATORS.into_iter().find_map(|(sign, operator)| {
             let mut quotes = text.match_indices(['"', '\'']).map(|(at, _)| at).peekable();
@@ -185,7 +185,7 @@ impl Filter {
     }
 }
 
-impl Operator {
+impl CompareOperator {
     fn holds(self, value: &Json<'_>, literal: &Literal) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "numbers of columns are small")]
         let order = match (value, literal) {
@@ -224,17 +224,17 @@ fn unquoted(text: &str) -> Option<&str> {
 }
 
 /// Recursive step of [`Path::find`]; subtracts visited values from `looks`.
-fn find<'s, 'a>(steps: &[Step], value: &'s Json<'a>, looks: &mut usize) -> Option<&'s Json<'a>> {
+fn find<'s, 'a>(steps: &[PathStep], value: &'s Json<'a>, looks: &mut usize) -> Option<&'s Json<'a>> {
     *looks = looks.checked_sub(1)?;
     let Some((step, rest)) = steps.split_first() else { return Some(value) };
     match step {
-        Step::Field(name) => {
+        PathStep::Field(name) => {
             *looks = looks.checked_sub(value.members().len())?;
             let (_, member) = value.members().iter().find(|(key, _)| key == name)?;
             find(rest, member, looks)
         }
-        Step::All => parts(value).find_map(|part| find(rest, part, looks)),
-        Step::Items(from, to) => {
+        PathStep::All => parts(value).find_map(|part| find(rest, part, looks)),
+        PathStep::Items(from, to) => {
             let items = value.items();
             let place = |at: i64| {
                 let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -244,11 +244,11 @@ fn find<'s, 'a>(steps: &[Step], value: &'s Json<'a>, looks: &mut usize) -> Optio
             let to = to.map_or(Some(items.len()), place)?;
             items.get(from..to)?.iter().find_map(|item| find(rest, item, looks))
         }
-        Step::Where(filter) => value.items().iter().find_map(|item| {
+        PathStep::Where(filter) => value.items().iter().find_map(|item| {
             let taken = filter.takes(item, looks);
             taken.then(|| find(rest, item, looks)).flatten()
         }),
-        Step::Within => find(rest, value, looks).or_else(|| parts(value).find_map(|part| find(steps, part, looks))),
+        PathStep::Within => find(rest, value, looks).or_else(|| parts(value).find_map(|part| find(steps, part, looks))),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use super::{
-    Kind,
+    TypeColumns,
     column::{AGE, NAME, text},
     created,
     json::Json,
@@ -14,7 +14,7 @@ use super::{
     row::Row,
 };
 
-pub(crate) const KINDS: &[Kind] = &[Kind {
+pub(crate) const KINDS: &[TypeColumns] = &[TypeColumns {
     id: "pods",
     columns: &[
         NAME,

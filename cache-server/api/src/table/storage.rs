@@ -1,7 +1,7 @@
 //! Columns of storage types: volumes, claims, classes and CSI drivers.
 
 use super::{
-    Kind,
+    TypeColumns,
     column::{AGE, NAME, boolean, integer, text},
     created,
     json::Json,
@@ -11,8 +11,8 @@ use super::{
     workloads::count,
 };
 
-pub(crate) const KINDS: &[Kind] = &[
-    Kind {
+pub(crate) const KINDS: &[TypeColumns] = &[
+    TypeColumns {
         id: "persistentvolumes",
         columns: &[
             NAME,
@@ -29,7 +29,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: volume,
     },
-    Kind {
+    TypeColumns {
         id: "persistentvolumeclaims",
         columns: &[
             NAME,
@@ -44,7 +44,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: claim,
     },
-    Kind {
+    TypeColumns {
         id: "storageclasses.storage.k8s.io",
         columns: &[
             NAME,
@@ -61,14 +61,14 @@ pub(crate) const KINDS: &[Kind] = &[
             row.boolean(object.get("allowVolumeExpansion").is_true()).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "volumeattributesclasses.storage.k8s.io",
         columns: &[NAME, text("DriverName", "Who knows its attributes."), AGE],
         print: |object, row| {
             class_name(object, DEFAULT_ATTRIBUTES, row).text(object.get("driverName").text()).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "volumeattachments.storage.k8s.io",
         columns: &[
             NAME,
@@ -85,7 +85,7 @@ pub(crate) const KINDS: &[Kind] = &[
             row.boolean(object.at("status.attached").is_true()).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "csidrivers.storage.k8s.io",
         columns: &[
             NAME,
@@ -99,14 +99,14 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: driver,
     },
-    Kind {
+    TypeColumns {
         id: "csinodes.storage.k8s.io",
         columns: &[NAME, integer("Drivers", "Drivers on the node."), AGE],
         print: |object, row| {
             row.text(name(object)).integer(count(object.at("spec.drivers"))).age(created(object));
         },
     },
-    Kind {
+    TypeColumns {
         id: "csistoragecapacities.storage.k8s.io",
         columns: &[
             NAME,

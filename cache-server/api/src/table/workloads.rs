@@ -3,7 +3,7 @@
 use watch_cache::form::human_duration;
 
 use super::{
-    Kind,
+    TypeColumns,
     column::{AGE, CONTAINERS, IMAGES, NAME, SELECTOR, boolean, integer, text},
     created,
     json::Json,
@@ -12,8 +12,8 @@ use super::{
     row::Row,
 };
 
-pub(crate) const KINDS: &[Kind] = &[
-    Kind {
+pub(crate) const KINDS: &[TypeColumns] = &[
+    TypeColumns {
         id: "podtemplates",
         columns: &[
             NAME,
@@ -26,7 +26,7 @@ pub(crate) const KINDS: &[Kind] = &[
             containers(object.get("template"), row).text(&labels::map(object.at("template.metadata.labels")));
         },
     },
-    Kind {
+    TypeColumns {
         id: "replicationcontrollers",
         columns: REPLICAS,
         print: |object, row| {
@@ -34,7 +34,7 @@ pub(crate) const KINDS: &[Kind] = &[
             row.text(&labels::map(object.at("spec.selector")));
         },
     },
-    Kind {
+    TypeColumns {
         id: "replicasets.apps",
         columns: REPLICAS,
         print: |object, row| {
@@ -42,7 +42,7 @@ pub(crate) const KINDS: &[Kind] = &[
             row.text(&labels::selector(object.at("spec.selector")));
         },
     },
-    Kind {
+    TypeColumns {
         id: "deployments.apps",
         columns: &[
             NAME,
@@ -56,7 +56,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: deployment,
     },
-    Kind {
+    TypeColumns {
         id: "statefulsets.apps",
         columns: &[NAME, READY, AGE, CONTAINERS, IMAGES],
         print: |object, row| {
@@ -65,7 +65,7 @@ pub(crate) const KINDS: &[Kind] = &[
             containers(object.at("spec.template"), row);
         },
     },
-    Kind {
+    TypeColumns {
         id: "daemonsets.apps",
         columns: &[
             NAME,
@@ -82,7 +82,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: daemon_set,
     },
-    Kind {
+    TypeColumns {
         id: "jobs.batch",
         columns: &[
             NAME,
@@ -96,7 +96,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: job,
     },
-    Kind {
+    TypeColumns {
         id: "cronjobs.batch",
         columns: &[
             NAME,
@@ -112,7 +112,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: cron_job,
     },
-    Kind {
+    TypeColumns {
         id: "controllerrevisions.apps",
         columns: &[
             NAME,
@@ -122,7 +122,7 @@ pub(crate) const KINDS: &[Kind] = &[
         ],
         print: controller_revision,
     },
-    Kind {
+    TypeColumns {
         id: "poddisruptionbudgets.policy",
         columns: &[
             NAME,
@@ -140,7 +140,7 @@ pub(crate) const KINDS: &[Kind] = &[
 ];
 
 /// Columns of `…/{name}/scale`, which is no type of its own.
-pub(crate) const SCALE: Kind = Kind {
+pub(crate) const SCALE: TypeColumns = TypeColumns {
     id: "",
     columns: &[NAME, integer("Desired", "Pods that are wanted."), integer("Available", "Pods that exist."), AGE],
     print: |object, row| {

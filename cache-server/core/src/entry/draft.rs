@@ -96,7 +96,7 @@ impl Draft {
         }
         let name_at = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
         let key = if namespace.is_empty() { name } else { namespace + "/" + &name }.into_boxed_str();
-        let (fields, values) = Fields::read(schema, &body)?;
+        let (fields, values) = FieldFinder::read(schema, &body)?;
         if let Some(node) = schema.node_field.and_then(|place| fields.get(place)) {
             sketch.add(Sketch::node(value_of(&body, &values, *node)));
         }
@@ -404,13 +404,13 @@ fn string_end(value: &[u8], mut at: usize) -> usize {
 }
 
 /// Finds all selectable fields in one walk.
-struct Fields<'a> {
+struct FieldFinder<'a> {
     body: &'a [u8],
     found: Vec<Option<Span>>,
     values: Vec<u8>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldFinder<'a> {
     fn read(schema: &Schema, body: &'a [u8]) -> Result<(Box<[Span]>, Vec<u8>), EntryError> {
         if schema.fields.is_empty() {
             return Ok((Box::default(), Vec::new()));

@@ -79,7 +79,7 @@ const PART: &[Operation] = OBJECT.split_at(3).0;
 
 /// Subject of a path.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct PathSubject<'a> {
     ty: &'a ResourceType,
     /// True if the path covers all namespaces.
     everywhere: bool,
@@ -98,27 +98,28 @@ pub(super) fn paths(ty: &ResourceType, paths: &mut Map<String, Value>) {
     let scope = if ty.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{root}{scope}/{}", ty.plural);
     let schema = schemas::name(ty, &ty.kind);
-    let place = Place { ty, everywhere: false, subresource: "", schema: &schema, kind: (ty.api_version(), &ty.kind) };
-    let mut add = |path: String, place: &Place<'_>, operations: &[Operation]| {
+    let place =
+        PathSubject { ty, everywhere: false, subresource: "", schema: &schema, kind: (ty.api_version(), &ty.kind) };
+    let mut add = |path: String, place: &PathSubject<'_>, operations: &[Operation]| {
         paths.insert(path.clone(), item(place, &path, operations));
     };
     add(collection.clone(), &place, COLLECTION);
     if ty.namespaced {
-        add(format!("{root}/{}", ty.plural), &Place { everywhere: true, ..place }, EVERYWHERE);
+        add(format!("{root}/{}", ty.plural), &PathSubject { everywhere: true, ..place }, EVERYWHERE);
     }
     let object = format!("{collection}/{{name}}");
     add(object.clone(), &place, OBJECT);
     if ty.has_status {
-        add(format!("{object}/status"), &Place { subresource: "status", ..place }, PART);
+        add(format!("{object}/status"), &PathSubject { subresource: "status", ..place }, PART);
     }
     if ty.scale.is_some() {
         let (schema, kind) = (schemas::scale_name(), ("autoscaling/v1", "Scale"));
-        add(format!("{object}/scale"), &Place { subresource: "scale", schema: &schema, kind, ..place }, PART);
+        add(format!("{object}/scale"), &PathSubject { subresource: "scale", schema: &schema, kind, ..place }, PART);
     }
 }
 
 /// Describes one path: its parameters and operations.
-fn item(place: &Place<'_>, path: &str, operations: &[Operation]) -> Value {
+fn item(place: &PathSubject<'_>, path: &str, operations: &[Operation]) -> Value {
     let mut item = Map::new();
     let mut parameters = vec![query(PRETTY)];
     for (name, what) in [("namespace", "Namespace of the object."), ("name", "Name of the object.")] {
@@ -135,7 +136,7 @@ fn item(place: &Place<'_>, path: &str, operations: &[Operation]) -> Value {
     Value::Object(item)
 }
 
-fn describe(place: &Place<'_>, operation: Operation) -> Value {
+fn describe(place: &PathSubject<'_>, operation: Operation) -> Value {
     let ty = place.ty;
     let what =
         if place.subresource.is_empty() { ty.kind.clone() } else { format!("{} of {}", place.subresource, ty.kind) };
@@ -160,7 +161,7 @@ fn describe(place: &Place<'_>, operation: Operation) -> Value {
     description
 }
 
-fn kind(place: &Place<'_>) -> Value {
+fn kind(place: &PathSubject<'_>) -> Value {
     let (api_version, kind) = place.kind;
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     json!({ "group": group, "version": version, "kind": kind })
@@ -176,7 +177,7 @@ fn patch_types(ty: &ResourceType) -> &'static [&'static str] {
     if ty.custom.is_some() { &ALL[..3] } else { &ALL }
 }
 
-fn responses(place: &Place<'_>, operation: Operation) -> Value {
+fn responses(place: &PathSubject<'_>, operation: Operation) -> Value {
     let schema = match operation.action {
         "list" => schemas::name(place.ty, &place.ty.list_kind()),
         "delete" | "deletecollection" => schemas::status(),
@@ -204,7 +205,7 @@ fn query((name, ty, description): Parameter) -> Value {
 
 /// Builds an operation's id: `createCoreV1NamespacedPod`, `listCoreV1PodForAllNamespaces`,
 /// `patchAppsV1NamespacedDeploymentStatus`.
-fn id(place: &Place<'_>, operation: Operation) -> String {
+fn id(place: &PathSubject<'_>, operation: Operation) -> String {
     let ty = place.ty;
     let scope = if ty.namespaced && !place.everywhere { "Namespaced" } else { "" };
     let behind = if place.everywhere { "ForAllNamespaces".to_owned() } else { capital(place.subresource) };

@@ -46,7 +46,7 @@ struct Watched {
     body: UnboundedSender<Result<Slices, BodyError>>,
     client: DuplexStream,
     /// Result, bytes read meanwhile, and the connection.
-    ended: JoinHandle<(End, Bytes, DuplexStream)>,
+    ended: JoinHandle<(TakeoverEnd, Bytes, DuplexStream)>,
 }
 
 /// Starts a watch whose connection holds `room` bytes in each direction, and reads its head.
@@ -83,7 +83,7 @@ async fn what_the_body_has_is_sent_at_once_and_the_end_is_said() {
     drop(body);
     expect(&mut client, "0\r\n\r\n").await;
     let (end, read, _stream) = ended.await.unwrap();
-    assert_eq!((end, &read[..]), (End::Clean, &b""[..]));
+    assert_eq!((end, &read[..]), (TakeoverEnd::Clean, &b""[..]));
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn the_last_chunk_brings_the_end_along() {
     body.send(text("last")).unwrap();
     drop(body);
     expect(&mut client, "4\r\nlast\r\n0\r\n\r\n").await;
-    assert_eq!(ended.await.unwrap().0, End::Clean);
+    assert_eq!(ended.await.unwrap().0, TakeoverEnd::Clean);
 }
 
 /// Goal: pieces of any size arrive as one body. Method: a connection that holds few bytes, so that writes stop
@@ -111,7 +111,7 @@ async fn a_slow_reader_gets_every_byte() {
         whole = format!("{whole}0\r\n\r\n");
         // The last chunk and the end may be one write or two; the bytes are equal.
         expect(&mut client, &whole).await;
-        assert_eq!(ended.await.unwrap().0, End::Clean, "room for {room}");
+        assert_eq!(ended.await.unwrap().0, TakeoverEnd::Clean, "room for {room}");
     }
 }
 
@@ -151,7 +151,7 @@ async fn a_busy_watch_leaves_others_their_turns() {
 async fn a_client_that_leaves_is_noticed_while_nothing_happens() {
     let Watched { body, mut client, ended } = watch(64, b"").await;
     client.shutdown().await.unwrap();
-    assert_eq!(ended.await.unwrap().0, End::Gone);
+    assert_eq!(ended.await.unwrap().0, TakeoverEnd::Gone);
     assert!(body.is_closed(), "the body is let go");
 }
 
@@ -161,7 +161,7 @@ async fn a_client_that_leaves_is_noticed_while_it_takes_nothing() {
     body.send(text("a chunk that does not fit")).unwrap();
     tokio::task::yield_now().await;
     client.shutdown().await.unwrap();
-    assert_eq!(ended.await.unwrap().0, End::Gone);
+    assert_eq!(ended.await.unwrap().0, TakeoverEnd::Gone);
     drop(client);
 }
 
@@ -176,7 +176,7 @@ async fn what_comes_behind_the_request_is_kept() {
     drop(body);
     expect(&mut client, "0\r\n\r\n").await;
     let (end, read, _stream) = ended.await.unwrap();
-    assert_eq!((end, &read[..]), (End::Clean, &b"GET /one and two"[..]));
+    assert_eq!((end, &read[..]), (TakeoverEnd::Clean, &b"GET /one and two"[..]));
 }
 
 /// Goal: bytes after the request are kept only up to a bound. Method: a client sends more; the rest stays in the
@@ -192,7 +192,7 @@ async fn only_so_much_is_kept_of_what_comes_behind_the_request() {
     drop(body);
     expect(&mut client, "0\r\n\r\n").await;
     let (end, read, mut stream) = ended.await.unwrap();
-    assert_eq!((end, read.len()), (End::Clean, PIPELINED_BYTES_MAX));
+    assert_eq!((end, read.len()), (TakeoverEnd::Clean, PIPELINED_BYTES_MAX));
     let mut rest = [0; 100];
     stream.read_exact(&mut rest).await.unwrap();
 }
@@ -203,7 +203,7 @@ async fn a_body_that_is_cut_does_not_end_like_a_whole_one() {
     body.send(text("half")).unwrap();
     body.send(Err(BodyError::Cut)).unwrap();
     let (end, _, stream) = ended.await.unwrap();
-    assert_eq!(end, End::Cut);
+    assert_eq!(end, TakeoverEnd::Cut);
     drop((stream, body));
     let mut sent = String::new();
     client.read_to_string(&mut sent).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_client_that_takes_a_byte_a_minute_is_ended_with_its_watch() {
                 tokio::time::sleep(std::time::Duration::from_secs(pause)).await;
             }
         });
-        assert_eq!((takeover.ended().await, began.elapsed()), (End::Cut, lasts + WATCH_END_WAIT));
+        assert_eq!((takeover.ended().await, began.elapsed()), (TakeoverEnd::Cut, lasts + WATCH_END_WAIT));
         reader.abort();
     }
     let (ours, mut client) = duplex(8);
@@ -242,7 +242,7 @@ async fn a_client_that_takes_a_byte_a_minute_is_ended_with_its_watch() {
         client.read_to_string(&mut sent).await.unwrap();
         sent
     });
-    assert_eq!(takeover.ended().await, End::Clean);
+    assert_eq!(takeover.ended().await, TakeoverEnd::Clean);
     drop(takeover);
     assert!(reader.await.unwrap().ends_with("A\r\nsome words\r\n0\r\n\r\n"));
 }

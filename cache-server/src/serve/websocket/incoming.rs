@@ -24,7 +24,7 @@ pub(super) enum Message {
 
 /// Position of the parser in a frame.
 #[derive(Debug)]
-enum State {
+enum FramePosition {
     /// In its header.
     Header,
     /// In the payload of a control frame.
@@ -36,7 +36,7 @@ enum State {
 /// A parser for the frames of one connection, fed with pieces of any size.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    state: State,
+    state: FramePosition,
     header: [u8; HEADER_BYTES_MAX],
     /// Bytes of `header` that were read.
     header_len: usize,
@@ -49,7 +49,7 @@ pub(super) struct Incoming {
 impl Incoming {
     pub(super) const fn new() -> Self {
         Self {
-            state: State::Header,
+            state: FramePosition::Header,
             header: [0; HEADER_BYTES_MAX],
             header_len: 0,
             payload: Vec::new(),
@@ -65,28 +65,28 @@ impl Incoming {
     pub(super) fn read(&mut self, bytes: &mut &[u8]) -> Result<Option<Message>, Code> {
         loop {
             match self.state {
-                State::Header => {
+                FramePosition::Header => {
                     if !self.read_header(bytes)? {
                         return Ok(None);
                     }
                 }
-                State::Control { kind, mask, left } => {
+                FramePosition::Control { kind, mask, left } => {
                     let taken = take(bytes, left);
                     let begun = self.payload.len();
                     self.payload.extend(taken.iter().zip(begun..).map(|(byte, at)| byte ^ mask[at % mask.len()]));
                     if taken.len() < left {
-                        self.state = State::Control { kind, mask, left: left - taken.len() };
+                        self.state = FramePosition::Control { kind, mask, left: left - taken.len() };
                         return Ok(None);
                     }
-                    self.state = State::Header;
+                    self.state = FramePosition::Header;
                     if let Some(message) = message(kind, std::mem::take(&mut self.payload))? {
                         return Ok(Some(message));
                     }
                 }
-                State::Data { left } => {
+                FramePosition::Data { left } => {
                     let taken = take(bytes, usize::try_from(left).unwrap_or(usize::MAX));
                     let left = left - taken.len() as u64;
-                    self.state = if left == 0 { State::Header } else { State::Data { left } };
+                    self.state = if left == 0 { FramePosition::Header } else { FramePosition::Data { left } };
                     if left > 0 {
                         return Ok(None);
                     }
@@ -120,10 +120,10 @@ impl Incoming {
             // The header counts too: endless empty frames cost as much.
             let cost = length.saturating_add(header.len() as u64);
             self.ignores = self.ignores.checked_sub(cost).ok_or(Code::TOO_BIG)?;
-            State::Data { left: length }
+            FramePosition::Data { left: length }
         } else {
             let mask = mask.try_into().expect("what is left of a header are four bytes");
-            State::Control { kind, mask, left: usize::from(header[1] & 0x7f) }
+            FramePosition::Control { kind, mask, left: usize::from(header[1] & 0x7f) }
         };
         Ok(true)
     }

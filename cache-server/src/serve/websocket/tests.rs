@@ -51,7 +51,7 @@ fn frame(line: &str) -> Vec<u8> {
 struct Watched {
     body: UnboundedSender<Result<Slices, BodyError>>,
     client: DuplexStream,
-    ended: JoinHandle<End>,
+    ended: JoinHandle<WebSocketEnd>,
 }
 
 /// Starts a watch whose connection holds `room` bytes in each direction, and reads its head.
@@ -86,7 +86,7 @@ async fn each_line_is_sent_at_once_as_a_message_and_the_end_is_a_close_frame() {
     drop(body);
     expect(&mut client, NORMAL).await;
     client.write_all(CLOSE).await.unwrap();
-    assert_eq!(ended.await.unwrap(), End::Clean);
+    assert_eq!(ended.await.unwrap(), WebSocketEnd::Clean);
 }
 
 /// Goal: pieces of any size arrive as whole messages. Method: a connection that holds few bytes, and pings in between.
@@ -117,7 +117,7 @@ async fn a_slow_reader_gets_every_byte_and_its_pongs_between_messages() {
             None => rest.to_vec(),
         };
         assert!(whole[100..].starts_with(&rest), "room for {room}");
-        assert_eq!(ended.await.unwrap(), End::Clean, "room for {room}");
+        assert_eq!(ended.await.unwrap(), WebSocketEnd::Clean, "room for {room}");
     }
 }
 
@@ -131,7 +131,7 @@ async fn pings_are_answered_while_nothing_happens() {
     expect(&mut client, PONG).await;
     client.write_all(CLOSE).await.unwrap();
     expect(&mut client, b"\x88\x02\x03\xe9").await;
-    assert_eq!(ended.await.unwrap(), End::Clean);
+    assert_eq!(ended.await.unwrap(), WebSocketEnd::Clean);
     assert!(body.is_closed());
 }
 
@@ -149,7 +149,7 @@ async fn only_the_latest_ping_is_answered_to_a_client_that_takes_nothing() {
     expect(&mut client, &frame(&format!("{}\n", "x".repeat(100)))).await;
     expect(&mut client, &[0x8a, 2, 0x03, 0xe7]).await;
     drop(client);
-    assert_eq!(ended.await.unwrap(), End::Gone);
+    assert_eq!(ended.await.unwrap(), WebSocketEnd::Gone);
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_client_that_breaks_the_protocol_is_told_and_left() {
         expect(&mut client, &[&[0x88, 2][..], &code.to_be_bytes()].concat()).await;
         assert!(body.send(lines("more\n")).is_ok(), "the body is let go with the connection");
         client.shutdown().await.unwrap();
-        assert_eq!(ended.await.unwrap(), End::Gone);
+        assert_eq!(ended.await.unwrap(), WebSocketEnd::Gone);
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "nothing follows a close frame");
     }
 }
@@ -174,7 +174,7 @@ async fn a_client_that_does_not_close_is_left_after_a_while() {
     drop(body);
     expect(&mut client, NORMAL).await;
     let closed = Instant::now();
-    assert_eq!(ended.await.unwrap(), End::Clean);
+    assert_eq!(ended.await.unwrap(), WebSocketEnd::Clean);
     assert_eq!(closed.elapsed().as_secs(), WEBSOCKET_CLOSE_WAIT.as_secs());
 }
 
@@ -183,7 +183,7 @@ async fn a_body_that_is_cut_ends_without_a_close_frame() {
     let Watched { body, mut client, ended } = watch(1 << 10, b"").await;
     body.send(lines("half\n")).unwrap();
     body.send(Err(BodyError::Cut)).unwrap();
-    assert_eq!(ended.await.unwrap(), End::Cut);
+    assert_eq!(ended.await.unwrap(), WebSocketEnd::Cut);
     drop(body);
     let mut sent = Vec::new();
     client.read_to_end(&mut sent).await.unwrap();
@@ -196,7 +196,7 @@ async fn a_client_that_leaves_is_noticed_while_it_takes_nothing() {
     body.send(lines("a line that does not fit\n")).unwrap();
     tokio::task::yield_now().await;
     client.shutdown().await.unwrap();
-    assert_eq!(ended.await.unwrap(), End::Gone);
+    assert_eq!(ended.await.unwrap(), WebSocketEnd::Gone);
     assert!(body.is_closed(), "the body is let go");
 }
 
@@ -225,6 +225,6 @@ async fn a_client_that_takes_nothing_is_cut_soon_after_the_end_of_its_watch() {
     let (began, deadline) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(30));
     let mut socket = WebSocket::new(ours, b"", Response::new(Script(batches)), Some(deadline));
     let end = std::future::poll_fn(|cx| socket.poll_ended(cx)).await;
-    assert_eq!((end, began.elapsed().as_secs()), (End::Cut, 30 + WATCH_END_WAIT.as_secs()));
+    assert_eq!((end, began.elapsed().as_secs()), (WebSocketEnd::Cut, 30 + WATCH_END_WAIT.as_secs()));
     drop(client);
 }

@@ -27,7 +27,7 @@ const KEY_DEFAULTS: [(&str, &str); 1] = [("protocol", "TCP")];
 /// # Errors
 /// All schema violations, in Kubernetes' words.
 pub(crate) fn fields(config: &Object, shape: &Shape) -> Result<Fields, String> {
-    let mut walk = Walk::default();
+    let mut walk = ApplyWalk::default();
     let fields = walk.object(config, Some(shape));
     match walk.errors.as_slice() {
         [] => Ok(fields),
@@ -82,12 +82,12 @@ fn shown(step: &str) -> String {
 }
 
 #[derive(Default)]
-struct Walk {
+struct ApplyWalk {
     path: String,
     errors: Vec<String>,
 }
 
-impl Walk {
+impl ApplyWalk {
     fn refuse(&mut self, why: &str) {
         if self.errors.len() < STRICT_ERRORS_MAX {
             self.errors.push(format!("{}: {why}", self.path));

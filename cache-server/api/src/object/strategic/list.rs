@@ -13,7 +13,7 @@ use crate::schemas::{Merge, Shape};
 
 /// Merges a list by the strategy of its shape.
 pub(crate) fn merge(before: Vec<Value>, patch: Vec<Value>, shape: Option<&Shape>) -> Result<Vec<Value>, Refusal> {
-    let Some(identity) = Identity::of(shape) else { return Ok(bare_list(patch)) };
+    let Some(identity) = ItemIdentity::of(shape) else { return Ok(bare_list(patch)) };
     let (merged, order) = merge_items(before.clone(), patch, &identity, shape)?;
     Ok(match order {
         Some(order) => arrange(merged, &order, &before, &identity),
@@ -28,7 +28,7 @@ pub(crate) fn merge_in_order(
     order: &[Value],
     shape: Option<&Shape>,
 ) -> Result<Vec<Value>, Refusal> {
-    let Some(identity) = Identity::of(shape) else { return Ok(patch.map_or(before, bare_list)) };
+    let Some(identity) = ItemIdentity::of(shape) else { return Ok(patch.map_or(before, bare_list)) };
     for named in order {
         identity.required(named)?;
     }
@@ -43,14 +43,14 @@ pub(crate) fn merge_in_order(
 }
 
 /// Identity of items in a list.
-enum Identity {
+enum ItemIdentity {
     /// Scalars: the value.
     Value,
     /// Objects: the value of this member.
     Key(String),
 }
 
-impl Identity {
+impl ItemIdentity {
     /// Returns the identity of a merged list; `None` for lists that are replaced.
     fn of(shape: Option<&Shape>) -> Option<Self> {
         match shape?.merge() {
@@ -84,11 +84,11 @@ pub(crate) struct Places(HashMap<String, usize>);
 
 impl Places {
     pub(crate) fn of_scalars(items: &[Value]) -> Self {
-        Self::of(items, &Identity::Value)
+        Self::of(items, &ItemIdentity::Value)
     }
 
     /// Items without an identity are left out.
-    fn of(items: &[Value], identity: &Identity) -> Self {
+    fn of(items: &[Value], identity: &ItemIdentity) -> Self {
         let mut places = Self(HashMap::new());
         for (at, item) in items.iter().enumerate() {
             if let Some(identity) = identity.find(item) {
@@ -107,13 +107,13 @@ impl Places {
 fn merge_items(
     before: Vec<Value>,
     patch: Vec<Value>,
-    identity: &Identity,
+    identity: &ItemIdentity,
     shape: Option<&Shape>,
 ) -> Result<(Vec<Value>, Option<Vec<Value>>), Refusal> {
     if before.iter().chain(&patch).any(Value::is_array) {
         return Err(Refusal::ListOfLists);
     }
-    let Identity::Key(_) = identity else {
+    let ItemIdentity::Key(_) = identity else {
         let mut seen = HashSet::new();
         let merged = before.iter().chain(&patch).filter(|item| seen.insert(item.to_string())).cloned().collect();
         return Ok((merged, Some(patch)));
@@ -134,7 +134,7 @@ fn merge_items(
             places.0.insert(key.to_string(), merged.len());
             merged.push(Value::Object(super::Object::new()));
         }
-        if let Identity::Key(name) = identity {
+        if let ItemIdentity::Key(name) = identity {
             order.push(serde_json::json!({ name: key }));
         }
         let slot = place.unwrap_or(merged.len() - 1);
@@ -159,7 +159,7 @@ struct Instructions {
 }
 
 impl Instructions {
-    fn read(patch: Vec<Value>, identity: &Identity) -> Result<Self, Refusal> {
+    fn read(patch: Vec<Value>, identity: &ItemIdentity) -> Result<Self, Refusal> {
         let mut read = Self { plain: Vec::new(), deleted: HashSet::new(), replace: false };
         for mut item in patch {
             let Value::Object(object) = &mut item else { return Err(mixed()) };
@@ -180,7 +180,7 @@ impl Instructions {
 }
 
 /// Checks that the items of a patch, except deletions, are in the order that the patch requests.
-fn check_order(patch: &[Value], order: &[Value], identity: &Identity) -> Result<(), Refusal> {
+fn check_order(patch: &[Value], order: &[Value], identity: &ItemIdentity) -> Result<(), Refusal> {
     let mut rest = order.iter();
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
         let key = identity.required(item)?;
@@ -195,7 +195,7 @@ fn check_order(patch: &[Value], order: &[Value], identity: &Identity) -> Result<
 
 /// Sorts the items that `order` lists into that order. The others keep their order, each in front of the first listed
 /// item that it preceded in `before`.
-fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], identity: &Identity) -> Vec<Value> {
+fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], identity: &ItemIdentity) -> Vec<Value> {
     let wanted = Places::of(order, identity);
     let stood = Places::of(before, identity);
     let place = |places: &Places, item: &Value| identity.find(item).and_then(|key| places.place(key));

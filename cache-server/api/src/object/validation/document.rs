@@ -125,7 +125,7 @@ impl<'a> Order<'a> {
 
     /// Walks the document again.
     pub fn read<'de, D: Deserializer<'de>>(&self, deserializer: D) -> Result<(), D::Error> {
-        Walk(self).deserialize(deserializer)
+        OrderWalk(self).deserialize(deserializer)
     }
 
     /// Returns the complaints, each once.
@@ -161,9 +161,9 @@ impl<'a> Order<'a> {
     }
 }
 
-struct Walk<'a, 'b>(&'a Order<'b>);
+struct OrderWalk<'a, 'b>(&'a Order<'b>);
 
-impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
+impl<'de> DeserializeSeed<'de> for OrderWalk<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -171,7 +171,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_, '_> {
+impl<'de> Visitor<'de> for OrderWalk<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -212,7 +212,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut at = 0;
-        while self.0.step(format_args!("[{at}]"), || items.next_element_seed(Walk(self.0)))?.is_some() {
+        while self.0.step(format_args!("[{at}]"), || items.next_element_seed(OrderWalk(self.0)))?.is_some() {
             at += 1;
         }
         Ok(())
@@ -234,7 +234,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
                 if unknown {
                     members.next_value::<IgnoredAny>().map(drop)
                 } else {
-                    members.next_value_seed(Walk(self.0))
+                    members.next_value_seed(OrderWalk(self.0))
                 }
             })?;
         }
