@@ -26,7 +26,7 @@ pub(crate) use self::{
     identity::{Identity, KeptAs, digest},
     writer::Writer,
 };
-use self::{place::Place, replay::Replay};
+use self::{place::CheckpointFiles, replay::Replay};
 
 /// Result of opening a checkpoint.
 pub(crate) struct Opened {
@@ -97,7 +97,7 @@ impl Ignored {
 ///
 /// Blocks. Cost: reads the file once. Memory: one key and one number per object.
 pub(crate) fn open(dir: &Path, identity: &Identity) -> Opened {
-    let place = match Place::take(dir, &identity.file_stem()) {
+    let place = match CheckpointFiles::take(dir, &identity.file_stem()) {
         Ok(place) => place,
         Err(ignored) => return Opened { saved: None, ignored: Some(ignored), writer: None },
     };
@@ -115,7 +115,7 @@ pub(crate) fn open(dir: &Path, identity: &Identity) -> Opened {
 }
 
 /// Reads the existing state. Also returns a second handle of the file, for the writer.
-fn find(place: &Place, identity: &str) -> Result<Option<(Saved, File)>, Ignored> {
+fn find(place: &CheckpointFiles, identity: &str) -> Result<Option<(Saved, File)>, Ignored> {
     let Some(file) = place.open().map_err(Ignored::because("open the file"))? else { return Ok(None) };
     let replay = Replay::read(&file, identity)?;
     let bytes = file.metadata().map_err(Ignored::because("read"))?.len();

@@ -26,11 +26,11 @@ pub(crate) struct Decoded<K> {
 }
 
 struct Slots<K> {
-    by_entry: HashMap<usize, Slot<K>>,
+    by_entry: HashMap<usize, DecodedSlot<K>>,
     sweep_at: usize,
 }
 
-struct Slot<K> {
+struct DecodedSlot<K> {
     // Keeps the entry's address from being reused, so that the map's key stays unique.
     _entry: Weak<Entry>,
     object: Weak<K>,
@@ -71,7 +71,7 @@ impl<K> Decoded<K> {
         if let Some(shared) = slots.find(address) {
             return Ok(shared);
         }
-        slots.insert(address, Slot { _entry: Arc::downgrade(entry), object: Arc::downgrade(&object) });
+        slots.insert(address, DecodedSlot { _entry: Arc::downgrade(entry), object: Arc::downgrade(&object) });
         Ok(object)
     }
 
@@ -143,7 +143,7 @@ impl<K> Slots<K> {
         self.by_entry.get(&address)?.object.upgrade()
     }
 
-    fn insert(&mut self, address: usize, slot: Slot<K>) {
+    fn insert(&mut self, address: usize, slot: DecodedSlot<K>) {
         if self.by_entry.len() >= self.sweep_at {
             self.by_entry.retain(|_, slot| slot.object.strong_count() > 0);
             self.by_entry.shrink_to(self.by_entry.len() * 2);

@@ -51,19 +51,19 @@ pub trait Delays: Send {
 }
 
 /// A user-supplied policy and the delay it returned last.
-struct Custom {
+struct CustomDelays {
     delays: Box<dyn Delays>,
     last: Duration,
 }
 
-impl fmt::Debug for Custom {
+impl fmt::Debug for CustomDelays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Custom").field("last", &self.last).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-impl Clone for Custom {
+impl Clone for CustomDelays {
     fn clone(&self) -> Self {
         unreachable!("tests that clone bring no delays of their own")
     }
@@ -78,7 +78,7 @@ impl Clone for Custom {
 #[cfg_attr(test, derive(Clone))]
 pub struct Backoff {
     config: Config,
-    custom: Option<Custom>,
+    custom: Option<CustomDelays>,
     unhealthy: u32,
     /// Next point of the sequence, in `[0, 1)`.
     jitter: f64,
@@ -98,7 +98,7 @@ impl Backoff {
     #[must_use]
     pub fn with_delays(config: Config, seed: u64, delays: Box<dyn Delays>) -> Self {
         let last = config.max;
-        Self { custom: Some(Custom { delays, last }), ..Self::new(config, seed) }
+        Self { custom: Some(CustomDelays { delays, last }), ..Self::new(config, seed) }
     }
 
     /// Unhealthy ends since the last healthy session.

@@ -19,7 +19,7 @@ pub trait Keyed {
 /// `insert` and `remove` are O(log n) and copy the path if a snapshot holds it; `diff` is proportional to the changes.
 pub struct Objects<E: Keyed> {
     // The stamp is the map's value because the diff of two sets cannot see a replaced entry with an equal key.
-    map: OrdMap<Slot<E>, Stamp>,
+    map: OrdMap<EntrySlot<E>, Stamp>,
 }
 
 /// The change of one key between two states.
@@ -74,7 +74,7 @@ impl<E: Keyed> Objects<E> {
     /// previous entry.
     pub fn put(&mut self, entry: Arc<E>) {
         let stamp = Stamp::of(&entry);
-        self.map.insert(Slot(entry), stamp);
+        self.map.insert(EntrySlot(entry), stamp);
     }
 
     /// Removes `key` and returns its entry.
@@ -153,7 +153,7 @@ impl<E: Keyed> FromIterator<Arc<E>> for Objects<E> {
 }
 
 /// An entry in the map, compared only by key.
-struct Slot<E>(Arc<E>);
+struct EntrySlot<E>(Arc<E>);
 
 /// Identity of an entry: its address, unique while any state holds it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -165,33 +165,33 @@ impl Stamp {
     }
 }
 
-impl<E> Clone for Slot<E> {
+impl<E> Clone for EntrySlot<E> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<E: Keyed> Borrow<str> for Slot<E> {
+impl<E: Keyed> Borrow<str> for EntrySlot<E> {
     fn borrow(&self) -> &str {
         self.0.key()
     }
 }
 
-impl<E: Keyed> PartialEq for Slot<E> {
+impl<E: Keyed> PartialEq for EntrySlot<E> {
     fn eq(&self, other: &Self) -> bool {
         self.0.key() == other.0.key()
     }
 }
 
-impl<E: Keyed> Eq for Slot<E> {}
+impl<E: Keyed> Eq for EntrySlot<E> {}
 
-impl<E: Keyed> PartialOrd for Slot<E> {
+impl<E: Keyed> PartialOrd for EntrySlot<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E: Keyed> Ord for Slot<E> {
+impl<E: Keyed> Ord for EntrySlot<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.key().cmp(other.0.key())
     }

@@ -27,7 +27,7 @@ pub use keeping::{IndexFn, Json, Keeping, Represent, TransformFn, Transformed};
 
 use entry::{Parts, Values};
 use index::Indexes;
-use linger::{Ends, Lingering};
+use linger::{LingerQueue, Lingering};
 use ring::{Record, Ring};
 use staging::Stage;
 
@@ -80,7 +80,7 @@ pub struct Store {
     now: Snapshot,
     stage: Option<Stage>,
     ring: Ring,
-    ends: Option<Ends>,
+    ends: Option<LingerQueue>,
     // Buffers for the object in progress; kept for their allocations.
     values: Values,
     key: String,
@@ -133,7 +133,7 @@ impl Store {
     #[must_use]
     pub fn new(keeping: Keeping) -> Self {
         let now = Snapshot { indexes: Indexes::new(keeping.indexes.len()), ..Snapshot::default() };
-        let ends = keeping.linger.map(Ends::new);
+        let ends = keeping.linger.map(LingerQueue::new);
         let (ring, values) = (Ring::default(), Values::default());
         Self { keeping, now, stage: None, ring, ends, values, key: String::new() }
     }
@@ -206,7 +206,7 @@ impl Store {
     /// Returns when [`handle_timeout`](Self::handle_timeout) is due next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.ends.as_ref().and_then(Ends::next)
+        self.ends.as_ref().and_then(LingerQueue::next)
     }
 
     /// Releases deleted objects whose time is over. Returns true if readers would see a difference.
@@ -426,7 +426,7 @@ fn labels_in(json: &[u8]) -> Range<usize> {
 
 /// Keeps `old` readable for a while if its object was deleted: it has no successor, or one with another uid.
 fn linger(
-    ends: &mut Option<Ends>,
+    ends: &mut Option<LingerQueue>,
     now: Time,
     old: Option<&Arc<Entry>>,
     new: Option<&Arc<Entry>>,

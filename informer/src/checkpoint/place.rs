@@ -1,7 +1,7 @@
 //! Path and lock of a checkpoint.
 //!
 //! INVARIANT: the lock is a file of its own, because the log is replaced by renaming, and a lock on the log would stay
-//! with the old file. The lock is held as long as the `Place` exists, and files are written only under it.
+//! with the old file. The lock is held as long as the `CheckpointFiles` exists, and files are written only under it.
 //!
 //! Files: `<type>-<digest>.checkpoint`, `.lock`, and `.new` during compaction. All have mode 0600.
 
@@ -15,14 +15,14 @@ use super::Ignored;
 
 /// The files of one informer in a directory.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct CheckpointFiles {
     dir: PathBuf,
     log: PathBuf,
     beside: PathBuf,
     _lock: File,
 }
 
-impl Place {
+impl CheckpointFiles {
     /// Locks the files for this process, and removes the remains of an interrupted compaction.
     pub(super) fn take(dir: &Path, stem: &str) -> Result<Self, Ignored> {
         create_dir(dir).map_err(Ignored::because("create the directory"))?;

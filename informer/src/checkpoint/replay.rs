@@ -40,7 +40,7 @@ pub(super) struct Replay {
     pub(super) position: ResourceVersion,
     pub(super) confirmed_at: SystemTime,
     /// Offset of each object's record, by key.
-    live: HashMap<Box<str>, Place>,
+    live: HashMap<Box<str>, RecordLocation>,
     /// Total size of those records, in bytes.
     pub(super) live_bytes: u64,
     /// End of the commit; bytes after it are ignored.
@@ -50,7 +50,7 @@ pub(super) struct Replay {
 
 /// Location of a record in the log.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RecordLocation {
     at: u64,
     bytes: u64,
 }
@@ -71,13 +71,13 @@ impl Replay {
         let mut live = HashMap::new();
         let mut live_bytes = 0;
         // Changes since the last commit; `None` for a deleted key.
-        let mut open: Vec<(Box<str>, Option<Place>)> = Vec::new();
+        let mut open: Vec<(Box<str>, Option<RecordLocation>)> = Vec::new();
         loop {
             let at = records.at();
             let commit = match records.next().map_err(READ)? {
                 None | Some(Record::Identity(_)) => break,
                 Some(Record::Put(object)) => {
-                    open.push((object.key(), Some(Place { at, bytes: object.record_bytes() })));
+                    open.push((object.key(), Some(RecordLocation { at, bytes: object.record_bytes() })));
                     continue;
                 }
                 Some(Record::Delete { key }) => {

@@ -19,7 +19,7 @@ use informer_core::{
 };
 
 use super::{
-    place::Place,
+    place::CheckpointFiles,
     record::{Chain, Kept, Record, TooLarge},
     replay::{Replay, head},
 };
@@ -34,7 +34,7 @@ pub(crate) const SLACK_BYTES: u64 = 1 << 20;
 /// Saves the states of one informer. Holds the checkpoint's lock as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    place: Place,
+    place: CheckpointFiles,
     identity: String,
     /// `None` if no log on disk can be continued; the next save writes everything.
     log: Option<Log>,
@@ -72,7 +72,7 @@ struct Log {
 
 impl Writer {
     /// Creates a writer without a log to continue.
-    pub(super) const fn new(place: Place, identity: String) -> Self {
+    pub(super) const fn new(place: CheckpointFiles, identity: String) -> Self {
         Self { place, identity, log: None, found: None }
     }
 
@@ -107,7 +107,7 @@ impl Writer {
     /// # Errors
     /// An error of the file system. The last save stays usable, and the next call retries.
     pub(crate) fn save(&mut self, snapshot: &Snapshot, confirmed_at: SystemTime) -> io::Result<Wrote> {
-        let Some(state) = State::of(snapshot, confirmed_at) else { return Ok(Wrote::default()) };
+        let Some(state) = UnsavedState::of(snapshot, confirmed_at) else { return Ok(Wrote::default()) };
         let Some(log) = &mut self.log else { return self.rewrite(&state) };
         if log.says(&state) {
             return Ok(Wrote::default());
@@ -123,7 +123,7 @@ impl Writer {
         Ok(Wrote { bytes: bytes + wrote.bytes, ..wrote })
     }
 
-    fn rewrite(&mut self, state: &State<'_>) -> io::Result<Wrote> {
+    fn rewrite(&mut self, state: &UnsavedState<'_>) -> io::Result<Wrote> {
         let written = self.write_beside(state).and_then(|log| self.place.replace(&log.file).map(|()| log));
         let log = written.inspect_err(|_| self.place.remove_beside())?;
         let bytes = log.bytes;
@@ -134,7 +134,7 @@ impl Writer {
         Ok(Wrote { bytes, rewritten: true })
     }
 
-    fn write_beside(&self, state: &State<'_>) -> io::Result<Log> {
+    fn write_beside(&self, state: &UnsavedState<'_>) -> io::Result<Log> {
         let file = self.place.create_beside()?;
         let head = head();
         let mut batch = Batch::new(&file, Chain::begin(&head));
@@ -160,13 +160,13 @@ impl Writer {
 }
 
 impl Log {
-    fn says(&self, state: &State<'_>) -> bool {
+    fn says(&self, state: &UnsavedState<'_>) -> bool {
         let is_confirmed = state.confirmed_unix_ms.abs_diff(self.confirmed_unix_ms) < CONFIRMED_AGAIN_MS;
         is_confirmed && self.position == *state.position && self.objects.same(state.objects)
     }
 
     /// Appends the difference to `state` and returns the bytes written. On failure the last commit is unchanged.
-    fn append(&mut self, state: &State<'_>) -> io::Result<u64> {
+    fn append(&mut self, state: &UnsavedState<'_>) -> io::Result<u64> {
         if self.has_tail {
             self.file.set_len(self.bytes)?;
         }
@@ -204,13 +204,13 @@ impl Log {
 }
 
 /// State to be written.
-struct State<'a> {
+struct UnsavedState<'a> {
     objects: &'a Objects<Entry>,
     position: &'a ResourceVersion,
     confirmed_unix_ms: u64,
 }
 
-impl<'a> State<'a> {
+impl<'a> UnsavedState<'a> {
     fn of(snapshot: &'a Snapshot, confirmed_at: SystemTime) -> Option<Self> {
         let position = snapshot.resource_version.as_ref().filter(|_| snapshot.synced)?;
         Some(Self { objects: &snapshot.objects, position, confirmed_unix_ms: unix_ms(confirmed_at) })
@@ -243,7 +243,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Commits all records before it. Returns the bytes written and the checksum at the end.
-    fn commit(mut self, state: &State<'_>) -> io::Result<(u64, Chain)> {
+    fn commit(mut self, state: &UnsavedState<'_>) -> io::Result<(u64, Chain)> {
         let (position, confirmed_unix_ms) = (state.position.as_str(), state.confirmed_unix_ms);
         self.push(Record::Commit { position, confirmed_unix_ms })?;
         self.flush()?;

@@ -113,7 +113,7 @@ pub(super) struct Saving {
     resource: String,
     directory: PathBuf,
     identity: Identity,
-    state: State,
+    state: SavingState,
     now: watch::Receiver<store::Snapshot>,
     progress: watch::Receiver<Progress>,
     not_before: Instant,
@@ -123,9 +123,9 @@ pub(super) struct Saving {
 }
 
 /// A finished save: the writer and the bytes written.
-type Done = (Writer, io::Result<u64>);
+type SaveResult = (Writer, io::Result<u64>);
 
-enum State {
+enum SavingState {
     /// No writer: another informer holds the checkpoint, or the file system refuses access.
     Closed,
     Opening(JoinHandle<Opened>),
@@ -133,7 +133,7 @@ enum State {
     Idle(Writer),
     /// The state has changed since the last save.
     Due(Writer),
-    Writing(JoinHandle<Done>),
+    Writing(JoinHandle<SaveResult>),
     /// The runtime shut down; no further save is possible.
     Over,
 }
@@ -148,7 +148,7 @@ impl Saving {
             resource: running.resource.clone(),
             directory,
             identity,
-            state: writer.map_or(State::Closed, State::Idle),
+            state: writer.map_or(SavingState::Closed, SavingState::Idle),
             now,
             progress: running.progress.clone(),
             not_before: Instant::now(),
@@ -165,57 +165,59 @@ impl Saving {
     /// Cancel safe.
     pub(super) async fn turn(&mut self) -> bool {
         match &mut self.state {
-            State::Closed => {
+            SavingState::Closed => {
                 sleep_until(self.not_before).await;
                 self.open();
                 false
             }
-            State::Opening(opening) => {
+            SavingState::Opening(opening) => {
                 let opened = opening.await;
                 self.opened(survived(&self.resource, opened))
             }
-            State::Idle(_) => {
+            SavingState::Idle(_) => {
                 if self.now.changed().await.is_err() {
                     return std::future::pending().await;
                 }
                 self.advance(|state| match state {
-                    State::Idle(writer) => State::Due(writer),
-                    other @ (State::Closed | State::Opening(_) | State::Due(_) | State::Writing(_) | State::Over) => {
-                        other
-                    }
+                    SavingState::Idle(writer) => SavingState::Due(writer),
+                    other @ (SavingState::Closed
+                    | SavingState::Opening(_)
+                    | SavingState::Due(_)
+                    | SavingState::Writing(_)
+                    | SavingState::Over) => other,
                 });
                 false
             }
-            State::Due(_) => {
+            SavingState::Due(_) => {
                 sleep_until(self.not_before).await;
                 self.begin();
                 false
             }
-            State::Writing(writing) => {
+            SavingState::Writing(writing) => {
                 let done = writing.await;
                 self.done(survived(&self.resource, done))
             }
-            State::Over => std::future::pending().await,
+            SavingState::Over => std::future::pending().await,
         }
     }
 
     /// Makes the last save, after the informer has stopped.
     pub(super) async fn finish(mut self) {
         // The lock's holder may have ended meanwhile, as in a rolling update.
-        if matches!(self.state, State::Closed) {
+        if matches!(self.state, SavingState::Closed) {
             self.open();
         }
-        if let State::Opening(opening) = &mut self.state {
+        if let SavingState::Opening(opening) = &mut self.state {
             let opened = opening.await;
             self.opened(survived(&self.resource, opened));
         }
-        if let State::Writing(writing) = &mut self.state {
+        if let SavingState::Writing(writing) = &mut self.state {
             let done = writing.await;
             self.done(survived(&self.resource, done));
         }
-        if self.now.has_changed().unwrap_or(true) || matches!(self.state, State::Due(_)) {
+        if self.now.has_changed().unwrap_or(true) || matches!(self.state, SavingState::Due(_)) {
             self.begin();
-            if let State::Writing(writing) = &mut self.state {
+            if let SavingState::Writing(writing) = &mut self.state {
                 let done = writing.await;
                 self.done(survived(&self.resource, done));
             }
@@ -224,7 +226,7 @@ impl Saving {
 
     fn open(&mut self) {
         let (directory, identity) = (self.directory.clone(), self.identity.clone());
-        self.state = State::Opening(spawn_blocking(move || checkpoint::open(&directory, &identity)));
+        self.state = SavingState::Opening(spawn_blocking(move || checkpoint::open(&directory, &identity)));
     }
 
     /// Handles an opened checkpoint. The state in it is not restored: this informer already has a state, which replaces
@@ -236,18 +238,18 @@ impl Saving {
                 tracing::info!(resource = self.resource, "checkpoint taken over");
                 self.failures = 0;
                 self.not_before = Instant::now();
-                self.state = State::Due(writer);
+                self.state = SavingState::Due(writer);
                 false
             }
             (None, Some(ignored)) => {
-                self.state = State::Closed;
+                self.state = SavingState::Closed;
                 let delay = self.pause();
                 let reason = Chain(&ignored);
                 tracing::debug!(resource = self.resource, %reason, ?delay, "checkpoint open failed");
                 true
             }
             (None, None) => {
-                self.state = State::Over;
+                self.state = SavingState::Over;
                 false
             }
         }
@@ -262,23 +264,27 @@ impl Saving {
         let confirmed_at = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         self.not_before = Instant::now() + SAVE_EVERY;
         self.advance(|before| match before {
-            State::Idle(mut writer) | State::Due(mut writer) if state.synced && is_sound => {
-                State::Writing(spawn_blocking(move || {
+            SavingState::Idle(mut writer) | SavingState::Due(mut writer) if state.synced && is_sound => {
+                SavingState::Writing(spawn_blocking(move || {
                     let wrote = writer.save(&state, confirmed_at).map(|wrote| wrote.bytes);
                     (writer, wrote)
                 }))
             }
-            State::Due(writer) => State::Idle(writer),
-            other @ (State::Closed | State::Opening(_) | State::Idle(_) | State::Writing(_) | State::Over) => other,
+            SavingState::Due(writer) => SavingState::Idle(writer),
+            other @ (SavingState::Closed
+            | SavingState::Opening(_)
+            | SavingState::Idle(_)
+            | SavingState::Writing(_)
+            | SavingState::Over) => other,
         });
     }
 
-    fn done(&mut self, done: Option<Done>) -> bool {
+    fn done(&mut self, done: Option<SaveResult>) -> bool {
         let Some((writer, wrote)) = done else {
-            self.state = State::Over;
+            self.state = SavingState::Over;
             return false;
         };
-        self.state = State::Idle(writer);
+        self.state = SavingState::Idle(writer);
         match wrote {
             Ok(bytes) => {
                 self.failures = 0;
@@ -293,10 +299,12 @@ impl Saving {
                 }
                 // The unsaved state is due again.
                 self.advance(|state| match state {
-                    State::Idle(writer) => State::Due(writer),
-                    other @ (State::Closed | State::Opening(_) | State::Due(_) | State::Writing(_) | State::Over) => {
-                        other
-                    }
+                    SavingState::Idle(writer) => SavingState::Due(writer),
+                    other @ (SavingState::Closed
+                    | SavingState::Opening(_)
+                    | SavingState::Due(_)
+                    | SavingState::Writing(_)
+                    | SavingState::Over) => other,
                 });
                 true
             }
@@ -311,8 +319,8 @@ impl Saving {
         pause
     }
 
-    fn advance(&mut self, step: impl FnOnce(State) -> State) {
-        self.state = step(std::mem::replace(&mut self.state, State::Over));
+    fn advance(&mut self, step: impl FnOnce(SavingState) -> SavingState) {
+        self.state = step(std::mem::replace(&mut self.state, SavingState::Over));
     }
 }
 

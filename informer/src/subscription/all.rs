@@ -39,11 +39,11 @@ use crate::decode::Decoded;
 pub struct SubscriptionAll<K> {
     wait: Wait,
     listener: Listener,
-    state: State,
+    state: DeliveryState,
     teller: Teller<K>,
 }
 
-enum State {
+enum DeliveryState {
     /// No event delivered yet, or only the saved state.
     Starting { saved: Option<Arc<Saved>> },
     /// The start state is being delivered in parts; changes after `sequence` wait in the ring.
@@ -58,7 +58,7 @@ impl<K> SubscriptionAll<K> {
     pub(crate) fn new(source: Source, decoded: Arc<Decoded<K>>, capacity: usize) -> Self {
         let saved = source.saved();
         let listener = source.ring.listen(capacity, &source.now.borrow());
-        let (wait, state) = (Wait::new(source.now), State::Starting { saved });
+        let (wait, state) = (Wait::new(source.now), DeliveryState::Starting { saved });
         Self { wait, listener, state, teller: Teller::new(decoded) }
     }
 
@@ -84,7 +84,7 @@ impl<K> SubscriptionAll<K> {
     /// Queues the next events. Returns true if there may be more.
     fn advance(&mut self, now: &store::Snapshot) -> bool {
         match &mut self.state {
-            State::Starting { saved } => {
+            DeliveryState::Starting { saved } => {
                 if let Some(state) = saved.as_ref().and_then(|saved| saved.get()) {
                     if !self.teller.look(state) {
                         *saved = None;
@@ -95,21 +95,21 @@ impl<K> SubscriptionAll<K> {
                     None => return false,
                     Some(Ok(start)) => {
                         let sequence = start.sequence;
-                        self.state = State::Telling { start: Target::from(start), sequence };
+                        self.state = DeliveryState::Telling { start: Target::from(start), sequence };
                     }
                     Some(Err(Overrun)) => self.overrun(),
                 }
                 true
             }
-            State::Telling { start, sequence } => {
+            DeliveryState::Telling { start, sequence } => {
                 if !self.teller.look(start) {
-                    self.state = State::Following { cursor: *sequence };
+                    self.state = DeliveryState::Following { cursor: *sequence };
                 }
                 true
             }
             // Even if the ring is already further: subscribers must not see a change before snapshots show it.
-            State::Following { cursor } if *cursor == now.sequence => false,
-            State::Following { cursor } => {
+            DeliveryState::Following { cursor } if *cursor == now.sequence => false,
+            DeliveryState::Following { cursor } => {
                 match self.listener.read(*cursor, now.sequence, EVENTS_AT_ONCE) {
                     Ok(records) => {
                         *cursor += records.len() as u64;
@@ -119,9 +119,9 @@ impl<K> SubscriptionAll<K> {
                 }
                 true
             }
-            State::CatchingUp => {
+            DeliveryState::CatchingUp => {
                 if !self.teller.look(&Target::from(now)) {
-                    self.state = State::Following { cursor: now.sequence };
+                    self.state = DeliveryState::Following { cursor: now.sequence };
                 }
                 true
             }
@@ -130,7 +130,7 @@ impl<K> SubscriptionAll<K> {
 
     fn overrun(&mut self) {
         self.teller.reset();
-        self.state = State::CatchingUp;
+        self.state = DeliveryState::CatchingUp;
     }
 }
 

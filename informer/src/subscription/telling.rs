@@ -46,12 +46,12 @@ pub(super) struct Teller<K> {
     is_synced: bool,
     relists: u64,
     /// The walk over all keys in progress, when a difference exceeded `EVENTS_AT_ONCE`.
-    walk: Option<Walk>,
+    walk: Option<DiffWalk>,
     queue: VecDeque<Event<K>>,
 }
 
 /// A long difference delivered in parts, key by key, while the state moves on.
-struct Walk {
+struct DiffWalk {
     /// The last key delivered.
     after: Box<str>,
     /// The state at its start. The end of the walk has delivered at least that state, however often it was replaced
@@ -106,7 +106,7 @@ impl<K> Teller<K> {
         }
         let reached = walk.map_or_else(|| Reached::of(now), |walk| walk.began);
         if let Some((old, new)) = found.last().filter(|_| !is_last) {
-            self.walk = Some(Walk { after: key_of(old, new), began: reached.clone() });
+            self.walk = Some(DiffWalk { after: key_of(old, new), began: reached.clone() });
         }
         for (old, new) in found {
             for change in store::changes(old, new, missed) {

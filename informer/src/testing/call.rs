@@ -70,7 +70,7 @@ impl<'a> Call<'a> {
             let asked = self.query.flag("sendInitialEvents") == Some(true);
             self.may_watch(server, asked)?;
             let marks = header(header::HeaderName::from_static(marks::HEADER));
-            watch::watch(server, target, options, watch::Asked { for_state: asked, marks }, form).await
+            watch::watch(server, target, options, watch::WatchRequest { for_state: asked, marks }, form).await
         } else {
             read::list(server, target, options, form).await
         };

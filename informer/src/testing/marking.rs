@@ -12,7 +12,7 @@ use super::{FakeApiServer, form::Form, types::Target};
 
 /// Marks of one stream.
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(super) struct MarkSchedule {
     server: FakeApiServer,
     /// Type, path, selectors and form of the request, to which its tokens are bound beside position and key.
     question: String,
@@ -32,7 +32,7 @@ pub(super) struct Start {
     pub(super) key: String,
 }
 
-impl Marks {
+impl MarkSchedule {
     /// Evaluates the header value `asked`: returns the marks to send, and where to resume if the token is valid.
     pub(super) fn new(
         server: &FakeApiServer,

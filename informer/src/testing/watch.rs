@@ -20,7 +20,7 @@ use super::{
     filter::Filter,
     form::Form,
     history::{Change, Stored},
-    marking::Marks,
+    marking::MarkSchedule,
     types::{Target, Type},
 };
 
@@ -32,7 +32,7 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// Parts of a watch request that are not list options.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct WatchRequest<'a> {
     /// True if the request asks for initial state explicitly.
     pub(super) for_state: bool,
     /// Value of the header that requests marks; empty without it.
@@ -44,7 +44,7 @@ pub(super) async fn watch(
     server: &FakeApiServer,
     target: &Target,
     options: &ListOptions,
-    asked: Asked<'_>,
+    asked: WatchRequest<'_>,
     form: Form,
 ) -> Result<Body, Status> {
     let arrived = Instant::now();
@@ -61,7 +61,8 @@ pub(super) async fn watch(
         return refused(&too_large);
     }
     let is_state = matches!(start, WatchStart::State(_));
-    let marks = (is_state && asked.for_state).then(|| Marks::new(server, target, options, form, asked.marks)).flatten();
+    let marks =
+        (is_state && asked.for_state).then(|| MarkSchedule::new(server, target, options, form, asked.marks)).flatten();
     let (marks, rest) = marks.map_or((None, None), |(marks, rest)| (Some(marks), rest));
     let position = rest.as_ref().map_or_else(|| server.position(), |rest| rest.position);
     let after = match start {
@@ -86,7 +87,7 @@ pub(super) async fn watch(
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
     };
     let lifetime = faults.watch_lifetime.map_or(asked_for, |lifetime| lifetime.min(asked_for));
-    let watch = Watch {
+    let watch = FakeWatch {
         server: server.clone(),
         ty: Arc::clone(&target.ty),
         filter,
@@ -95,11 +96,11 @@ pub(super) async fn watch(
         next_line: None,
         marks,
         initial,
-        end: if marks_end { End::Owed } else { End::NotOwed },
+        end: if marks_end { EndBookmark::Owed } else { EndBookmark::NotOwed },
         stalled: is_state && faults.streams_stall,
         began_at: after,
         cursor: after,
-        bookmarks: options.allow_bookmarks.then(|| Bookmarks::new(arrived, faults.bookmarks_every, asked_for)),
+        bookmarks: options.allow_bookmarks.then(|| FakeBookmarks::new(arrived, faults.bookmarks_every, asked_for)),
         // "Never" is a duration beyond the clock's range: no deadline then.
         deadline: arrived.checked_add(lifetime),
         epoch,
@@ -111,21 +112,21 @@ pub(super) async fn watch(
 
 /// State of the bookmark that ends the initial state: owed until it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum EndBookmark {
     Owed,
     NotOwed,
 }
 
 /// Schedule of a watch's bookmarks.
 #[derive(Debug)]
-struct Bookmarks {
+struct FakeBookmarks {
     every: Duration,
     /// `None` for never.
     next: Option<Instant>,
     before_the_end: Option<Instant>,
 }
 
-impl Bookmarks {
+impl FakeBookmarks {
     fn new(now: Instant, every: Duration, lifetime: Duration) -> Self {
         let before_the_end = lifetime.checked_sub(LAST_BOOKMARK).filter(|left| !left.is_zero());
         // With bookmarks turned off, there is no last one either.
@@ -150,25 +151,25 @@ impl Bookmarks {
     }
 }
 
-struct Watch {
+struct FakeWatch {
     server: FakeApiServer,
     ty: Arc<Type>,
     filter: Filter,
     form: Form,
     /// Objects of the initial state not sent yet.
     initial: VecDeque<(String, Arc<Stored>)>,
-    marks: Option<Marks>,
+    marks: Option<MarkSchedule>,
     /// The mark after the object sent last.
     next_line: Option<Vec<u8>>,
     /// Number of initial objects after which the connection breaks.
     breaks_after: Option<usize>,
-    end: End,
+    end: EndBookmark,
     /// True if the stream was accepted but sends no data.
     stalled: bool,
     /// Position at the start: bookmarks are sent only above it.
     began_at: u64,
     cursor: u64,
-    bookmarks: Option<Bookmarks>,
+    bookmarks: Option<FakeBookmarks>,
     deadline: Option<Instant>,
     /// Values of these counters when the watch was opened.
     epoch: u64,
@@ -177,7 +178,7 @@ struct Watch {
 }
 
 /// Result of one step.
-enum Step {
+enum StreamStep {
     Send(Vec<u8>),
     /// The connection breaks.
     Break,
@@ -186,7 +187,7 @@ enum Step {
     Over,
 }
 
-impl Watch {
+impl FakeWatch {
     fn into_body(mut self) -> Body {
         let moved = self.server.moved();
         let answered = self.marks.as_ref().map(|marks| marks.answered);
@@ -197,10 +198,10 @@ impl Watch {
                 // Marked as seen before the state is read, so that a change in between is not missed.
                 moved.borrow_and_update();
                 match watch.step(Instant::now()) {
-                    Step::Send(line) => return Some((Ok(Bytes::from(line)), Some((watch, moved)))),
-                    Step::Break => return Some((Err(body::broken()), None)),
-                    Step::Over => return None,
-                    Step::Wait(until) => {
+                    StreamStep::Send(line) => return Some((Ok(Bytes::from(line)), Some((watch, moved)))),
+                    StreamStep::Break => return Some((Err(body::broken()), None)),
+                    StreamStep::Over => return None,
+                    StreamStep::Wait(until) => {
                         let timer = async {
                             match until {
                                 Some(until) => sleep_until(until).await,
@@ -227,62 +228,62 @@ impl Watch {
         Some(marks::mark(kind, api_version, &token))
     }
 
-    fn step(&mut self, now: Instant) -> Step {
+    fn step(&mut self, now: Instant) -> StreamStep {
         let faults = self.server.faults();
         if faults.silenced != self.silenced {
-            return Step::Wait(None);
+            return StreamStep::Wait(None);
         }
         let closed = (self.server.history().epoch, faults.closed) != (self.epoch, self.closed);
         if closed || self.deadline.is_some_and(|deadline| now >= deadline) {
-            return Step::Over;
+            return StreamStep::Over;
         }
         if self.stalled {
-            return Step::Wait(self.deadline);
+            return StreamStep::Wait(self.deadline);
         }
         if let Some(step) = self.initial() {
             return step;
         }
-        if self.end == End::Owed && !faults.end_bookmark_withheld {
-            self.end = End::NotOwed;
-            return Step::Send(self.bookmark(self.cursor, true));
+        if self.end == EndBookmark::Owed && !faults.end_bookmark_withheld {
+            self.end = EndBookmark::NotOwed;
+            return StreamStep::Send(self.bookmark(self.cursor, true));
         }
         let history = self.server.history();
         let horizon = faults.horizon.unwrap_or(u64::MAX);
         while let Some(change) = history.next(&self.ty, self.cursor).filter(|change| change.version <= horizon) {
             self.cursor = change.version;
             if let Some(line) = self.tell(change) {
-                return Step::Send(line);
+                return StreamStep::Send(line);
             }
         }
         let position = history.position().min(horizon);
         drop(history);
-        let moved = position > self.began_at && self.end == End::NotOwed;
+        let moved = position > self.began_at && self.end == EndBookmark::NotOwed;
         if let Some(bookmarks) = &mut self.bookmarks
             && bookmarks.take(now)
             && moved
         {
             self.cursor = self.cursor.max(position);
-            return Step::Send(self.bookmark(self.cursor, false));
+            return StreamStep::Send(self.bookmark(self.cursor, false));
         }
-        let due = self.bookmarks.as_ref().and_then(Bookmarks::due);
-        Step::Wait(self.deadline.into_iter().chain(due).min())
+        let due = self.bookmarks.as_ref().and_then(FakeBookmarks::due);
+        StreamStep::Wait(self.deadline.into_iter().chain(due).min())
     }
 
     /// The next step of the initial state.
-    fn initial(&mut self) -> Option<Step> {
+    fn initial(&mut self) -> Option<StreamStep> {
         if let Some(line) = self.next_line.take() {
-            return Some(Step::Send(line));
+            return Some(StreamStep::Send(line));
         }
         let (key, stored) = self.initial.pop_front()?;
         if let Some(left) = &mut self.breaks_after {
             match left.checked_sub(1) {
-                None => return Some(Step::Break),
+                None => return Some(StreamStep::Break),
                 Some(fewer) => *left = fewer,
             }
         }
         let of = self.form.object_type(&self.ty);
         self.next_line = self.marks.as_mut().and_then(|marks| marks.after(&key, of));
-        Some(Step::Send(line(ADDED_HEAD, &self.form.object(&stored.json))))
+        Some(StreamStep::Send(line(ADDED_HEAD, &self.form.object(&stored.json))))
     }
 
     /// The event of a change for a client that sees only the selected objects.

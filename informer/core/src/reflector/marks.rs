@@ -12,14 +12,14 @@ const FRUITLESS_MAX: u32 = 3;
 /// Resume points of all responses that fill one stage.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Marks {
+pub(super) struct ResumePoints {
     /// True if the client requests marks.
     wanted: bool,
     /// The last mark: everything before it is in the stage.
     last: Option<Box<str>>,
     /// True if the open request contained the last mark.
     asked: bool,
-    answer: Answer,
+    answer: ResponseKind,
     /// True if the open response has sent an object.
     has_objects: bool,
     /// True if the open response has sent a new mark.
@@ -32,7 +32,7 @@ pub(super) struct Marks {
 
 /// Kind of the open response, as its headers and events announce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum ResponseKind {
     /// No headers yet.
     Awaited,
     /// Without marks.
@@ -56,13 +56,13 @@ pub(super) enum Taken {
     Unusable,
 }
 
-impl Marks {
+impl ResumePoints {
     pub(super) fn new(wanted: bool) -> Self {
         Self {
             wanted,
             last: None,
             asked: false,
-            answer: Answer::Awaited,
+            answer: ResponseKind::Awaited,
             has_objects: false,
             progressed: false,
             fruitless: 0,
@@ -73,7 +73,7 @@ impl Marks {
     /// Prepares a request. Returns the marks to request.
     pub(super) fn ask(&mut self) -> semantics::Marks {
         self.asked = self.last.is_some();
-        (self.answer, self.has_objects, self.progressed) = (Answer::Awaited, false, false);
+        (self.answer, self.has_objects, self.progressed) = (ResponseKind::Awaited, false, false);
         match &self.last {
             _ if !self.wanted => semantics::Marks::Unwanted,
             None => semantics::Marks::New,
@@ -88,7 +88,7 @@ impl Marks {
 
     /// Returns true if the open response has sent anything.
     pub(super) const fn is_answered(&self) -> bool {
-        !matches!(self.answer, Answer::Awaited)
+        !matches!(self.answer, ResponseKind::Awaited)
     }
 
     /// Returns true if the open response has sent a new mark.
@@ -99,12 +99,12 @@ impl Marks {
     /// Notes a response that starts from the beginning, so its state is not the last mark's.
     pub(super) fn begin(&mut self, with_marks: bool) {
         self.forget();
-        self.answer = if with_marks && self.wanted { Answer::Begins } else { Answer::Plain };
+        self.answer = if with_marks && self.wanted { ResponseKind::Begins } else { ResponseKind::Plain };
     }
 
     /// Notes a response that announces that it resumes. Returns true if the request contained a mark.
     pub(super) const fn go_on(&mut self) -> bool {
-        self.answer = Answer::GoesOn;
+        self.answer = ResponseKind::GoesOn;
         self.asked
     }
 
@@ -113,7 +113,7 @@ impl Marks {
         self.has_objects = true;
         if !added {
             self.forget();
-            self.answer = Answer::Moving;
+            self.answer = ResponseKind::Moving;
         }
     }
 
@@ -121,11 +121,13 @@ impl Marks {
         let opens = !self.has_objects && !self.progressed;
         match self.answer {
             // A resumed response begins with the mark it resumes from; no other response begins with a mark.
-            Answer::GoesOn if opens && self.last.as_deref() == Some(token) => return Taken::Ignored,
-            Answer::Awaited | Answer::Plain | Answer::Begins | Answer::GoesOn if opens => return Taken::Unusable,
-            Answer::Awaited | Answer::Plain | Answer::Moving => return Taken::Ignored,
-            Answer::GoesOn | Answer::Begins if !is_token(token) => return Taken::Ignored,
-            Answer::GoesOn | Answer::Begins => {}
+            ResponseKind::GoesOn if opens && self.last.as_deref() == Some(token) => return Taken::Ignored,
+            ResponseKind::Awaited | ResponseKind::Plain | ResponseKind::Begins | ResponseKind::GoesOn if opens => {
+                return Taken::Unusable;
+            }
+            ResponseKind::Awaited | ResponseKind::Plain | ResponseKind::Moving => return Taken::Ignored,
+            ResponseKind::GoesOn | ResponseKind::Begins if !is_token(token) => return Taken::Ignored,
+            ResponseKind::GoesOn | ResponseKind::Begins => {}
         }
         if self.landmark.is_met_by(token) {
             return Taken::Unusable;

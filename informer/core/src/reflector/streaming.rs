@@ -9,7 +9,7 @@ use std::{cmp::Ordering, time::Duration};
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
     Watching,
-    marks::{Marks, Taken},
+    marks::{ResumePoints, Taken},
     memory::cause_after,
     moved, relist,
     stall::Stall,
@@ -30,7 +30,7 @@ pub(super) struct Streaming {
     timeout_seconds: u32,
     /// True if a stage is open, from this response or from the one that it resumes.
     opened: bool,
-    marks: Marks,
+    marks: ResumePoints,
     stall: Stall,
     /// When the last frame or headers arrived.
     last_sign: Time,
@@ -38,7 +38,7 @@ pub(super) struct Streaming {
 
 impl Streaming {
     pub(super) fn begin(now: Time, memory: &mut Memory) -> State {
-        let marks = Marks::new(memory.config.resume_initial);
+        let marks = ResumePoints::new(memory.config.resume_initial);
         let streaming = Self {
             semantic: memory.semantic(),
             sent: now,

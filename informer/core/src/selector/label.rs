@@ -59,14 +59,14 @@ struct Requirements {
     /// Canonical text. Neither keys nor values contain commas, spaces or parentheses.
     text: Box<str>,
     /// Start of each requirement in the text, sorted by key.
-    places: Box<[Place]>,
+    places: Box<[RequirementSpan]>,
     /// Requirements that an absent label does not satisfy.
     positive: u32,
 }
 
 /// One requirement in the text of a selector: key, operator, values, and the comma before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct RequirementSpan {
     start: u32,
     key_len: u16,
     operator: Operator,
@@ -96,7 +96,7 @@ impl Selector {
             let too_long = |_| ParseError("the selector is too long".to_owned());
             let start = u32::try_from(canonical.len()).map_err(too_long)?;
             let key_len = u16::try_from(requirement.key.len()).map_err(too_long)?;
-            places.push(Place { start, key_len, operator: requirement.operator });
+            places.push(RequirementSpan { start, key_len, operator: requirement.operator });
             requirement.push_to(&mut canonical);
         }
         let positive = parsed.iter().filter(|requirement| requirement.operator.is_positive()).count();
@@ -157,7 +157,7 @@ impl Requirements {
         missing == 0
     }
 
-    fn key_of(&self, place: &Place) -> &str {
+    fn key_of(&self, place: &RequirementSpan) -> &str {
         let start = place.start as usize + usize::from(place.operator == Operator::DoesNotExist);
         &self.text[start..start + usize::from(place.key_len)]
     }

@@ -62,8 +62,8 @@ impl Indexes {
     /// Returns the objects with this value, in key order; empty if there is no such index. Cost: O(log n + result).
     pub(super) fn by<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
         let low = (value, "");
-        let low: Bound<&dyn Place> = Bound::Included(&low);
-        let found = self.all.get(index).map(|postings| postings.range::<_, dyn Place>((low, Bound::Unbounded)));
+        let low: Bound<&dyn PostingKey> = Bound::Included(&low);
+        let found = self.all.get(index).map(|postings| postings.range::<_, dyn PostingKey>((low, Bound::Unbounded)));
         let found = found.into_iter().flatten().take_while(move |posting| posting.value() == value);
         found.map(|posting| &posting.entry)
     }
@@ -90,43 +90,43 @@ impl fmt::Debug for Posting {
 }
 
 /// Sort key of postings, a value and a key; also lets a search run without a posting.
-trait Place {
+trait PostingKey {
     fn place(&self) -> (&str, &str);
 }
 
-impl Place for Posting {
+impl PostingKey for Posting {
     fn place(&self) -> (&str, &str) {
         (self.value(), self.entry.key())
     }
 }
 
-impl Place for (&str, &str) {
+impl PostingKey for (&str, &str) {
     fn place(&self) -> (&str, &str) {
         *self
     }
 }
 
-impl<'a> Borrow<dyn Place + 'a> for Posting {
-    fn borrow(&self) -> &(dyn Place + 'a) {
+impl<'a> Borrow<dyn PostingKey + 'a> for Posting {
+    fn borrow(&self) -> &(dyn PostingKey + 'a) {
         self
     }
 }
 
-impl PartialEq for dyn Place + '_ {
+impl PartialEq for dyn PostingKey + '_ {
     fn eq(&self, other: &Self) -> bool {
         self.place() == other.place()
     }
 }
 
-impl Eq for dyn Place + '_ {}
+impl Eq for dyn PostingKey + '_ {}
 
-impl PartialOrd for dyn Place + '_ {
+impl PartialOrd for dyn PostingKey + '_ {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for dyn Place + '_ {
+impl Ord for dyn PostingKey + '_ {
     fn cmp(&self, other: &Self) -> Ordering {
         self.place().cmp(&other.place())
     }

@@ -23,15 +23,15 @@ pub(super) struct Lingering {
 
 /// Expiry of the deleted objects.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct LingerQueue {
     linger: Duration,
-    queue: VecDeque<End>,
+    queue: VecDeque<LingerExpiry>,
     // Number of deletions so far. Distinguishes objects with the same name.
     count: u64,
 }
 
 #[derive(Debug)]
-struct End {
+struct LingerExpiry {
     at: Time,
     number: u64,
     entry: Arc<Entry>,
@@ -80,7 +80,7 @@ fn names(entry: &Entry) -> impl Iterator<Item = &str> {
     [entry.key(), entry.uid()].into_iter().filter(|name| !name.is_empty())
 }
 
-impl Ends {
+impl LingerQueue {
     pub(super) const fn new(linger: Duration) -> Self {
         Self { linger, queue: VecDeque::new(), count: 0 }
     }
@@ -92,7 +92,7 @@ impl Ends {
         }
         self.count += 1;
         lingering.add(self.count, entry);
-        self.queue.push_back(End { at: now + self.linger, number: self.count, entry: Arc::clone(entry) });
+        self.queue.push_back(LingerExpiry { at: now + self.linger, number: self.count, entry: Arc::clone(entry) });
     }
 
     /// Releases the objects whose time is over. Returns true if there were any.

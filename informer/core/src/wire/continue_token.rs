@@ -94,7 +94,7 @@ impl ContinueToken {
     /// [`ContinueError`] with kube-apiserver's text.
     pub fn decode(text: &str) -> Result<Self, ContinueError> {
         let bytes = decode_base64(text)?;
-        let fields = Fields::read(&bytes)?;
+        let fields = TokenFields::read(&bytes)?;
         if fields.version != VERSION {
             return refuse(format!("server does not recognize this encoded version {}", fields.version));
         }
@@ -138,13 +138,13 @@ fn decode_base64(text: &str) -> Result<Vec<u8>, ContinueError> {
 }
 
 #[derive(Default)]
-struct Fields {
+struct TokenFields {
     version: String,
     position: i64,
     start: String,
 }
 
-impl Fields {
+impl TokenFields {
     fn read(bytes: &[u8]) -> Result<Self, ContinueError> {
         if let Some(error) = go::json_error(bytes) {
             return refuse(error);

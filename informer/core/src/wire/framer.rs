@@ -103,7 +103,7 @@ pub enum Frame<'a> {
 pub struct Framer {
     shape: Shape,
     type_meta: Option<TypeMeta>,
-    place: Place,
+    place: BodyPosition,
     structure: Structure,
     // The document without its objects: `{}` or `[]` stands for them.
     envelope: Vec<u8>,
@@ -120,7 +120,7 @@ pub struct Framer {
 
 /// Position of the next byte in the body.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum BodyPosition {
     /// Before a document.
     Between,
     /// In a document, outside its objects.
@@ -154,7 +154,7 @@ impl Framer {
         Self {
             shape,
             type_meta,
-            place: Place::Between,
+            place: BodyPosition::Between,
             structure: Structure::new(),
             envelope: Vec::new(),
             held: Held::new(cut, object_bytes_max),
@@ -201,10 +201,14 @@ impl Framer {
     /// [`FrameError::Truncated`] if it ended inside a document or before the end of a list, or the earlier error.
     pub fn finish(&mut self) -> Result<(), FrameError> {
         match self.place {
-            Place::Done => Ok(()),
-            Place::Between if self.shape == Shape::Watch => Ok(()),
-            Place::Failed(error) => Err(error),
-            Place::Between | Place::Envelope | Place::Payload | Place::Items | Place::Object => {
+            BodyPosition::Done => Ok(()),
+            BodyPosition::Between if self.shape == Shape::Watch => Ok(()),
+            BodyPosition::Failed(error) => Err(error),
+            BodyPosition::Between
+            | BodyPosition::Envelope
+            | BodyPosition::Payload
+            | BodyPosition::Items
+            | BodyPosition::Object => {
                 let error = FrameError::Truncated { after: self.taken() };
                 self.fail(error);
                 Err(error)
@@ -221,19 +225,19 @@ impl Framer {
     fn advance(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
         loop {
             let ready = match self.place {
-                Place::Between => self.begin(chunk)?,
-                Place::Envelope => self.in_envelope(chunk)?,
-                Place::Payload => self.at_payload(chunk)?,
-                Place::Items => self.in_items(chunk)?,
-                Place::Object => self.in_object(chunk)?,
-                Place::Done => {
+                BodyPosition::Between => self.begin(chunk)?,
+                BodyPosition::Envelope => self.in_envelope(chunk)?,
+                BodyPosition::Payload => self.at_payload(chunk)?,
+                BodyPosition::Items => self.in_items(chunk)?,
+                BodyPosition::Object => self.in_object(chunk)?,
+                BodyPosition::Done => {
                     self.skip_space(chunk);
                     if !chunk.is_empty() {
                         return Err(FrameError::Trailing { at: self.taken() });
                     }
                     None
                 }
-                Place::Failed(error) => return Err(error),
+                BodyPosition::Failed(error) => return Err(error),
             };
             if ready.is_some() || chunk.is_empty() {
                 return Ok(ready);
@@ -246,7 +250,7 @@ impl Framer {
         self.skip_space(chunk);
         match chunk.first() {
             None => {}
-            Some(b'{') => self.place = Place::Envelope,
+            Some(b'{') => self.place = BodyPosition::Envelope,
             Some(&byte) => return Err(FrameError::NotJson { begins: Begins::with(byte) }),
         }
         Ok(None)
@@ -255,7 +259,7 @@ impl Framer {
     /// Buffers the envelope up to the key of the objects or the end of the document.
     fn in_envelope(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
         match self.keep(chunk, Stops { keys: 1, ends: 0, ..Stops::NONE })? {
-            Some(Stop::Key) if self.key_carries_objects() => self.place = Place::Payload,
+            Some(Stop::Key) if self.key_carries_objects() => self.place = BodyPosition::Payload,
             Some(Stop::Key | Stop::Value | Stop::Depth) | None => {}
             Some(Stop::End) => return self.end().map(Some),
         }
@@ -274,20 +278,20 @@ impl Framer {
                 let kind = envelope::event_kind(&self.envelope);
                 let is_cut = !matches!(kind, Some(EventKind::Bookmark | EventKind::Error));
                 self.held.begin(self.taken(), 1, None, is_cut);
-                Place::Object
+                BodyPosition::Object
             }
             (Shape::Watch, _) => {
                 self.held.begin_other(self.taken(), 1);
-                Place::Object
+                BodyPosition::Object
             }
             (Shape::List, Some(b'[')) => {
                 // The list's own type takes precedence over the configured one.
                 self.head = envelope::type_meta(&self.envelope).as_ref().or(self.type_meta.as_ref()).map(Head::new);
                 self.skip(chunk, 1)?;
-                Place::Items
+                BodyPosition::Items
             }
             // `null`, if at all: checked when the document ends.
-            (Shape::List, Some(b'n')) => Place::Envelope,
+            (Shape::List, Some(b'n')) => BodyPosition::Envelope,
             (Shape::List, _) => return Err(self.unexpected()),
         };
         self.payload = true;
@@ -305,11 +309,11 @@ impl Framer {
                     Some(b'{') => self.held.begin(self.taken(), 2, self.head.as_ref(), true),
                     Some(_) | None => self.held.begin_other(self.taken(), 2),
                 }
-                self.place = Place::Object;
+                self.place = BodyPosition::Object;
             }
             Some(Stop::End) => {
                 self.envelope.extend_from_slice(b"[]");
-                self.place = Place::Envelope;
+                self.place = BodyPosition::Envelope;
             }
         }
         Ok(None)
@@ -323,11 +327,11 @@ impl Framer {
         match self.shape {
             Shape::Watch => {
                 self.envelope.extend_from_slice(b"{}");
-                self.place = Place::Envelope;
+                self.place = BodyPosition::Envelope;
                 Ok(None)
             }
             Shape::List => {
-                self.place = Place::Items;
+                self.place = BodyPosition::Items;
                 if let Some(skip) = self.held.take_skipped() {
                     return Ok(Some(Ready::Skipped(skip.finish(None))));
                 }
@@ -352,8 +356,8 @@ impl Framer {
         self.structure = Structure::new();
         self.payload = false;
         self.place = match self.shape {
-            Shape::Watch => Place::Between,
-            Shape::List => Place::Done,
+            Shape::Watch => BodyPosition::Between,
+            Shape::List => BodyPosition::Done,
         };
         Ok(ready)
     }
@@ -412,7 +416,7 @@ impl Framer {
     /// Clears the frame returned last, and frees the memory of a large one.
     fn release(&mut self) {
         self.held.release();
-        if matches!(self.place, Place::Between | Place::Done) {
+        if matches!(self.place, BodyPosition::Between | BodyPosition::Done) {
             self.envelope.clear();
         }
     }
@@ -421,6 +425,6 @@ impl Framer {
         // Free the buffers, since no further frame can follow.
         self.held = Held::new(Vec::new(), 0);
         self.envelope = Vec::new();
-        self.place = Place::Failed(error);
+        self.place = BodyPosition::Failed(error);
     }
 }

@@ -1,6 +1,6 @@
 //! Parser of label selectors: tokens, grammar, and kube-apiserver's error texts.
 //!
-//! INVARIANT: the list of tokens ends with exactly one [`Kind::End`], and no rule reads past it.
+//! INVARIANT: the list of tokens ends with exactly one [`TokenKind::End`], and no rule reads past it.
 
 use super::{Operator, ParseError, name};
 use crate::wire::go::quote;
@@ -8,7 +8,7 @@ use crate::wire::go::quote;
 const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     End,
     Identifier,
     /// `in` or `notin`: an operator after a key, otherwise an identifier.
@@ -22,37 +22,37 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 struct Token<'a> {
-    kind: Kind,
+    kind: TokenKind,
     text: &'a str,
 }
 
 impl Token<'_> {
     /// Returns the kind in the place of a key or a value, where `in` and `notin` are ordinary names.
-    const fn as_name(self) -> Kind {
+    const fn as_name(self) -> TokenKind {
         match self.kind {
-            Kind::Word(_) => Kind::Identifier,
-            kind @ (Kind::End
-            | Kind::Identifier
-            | Kind::Compare(_)
-            | Kind::Not
-            | Kind::Comma
-            | Kind::Open
-            | Kind::Close) => kind,
+            TokenKind::Word(_) => TokenKind::Identifier,
+            kind @ (TokenKind::End
+            | TokenKind::Identifier
+            | TokenKind::Compare(_)
+            | TokenKind::Not
+            | TokenKind::Comma
+            | TokenKind::Open
+            | TokenKind::Close) => kind,
         }
     }
 }
 
 /// Two-letter symbols first, so that the longest match wins.
-const SYMBOLS: [(&str, Kind); 9] = [
-    ("!=", Kind::Compare(Operator::NotEquals)),
-    ("==", Kind::Compare(Operator::DoubleEquals)),
-    ("=", Kind::Compare(Operator::Equals)),
-    ("<", Kind::Compare(Operator::LessThan)),
-    (">", Kind::Compare(Operator::GreaterThan)),
-    ("!", Kind::Not),
-    (",", Kind::Comma),
-    ("(", Kind::Open),
-    (")", Kind::Close),
+const SYMBOLS: [(&str, TokenKind); 9] = [
+    ("!=", TokenKind::Compare(Operator::NotEquals)),
+    ("==", TokenKind::Compare(Operator::DoubleEquals)),
+    ("=", TokenKind::Compare(Operator::Equals)),
+    ("<", TokenKind::Compare(Operator::LessThan)),
+    (">", TokenKind::Compare(Operator::GreaterThan)),
+    ("!", TokenKind::Not),
+    (",", TokenKind::Comma),
+    ("(", TokenKind::Open),
+    (")", TokenKind::Close),
 ];
 
 const fn is_space(byte: u8) -> bool {
@@ -70,7 +70,7 @@ fn scan(text: &str) -> Vec<Token<'_>> {
         rest = rest.trim_start_matches(|letter: char| u8::try_from(letter).is_ok_and(is_space));
         // A NUL byte ends the text, as in kube-apiserver's lexer.
         if rest.is_empty() || rest.starts_with('\0') {
-            tokens.push(Token { kind: Kind::End, text: "" });
+            tokens.push(Token { kind: TokenKind::End, text: "" });
             return tokens;
         }
         let (kind, length) = SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)).map_or_else(
@@ -78,9 +78,9 @@ fn scan(text: &str) -> Vec<Token<'_>> {
                 let ends = |byte: u8| byte == 0 || is_space(byte) || is_symbol(byte);
                 let length = rest.bytes().position(ends).unwrap_or(rest.len());
                 let kind = match &rest[..length] {
-                    "in" => Kind::Word(Operator::In),
-                    "notin" => Kind::Word(Operator::NotIn),
-                    _ => Kind::Identifier,
+                    "in" => TokenKind::Word(Operator::In),
+                    "notin" => TokenKind::Word(Operator::NotIn),
+                    _ => TokenKind::Identifier,
                 };
                 (kind, length)
             },
@@ -88,7 +88,7 @@ fn scan(text: &str) -> Vec<Token<'_>> {
         );
         let (text, after) = rest.split_at(length);
         tokens.push(Token { kind, text });
-        rest = after.strip_prefix('\0').filter(|_| kind == Kind::Identifier).unwrap_or(after);
+        rest = after.strip_prefix('\0').filter(|_| kind == TokenKind::Identifier).unwrap_or(after);
     }
 }
 
@@ -131,9 +131,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Parsed<'_>>, ParseError> {
     loop {
         let token = parser.peek();
         match token.as_name() {
-            Kind::Identifier | Kind::Not => {}
-            Kind::End => return Ok(requirements),
-            Kind::Word(_) | Kind::Compare(_) | Kind::Comma | Kind::Open | Kind::Close => {
+            TokenKind::Identifier | TokenKind::Not => {}
+            TokenKind::End => return Ok(requirements),
+            TokenKind::Word(_) | TokenKind::Compare(_) | TokenKind::Comma | TokenKind::Open | TokenKind::Close => {
                 return found(token, ", expected: !, identifier, or 'end of string'");
             }
         }
@@ -142,10 +142,15 @@ pub(super) fn parse(text: &str) -> Result<Vec<Parsed<'_>>, ParseError> {
             .push(requirement.map_err(|error| ParseError(format!("unable to parse requirement: {}", error.0)))?);
         let token = parser.take();
         match token.kind {
-            Kind::End => return Ok(requirements),
-            Kind::Comma if matches!(parser.peek().as_name(), Kind::Identifier | Kind::Not) => {}
-            Kind::Comma => return found(parser.peek(), ", expected: identifier after ','"),
-            Kind::Identifier | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open | Kind::Close => {
+            TokenKind::End => return Ok(requirements),
+            TokenKind::Comma if matches!(parser.peek().as_name(), TokenKind::Identifier | TokenKind::Not) => {}
+            TokenKind::Comma => return found(parser.peek(), ", expected: identifier after ','"),
+            TokenKind::Identifier
+            | TokenKind::Word(_)
+            | TokenKind::Compare(_)
+            | TokenKind::Not
+            | TokenKind::Open
+            | TokenKind::Close => {
                 return found(token, ", expected: ',' or 'end of string'");
             }
         }
@@ -174,12 +179,12 @@ impl<'a> Parser<'a> {
     }
 
     fn requirement(&mut self) -> Result<Parsed<'a>, ParseError> {
-        let not = self.peek().kind == Kind::Not;
+        let not = self.peek().kind == TokenKind::Not;
         if not {
             self.take();
         }
         let key = self.take();
-        if key.as_name() != Kind::Identifier {
+        if key.as_name() != TokenKind::Identifier {
             return found(key, ", expected: identifier");
         }
         if let Some(error) = name::key_error(key.text) {
@@ -188,11 +193,11 @@ impl<'a> Parser<'a> {
         if not {
             return Ok(Parsed::new(key.text, Operator::DoesNotExist, Vec::new()));
         }
-        if matches!(self.peek().kind, Kind::End | Kind::Comma) {
+        if matches!(self.peek().kind, TokenKind::End | TokenKind::Comma) {
             return Ok(Parsed::new(key.text, Operator::Exists, Vec::new()));
         }
         let token = self.take();
-        let (Kind::Word(operator) | Kind::Compare(operator)) = token.kind else {
+        let (TokenKind::Word(operator) | TokenKind::Compare(operator)) = token.kind else {
             return found(token, &format!(", expected: {OPERATORS}"));
         };
         let values = match operator {
@@ -210,26 +215,26 @@ impl<'a> Parser<'a> {
     }
 
     fn exact_value(&mut self) -> Result<&'a str, ParseError> {
-        if matches!(self.peek().kind, Kind::End | Kind::Comma) {
+        if matches!(self.peek().kind, TokenKind::End | TokenKind::Comma) {
             return Ok("");
         }
         let token = self.take();
-        if token.as_name() == Kind::Identifier { Ok(token.text) } else { found(token, ", expected: identifier") }
+        if token.as_name() == TokenKind::Identifier { Ok(token.text) } else { found(token, ", expected: identifier") }
     }
 
     fn values(&mut self) -> Result<Vec<&'a str>, ParseError> {
         let token = self.take();
-        if token.kind != Kind::Open {
+        if token.kind != TokenKind::Open {
             return found(token, " expected: '('");
         }
         let token = self.peek();
         match token.as_name() {
-            Kind::Identifier | Kind::Comma => {}
-            Kind::Close => {
+            TokenKind::Identifier | TokenKind::Comma => {}
+            TokenKind::Close => {
                 self.take();
                 return Ok(vec![""]);
             }
-            Kind::End | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open => {
+            TokenKind::End | TokenKind::Word(_) | TokenKind::Compare(_) | TokenKind::Not | TokenKind::Open => {
                 return found(token, ", expected: ',', ')' or identifier");
             }
         }
@@ -244,33 +249,48 @@ impl<'a> Parser<'a> {
         loop {
             let token = self.take();
             match token.as_name() {
-                Kind::Identifier => {
+                TokenKind::Identifier => {
                     values.push(token.text);
                     match self.peek().kind {
-                        Kind::Comma => {}
-                        Kind::Close => return Ok(values),
-                        Kind::End | Kind::Identifier | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open => {
+                        TokenKind::Comma => {}
+                        TokenKind::Close => return Ok(values),
+                        TokenKind::End
+                        | TokenKind::Identifier
+                        | TokenKind::Word(_)
+                        | TokenKind::Compare(_)
+                        | TokenKind::Not
+                        | TokenKind::Open => {
                             return found(self.peek(), ", expected: ',' or ')'");
                         }
                     }
                 }
-                Kind::Comma => {
+                TokenKind::Comma => {
                     if values.is_empty() {
                         values.push("");
                     }
                     match self.peek().kind {
-                        Kind::Close => {
+                        TokenKind::Close => {
                             values.push("");
                             return Ok(values);
                         }
-                        Kind::Comma => {
+                        TokenKind::Comma => {
                             self.take();
                             values.push("");
                         }
-                        Kind::End | Kind::Identifier | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open => {}
+                        TokenKind::End
+                        | TokenKind::Identifier
+                        | TokenKind::Word(_)
+                        | TokenKind::Compare(_)
+                        | TokenKind::Not
+                        | TokenKind::Open => {}
                     }
                 }
-                Kind::End | Kind::Word(_) | Kind::Compare(_) | Kind::Not | Kind::Open | Kind::Close => {
+                TokenKind::End
+                | TokenKind::Word(_)
+                | TokenKind::Compare(_)
+                | TokenKind::Not
+                | TokenKind::Open
+                | TokenKind::Close => {
                     return found(token, ", expected: ',', or identifier");
                 }
             }

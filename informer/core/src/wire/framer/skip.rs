@@ -106,7 +106,7 @@ pub(super) struct Skip {
     reason: SkipReason,
     at: u64,
     names: [Option<String>; NAMES],
-    place: Place,
+    place: NextElement,
     // The last bytes read, which include a key that has just ended.
     tail: Vec<u8>,
     // The value of a name as sent, so far.
@@ -116,7 +116,7 @@ pub(super) struct Skip {
 
 /// Next element in the object or in its metadata.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum NextElement {
     /// A key.
     Key,
     /// The first byte of the metadata.
@@ -134,7 +134,7 @@ impl Skip {
     /// Starts with an object at this position of the body.
     pub(super) fn new(reason: SkipReason, at: u64) -> Self {
         let (names, tail, text) = (Default::default(), Vec::new(), Vec::new());
-        Self { reason, at, names, place: Place::Key, tail, text, in_metadata: false }
+        Self { reason, at, names, place: NextElement::Key, tail, text, in_metadata: false }
     }
 
     /// Takes the beginning of the object, which was buffered before it was skipped. It lacks the cut members.
@@ -153,9 +153,9 @@ impl Skip {
         while !chunk.is_empty() {
             let level = depth + 1 + usize::from(self.in_metadata);
             let stops = match self.place {
-                Place::Key => Stops { keys: level, ends: level - 1, ..Stops::NONE },
-                Place::Metadata | Place::Value(_) => Stops { values: level, ..Stops::NONE },
-                Place::Text(_) => Stops { ends: level, ..Stops::NONE },
+                NextElement::Key => Stops { keys: level, ends: level - 1, ..Stops::NONE },
+                NextElement::Metadata | NextElement::Value(_) => Stops { values: level, ..Stops::NONE },
+                NextElement::Text(_) => Stops { ends: level, ..Stops::NONE },
             };
             let (taken, stop) = structure.run(chunk, stops)?;
             let (bytes, rest) = chunk.split_at(taken);
@@ -166,10 +166,10 @@ impl Skip {
                 (Some(Stop::Depth), _) => return Err(FrameError::TooDeep { limit: SKIPPED_DEPTH_MAX }),
                 (Some(Stop::Key), _) => self.place = self.behind_key(structure.key_len()),
                 (Some(Stop::Value), place) => self.place = self.at_value(place, rest.first()),
-                (Some(Stop::End), Place::Text(name)) => {
+                (Some(Stop::End), NextElement::Text(name)) => {
                     self.names[name as usize] = json::string(&self.text).map(Cow::into_owned);
                     self.text = Vec::new();
-                    self.place = Place::Key;
+                    self.place = NextElement::Key;
                 }
                 (Some(Stop::End), _) if self.in_metadata => self.in_metadata = false,
                 (Some(Stop::End), _) => return Ok(true),
@@ -191,44 +191,46 @@ impl Skip {
 
     fn keep(&mut self, bytes: &[u8]) {
         match self.place {
-            Place::Key => {
+            NextElement::Key => {
                 let last = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
                 let too_many = (self.tail.len() + last.len()).saturating_sub(TAIL_BYTES);
                 self.tail.drain(..too_many);
                 self.tail.extend_from_slice(last);
             }
             // A text that is too long has no closing quote here, so it is not read as a name.
-            Place::Text(_) => {
+            NextElement::Text(_) => {
                 let room = (SKIPPED_NAME_BYTES_MAX + 2).saturating_sub(self.text.len());
                 self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            Place::Metadata | Place::Value(_) => {}
+            NextElement::Metadata | NextElement::Value(_) => {}
         }
     }
 
     /// Returns the element that follows a key of `len` bytes, quotes included, that has just ended.
-    fn behind_key(&self, len: usize) -> Place {
-        let Some(start) = self.tail.len().checked_sub(len) else { return Place::Key };
+    fn behind_key(&self, len: usize) -> NextElement {
+        let Some(start) = self.tail.len().checked_sub(len) else { return NextElement::Key };
         let key = Key(&self.tail[start + 1..self.tail.len() - 1]);
         let name = match self.in_metadata {
             true => METADATA.iter().find(|(_, text)| key.is(text)).map(|(name, _)| *name),
             false if key.is("kind") => Some(Member::Kind),
             false if key.is("apiVersion") => Some(Member::ApiVersion),
-            false if key.is("metadata") => return Place::Metadata,
+            false if key.is("metadata") => return NextElement::Metadata,
             false => None,
         };
         // Of repeated names the first counts.
-        name.filter(|name| self.names[*name as usize].is_none()).map_or(Place::Key, Place::Value)
+        name.filter(|name| self.names[*name as usize].is_none()).map_or(NextElement::Key, NextElement::Value)
     }
 
-    fn at_value(&mut self, place: Place, first: Option<&u8>) -> Place {
+    fn at_value(&mut self, place: NextElement, first: Option<&u8>) -> NextElement {
         match (place, first) {
-            (Place::Metadata, Some(b'{')) => {
+            (NextElement::Metadata, Some(b'{')) => {
                 self.in_metadata = true;
-                Place::Key
+                NextElement::Key
             }
-            (Place::Value(name), Some(b'"')) => Place::Text(name),
-            (Place::Key | Place::Metadata | Place::Value(_) | Place::Text(_), _) => Place::Key,
+            (NextElement::Value(name), Some(b'"')) => NextElement::Text(name),
+            (NextElement::Key | NextElement::Metadata | NextElement::Value(_) | NextElement::Text(_), _) => {
+                NextElement::Key
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) enum Stop {
 /// A position in the grammar of one JSON document.
 #[derive(Clone, Debug)]
 pub(crate) struct Structure {
-    state: State,
+    state: GrammarState,
     levels: Levels,
     // Bits of the levels around those in `levels`, 64 each. Allocated only for documents deeper than 64 levels, which
     // are rare.
@@ -64,7 +64,7 @@ struct Levels {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum GrammarState {
     /// A value must come.
     Value,
     /// A value or `]`: just after `[`.
@@ -121,7 +121,7 @@ impl Structure {
     /// Starts a document.
     pub(crate) const fn new() -> Self {
         let levels = Levels { depth: 0, depth_max: DEPTH_MAX, bits: 0 };
-        Self { state: State::Value, levels, around: Vec::new(), seen: 0, key_at: 0 }
+        Self { state: GrammarState::Value, levels, around: Vec::new(), seen: 0, key_at: 0 }
     }
 
     /// Allows [`SKIPPED_DEPTH_MAX`] levels from here on, inside a skipped value, or [`DEPTH_MAX`] again.
@@ -141,7 +141,7 @@ impl Structure {
 
     /// Returns true inside a bare number or literal, which is complete if no byte follows.
     pub(crate) const fn in_bare_scalar(&self) -> bool {
-        matches!(self.state, State::Scalar) && self.levels.depth == 0
+        matches!(self.state, GrammarState::Scalar) && self.levels.depth == 0
     }
 
     /// Consumes bytes until one of `stops` or the end of `bytes` (`None`). Returns their number.
@@ -161,18 +161,18 @@ impl Structure {
         // Each iteration handles one member or element. The states are in the order in which they usually follow each
         // other, so that the common path is straight; other paths skip the ones before theirs.
         let stop = 'run: loop {
-            if matches!(state, State::Key | State::FirstKey) {
+            if matches!(state, GrammarState::Key | GrammarState::FirstKey) {
                 let byte;
                 (byte, at) = significant(bytes, at);
                 let Some(byte) = byte else { break None };
                 if byte == b'"' {
                     self.key_at = start + at as u64;
                     at += 1;
-                    state = State::KeyText;
-                } else if byte == b'}' && state == State::FirstKey {
+                    state = GrammarState::KeyText;
+                } else if byte == b'}' && state == GrammarState::FirstKey {
                     at += 1;
                     levels.close(&self.around);
-                    state = State::After;
+                    state = GrammarState::After;
                     if levels.depth == stops.ends {
                         break Some(Stop::End);
                     }
@@ -180,14 +180,14 @@ impl Structure {
                     return malformed(at);
                 }
             }
-            if state == State::KeyText {
+            if state == GrammarState::KeyText {
                 let end;
                 (end, at) = text(bytes, at);
                 match end {
-                    Text::Closed => state = State::Colon,
+                    Text::Closed => state = GrammarState::Colon,
                     Text::Open => break None,
                     Text::Escape => {
-                        state = State::KeyEscape;
+                        state = GrammarState::KeyEscape;
                         break None;
                     }
                 }
@@ -195,7 +195,7 @@ impl Structure {
                     break Some(Stop::Key);
                 }
             }
-            if state == State::Colon {
+            if state == GrammarState::Colon {
                 let byte;
                 (byte, at) = significant(bytes, at);
                 let Some(byte) = byte else { break None };
@@ -203,9 +203,9 @@ impl Structure {
                     return malformed(at);
                 }
                 at += 1;
-                state = State::Value;
+                state = GrammarState::Value;
             }
-            if matches!(state, State::Value | State::FirstValue) {
+            if matches!(state, GrammarState::Value | GrammarState::FirstValue) {
                 let byte;
                 (byte, at) = significant(bytes, at);
                 let Some(byte) = byte else { break None };
@@ -215,44 +215,44 @@ impl Structure {
                 }
                 if byte == b'"' {
                     at += 1;
-                    state = State::Text;
+                    state = GrammarState::Text;
                 } else if byte == b'{' {
                     // Not consumed, so that the caller can raise the limit and resume here.
                     if !levels.open(true, &mut self.around) {
                         break Some(Stop::Depth);
                     }
                     at += 1;
-                    state = State::FirstKey;
+                    state = GrammarState::FirstKey;
                     continue;
                 } else if byte == b'[' {
                     if !levels.open(false, &mut self.around) {
                         break Some(Stop::Depth);
                     }
                     at += 1;
-                    state = State::FirstValue;
+                    state = GrammarState::FirstValue;
                     continue;
-                } else if byte == b']' && state == State::FirstValue {
+                } else if byte == b']' && state == GrammarState::FirstValue {
                     at += 1;
                     levels.close(&self.around);
-                    state = State::After;
+                    state = GrammarState::After;
                     if levels.depth == stops.ends {
                         break Some(Stop::End);
                     }
                 } else if matches!(byte, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') {
                     at += 1;
-                    state = State::Scalar;
+                    state = GrammarState::Scalar;
                 } else {
                     return malformed(at);
                 }
             }
-            if state == State::Text {
+            if state == GrammarState::Text {
                 let end;
                 (end, at) = text(bytes, at);
                 match end {
-                    Text::Closed => state = State::After,
+                    Text::Closed => state = GrammarState::After,
                     Text::Open => break None,
                     Text::Escape => {
-                        state = State::TextEscape;
+                        state = GrammarState::TextEscape;
                         break None;
                     }
                 }
@@ -260,7 +260,7 @@ impl Structure {
                     break Some(Stop::End);
                 }
             }
-            if state == State::Scalar {
+            if state == GrammarState::Scalar {
                 while let Some(&byte) = bytes.get(at)
                     && SCALAR[usize::from(byte)]
                 {
@@ -270,12 +270,12 @@ impl Structure {
                 if at == bytes.len() {
                     break None;
                 }
-                state = State::After;
+                state = GrammarState::After;
                 if levels.depth == stops.ends {
                     break Some(Stop::End);
                 }
             }
-            while state == State::After {
+            while state == GrammarState::After {
                 let byte;
                 (byte, at) = significant(bytes, at);
                 let Some(byte) = byte else { break 'run None };
@@ -286,7 +286,7 @@ impl Structure {
                 let in_object = levels.bits & 1 == 1;
                 if byte == b',' {
                     at += 1;
-                    state = if in_object { State::Key } else { State::Value };
+                    state = if in_object { GrammarState::Key } else { GrammarState::Value };
                     continue 'run;
                 }
                 if byte != if in_object { b'}' } else { b']' } {
@@ -308,11 +308,11 @@ impl Structure {
     /// Returns where to continue and in which state. A backslash at the end of the previous bytes escapes the first
     /// byte.
     #[inline(always)]
-    const fn resume(&self) -> (usize, State) {
-        if matches!(self.state, State::KeyEscape) {
-            (1, State::KeyText)
-        } else if matches!(self.state, State::TextEscape) {
-            (1, State::Text)
+    const fn resume(&self) -> (usize, GrammarState) {
+        if matches!(self.state, GrammarState::KeyEscape) {
+            (1, GrammarState::KeyText)
+        } else if matches!(self.state, GrammarState::TextEscape) {
+            (1, GrammarState::Text)
         } else {
             (0, self.state)
         }
