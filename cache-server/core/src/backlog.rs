@@ -49,7 +49,7 @@ struct Index {
 
 /// Events of one scope between a watcher's position and its bucket.
 #[derive(Debug)]
-pub(crate) struct Past {
+pub(crate) struct EventsBehind {
     /// Position of the watcher.
     pub(crate) position: u64,
     /// The window was scanned up to here.
@@ -58,7 +58,7 @@ pub(crate) struct Past {
     pub(crate) events: Vec<Arc<Event>>,
 }
 
-impl Past {
+impl EventsBehind {
     pub(crate) const fn new(position: u64) -> Self {
         Self { position, read: position, events: Vec::new() }
     }
@@ -84,7 +84,7 @@ impl Backlog {
         epoch: &Arc<Epoch>,
         scope: &Scope,
         node_field: Option<usize>,
-        past: &mut Past,
+        past: &mut EventsBehind,
     ) {
         let view = View { state, epoch, scope, node_field, position: past.position };
         let slot = match scope {

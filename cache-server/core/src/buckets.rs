@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use informer_core::Keyed;
 
-use crate::{backlog::Past, event::Event, interest::Waiters, limits::EVENTS_PER_LOCK, window::Log};
+use crate::{backlog::EventsBehind, event::Event, interest::Waiters, limits::EVENTS_PER_LOCK, window::Log};
 
 /// The scope of a watch: the narrowest bucket that has all its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,13 @@ impl Buckets {
     /// Adds a watcher that has read up to `past.position`, which is not ahead of the cache. A new bucket begins at
     /// that position; a bucket that begins later is filled back from `past` and, above `past.read`, from the window.
     /// Cost: at most [`EVENTS_PER_LOCK`] events are examined, and those in `past` are moved.
-    pub(crate) fn join(&mut self, scope: &Scope, past: &mut Past, window: &Log, node_field: Option<usize>) -> Join {
+    pub(crate) fn join(
+        &mut self,
+        scope: &Scope,
+        past: &mut EventsBehind,
+        window: &Log,
+        node_field: Option<usize>,
+    ) -> Join {
         let reachable = window.lost() <= past.position;
         let Some((map, key)) = self.map(scope) else {
             return if reachable { Join::Joined(Arc::clone(&self.all)) } else { Join::Expired };

@@ -30,7 +30,7 @@ use crate::{
     backlog::Backlog,
     buckets::{Buckets, Scope},
     entry::{Entry, Schema},
-    epoch::{Cut, Cuts, Epoch},
+    epoch::{CutCounts, CutReader, Epoch},
     event::{Change, Event},
     filter::Filters,
     interest::{Interest, Waiters, Waking},
@@ -92,7 +92,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
         retired: Mutex::default(),
     });
     let waking = Waking::new(Arc::clone(&shared.interest));
-    let writer = Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), gone: Gone::default() };
+    let writer = Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), gone: ReleasedState::default() };
     (writer, waking, Reader::new(shared))
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Counters {
     pub(crate) parked: AtomicU64,
     pub(crate) live: AtomicU64,
     pub(crate) expired: AtomicU64,
-    pub(crate) cuts: Cuts,
+    pub(crate) cuts: CutCounts,
 }
 
 impl CacheState {
@@ -171,7 +171,7 @@ impl CacheState {
 
     /// Evicts events until every bound holds, at most `EVICTED_PER_LOCK` of them. Events that open snapshots need are
     /// evicted only when the snapshot bounds demand it. Returns true if more events may be due.
-    fn evict(&mut self, limits: &Limits, node_field: Option<usize>, now: Time, gone: &mut Gone) -> bool {
+    fn evict(&mut self, limits: &Limits, node_field: Option<usize>, now: Time, gone: &mut ReleasedState) -> bool {
         self.epoch.look(now, limits);
         for _ in 0..EVICTED_PER_LOCK {
             let oldest = self.window.log.oldest().filter(|_| !self.window.fits(limits, now));
@@ -196,14 +196,14 @@ pub struct Writer {
     total: Total,
     /// Buffer reused between events; empty between calls.
     touched: Vec<Arc<Waiters>>,
-    gone: Gone,
+    gone: ReleasedState,
 }
 
 /// Evicted events and cut readers, to be freed without the state lock.
 #[derive(Default)]
-struct Gone {
+struct ReleasedState {
     events: Vec<Arc<Event>>,
-    readers: Vec<Cut>,
+    readers: Vec<CutReader>,
 }
 
 impl Writer {
@@ -308,7 +308,7 @@ impl Drop for Writer {
 
 impl Shared {
     /// Frees cut readers, evicted events and unreachable exact states. Called without the lock.
-    fn forget(&self, gone: &mut Gone, lost: u64) {
+    fn forget(&self, gone: &mut ReleasedState, lost: u64) {
         gone.readers.drain(..).for_each(|reader| reader.release(&self.counters.cuts));
         if !gone.events.is_empty() {
             gone.events.clear();
@@ -362,7 +362,7 @@ mod tests {
         let kept = || reader.stats().window_events;
         assert_eq!(kept(), 1_000);
         drop(snapshot);
-        let mut gone = Gone::default();
+        let mut gone = ReleasedState::default();
         let more = writer.shared.state.write().evict(&limits, None, Time(Duration::ZERO), &mut gone);
         assert_eq!((more, gone.events.len(), kept()), (true, EVICTED_PER_LOCK, 1_000 - EVICTED_PER_LOCK));
         writer.apply(put(1_002), Time(Duration::ZERO)).expect("in order");

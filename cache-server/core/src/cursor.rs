@@ -11,13 +11,13 @@ use std::{
 };
 
 use crate::{
-    backlog::Past,
+    backlog::EventsBehind,
     buckets::{Join, Scope},
     cache::{CacheState, Expired, Shared},
     epoch::Epoch,
     event::Event,
-    filter::{Filter, Judge},
-    form::{Form, Showing, Told},
+    filter::{CachedFilter, Filter},
+    form::{EventFormatter, Form, SentEvent},
     interest::{self, Look, WaiterRegistration, Waiters},
     limits::{EVENTS_PER_LOCK, LOOKED_AT_PER_STEP, READ_PER_STEP},
     page::SnapshotWalk,
@@ -63,7 +63,7 @@ pub enum Step {
 pub struct Cursor {
     shared: Arc<Shared>,
     epoch: Arc<Epoch>,
-    judge: Arc<Judge>,
+    judge: Arc<CachedFilter>,
     scope: Scope,
     /// Waiters of the scope's bucket; `None` if the epoch ended before the cursor joined it.
     waiters: Option<Arc<Waiters>>,
@@ -71,7 +71,7 @@ pub struct Cursor {
     /// All matching events at or below it were pushed.
     position: u64,
     phase: Phase,
-    showing: Showing,
+    showing: EventFormatter,
 }
 
 /// Runs from the first to the last phase, except that the three middle phases alternate.
@@ -110,7 +110,7 @@ impl Cursor {
             Start::After(position) => (Arc::clone(&shared.state.read().epoch), *position),
         };
         shared.counters.catching_up.fetch_add(1, Ordering::Relaxed);
-        let showing = Showing::default();
+        let showing = EventFormatter::default();
         let judge = shared.filters.share(filter);
         let (waiters, place, phase) = (None, WaiterRegistration::default(), Phase::CatchingUp);
         let mut cursor = Self { shared, epoch, judge, scope, waiters, place, position, phase, showing };
@@ -149,7 +149,7 @@ impl Cursor {
                     return Ok(());
                 }
                 // Clamped to the head: a start in the future must not hide events from other watchers of the bucket.
-                let past = past.get_or_insert_with(|| Past::new(self.position.min(state.applied)));
+                let past = past.get_or_insert_with(|| EventsBehind::new(self.position.min(state.applied)));
                 let node_field = self.shared.schema.node_field;
                 match state.buckets.join(&self.scope, past, &state.window.log, node_field) {
                     Join::Expired => return Err(expired(state)),
@@ -173,7 +173,7 @@ impl Cursor {
     /// Sets the response format. Call before the first `step`.
     #[must_use]
     pub fn shown_as(mut self, form: Form) -> Self {
-        self.showing = Showing::new(form);
+        self.showing = EventFormatter::new(form);
         self
     }
 
@@ -203,7 +203,7 @@ impl Cursor {
                     let mut shown = 0;
                     let more = walk.step(|entry| {
                         shown += showing.effort(entry);
-                        showing.line(entry, &Told::Added, out);
+                        showing.line(entry, &SentEvent::Added, out);
                         !out.reached(budget) && shown < READ_PER_STEP
                     });
                     if more { Step::Sent } else { self.finish_initial() }
@@ -315,9 +315,9 @@ impl Cursor {
         let verdict = self.judge.verdict(event, &self.shared.filters.asked);
         match (event.previous.as_ref().filter(|_| verdict.before), verdict.now) {
             (None, false) => {}
-            (None, true) => self.showing.line(&event.object, &Told::Added, out),
-            (Some(_), true) => self.showing.line(&event.object, &Told::Modified, out),
-            (Some(previous), false) => self.showing.line(previous, &Told::Deleted(&event.digits), out),
+            (None, true) => self.showing.line(&event.object, &SentEvent::Added, out),
+            (Some(_), true) => self.showing.line(&event.object, &SentEvent::Modified, out),
+            (Some(previous), false) => self.showing.line(previous, &SentEvent::Deleted(&event.digits), out),
         }
     }
 

@@ -22,7 +22,7 @@ use memchr::memchr;
 
 use crate::{
     filter::LabelKey,
-    form::{Cells, Kept, LONG_CELLS, PIECES, Piece, Rows, Share, Told},
+    form::{CachedPiece, Cells, LONG_CELLS, PIECES, Piece, Rows, SentEvent, Share},
     limits::{APART_BYTES, CELLS_KEPT_MAX, PIECE_ALONE_BYTES_MAX, PIECES_BYTES_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
     slices::Slices,
 };
@@ -99,13 +99,13 @@ pub struct Entry {
 #[derive(Default)]
 struct Variants {
     /// Cells for the table that showed it first.
-    cells: OnceLock<Made>,
+    cells: OnceLock<ComputedCells>,
     /// Its item in compressed lists.
-    piece: OnceLock<Kept>,
+    piece: OnceLock<CachedPiece>,
 }
 
 /// Cells, and the columns they were computed for.
-struct Made {
+struct ComputedCells {
     rows: Arc<dyn Rows>,
     /// `None` if the cells are too long to be cached.
     cells: Option<Cells>,
@@ -219,17 +219,17 @@ impl Entry {
 
     /// Pushes the ADDED line: one slice, or two if the entry is an update.
     pub fn added(&self, out: &mut Slices) {
-        self.push_line(&Told::Added, false, out);
+        self.push_line(&SentEvent::Added, false, out);
     }
 
     /// Pushes the MODIFIED line: one slice if the entry is an update, else two.
     pub fn modified(&self, out: &mut Slices) {
-        self.push_line(&Told::Modified, false, out);
+        self.push_line(&SentEvent::Modified, false, out);
     }
 
     /// Pushes the DELETED line: this content with `digits` as its resourceVersion. Four slices.
     pub fn deleted(&self, digits: &Bytes, out: &mut Slices) {
-        self.push_line(&Told::Deleted(digits), false, out);
+        self.push_line(&SentEvent::Deleted(digits), false, out);
     }
 
     /// Pushes an item of a LIST, with a comma before it unless it is the first. Items of built-in types omit kind and
@@ -250,11 +250,11 @@ impl Entry {
     }
 
     /// Pushes the line for the given event type, optionally without managedFields.
-    pub(crate) fn push_line(&self, told: &Told<'_>, without_managed_fields: bool, out: &mut Slices) {
+    pub(crate) fn push_line(&self, told: &SentEvent<'_>, without_managed_fields: bool, out: &mut Slices) {
         let as_stored = match told {
-            Told::Added => !self.updated,
-            Told::Modified => self.updated,
-            Told::Deleted(_) => false,
+            SentEvent::Added => !self.updated,
+            SentEvent::Modified => self.updated,
+            SentEvent::Deleted(_) => false,
         };
         // The stored head fits only its own event type; for others the head is a constant slice.
         let start = if as_stored { 0 } else { self.object_at() };
@@ -289,7 +289,7 @@ impl Entry {
             let is_short = cells.len() <= CELLS_KEPT_MAX;
             let share = if is_short { None } else { LONG_CELLS.share(cells.len()) };
             let cells = if is_short || share.is_some() { Some(cells.shrink()) } else { long.replace(cells) };
-            Made { rows: Arc::clone(rows), cells, _share: share }
+            ComputedCells { rows: Arc::clone(rows), cells, _share: share }
         });
         // The cached cells do not fit if the type's columns have changed, or for another version of the type.
         let is_of = ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows));

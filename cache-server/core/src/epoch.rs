@@ -19,8 +19,8 @@ use std::{
 use informer_core::Time;
 use parking_lot::Mutex;
 
-use self::pin::Held;
-pub(crate) use self::pin::{Cut, Cuts, Frozen, Pin};
+use self::pin::PinnedState;
+pub(crate) use self::pin::{CutCounts, CutReader, FrozenState, Pin};
 use crate::limits::{HELD_POSITIONS_MAX, Limits, RESUMED_WITHIN};
 
 /// One epoch. Every positioned value holds an `Arc` of its epoch, so a position is never used in another one.
@@ -57,7 +57,7 @@ struct Needs {
 /// One open snapshot.
 #[derive(Debug)]
 struct Open {
-    held: Arc<Held>,
+    held: Arc<PinnedState>,
     /// Time of the first scan that saw it.
     since: Option<Time>,
 }
@@ -88,7 +88,7 @@ impl Epoch {
 
     /// Opens a snapshot at `position`. The caller holds the state's lock, so no event is evicted in between.
     pub(crate) fn pin(self: &Arc<Self>, position: u64) -> Arc<Pin> {
-        let held = Arc::<Held>::default();
+        let held = Arc::<PinnedState>::default();
         let needs = &mut *self.needs.lock();
         needs.numbers += 1;
         let number = needs.numbers;
@@ -133,7 +133,7 @@ impl Epoch {
     /// Returns true if the event at `version`, the oldest of the window, may be evicted at `now`: no reader needs it,
     /// or `must` is set. Readers that have not read it are then cut and added to `cut`. Cost: O(log n), paid for every
     /// evicted event.
-    pub(crate) fn let_go(&self, version: u64, must: bool, now: Time, cut: &mut Vec<Cut>) -> bool {
+    pub(crate) fn let_go(&self, version: u64, must: bool, now: Time, cut: &mut Vec<CutReader>) -> bool {
         let needs = &mut *self.needs.lock();
         let is_needed = needs.oldest(now).is_some_and(|position| position < version);
         if is_needed && !must {
@@ -158,10 +158,10 @@ impl Epoch {
     }
 
     /// Cuts the overdue readers of an ended epoch: only they keep its objects alive.
-    pub(crate) fn cut_late(&self, now: Time, limits: &Limits, cut: &mut Vec<Cut>) {
+    pub(crate) fn cut_late(&self, now: Time, limits: &Limits, cut: &mut Vec<CutReader>) {
         let needs = &mut *self.needs.lock();
         needs.look(now, limits);
-        cut.extend(mem::take(&mut needs.late).into_values().map(|open| Cut::new(open.held, true)));
+        cut.extend(mem::take(&mut needs.late).into_values().map(|open| CutReader::new(open.held, true)));
     }
 }
 
@@ -194,10 +194,10 @@ impl Needs {
     }
 
     /// Drops every position below `version`, whose event is about to be evicted.
-    fn cut_below(&mut self, version: u64, cut: &mut Vec<Cut>) {
+    fn cut_below(&mut self, version: u64, cut: &mut Vec<CutReader>) {
         for (readers, late) in [(&mut self.open, false), (&mut self.late, true)] {
             while let Some(first) = readers.first_entry().filter(|first| first.key().0 < version) {
-                cut.push(Cut::new(first.remove().held, late));
+                cut.push(CutReader::new(first.remove().held, late));
             }
         }
         while let Some(first) = self.held.first_entry().filter(|first| *first.key() < version) {

@@ -19,7 +19,7 @@ use informer_core::{
 };
 use memchr::memmem::Finder;
 
-pub(crate) use self::{shared::Filters, verdicts::Judge};
+pub(crate) use self::{shared::Filters, verdicts::CachedFilter};
 use crate::{
     buckets::Scope,
     entry::{Entry, Schema, Sketch},

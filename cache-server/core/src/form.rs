@@ -19,7 +19,7 @@ use informer_core::wire::{
 };
 
 pub use cells::{Cells, Rows, human_duration};
-pub(crate) use piece::{Kept, LONG_CELLS, PIECES, Share};
+pub(crate) use piece::{CachedPiece, LONG_CELLS, PIECES, Share};
 pub use piece::{Piece, pieces_bytes};
 use unstored::Unstored;
 
@@ -205,14 +205,14 @@ impl Meta {
     }
 
     /// Like [`Self::partial_head`], in a line of a watch.
-    const fn partial_line_head(self, told: &Told<'_>) -> &'static str {
+    const fn partial_line_head(self, told: &SentEvent<'_>) -> &'static str {
         match (self, told) {
-            (Self::V1, Told::Added) => partial!(r#"{"type":"ADDED","object":"#, "meta.k8s.io/v1"),
-            (Self::V1, Told::Modified) => partial!(r#"{"type":"MODIFIED","object":"#, "meta.k8s.io/v1"),
-            (Self::V1, Told::Deleted(_)) => partial!(r#"{"type":"DELETED","object":"#, "meta.k8s.io/v1"),
-            (Self::V1Beta1, Told::Added) => partial!(r#"{"type":"ADDED","object":"#, "meta.k8s.io/v1beta1"),
-            (Self::V1Beta1, Told::Modified) => partial!(r#"{"type":"MODIFIED","object":"#, "meta.k8s.io/v1beta1"),
-            (Self::V1Beta1, Told::Deleted(_)) => partial!(r#"{"type":"DELETED","object":"#, "meta.k8s.io/v1beta1"),
+            (Self::V1, SentEvent::Added) => partial!(r#"{"type":"ADDED","object":"#, "meta.k8s.io/v1"),
+            (Self::V1, SentEvent::Modified) => partial!(r#"{"type":"MODIFIED","object":"#, "meta.k8s.io/v1"),
+            (Self::V1, SentEvent::Deleted(_)) => partial!(r#"{"type":"DELETED","object":"#, "meta.k8s.io/v1"),
+            (Self::V1Beta1, SentEvent::Added) => partial!(r#"{"type":"ADDED","object":"#, "meta.k8s.io/v1beta1"),
+            (Self::V1Beta1, SentEvent::Modified) => partial!(r#"{"type":"MODIFIED","object":"#, "meta.k8s.io/v1beta1"),
+            (Self::V1Beta1, SentEvent::Deleted(_)) => partial!(r#"{"type":"DELETED","object":"#, "meta.k8s.io/v1beta1"),
         }
     }
 }
@@ -238,7 +238,7 @@ impl fmt::Debug for Row {
 
 /// The text that follows a row.
 #[derive(Clone, Copy, Debug)]
-enum Behind {
+enum RowEnd {
     /// Only closes the row; another row may follow.
     Row,
     /// Also closes the table.
@@ -247,7 +247,7 @@ enum Behind {
     Line,
 }
 
-impl Behind {
+impl RowEnd {
     /// Returns the closing text of the row, including the PartialObjectMetadata in it if `inner`.
     const fn text(self, inner: bool) -> &'static [u8] {
         match (self, inner) {
@@ -266,14 +266,14 @@ const PARTIAL_LINE_TAIL: &[u8] = b"}}\n";
 
 /// The event type as one client sees it.
 #[derive(Clone, Debug)]
-pub(crate) enum Told<'a> {
+pub(crate) enum SentEvent<'a> {
     Added,
     Modified,
     /// Carries the digits of the deletion.
     Deleted(&'a Bytes),
 }
 
-impl Told<'_> {
+impl SentEvent<'_> {
     pub(crate) const fn head(&self) -> &'static [u8] {
         match self {
             Self::Added => ADDED_HEAD,
@@ -292,7 +292,7 @@ impl Told<'_> {
 
 /// The format state of one response.
 #[derive(Debug, Default)]
-pub(crate) struct Showing {
+pub(crate) struct EventFormatter {
     form: Form,
     /// Current time for ages, in Unix seconds.
     now: i64,
@@ -300,7 +300,7 @@ pub(crate) struct Showing {
     told: bool,
 }
 
-impl Showing {
+impl EventFormatter {
     pub(crate) fn new(form: Form) -> Self {
         Self { form, now: 0, told: false }
     }
@@ -333,7 +333,7 @@ impl Showing {
     }
 
     /// Pushes a line of a watch.
-    pub(crate) fn line(&mut self, entry: &Entry, told: &Told<'_>, out: &mut Slices) {
+    pub(crate) fn line(&mut self, entry: &Entry, told: &SentEvent<'_>, out: &mut Slices) {
         let Form { content, without_managed_fields: without, version } = &self.form;
         match (content, version) {
             (Content::Whole, None) => entry.push_line(told, *without, out),
@@ -351,7 +351,7 @@ impl Showing {
                 let mut text = told.head().to_vec();
                 let position = told.digits().map_or_else(|| entry.digits(), Bytes::clone);
                 row.table_head(&position, self.told, &mut text);
-                entry.push_row(&self.form, row, told.digits(), self.now, text, Behind::Line, out);
+                entry.push_row(&self.form, row, told.digits(), self.now, text, RowEnd::Line, out);
                 // Only the first line of a stream carries the columns, as in kube-apiserver.
                 self.told = true;
             }
@@ -381,7 +381,7 @@ impl Showing {
         row.rows.cells(b"{}").write(self.now, &mut text);
         text.extend_from_slice(br#","object":"#);
         text.extend_from_slice(&object);
-        text.extend_from_slice(Behind::Line.text(false));
+        text.extend_from_slice(RowEnd::Line.text(false));
         self.told = true;
         out.push(text.into());
     }
@@ -416,7 +416,7 @@ impl Entry {
             Content::Row(row) => {
                 let mut text = Vec::new();
                 row.table_head(&self.digits(), false, &mut text);
-                self.push_row(form, row, None, now, text, Behind::Table, out);
+                self.push_row(form, row, None, now, text, RowEnd::Table, out);
             }
         }
     }
@@ -438,24 +438,24 @@ impl Entry {
             }
             Content::Row(row) => {
                 let text = if first { Vec::new() } else { vec![b','] };
-                self.push_row(form, row, None, now, text, Behind::Row, out);
+                self.push_row(form, row, None, now, text, RowEnd::Row, out);
             }
         }
     }
 
     /// Pushes the ADDED line in this format; a table includes its columns.
     pub fn added_as(&self, form: &Form, now: i64, out: &mut Slices) {
-        Showing { form: form.clone(), now, told: false }.line(self, &Told::Added, out);
+        EventFormatter { form: form.clone(), now, told: false }.line(self, &SentEvent::Added, out);
     }
 
     /// Pushes the MODIFIED line in this format; a table omits its columns.
     pub fn modified_as(&self, form: &Form, now: i64, out: &mut Slices) {
-        Showing { form: form.clone(), now, told: true }.line(self, &Told::Modified, out);
+        EventFormatter { form: form.clone(), now, told: true }.line(self, &SentEvent::Modified, out);
     }
 
     /// Pushes the DELETED line in this format, with `digits` as its resourceVersion; a table omits its columns.
     pub fn deleted_as(&self, digits: &Bytes, form: &Form, now: i64, out: &mut Slices) {
-        Showing { form: form.clone(), now, told: true }.line(self, &Told::Deleted(digits), out);
+        EventFormatter { form: form.clone(), now, told: true }.line(self, &SentEvent::Deleted(digits), out);
     }
 
     /// Pushes the object with all its members.
@@ -486,7 +486,7 @@ impl Entry {
         digits: Option<&Bytes>,
         now: i64,
         mut text: Vec<u8>,
-        behind: Behind,
+        behind: RowEnd,
         out: &mut Slices,
     ) {
         text.extend_from_slice(br#"{"cells":"#);

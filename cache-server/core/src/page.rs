@@ -8,9 +8,9 @@ use informer_core::{Keyed, Objects};
 
 use crate::{
     entry::Entry,
-    epoch::Frozen,
+    epoch::FrozenState,
     filter::{Filter, Range},
-    form::{Form, Showing, SlowItem},
+    form::{EventFormatter, Form, SlowItem},
     limits::{LOOKED_AT_PER_STEP, READ_PER_STEP},
     reader::Snapshot,
     slices::{Budget, Slices},
@@ -19,7 +19,7 @@ use crate::{
 /// A position in a snapshot, before which all objects were visited. Used by initial states and LIST responses.
 #[derive(Debug)]
 pub(crate) struct SnapshotWalk {
-    state: Frozen,
+    state: FrozenState,
     filter: Arc<Filter>,
     /// Key to resume from.
     key: String,
@@ -30,13 +30,13 @@ pub(crate) struct SnapshotWalk {
 }
 
 impl SnapshotWalk {
-    pub(crate) fn new(state: Frozen, filter: Arc<Filter>) -> Self {
+    pub(crate) fn new(state: FrozenState, filter: Arc<Filter>) -> Self {
         let key = filter.range().start().to_owned();
         Self { state, filter, key, passed: false, is_shown: true }
     }
 
     /// Starts at `start`: as in a continue token, relative to the namespace of the path, inclusive.
-    pub(crate) fn starting(state: Frozen, filter: Arc<Filter>, start: &str) -> Self {
+    pub(crate) fn starting(state: FrozenState, filter: Arc<Filter>, start: &str) -> Self {
         let mut walk = Self::new(state, filter);
         let absolute = match walk.filter.namespace() {
             Some(namespace) => format!("{namespace}/{start}"),
@@ -53,7 +53,7 @@ impl SnapshotWalk {
         self.passed.then(|| format!("{}\0", self.key.get(prefix..).unwrap_or_default()))
     }
 
-    pub(crate) const fn state(&self) -> &Frozen {
+    pub(crate) const fn state(&self) -> &FrozenState {
         &self.state
     }
 
@@ -143,7 +143,7 @@ pub struct Page {
     remaining: Option<u64>,
     /// Objects from the start of the page on, if the previous page counted them.
     following: Option<u64>,
-    showing: Showing,
+    showing: EventFormatter,
     /// An item after all pushed ones that the caller has to format.
     slow: Option<SlowItem>,
 }
@@ -177,7 +177,7 @@ impl Page {
             None => SnapshotWalk::new(state.clone(), Arc::clone(&filter)),
         };
         let ahead = left.map(|left| Box::new(PageLookAhead { walk: SnapshotWalk { is_shown: false, ..walk() }, left }));
-        let (walk, next, remaining, following, showing) = (walk(), None, None, None, Showing::default());
+        let (walk, next, remaining, following, showing) = (walk(), None, None, None, EventFormatter::default());
         Self { walk, left, first: true, done: false, ahead, next, remaining, following, showing, slow: None }
     }
 
@@ -249,7 +249,7 @@ impl Page {
     /// Sets the format. Call before the first step. `now` is the time for ages in table rows, in Unix seconds.
     #[must_use]
     pub fn shown_as(mut self, form: Form, now: i64) -> Self {
-        self.showing = Showing::new(form);
+        self.showing = EventFormatter::new(form);
         self.showing.set_now(now);
         self
     }

@@ -14,7 +14,7 @@ use crate::{
     cache::{Expired, Shared},
     cursor::{Cursor, Start},
     entry::{Entry, Schema},
-    epoch::{Epoch, Frozen, Pin},
+    epoch::{Epoch, FrozenState, Pin},
     event::{Event, EventKind},
     filter::Filter,
     limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
@@ -54,8 +54,8 @@ impl Snapshot {
     }
 
     /// Prepares it for incremental reads: by a stream if `is_stream`, else for a LIST.
-    pub(crate) fn freeze(self, is_stream: bool) -> Frozen {
-        Frozen::new(self.objects, self.pin, is_stream)
+    pub(crate) fn freeze(self, is_stream: bool) -> FrozenState {
+        FrozenState::new(self.objects, self.pin, is_stream)
     }
 
     pub(crate) fn history(&self) -> &Arc<Epoch> {

@@ -21,12 +21,12 @@ pub(crate) struct Pin {
     position: u64,
     /// Distinguishes pins at one position.
     number: u64,
-    held: Arc<Held>,
+    held: Arc<PinnedState>,
 }
 
 /// State shared by a pin and its epoch.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct PinnedState {
     /// Set once a reader reads the objects incrementally.
     objects: Mutex<Option<Objects<Entry>>>,
     cut: AtomicBool,
@@ -40,21 +40,21 @@ pub(crate) struct Held {
 
 /// A snapshot that is read incrementally, possibly by a slow reader.
 #[derive(Clone, Debug)]
-pub(crate) struct Frozen {
+pub(crate) struct FrozenState {
     pub(crate) resource_version: u64,
     pub(super) pin: Arc<Pin>,
 }
 
 /// A reader that was cut.
 #[derive(Debug)]
-pub(crate) struct Cut {
-    held: Arc<Held>,
+pub(crate) struct CutReader {
+    held: Arc<PinnedState>,
     /// True if the reader exceeded its time; false if the byte bound was reached.
     pub(super) late: bool,
 }
 
 impl Pin {
-    pub(super) const fn new(epoch: Arc<Epoch>, position: u64, number: u64, held: Arc<Held>) -> Self {
+    pub(super) const fn new(epoch: Arc<Epoch>, position: u64, number: u64, held: Arc<PinnedState>) -> Self {
         Self { epoch, position, number, held }
     }
 
@@ -73,7 +73,7 @@ impl Drop for Pin {
     }
 }
 
-impl Frozen {
+impl FrozenState {
     /// Moves `objects` at the position of `pin` into the ownership of the epoch.
     pub(crate) fn new(objects: Objects<Entry>, pin: Arc<Pin>, is_stream: bool) -> Self {
         pin.held.is_stream.store(is_stream, Ordering::Relaxed);
@@ -106,7 +106,7 @@ impl Frozen {
     }
 }
 
-impl Held {
+impl PinnedState {
     pub(super) fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Acquire)
     }
@@ -135,15 +135,15 @@ impl Held {
     }
 }
 
-impl Cut {
+impl CutReader {
     /// Sets the cut flag; the reader notices at its next step.
-    pub(super) fn new(held: Arc<Held>, late: bool) -> Self {
+    pub(super) fn new(held: Arc<PinnedState>, late: bool) -> Self {
         held.cut.store(true, Ordering::Release);
         Self { held, late }
     }
 
     /// Frees the objects and counts the cut. Call without locks.
-    pub(crate) fn release(self, cuts: &Cuts) {
+    pub(crate) fn release(self, cuts: &CutCounts) {
         self.held.release();
         let counter = match (self.held.is_stream(), self.late) {
             (false, false) => &cuts.lists_for_bytes,
@@ -157,7 +157,7 @@ impl Cut {
 
 /// Readers that were cut, by kind of read and cause.
 #[derive(Debug, Default)]
-pub(crate) struct Cuts {
+pub(crate) struct CutCounts {
     pub(crate) lists_for_bytes: AtomicU64,
     pub(crate) lists_for_time: AtomicU64,
     pub(crate) streams_for_bytes: AtomicU64,

@@ -20,8 +20,8 @@ fn is_kept(epoch: &Epoch, version: u64, now: Time) -> bool {
     !epoch.let_go(version, false, now, &mut Vec::new())
 }
 
-fn stream(pin: &Arc<Pin>) -> Frozen {
-    Frozen::new(Objects::new(), Arc::clone(pin), true)
+fn stream(pin: &Arc<Pin>) -> FrozenState {
+    FrozenState::new(Objects::new(), Arc::clone(pin), true)
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn who_is_cut_keeps_no_objects() {
     assert!(state.objects().is_some());
     let mut cut = Vec::new();
     epoch.let_go(8, true, at(0), &mut cut);
-    let cuts = Cuts::default();
+    let cuts = CutCounts::default();
     cut.into_iter().for_each(|cut| cut.release(&cuts));
     assert!(state.is_cut() && state.objects().is_none());
     assert_eq!(cuts.streams_for_bytes.load(Ordering::Relaxed), 1);
@@ -137,7 +137,7 @@ fn who_was_slow_and_got_everything_has_as_long_to_come_back() {
 #[test]
 fn of_a_history_that_is_over_lists_are_read_to_their_end_within_their_time() {
     let epoch = Epoch::new(1);
-    let list = Frozen::new(Objects::new(), epoch.pin(5), false);
+    let list = FrozenState::new(Objects::new(), epoch.pin(5), false);
     let stream = stream(&epoch.pin(5));
     epoch.end();
     epoch.release_streams();

@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Filter, verdicts::Judge};
+use super::{Filter, verdicts::CachedFilter};
 use crate::limits::FILTERS_SHARED_MAX;
 
 /// The filters of one cache's watchers.
@@ -30,7 +30,7 @@ pub(crate) struct Filters {
 #[derive(Debug, Default)]
 struct Table {
     /// By hash. Of two filters with one hash, the later one is not shared.
-    known: HashMap<u64, Weak<Judge>>,
+    known: HashMap<u64, Weak<CachedFilter>>,
     /// Number of entries at which dead ones are swept out.
     room: usize,
     /// Filters that are not inserted before a full table is swept again.
@@ -39,9 +39,9 @@ struct Table {
 
 impl Filters {
     /// Returns the shared filter equal to `filter`; the first watcher's filter becomes the shared one.
-    pub(crate) fn share(&self, filter: Arc<Filter>) -> Arc<Judge> {
+    pub(crate) fn share(&self, filter: Arc<Filter>) -> Arc<CachedFilter> {
         if !filter.is_worth_sharing() {
-            return Arc::new(Judge::new(filter));
+            return Arc::new(CachedFilter::new(filter));
         }
         let hash = self.hasher.hash_one(&*filter);
         let mut table = self.table.lock();
@@ -51,9 +51,9 @@ impl Filters {
                 judge
             }
             // A hash collision: the known filter keeps its place, and this one is not shared.
-            Some(_) => Arc::new(Judge::new(filter)),
+            Some(_) => Arc::new(CachedFilter::new(filter)),
             None => {
-                let judge = Arc::new(Judge::new(filter));
+                let judge = Arc::new(CachedFilter::new(filter));
                 table.insert(hash, &judge);
                 judge
             }
@@ -67,7 +67,7 @@ impl Filters {
 }
 
 impl Table {
-    fn insert(&mut self, hash: u64, judge: &Arc<Judge>) {
+    fn insert(&mut self, hash: u64, judge: &Arc<CachedFilter>) {
         if self.skip > 0 {
             self.skip -= 1;
             return;

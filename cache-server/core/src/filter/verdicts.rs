@@ -16,7 +16,7 @@ use crate::{
 
 /// A filter as the watchers of one cache use it, with its cached verdicts once it is shared.
 #[derive(Debug)]
-pub(crate) struct Judge {
+pub(crate) struct CachedFilter {
     filter: Arc<Filter>,
     /// Created once the filter is shared, if evaluating it costs more than a look-up here.
     recent: OnceLock<Box<Recent>>,
@@ -33,7 +33,7 @@ pub(crate) struct Verdict {
     pub(crate) now: bool,
 }
 
-impl Judge {
+impl CachedFilter {
     pub(crate) const fn new(filter: Arc<Filter>) -> Self {
         Self { filter, recent: OnceLock::new() }
     }

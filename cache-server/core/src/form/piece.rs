@@ -22,7 +22,7 @@ pub struct Piece {
 }
 
 /// Bytes of all pieces that are cached in this process.
-pub(crate) static PIECES: Room = Room::new(PIECES_BYTES_MAX);
+pub(crate) static PIECES: PieceBudget = PieceBudget::new(PIECES_BYTES_MAX);
 
 /// Returns the bytes of compressed objects that are cached for lists, in all caches of this process.
 #[must_use]
@@ -31,18 +31,18 @@ pub fn pieces_bytes() -> usize {
 }
 
 /// Bytes of all long cells that are cached in this process.
-pub(crate) static LONG_CELLS: Room = Room::new(LONG_CELLS_BYTES_MAX);
+pub(crate) static LONG_CELLS: PieceBudget = PieceBudget::new(LONG_CELLS_BYTES_MAX);
 
 /// A byte budget for data cached with objects.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct PieceBudget {
     taken: AtomicUsize,
     max: usize,
 }
 
 /// A piece that is cached with its object.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct CachedPiece {
     piece: Piece,
     _share: Share,
 }
@@ -51,10 +51,10 @@ pub(crate) struct Kept {
 #[derive(Debug)]
 pub(crate) struct Share {
     bytes: usize,
-    room: &'static Room,
+    room: &'static PieceBudget,
 }
 
-impl Room {
+impl PieceBudget {
     const fn new(max: usize) -> Self {
         Self { taken: AtomicUsize::new(0), max }
     }
@@ -74,9 +74,9 @@ impl Room {
     }
 
     /// Caches `piece`, if the budget allows it.
-    pub(crate) fn keep(&'static self, piece: &Piece) -> Option<Kept> {
-        let share = self.share(size_of::<Kept>() + piece.deflated.len())?;
-        Some(Kept { piece: piece.clone(), _share: share })
+    pub(crate) fn keep(&'static self, piece: &Piece) -> Option<CachedPiece> {
+        let share = self.share(size_of::<CachedPiece>() + piece.deflated.len())?;
+        Some(CachedPiece { piece: piece.clone(), _share: share })
     }
 
     /// Takes `bytes`, if the budget allows it.
@@ -86,7 +86,7 @@ impl Room {
     }
 }
 
-impl Kept {
+impl CachedPiece {
     pub(crate) const fn piece(&self) -> &Piece {
         &self.piece
     }
@@ -104,13 +104,13 @@ mod tests {
 
     #[test]
     fn pieces_are_kept_while_there_is_room() {
-        static ROOM: Room = Room::new(1_000);
+        static ROOM: PieceBudget = PieceBudget::new(1_000);
         let piece = |bytes: usize| Piece { deflated: vec![0; bytes].into(), sum: 0, len: 0 };
         let first = ROOM.keep(&piece(700)).expect("room");
         assert!(ROOM.keep(&piece(700)).is_none());
         let small = ROOM.keep(&piece(10)).expect("there is still room for less");
         drop(first);
-        assert_eq!(ROOM.taken(), size_of::<Kept>() + 10);
+        assert_eq!(ROOM.taken(), size_of::<CachedPiece>() + 10);
         assert!(ROOM.keep(&piece(700)).is_some());
         drop(small);
         assert_eq!(ROOM.taken(), 0);

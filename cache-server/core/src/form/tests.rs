@@ -166,15 +166,15 @@ fn partial(object: &Value) -> Value {
 #[test]
 fn columns_are_told_once_in_a_stream() {
     let entry = entry(true, OBJECT);
-    let mut showing = Showing::new(row(RowObject::None));
+    let mut showing = EventFormatter::new(row(RowObject::None));
     let defined = |line: String| {
         let line: Value = serde_json::from_str(&line).expect(&line);
         !line["object"]["columnDefinitions"].is_null()
     };
-    assert!(defined(text(|out| showing.line(&entry, &Told::Added, out))));
-    assert!(!defined(text(|out| showing.line(&entry, &Told::Modified, out))));
+    assert!(defined(text(|out| showing.line(&entry, &SentEvent::Added, out))));
+    assert!(!defined(text(|out| showing.line(&entry, &SentEvent::Modified, out))));
     assert!(!defined(text(|out| showing.bookmark(&schema(true), 9, false, out))));
-    assert!(defined(text(|out| Showing::new(row(RowObject::None)).bookmark(&schema(true), 9, false, out))));
+    assert!(defined(text(|out| EventFormatter::new(row(RowObject::None)).bookmark(&schema(true), 9, false, out))));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn bookmarks_come_in_the_form_of_their_stream() {
             ),
         ),
     ] {
-        let mut showing = Showing::new(form);
+        let mut showing = EventFormatter::new(form);
         showing.set_now(1_005);
         let line = text(|out| showing.bookmark(&schema(true), 9, true, out));
         assert_eq!(line, format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n"));
