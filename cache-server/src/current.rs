@@ -19,7 +19,7 @@ pub(crate) struct Current {
 
 /// Reason why an object was not read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unread {
+pub(crate) enum ReadFailure {
     /// There is no such object.
     #[error("not found")]
     NotFound,
@@ -33,7 +33,7 @@ pub(crate) enum Unread {
 
 impl Current {
     /// Reads the object as it is now, decoded.
-    pub(crate) async fn read(caches: &Caches, target: &WriteTarget<'_>) -> Result<Self, Unread> {
+    pub(crate) async fn read(caches: &Caches, target: &WriteTarget<'_>) -> Result<Self, ReadFailure> {
         Self::of(target, stored_entry(caches, target).await?)
     }
 
@@ -43,7 +43,7 @@ impl Current {
         caches: &Caches,
         target: &WriteTarget<'_>,
         managed: bool,
-    ) -> Result<Self, Unread> {
+    ) -> Result<Self, ReadFailure> {
         let entry = stored_entry(caches, target).await?;
         let is_enough = target.part == Part::Main && target.ty.is_replaced_whole() && entry.is_normal();
         match is_enough.then(|| Self::metadata(&entry, managed)).flatten() {
@@ -52,7 +52,7 @@ impl Current {
         }
     }
 
-    fn of(target: &WriteTarget<'_>, entry: Arc<Entry>) -> Result<Self, Unread> {
+    fn of(target: &WriteTarget<'_>, entry: Arc<Entry>) -> Result<Self, ReadFailure> {
         let mut current = Self::decode(entry)?;
         if target.ty.is_swapped() {
             // Nothing is converted: the object is the same at every version of its type.
@@ -61,10 +61,10 @@ impl Current {
         Ok(current)
     }
 
-    fn decode(entry: Arc<Entry>) -> Result<Self, Unread> {
+    fn decode(entry: Arc<Entry>) -> Result<Self, ReadFailure> {
         match serde_json::from_slice(&entry.object()) {
             Ok(Value::Object(object)) => Ok(Self { entry, object, is_whole: true }),
-            Ok(_) | Err(_) => Err(Unread::Malformed),
+            Ok(_) | Err(_) => Err(ReadFailure::Malformed),
         }
     }
 
@@ -99,7 +99,7 @@ impl Current {
 }
 
 /// Returns the cached entry of an object.
-pub(crate) async fn stored_entry(caches: &Caches, target: &WriteTarget<'_>) -> Result<Arc<Entry>, Unread> {
+pub(crate) async fn stored_entry(caches: &Caches, target: &WriteTarget<'_>) -> Result<Arc<Entry>, ReadFailure> {
     let reader = caches.fresh(target.ty).await?;
-    reader.get(&target.key()).ok_or(Unread::NotFound)
+    reader.get(&target.key()).ok_or(ReadFailure::NotFound)
 }

@@ -40,9 +40,9 @@ use tokio::time::Instant;
 use self::{
     body::Body,
     discovery::{Check, DiscoveryPath, Health},
-    encode::Wanted,
+    encode::RequestedEncoding,
     intake::{BODY_WAIT, Rooms},
-    negotiate::{Answer, Of},
+    negotiate::{AnswerFormat, AnswerSubject},
     route::{Route, Target},
     websocket::Handshake,
 };
@@ -126,7 +126,7 @@ pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Res
         Refusal::ForeignHost => status::foreign_host(),
         Refusal::ForeignOrigin => status::foreign_origin(),
     };
-    let mut response = status::respond(&status, Wanted::Indented);
+    let mut response = status::respond(&status, RequestedEncoding::Indented);
     log::Answering::new(app, &parts, "OTHER", "").answered(response.status(), Some(&status.message));
     finish(response.headers_mut());
     response
@@ -159,7 +159,7 @@ struct Call<'a> {
     /// True if documents with only one form are indented for people.
     indent: bool,
     /// Encoding of errors.
-    errors: Wanted,
+    errors: RequestedEncoding,
 }
 
 impl<'a> Call<'a> {
@@ -261,7 +261,7 @@ impl<'a> Call<'a> {
             _ if everywhere => return Ok(status::page_not_found()),
             _ => return Err(status::method_not_supported(&target.ty, self.method)),
         }
-        let answer = Answer::read(self.headers, &self.query)?;
+        let answer = AnswerFormat::read(self.headers, &self.query)?;
         if self.method != Method::GET {
             let body = intake::read(std::pin::pin!(body), Rooms { server: &app.room, connection: self.room }).await?;
             // The type's definition may have been changed or deleted while the body arrived.
@@ -293,7 +293,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    async fn write(&self, app: &App, target: &Target, body: &[u8], wanted: &Answer) -> Result<Response, Status> {
+    async fn write(&self, app: &App, target: &Target, body: &[u8], wanted: &AnswerFormat) -> Result<Response, Status> {
         let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         // Browsers send a body without Content-Type to other origins without a CORS preflight, so JSON must not be the
         // default for requests with an Origin.
@@ -325,7 +325,7 @@ impl<'a> Call<'a> {
         &self,
         app: &App,
         request: &write::WriteRequest<'_>,
-        wanted: &Answer,
+        wanted: &AnswerFormat,
     ) -> Result<Response, Status> {
         let answer = match *self.method {
             Method::GET => write::read_scale(app, request).await?,
@@ -337,9 +337,9 @@ impl<'a> Call<'a> {
         };
         let warnings = answer.warnings();
         let is_scale = request.subresource == Some(write::SCALE);
-        let form = wanted.form(request.ty, if is_scale { Of::Scale } else { Of::Object })?;
+        let form = wanted.form(request.ty, if is_scale { AnswerSubject::Scale } else { AnswerSubject::Object })?;
         let json = form.text(&answer.json, list::unix_now()).map_or(answer.json, Bytes::from);
-        let mut response = encode::whole(answer.code, json, Wanted::of(wanted));
+        let mut response = encode::whole(answer.code, json, RequestedEncoding::of(wanted));
         for warning in warnings {
             if let Ok(warning) = HeaderValue::from_bytes(warning.as_bytes()) {
                 response.headers_mut().append(header::WARNING, warning);

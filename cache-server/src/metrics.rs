@@ -225,12 +225,12 @@ impl Metrics {
 
     /// Counts one open watch of `resource` until the guard is dropped.
     #[must_use]
-    pub fn watch(&self, resource: &str) -> Watching {
+    pub fn watch(&self, resource: &str) -> WatchGauge {
         let labels = LongRunning { verb: "WATCH", resource: resource.to_owned() };
         let open = self.long_running.get(&labels, &self.types);
         open.inc();
         let events = self.watch_events.get(&Resource { resource: resource.to_owned() }, &self.types);
-        Watching { open, events }
+        WatchGauge { open, events }
     }
 
     /// Counts one initial stream of `resource` whose client requested marks and got `answer`.
@@ -274,19 +274,19 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// One open watch. Dropping it decrements the gauge.
 #[derive(Debug)]
-pub struct Watching {
+pub struct WatchGauge {
     open: Gauge,
     events: Counter,
 }
 
-impl Watching {
+impl WatchGauge {
     /// Counts events written to this watch, bookmarks not included. Cost: one atomic addition.
     pub fn sent(&self, events: u64) {
         self.events.inc_by(events);
     }
 }
 
-impl Drop for Watching {
+impl Drop for WatchGauge {
     fn drop(&mut self) {
         self.open.dec();
     }

@@ -37,7 +37,7 @@ use crate::{
     cacher::{Caches, NotReady, Unfresh},
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
-    removal::{Stored, Undeleted, delete_listed},
+    removal::{DeleteContext, DeleteError, delete_listed},
     storage::{Expect, Storage, StorageError, Txn, WriteError},
 };
 
@@ -53,12 +53,12 @@ pub(crate) struct Namespaces {
     caches: Weak<Caches>,
     registry: Arc<Live>,
     started: OnceLock<()>,
-    known: Arc<Known>,
+    known: Arc<NamespaceStates>,
 }
 
 /// Results of the passes, shared with requests.
 #[derive(Default)]
-struct Known {
+struct NamespaceStates {
     /// The terminating namespaces.
     ending: RwLock<BTreeSet<String>>,
     /// The position up to which only finalizers remain.
@@ -115,7 +115,7 @@ struct Ender {
     /// Weak, so that the task ends when the caches are dropped.
     caches: Weak<Caches>,
     registry: Arc<Live>,
-    known: Arc<Known>,
+    known: Arc<NamespaceStates>,
     /// The type of namespaces.
     ty: Arc<ResourceType>,
     /// The namespaces as of the last pass.
@@ -135,7 +135,7 @@ struct Ending {
 }
 
 /// Outcome of a pass.
-enum Pass {
+enum DeletionPass {
     /// Nothing is left to do but to wait for finalizers. Each entry is a cache with held objects, and its position.
     Settled(Vec<(Reader, u64)>),
     /// A namespace was removed at this position: run the next pass once the cache has it.
@@ -144,13 +144,13 @@ enum Pass {
 
 /// Error of a pass.
 #[derive(Debug, thiserror::Error)]
-enum Stuck {
+enum NamespaceError {
     #[error(transparent)]
     Unfresh(#[from] Unfresh),
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(transparent)]
-    Undeleted(#[from] Undeleted),
+    Undeleted(#[from] DeleteError),
     #[error("nobody knows which {resource} there are: {error}")]
     Unknown { resource: String, error: Unfresh },
 }
@@ -181,8 +181,8 @@ impl Ender {
             // Do not keep the caches alive while this task waits.
             drop(caches);
             match outcome {
-                Ok(Pass::Wrote(at)) => reader.reached(at).await?,
-                Ok(Pass::Settled(blocking)) => {
+                Ok(DeletionPass::Wrote(at)) => reader.reached(at).await?,
+                Ok(DeletionPass::Settled(blocking)) => {
                     self.known.settled.send_replace(snapshot.resource_version);
                     let next = reader.reached(snapshot.resource_version + 1);
                     if blocking.is_empty() {
@@ -208,7 +208,7 @@ impl Ender {
         }
     }
 
-    async fn pass(&mut self, caches: &Caches, snapshot: &Snapshot) -> Result<Pass, Stuck> {
+    async fn pass(&mut self, caches: &Caches, snapshot: &Snapshot) -> Result<DeletionPass, NamespaceError> {
         self.take_in(snapshot).await;
         let (mut wrote, mut blocking, mut stuck) = (None, Vec::new(), None);
         let (readers, unknown) = self.readers(caches).await;
@@ -230,8 +230,8 @@ impl Ender {
         }
         match (stuck.or(unknown), wrote) {
             (Some(error), _) => Err(error),
-            (None, Some(at)) => Ok(Pass::Wrote(at)),
-            (None, None) => Ok(Pass::Settled(blocking)),
+            (None, Some(at)) => Ok(DeletionPass::Wrote(at)),
+            (None, None) => Ok(DeletionPass::Settled(blocking)),
         }
     }
 
@@ -264,7 +264,7 @@ impl Ender {
 
     /// The caches of all types that may have objects in terminating namespaces, and the error of a type for which this
     /// is unknown. The types are queried concurrently, so that a slow one does not delay the others.
-    async fn readers(&self, caches: &Caches) -> (Vec<(Arc<ResourceType>, Reader)>, Option<Stuck>) {
+    async fn readers(&self, caches: &Caches) -> (Vec<(Arc<ResourceType>, Reader)>, Option<NamespaceError>) {
         if self.ending.is_empty() {
             return (Vec::new(), None);
         }
@@ -279,7 +279,7 @@ impl Ender {
                 Ok(Some(reader)) => readers.push((ty, reader)),
                 Ok(None) => {}
                 Err(error) => {
-                    unknown.get_or_insert_with(|| Stuck::Unknown { resource: ty.id().to_owned(), error });
+                    unknown.get_or_insert_with(|| NamespaceError::Unknown { resource: ty.id().to_owned(), error });
                 }
             }
         }
@@ -328,15 +328,15 @@ impl Ending {
         storage: &dyn Storage,
         namespace: &str,
         readers: &[(Arc<ResourceType>, Reader)],
-    ) -> Result<Vec<(Reader, u64)>, Stuck> {
+    ) -> Result<Vec<(Reader, u64)>, NamespaceError> {
         let mut blocking = Vec::new();
         for (ty, reader) in readers {
             let snapshot = reader.snapshot();
             let told = self.told.get(ty.id()).copied().unwrap_or_default();
             let mut is_held = false;
             for entry in snapshot.objects.namespace(namespace) {
-                is_held |=
-                    entry.resource_version() <= told || !delete_listed(Stored { caches, storage }, ty, entry).await?;
+                is_held |= entry.resource_version() <= told
+                    || !delete_listed(DeleteContext { caches, storage }, ty, entry).await?;
             }
             if is_held {
                 // All objects up to this position are handled: the next pass skips them.
@@ -351,7 +351,7 @@ impl Ending {
 }
 
 /// Removes an empty namespace. Returns the position at which the removal can be seen.
-async fn remove(storage: &dyn Storage, ty: &Arc<ResourceType>, entry: &Entry) -> Result<u64, Stuck> {
+async fn remove(storage: &dyn Storage, ty: &Arc<ResourceType>, entry: &Entry) -> Result<u64, NamespaceError> {
     let (key, expect) = (entry.key().to_owned(), Expect::At(entry.resource_version()));
     match storage.write(Txn { ty: Arc::clone(ty), key, expect, put: None }).await {
         Ok(written) => Ok(written.resource_version),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use api_rules::{
     object::{
         Object, WriteTarget,
-        deletion::{self, Plan},
+        deletion::{self, DeletePlan},
         draft::draft,
         metadata::{self, Part},
         options::DeleteOptions,
@@ -23,7 +23,7 @@ use watch_cache::Entry;
 
 use crate::{
     cacher::{Caches, Unfresh},
-    current::{Current, Unread},
+    current::{Current, ReadFailure},
     storage::{Expect, Storage, StorageError, Txn, WriteError},
 };
 
@@ -38,16 +38,16 @@ const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 /// Caches and storage, for callers without an `App`.
 #[derive(Clone, Copy)]
-pub(crate) struct Stored<'a> {
+pub(crate) struct DeleteContext<'a> {
     pub(crate) caches: &'a Caches,
     pub(crate) storage: &'a dyn Storage,
 }
 
 /// Outcome of a delete.
 #[derive(Debug)]
-pub(crate) struct Deleted {
+pub(crate) struct DeleteOutcome {
     /// The object that the client sees.
-    pub(crate) last: Last,
+    pub(crate) last: LastState,
     /// True if the object needed no time to end: its client sees it as deleted.
     pub(crate) at_once: bool,
     /// True if the object is removed. Otherwise it is removed with its last finalizer.
@@ -56,7 +56,7 @@ pub(crate) struct Deleted {
 
 /// The last state of an object that a delete knows.
 #[derive(Debug)]
-pub(crate) enum Last {
+pub(crate) enum LastState {
     /// As it is stored, or was when it was removed.
     Stored(Arc<Entry>),
     /// As a dry run would store it.
@@ -67,7 +67,7 @@ pub(crate) enum Last {
 
 /// Reason why an object was not deleted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Undeleted {
+pub(crate) enum DeleteError {
     /// There is no such object.
     #[error("not found")]
     NotFound,
@@ -94,12 +94,12 @@ pub(crate) enum Undeleted {
     Storage(#[from] StorageError),
 }
 
-impl From<Unread> for Undeleted {
-    fn from(error: Unread) -> Self {
+impl From<ReadFailure> for DeleteError {
+    fn from(error: ReadFailure) -> Self {
         match error {
-            Unread::NotFound => Self::NotFound,
-            Unread::Malformed => Self::Malformed,
-            Unread::Unfresh(error) => Self::Unfresh(error),
+            ReadFailure::NotFound => Self::NotFound,
+            ReadFailure::Malformed => Self::Malformed,
+            ReadFailure::Unfresh(error) => Self::Unfresh(error),
         }
     }
 }
@@ -107,18 +107,18 @@ impl From<Unread> for Undeleted {
 /// Deletes one listed object of a terminating namespace. Returns true if it is removed.
 ///
 /// # Errors
-/// [`Undeleted`], but for an object that is removed already or has another uid now.
+/// [`DeleteError`], but for an object that is removed already or has another uid now.
 pub(crate) async fn delete_listed(
-    stored: Stored<'_>,
+    stored: DeleteContext<'_>,
     ty: &Arc<ResourceType>,
     entry: &Entry,
-) -> Result<bool, Undeleted> {
+) -> Result<bool, DeleteError> {
     let target = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
     let options = DeleteOptions { uid: Some(entry.uid().to_owned()), ..DeleteOptions::default() };
     match delete(stored, &target, &options).await {
         Ok(deleted) => Ok(deleted.is_gone),
         // The precondition is the uid alone, so the listed object is gone.
-        Err(Undeleted::NotFound | Undeleted::Precondition(_)) => Ok(true),
+        Err(DeleteError::NotFound | DeleteError::Precondition(_)) => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -126,14 +126,14 @@ pub(crate) async fn delete_listed(
 /// Deletes one object. Not cancel safe between the mark and the removal: an object that is marked and never removed stays.
 ///
 /// # Errors
-/// [`Undeleted`].
+/// [`DeleteError`].
 pub(crate) async fn delete(
-    stored: Stored<'_>,
+    stored: DeleteContext<'_>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
-) -> Result<Deleted, Undeleted> {
+) -> Result<DeleteOutcome, DeleteError> {
     if place.ty.holds_objects && KEPT_NAMESPACES.contains(&place.name) {
-        return Err(Undeleted::Protected);
+        return Err(DeleteError::Protected);
     }
     for _ in 0..ATTEMPTS_MAX {
         let current = Current::read(stored.caches, place).await?;
@@ -142,27 +142,27 @@ pub(crate) async fn delete(
         let is_gone = plan.goes && !options.dry_run;
         let at_once = plan.at_once;
         if let Some(last) = carry_out(stored, place, current, plan, options).await? {
-            return Ok(Deleted { last, at_once, is_gone });
+            return Ok(DeleteOutcome { last, at_once, is_gone });
         }
     }
-    Err(Undeleted::Modified)
+    Err(DeleteError::Modified)
 }
 
 /// Carries out the plan on the object as read; `None` if another write came first.
 async fn carry_out(
-    stored: Stored<'_>,
+    stored: DeleteContext<'_>,
     place: &WriteTarget<'_>,
     current: Current,
-    plan: Plan,
+    plan: DeletePlan,
     options: &DeleteOptions,
-) -> Result<Option<Last>, Undeleted> {
-    let Plan { mark, goes, at_once } = plan;
+) -> Result<Option<LastState>, DeleteError> {
+    let DeletePlan { mark, goes, at_once } = plan;
     let is_marked = mark.is_some();
     if options.dry_run {
         return Ok(Some(match mark {
-            None if goes => Last::Gone(current.object, None),
-            None => Last::Stored(current.entry),
-            Some(mark) => Last::Planned(mark),
+            None if goes => LastState::Gone(current.object, None),
+            None => LastState::Stored(current.entry),
+            Some(mark) => LastState::Planned(mark),
         }));
     }
     let marked = match &mark {
@@ -170,33 +170,37 @@ async fn carry_out(
         Some(mark) => match put(stored, place, &current.entry, Some(mark)).await? {
             Put::Done(_, entry) => entry,
             Put::Late => return Ok(None),
-            Put::Gone => return Err(Undeleted::NotFound),
+            Put::Gone => return Err(DeleteError::NotFound),
         },
     };
     if !goes {
-        return Ok(Some(Last::Stored(marked)));
+        return Ok(Some(LastState::Stored(marked)));
     }
     let removed = match (put(stored, place, &marked, None).await?, is_marked) {
         (Put::Done(resource_version, _), _) => resource_version,
-        (Put::Gone, false) => return Err(Undeleted::NotFound),
+        (Put::Gone, false) => return Err(DeleteError::NotFound),
         (Put::Late, false) => return Ok(None),
         // Our deletion mark is visible already, so a concurrent write or removal does not fail the delete.
         (Put::Gone, true) => marked.resource_version(),
         (Put::Late, true) => finish(stored, place, &marked).await?,
     };
-    let last = if at_once { Last::Gone(mark.unwrap_or(current.object), Some(removed)) } else { Last::Stored(marked) };
+    let last = if at_once {
+        LastState::Gone(mark.unwrap_or(current.object), Some(removed))
+    } else {
+        LastState::Stored(marked)
+    };
     Ok(Some(last))
 }
 
 /// Removes an object that was changed after it was marked. Returns the version of its removal, or the last version
 /// seen.
-async fn finish(stored: Stored<'_>, place: &WriteTarget<'_>, marked: &Entry) -> Result<u64, Undeleted> {
+async fn finish(stored: DeleteContext<'_>, place: &WriteTarget<'_>, marked: &Entry) -> Result<u64, DeleteError> {
     let mut last = marked.resource_version();
     for _ in 0..ATTEMPTS_MAX {
         let current = match Current::read(stored.caches, place).await {
             Ok(current) if current.entry.uid() == marked.uid() => current,
             Ok(_) => return Ok(last),
-            Err(Unread::NotFound) => return Ok(last),
+            Err(ReadFailure::NotFound) => return Ok(last),
             Err(error) => return Err(error.into()),
         };
         last = current.entry.resource_version();
@@ -206,7 +210,7 @@ async fn finish(stored: Stored<'_>, place: &WriteTarget<'_>, marked: &Entry) -> 
             Put::Late => {}
         }
     }
-    Err(Undeleted::Modified)
+    Err(DeleteError::Modified)
 }
 
 /// Outcome of one storage write.
@@ -221,15 +225,15 @@ enum Put {
 
 /// Replaces the object as read, or removes it if `object` is `None`.
 async fn put(
-    stored: Stored<'_>,
+    stored: DeleteContext<'_>,
     place: &WriteTarget<'_>,
     read: &Entry,
     object: Option<&Object>,
-) -> Result<Put, Undeleted> {
+) -> Result<Put, DeleteError> {
     let put = object
         .map(|object| draft(place.ty, object))
         .transpose()
-        .map_err(|status| Undeleted::Refused(Box::new(status)))?;
+        .map_err(|status| DeleteError::Refused(Box::new(status)))?;
     let expect = Expect::At(read.resource_version());
     match stored.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
         Ok(written) => Ok(Put::Done(written.resource_version, written.entry)),
@@ -240,10 +244,10 @@ async fn put(
 }
 
 /// Checks the preconditions. These messages and their details name the kind instead of the plural.
-fn check_preconditions(current: &Current, options: &DeleteOptions) -> Result<(), Undeleted> {
+fn check_preconditions(current: &Current, options: &DeleteOptions) -> Result<(), DeleteError> {
     let uid = metadata::text(&current.object, "uid");
     let version = current.entry.resource_version().to_string();
-    let refuse = |text: String| Err(Undeleted::Precondition(text));
+    let refuse = |text: String| Err(DeleteError::Precondition(text));
     match (options.uid.as_deref(), options.resource_version.as_deref()) {
         (Some(wanted), _) if wanted != uid => refuse(format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
@@ -309,7 +313,7 @@ mod tests {
         let txn = Txn { ty: Arc::clone(&ty), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
         storage.write(txn).await.expect("is created");
         let entry = caches.fresh(&ty).await.expect("a cache").get("ns/a").expect("the config map");
-        let deleted = delete_listed(Stored { caches: &caches, storage: &*storage }, &ty, &entry).await;
-        assert!(matches!(deleted, Err(Undeleted::Modified)), "{deleted:?}");
+        let deleted = delete_listed(DeleteContext { caches: &caches, storage: &*storage }, &ty, &entry).await;
+        assert!(matches!(deleted, Err(DeleteError::Modified)), "{deleted:?}");
     }
 }

@@ -16,7 +16,7 @@ use imbl::{HashMap, OrdMap};
 use informer_core::wire::go::quote;
 use watch_cache::{Field, Schema};
 
-pub use definition::{Accepted, CLEANUP, Change, Definition, Object, Refused, TakenNames};
+pub use definition::{Accepted, CLEANUP, Definition, DefinitionChange, Object, Refused, TakenNames};
 pub use derived::Derived;
 pub use names::NameRule;
 pub use names::refuse_namespace;

@@ -23,10 +23,10 @@ pub(crate) struct Room {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<PoolState>);
 
 #[derive(Debug)]
-struct Shared {
+struct PoolState {
     units: Arc<Semaphore>,
     /// Number of bodies that wait for budget.
     waiting: AtomicUsize,
@@ -51,7 +51,7 @@ impl Room {
 impl Pool {
     fn new(bytes: usize) -> Self {
         let units = Arc::new(Semaphore::new(bytes / UNIT));
-        Self(Arc::new(Shared { units, waiting: AtomicUsize::new(0) }))
+        Self(Arc::new(PoolState { units, waiting: AtomicUsize::new(0) }))
     }
 
     /// Bytes that are free now.
@@ -68,7 +68,7 @@ impl Pool {
         if let Some(permit) = self.try_take(units) {
             return permit;
         }
-        let _waiting = Waiting::new(&self.0.waiting);
+        let _waiting = WaitingCount::new(&self.0.waiting);
         Arc::clone(&self.0.units).acquire_many_owned(units).await.expect("room is never closed")
     }
 
@@ -79,16 +79,16 @@ impl Pool {
 }
 
 /// Counts a waiting body until dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingCount<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCount<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

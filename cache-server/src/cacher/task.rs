@@ -115,7 +115,7 @@ impl Cacher {
     }
 
     /// Runs one epoch: from a listing until the change stream ends or fails.
-    async fn history(&mut self) -> ControlFlow<(), Lost> {
+    async fn history(&mut self) -> ControlFlow<(), HistoryEnd> {
         let mut stop = self.tasks.stop.clone();
         let opened = tokio::select! {
             biased;
@@ -124,11 +124,11 @@ impl Cacher {
         };
         let mut changes = match opened {
             Ok(changes) => changes,
-            Err(cause) => return ControlFlow::Continue(Lost { cause: cause.to_string(), followed: false }),
+            Err(cause) => return ControlFlow::Continue(HistoryEnd { cause: cause.to_string(), followed: false }),
         };
         let mut trims = interval(TRIM_PAUSE);
         trims.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let lost = |cause: String| ControlFlow::Continue(Lost { cause, followed: true });
+        let lost = |cause: String| ControlFlow::Continue(HistoryEnd { cause, followed: true });
         loop {
             tokio::select! {
                 biased;
@@ -166,7 +166,7 @@ impl Cacher {
 }
 
 /// Reason for the end of a history.
-struct Lost {
+struct HistoryEnd {
     cause: String,
     /// True if the listing succeeded.
     followed: bool,

@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::{task::yield_now, time::sleep};
 use watch_cache::{Draft, Entry, Reader, Snapshot};
 
-use self::known::{Known, KnownDefinitions};
+use self::known::{KnownDefinition, KnownDefinitions};
 use crate::{
     cacher::{Caches, NotReady, Unfresh},
     registry::{CLEANUP, Definition, Live, Object, ResourceType},
@@ -40,7 +40,7 @@ pub(super) struct Follower {
 }
 
 /// Outcome of a pass.
-enum Pass {
+enum FollowPass {
     /// Nothing is left to do, except that terminating definitions wait for objects held by finalizers. Each entry is a
     /// cache with such objects, and the position of the snapshot they were found in.
     Settled(Vec<(Reader, u64)>),
@@ -58,7 +58,7 @@ struct CleanedUp {
 
 /// Error of a pass.
 #[derive(Debug, thiserror::Error)]
-enum Stuck {
+enum FollowError {
     #[error(transparent)]
     Unfresh(#[from] Unfresh),
     #[error(transparent)]
@@ -67,7 +67,7 @@ enum Stuck {
     Unreadable,
 }
 
-impl From<NotReady> for Stuck {
+impl From<NotReady> for FollowError {
     fn from(error: NotReady) -> Self {
         Self::Unfresh(error.into())
     }
@@ -108,7 +108,7 @@ impl Follower {
             // Do not keep the caches alive while this task waits.
             drop(caches);
             match outcome {
-                Ok(Pass::Settled(blocking)) => {
+                Ok(FollowPass::Settled(blocking)) => {
                     self.registry.settle(snapshot.resource_version);
                     // A blocking cache that is closed also starts the next pass.
                     let mut waits: Vec<_> =
@@ -116,7 +116,7 @@ impl Follower {
                     waits.push(reader.reached(snapshot.resource_version + 1).boxed());
                     select_all(waits).await.0?;
                 }
-                Ok(Pass::Wrote(at)) => reader.reached(at).await?,
+                Ok(FollowPass::Wrote(at)) => reader.reached(at).await?,
                 Err(error) => {
                     tracing::warn!(%error, delay = ?RETRY_PAUSE, "CustomResourceDefinition sync failed");
                     sleep(RETRY_PAUSE).await;
@@ -127,7 +127,12 @@ impl Follower {
 
     /// Works on everything still to do. A definition that fails does not stop the others: the first error is returned
     /// at the end, and the next pass retries.
-    async fn pass(&mut self, caches: &Caches, ty: &Arc<ResourceType>, snapshot: &Snapshot) -> Result<Pass, Stuck> {
+    async fn pass(
+        &mut self,
+        caches: &Caches,
+        ty: &Arc<ResourceType>,
+        snapshot: &Snapshot,
+    ) -> Result<FollowPass, FollowError> {
         self.take_in(snapshot).await;
         let (mut wrote, mut stuck) = (None, None);
         for name in self.known.take_unjudged() {
@@ -160,9 +165,9 @@ impl Follower {
         }
         match (stuck, wrote) {
             (Some(error), _) => Err(error),
-            (None, Some(at)) => Ok(Pass::Wrote(at)),
-            (None, None) if self.known.has_unjudged() => Ok(Pass::Wrote(snapshot.resource_version)),
-            (None, None) => Ok(Pass::Settled(blocking)),
+            (None, Some(at)) => Ok(FollowPass::Wrote(at)),
+            (None, None) if self.known.has_unjudged() => Ok(FollowPass::Wrote(snapshot.resource_version)),
+            (None, None) => Ok(FollowPass::Settled(blocking)),
         }
     }
 
@@ -198,7 +203,12 @@ impl Follower {
     }
 
     /// Writes the status of a definition if it must change. Returns the position at which the write can be seen.
-    async fn accept(&mut self, ty: &Arc<ResourceType>, snapshot: &Snapshot, name: &str) -> Result<Option<u64>, Stuck> {
+    async fn accept(
+        &mut self,
+        ty: &Arc<ResourceType>,
+        snapshot: &Snapshot,
+        name: &str,
+    ) -> Result<Option<u64>, FollowError> {
         // Deleted meanwhile. Below, `None` means that the status is up to date or the definition is terminating.
         let Some(entry) = snapshot.objects.get(name) else { return Ok(None) };
         let Some(accepted) = self.known.accept(name, &now()) else { return Ok(None) };
@@ -236,7 +246,7 @@ impl Follower {
         ty: &Arc<ResourceType>,
         snapshot: &Snapshot,
         name: &str,
-    ) -> Result<CleanedUp, Stuck> {
+    ) -> Result<CleanedUp, FollowError> {
         let none = CleanedUp { wrote: None, held: None };
         let Some(known) = self.known.get(name) else { return Ok(none) };
         let held = self.clear(caches, known).await?;
@@ -249,7 +259,7 @@ impl Follower {
 
     /// Deletes objects that an earlier definition of this name left behind: writes that were in flight when it was
     /// removed.
-    async fn sweep(&self, name: &str) -> Result<(), Stuck> {
+    async fn sweep(&self, name: &str) -> Result<(), FollowError> {
         let Some(known) = self.known.get(name) else { return Ok(()) };
         let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(()) };
         let listed = self.storage.list(&ty).await.map_err(Unfresh::from)?;
@@ -262,7 +272,7 @@ impl Follower {
 
     /// Deletes the objects of a type. If finalizers hold some of them, returns the cache and the position of its
     /// snapshot.
-    async fn clear(&self, caches: &Caches, known: &Known) -> Result<Option<(Reader, u64)>, Stuck> {
+    async fn clear(&self, caches: &Caches, known: &KnownDefinition) -> Result<Option<(Reader, u64)>, FollowError> {
         let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(None) };
         loop {
             let reader = caches.fresh(&ty).await?;
@@ -292,7 +302,7 @@ impl Follower {
         caches: &Caches,
         ty: &Arc<ResourceType>,
         entry: &Arc<Entry>,
-    ) -> Result<Option<u64>, Stuck> {
+    ) -> Result<Option<u64>, FollowError> {
         let mut object = decode(entry)?;
         if let Some(finalizers) = object.get_mut("metadata").and_then(|metadata| metadata["finalizers"].as_array_mut())
         {
@@ -320,10 +330,10 @@ impl Follower {
         ty: &Arc<ResourceType>,
         entry: &Arc<Entry>,
         put: Option<&Object>,
-    ) -> Result<Option<Written>, Stuck> {
+    ) -> Result<Option<Written>, FollowError> {
         let put = put.map(|object| {
             let text = serde_json::to_vec(object).expect("a JSON object has a text");
-            Draft::new(&ty.schema, &text).map_err(|_| Stuck::Unreadable)
+            Draft::new(&ty.schema, &text).map_err(|_| FollowError::Unreadable)
         });
         let expect = Expect::At(entry.resource_version());
         let txn = Txn { ty: Arc::clone(ty), key: entry.key().to_owned(), expect, put: put.transpose()? };
@@ -335,8 +345,8 @@ impl Follower {
     }
 }
 
-fn decode(entry: &Entry) -> Result<Object, Stuck> {
-    serde_json::from_slice(&entry.object()).map_err(|_| Stuck::Unreadable)
+fn decode(entry: &Entry) -> Result<Object, FollowError> {
+    serde_json::from_slice(&entry.object()).map_err(|_| FollowError::Unreadable)
 }
 
 /// True if finalizers hold the object.

@@ -16,7 +16,7 @@ use watch_cache::{Budget, Entry, Page, Slices};
 use self::{gzip::Gzip, indented::Indented, yaml::Yaml};
 use super::{
     Response, body,
-    negotiate::{Answer, Encoding},
+    negotiate::{AnswerFormat, Encoding},
     pretty,
 };
 
@@ -35,7 +35,7 @@ pub(super) enum Encoder {
 
 /// Encoding that a client requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedEncoding {
     /// Compact JSON.
     #[default]
     Json,
@@ -47,9 +47,9 @@ pub(super) enum Wanted {
     Yaml,
 }
 
-impl Wanted {
+impl RequestedEncoding {
     /// Returns the encoding for an answer format.
-    pub(super) const fn of(answer: &Answer) -> Self {
+    pub(super) const fn of(answer: &AnswerFormat) -> Self {
         match (answer.encoding, answer.indent, answer.gzip) {
             (Encoding::Yaml, ..) => Self::Yaml,
             (Encoding::Json, true, _) => Self::Indented,
@@ -64,11 +64,11 @@ impl Wanted {
 }
 
 /// Builds the response for one short document; `json` is compact and ends with a newline.
-pub(super) fn whole(code: StatusCode, json: Bytes, wanted: Wanted) -> Response {
+pub(super) fn whole(code: StatusCode, json: Bytes, wanted: RequestedEncoding) -> Response {
     let text = match wanted {
-        Wanted::Json | Wanted::Gzip => json,
-        Wanted::Indented => pretty::indent(&json).into(),
-        Wanted::Yaml => match yaml::document(&json) {
+        RequestedEncoding::Json | RequestedEncoding::Gzip => json,
+        RequestedEncoding::Indented => pretty::indent(&json).into(),
+        RequestedEncoding::Yaml => match yaml::document(&json) {
             Some(text) => text.into(),
             None => return body::json(code, json.into()),
         },
@@ -79,11 +79,11 @@ pub(super) fn whole(code: StatusCode, json: Bytes, wanted: Wanted) -> Response {
 impl Encoder {
     /// Creates an encoder for a list whose compact JSON is `head`, items, `tail`; `head` ends with the opening bracket
     /// of the items. A gzip encoder starts plain, because the length of the list is not known yet.
-    pub(super) fn new(wanted: Wanted, head: &[u8], tail: &[u8]) -> Self {
+    pub(super) fn new(wanted: RequestedEncoding, head: &[u8], tail: &[u8]) -> Self {
         match wanted {
-            Wanted::Json | Wanted::Gzip => Self::Plain,
-            Wanted::Indented => Self::Indented(Indented::default()),
-            Wanted::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),
+            RequestedEncoding::Json | RequestedEncoding::Gzip => Self::Plain,
+            RequestedEncoding::Indented => Self::Indented(Indented::default()),
+            RequestedEncoding::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),
         }
     }
 
@@ -153,8 +153,8 @@ impl Encoder {
     /// Content-Type of the whole answer.
     pub(super) fn content_type(&self) -> HeaderValue {
         match self {
-            Self::Plain | Self::Indented(_) | Self::Gzip(_) => Wanted::Json.content_type(),
-            Self::Yaml(_) => Wanted::Yaml.content_type(),
+            Self::Plain | Self::Indented(_) | Self::Gzip(_) => RequestedEncoding::Json.content_type(),
+            Self::Yaml(_) => RequestedEncoding::Yaml.content_type(),
         }
     }
 

@@ -52,7 +52,7 @@ impl Rooms<'_> {
 #[derive(Debug)]
 pub(super) struct Whole {
     bytes: Bytes,
-    _taken: Taken,
+    _taken: ReservedBudget,
 }
 
 impl Deref for Whole {
@@ -65,7 +65,7 @@ impl Deref for Whole {
 
 /// Budget reserved by one body.
 #[derive(Debug, Default)]
-struct Taken {
+struct ReservedBudget {
     is_large: bool,
     units: usize,
     server: Option<OwnedSemaphorePermit>,
@@ -74,7 +74,7 @@ struct Taken {
 
 /// Budget that a body still needs.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct MissingBudget {
     is_large: bool,
     units: u32,
 }
@@ -91,7 +91,7 @@ where
 {
     let mut pace = Pace::new();
     let declared = body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    let mut taken = Taken::default();
+    let mut taken = ReservedBudget::default();
     let (mut kept, mut arrived) = (Vec::new(), 0);
     loop {
         let Some(data) = next(body.as_mut(), rooms, &mut pace, arrived).await? else { break };
@@ -215,7 +215,7 @@ fn keep(kept: &mut Vec<u8>, data: &[u8], whole: Option<usize>) {
     kept.extend_from_slice(data);
 }
 
-impl Taken {
+impl ReservedBudget {
     /// Reserves budget for a body of `bytes` in total. A body that becomes large returns its budget for small bodies.
     async fn grow(&mut self, bytes: usize, rooms: Rooms<'_>) -> Result<(), Status> {
         let Some(wanted) = self.wants(bytes) else { return Ok(()) };
@@ -243,15 +243,20 @@ impl Taken {
     }
 
     /// Returns the budget missing for a body of `bytes` in total.
-    fn wants(&self, bytes: usize) -> Option<Wanted> {
+    fn wants(&self, bytes: usize) -> Option<MissingBudget> {
         let is_large = bytes > BODY_PIECEMEAL_BYTES;
         let has = if is_large == self.is_large { self.units } else { 0 };
         let more = bytes.div_ceil(UNIT).saturating_sub(has);
         let units = u32::try_from(more).expect("a body has fewer units");
-        (units > 0).then_some(Wanted { is_large, units })
+        (units > 0).then_some(MissingBudget { is_large, units })
     }
 
-    fn add(&mut self, wanted: Wanted, connection: Option<OwnedSemaphorePermit>, server: Option<OwnedSemaphorePermit>) {
+    fn add(
+        &mut self,
+        wanted: MissingBudget,
+        connection: Option<OwnedSemaphorePermit>,
+        server: Option<OwnedSemaphorePermit>,
+    ) {
         if wanted.is_large != self.is_large {
             // Now a large body: drop the permits for small ones.
             *self = Self { is_large: wanted.is_large, ..Self::default() };

@@ -32,8 +32,8 @@ use watch_cache::{Content, Entry, Filter, Form, Page, Reader, Slices, Snapshot};
 use super::{
     Response, aside,
     body::{self, BATCH, Body, BodyError},
-    encode::{self, Encoder, Wanted},
-    negotiate::{Answer, Of},
+    encode::{self, Encoder, RequestedEncoding},
+    negotiate::{AnswerFormat, AnswerSubject},
     query,
     route::Target,
     write,
@@ -54,7 +54,7 @@ pub(super) async fn list(
     app: &App,
     target: &Target,
     options: &ListOptions,
-    answer: &Answer,
+    answer: &AnswerFormat,
 ) -> Result<Response, Status> {
     let (selected, state) = Selected::read(app, target, options).await?;
     let page = selected.page(state).await;
@@ -73,10 +73,10 @@ pub(super) async fn delete(
     target: &Target,
     request: &write::WriteRequest<'_>,
     options: &ListOptions,
-    answer: &Answer,
+    answer: &AnswerFormat,
 ) -> Result<Response, Status> {
     let deletion = write::Collection::read(app, request).await?;
-    answer.form(&target.ty, Of::List)?;
+    answer.form(&target.ty, AnswerSubject::List)?;
     let (selected, state) = Selected::read(app, target, options).await?;
     // Detach the snapshot from the window: the events of this deletion could evict its position and cut the answer.
     let objects = state.objects.clone();
@@ -160,10 +160,10 @@ async fn respond(
     ty: &ResourceType,
     page: Page,
     resource_version: u64,
-    answer: &Answer,
+    answer: &AnswerFormat,
 ) -> Result<Response, Status> {
-    let listing = Listing::new(ty, page, resource_version, answer.form(ty, Of::List)?);
-    let wanted = Wanted::of(answer);
+    let listing = Listing::new(ty, page, resource_version, answer.form(ty, AnswerSubject::List)?);
+    let wanted = RequestedEncoding::of(answer);
     match app.config.list_encoding {
         ListEncoding::Streaming => Ok(listing.into_response(wanted)),
         ListEncoding::Buffered => {
@@ -184,7 +184,7 @@ pub(super) async fn get(
     target: &Target,
     name: &str,
     query: &Query,
-    answer: &Answer,
+    answer: &AnswerFormat,
 ) -> Result<Response, Status> {
     let reader = match query.get("resourceVersion").unwrap_or_default() {
         "" => app.caches.fresh(&target.ty).await?,
@@ -195,9 +195,10 @@ pub(super) async fn get(
     };
     let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
-    let (form, wanted) = (answer.form(&target.ty, Of::Object)?, Wanted::of(answer));
+    let (form, wanted) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));
     // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
-    let is_slow = form.is_slow(&entry) || (wanted != Wanted::Json && wanted != Wanted::Gzip && entry.is_long());
+    let is_slow = form.is_slow(&entry)
+        || (wanted != RequestedEncoding::Json && wanted != RequestedEncoding::Gzip && entry.is_long());
     let respond = move || one(&entry, &form, wanted);
     if !is_slow {
         return Ok(respond());
@@ -206,13 +207,15 @@ pub(super) async fn get(
 }
 
 /// Builds the response of a GET. Cost: parses the object unless it is sent as stored.
-fn one(entry: &Entry, form: &Form, wanted: Wanted) -> Response {
+fn one(entry: &Entry, form: &Form, wanted: RequestedEncoding) -> Response {
     let mut slices = Slices::new();
     entry.object_as(form, unix_now(), &mut slices);
     slices.push_static(b"\n");
     match wanted {
-        Wanted::Json | Wanted::Gzip => body::json(StatusCode::OK, Body::full(slices)),
-        Wanted::Indented | Wanted::Yaml => encode::whole(StatusCode::OK, joined(&mut slices), wanted),
+        RequestedEncoding::Json | RequestedEncoding::Gzip => body::json(StatusCode::OK, Body::full(slices)),
+        RequestedEncoding::Indented | RequestedEncoding::Yaml => {
+            encode::whole(StatusCode::OK, joined(&mut slices), wanted)
+        }
     }
 }
 
@@ -364,10 +367,10 @@ impl Listing {
     }
 
     /// Builds the response in the encoding that the client wants.
-    fn into_response(mut self, wanted: Wanted) -> Response {
+    fn into_response(mut self, wanted: RequestedEncoding) -> Response {
         self.encoder = Encoder::new(wanted, &self.ends.head, &self.ends.tail);
         let mut first = Slices::new();
-        if wanted == Wanted::Gzip && self.page.is_plain() {
+        if wanted == RequestedEncoding::Gzip && self.page.is_plain() {
             self.begin_compressed(&mut first);
         }
         let (content_type, compressed) = (self.encoder.content_type(), matches!(self.encoder, Encoder::Gzip(_)));

@@ -14,7 +14,7 @@ use http::{HeaderMap, header};
 use informer_core::wire::{query::Query, status::Status};
 use watch_cache::{Form, Meta, Row, RowObject};
 
-use super::{encode::Wanted, status};
+use super::{encode::RequestedEncoding, status};
 use crate::registry::ResourceType;
 
 /// Media types of this server's answers, the preferred one first.
@@ -38,7 +38,7 @@ pub(crate) enum Encoding {
 
 /// Part of each object that an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum AnswerShape {
     Whole,
     /// A PartialObjectMetadata, or a list of them.
     Metadata {
@@ -50,7 +50,7 @@ enum Shape {
 
 /// Subject of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum AnswerSubject {
     /// One object.
     Object,
     /// A list.
@@ -63,20 +63,20 @@ pub(crate) enum Of {
 
 /// Answer format that a client requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerFormat {
     /// Encoding of the answer.
     pub(crate) encoding: Encoding,
     /// True if JSON that is not a stream is indented.
     pub(crate) indent: bool,
     /// True if long lists may be compressed.
     pub(crate) gzip: bool,
-    shape: Shape,
+    shape: AnswerShape,
     without_managed_fields: bool,
     /// The query parameter `includeObject`, not parsed yet.
     include_object: String,
 }
 
-impl Answer {
+impl AnswerFormat {
     /// Reads the requested format from the headers and query of a request.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Answer {
         let gzip = joined(headers, header::ACCEPT_ENCODING).split(',').any(|token| token.trim() == "gzip");
         let clauses = clauses(&accept);
         if clauses.is_empty() && accept.trim().is_empty() {
-            let (shape, without_managed_fields) = (Shape::Whole, false);
+            let (shape, without_managed_fields) = (AnswerShape::Whole, false);
             let (encoding, indent) = (Encoding::Json, is_read_by_people(headers, query));
             return Ok(Self { encoding, indent, gzip, shape, without_managed_fields, include_object });
         }
@@ -129,24 +129,24 @@ impl Answer {
     /// # Errors
     /// 406 for the metadata of one object where the answer is a list, and the other way round; 400 for invalid table
     /// parameters. kube-apiserver checks these after it has the objects, so errors about the objects come first.
-    pub(crate) fn form(&self, ty: &ResourceType, of: Of) -> Result<Form, Status> {
+    pub(crate) fn form(&self, ty: &ResourceType, of: AnswerSubject) -> Result<Form, Status> {
         let mut form = match self.shape {
-            Shape::Whole => Form::whole(),
-            Shape::Metadata { list: false, .. } if of == Of::List => {
+            AnswerShape::Whole => Form::whole(),
+            AnswerShape::Metadata { list: false, .. } if of == AnswerSubject::List => {
                 return Err(status::not_that_form("PartialObjectMetadata", "is a list", &go_type(ty, "List")));
             }
-            Shape::Metadata { list: true, .. } if matches!(of, Of::Object | Of::Scale) => {
+            AnswerShape::Metadata { list: true, .. } if matches!(of, AnswerSubject::Object | AnswerSubject::Scale) => {
                 return Err(status::not_that_form("PartialObjectMetadataList", "is not a list", &go_type(ty, "")));
             }
-            Shape::Metadata { meta, .. } => Form::metadata(meta),
-            Shape::Table(meta) => {
+            AnswerShape::Metadata { meta, .. } => Form::metadata(meta),
+            AnswerShape::Table(meta) => {
                 let object = include_object(&self.include_object)?;
-                let columns = if of == Of::Scale { Columns::scale() } else { Columns::of(ty) };
+                let columns = if of == AnswerSubject::Scale { Columns::scale() } else { Columns::of(ty) };
                 let definitions = columns.definitions().clone();
                 Form::row(Row { rows: columns, definitions, object, meta })
             }
         };
-        if ty.api_version() != ty.schema.api_version && of != Of::Scale {
+        if ty.api_version() != ty.schema.api_version && of != AnswerSubject::Scale {
             form = form.at_version(&ty.kind, ty.api_version());
         }
         form.without_managed_fields = self.without_managed_fields;
@@ -191,14 +191,14 @@ pub(crate) fn is_for_people(headers: &HeaderMap, query: &Query) -> bool {
 }
 
 /// Returns the encoding of errors. Clients that accept no encoding of an error get indented JSON.
-pub(crate) fn of_error(headers: &HeaderMap, query: &Query) -> Wanted {
+pub(crate) fn of_error(headers: &HeaderMap, query: &Query) -> RequestedEncoding {
     let accept = joined(headers, header::ACCEPT);
     let clauses = clauses(&accept);
     match clauses.iter().find(|clause| clause.is_plain()).map(Clause::encoding) {
-        Some(Some(Encoding::Yaml)) => Wanted::Yaml,
-        None if !accept.trim().is_empty() => Wanted::Indented,
-        Some(_) | None if is_for_people(headers, query) => Wanted::Indented,
-        Some(_) | None => Wanted::Json,
+        Some(Some(Encoding::Yaml)) => RequestedEncoding::Yaml,
+        None if !accept.trim().is_empty() => RequestedEncoding::Indented,
+        Some(_) | None if is_for_people(headers, query) => RequestedEncoding::Indented,
+        Some(_) | None => RequestedEncoding::Json,
     }
 }
 
@@ -265,7 +265,7 @@ impl<'a> Clause<'a> {
     }
 
     /// Returns the form that the parameters request; `None` if it cannot be served.
-    fn shape(&self) -> Option<Shape> {
+    fn shape(&self) -> Option<AnswerShape> {
         let known = matches!(self.parameter("stream"), None | Some("" | "watch"))
             && matches!(self.parameter("sv"), None | Some("" | "v1"));
         let [shape, group, version] = ["as", "g", "v"].map(|name| self.parameter(name));
@@ -273,7 +273,7 @@ impl<'a> Clause<'a> {
             return None;
         }
         if [shape, group, version].iter().all(Option::is_none) {
-            return Some(Shape::Whole);
+            return Some(AnswerShape::Whole);
         }
         let meta = match (group, version) {
             (Some("meta.k8s.io"), Some("v1")) => Meta::V1,
@@ -281,16 +281,16 @@ impl<'a> Clause<'a> {
             _ => return None,
         };
         match shape? {
-            "PartialObjectMetadata" => Some(Shape::Metadata { list: false, meta }),
-            "PartialObjectMetadataList" => Some(Shape::Metadata { list: true, meta }),
-            "Table" => Some(Shape::Table(meta)),
+            "PartialObjectMetadata" => Some(AnswerShape::Metadata { list: false, meta }),
+            "PartialObjectMetadataList" => Some(AnswerShape::Metadata { list: true, meta }),
+            "Table" => Some(AnswerShape::Table(meta)),
             _ => None,
         }
     }
 
     /// Returns true if the clause accepts documents with only one form, such as errors.
     fn is_plain(&self) -> bool {
-        self.encoding().is_some() && self.shape() == Some(Shape::Whole)
+        self.encoding().is_some() && self.shape() == Some(AnswerShape::Whole)
     }
 }
 

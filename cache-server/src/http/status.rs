@@ -10,7 +10,7 @@ use informer_core::wire::status::{Cause, Details, Reason, Status};
 use super::{
     Response,
     body::{self, Body},
-    encode::{self, Wanted},
+    encode::{self, RequestedEncoding},
 };
 use crate::{
     cacher::{NotReady, Unfresh},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Builds the response for `status`: code, body, and `Retry-After` if the status has a delay.
-pub(crate) fn respond(status: &Status, wanted: Wanted) -> Response {
+pub(crate) fn respond(status: &Status, wanted: RequestedEncoding) -> Response {
     let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let json = bounded(status).map_or_else(|| status.to_json(), |short| short.to_json());
     let mut response = encode::whole(code, json.into(), wanted);
@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn a_status_that_asks_to_wait_has_the_header() {
-        let response = respond(&Status::too_large_resource_version(9, 7), Wanted::Json);
+        let response = respond(&Status::too_large_resource_version(9, 7), RequestedEncoding::Json);
         assert_eq!(response.status(), 504);
         assert_eq!(response.headers()[header::RETRY_AFTER], "1");
         assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
-        let response = respond(&Status::expired_list(), Wanted::Json);
+        let response = respond(&Status::expired_list(), RequestedEncoding::Json);
         assert_eq!(response.status(), 410);
         assert!(!response.headers().contains_key(header::RETRY_AFTER));
     }

@@ -28,12 +28,12 @@ use super::{
     Response,
     body::{self, BATCH, Body, BodyError},
     list::unix_now,
-    negotiate::{Answer, Of},
+    negotiate::{AnswerFormat, AnswerSubject},
     query,
     resuming::{self, ResumeRequest, StreamMarks},
     route::Target,
 };
-use crate::{app::App, cacher::Unfresh, metrics::Watching, registry::ResourceType};
+use crate::{app::App, cacher::Unfresh, metrics::WatchGauge, registry::ResourceType};
 
 /// Range of the lifetime of a watch without `timeoutSeconds`: random, so that clients that came together reconnect
 /// spread out.
@@ -68,7 +68,7 @@ pub(super) async fn watch(
     app: &App,
     target: &Target,
     options: &ListOptions,
-    answer: &Answer,
+    answer: &AnswerFormat,
     headers: &HeaderMap,
 ) -> Result<Response, Status> {
     let arrived = Instant::now();
@@ -78,7 +78,7 @@ pub(super) async fn watch(
         return Err(Status::method_not_supported(&target.ty.group, &target.ty.plural, "watch"));
     }
     let from = WatchStart::of(options)?;
-    let form = answer.form(&target.ty, Of::Events)?;
+    let form = answer.form(&target.ty, AnswerSubject::Events)?;
     answer.check_stream()?;
     let asked = ResumeRequest::read(headers, target, options, &form);
     let found = match asked.as_ref().and_then(|asked| asked.rest(app, from)) {
@@ -237,7 +237,7 @@ pub(super) struct Watch {
     cut: bool,
     /// Rings at the earlier of the next bookmark check and the deadline.
     timer: Pin<Box<Sleep>>,
-    watching: Watching,
+    watching: WatchGauge,
 }
 
 /// Outcome of one poll.
@@ -260,7 +260,7 @@ impl Watch {
         marks: Option<Box<StreamMarks>>,
         end_bookmark: bool,
         deadline: Instant,
-        watching: Watching,
+        watching: WatchGauge,
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
         let timer = Box::pin(sleep_until(first.min(deadline)));

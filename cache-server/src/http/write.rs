@@ -23,7 +23,7 @@ use api_rules::{
         metadata::{self, Part},
         options::{DeleteOptions, Options, PatchOptions},
         patch::{Patch, PatchType},
-        update::{Change, Sent, check_uid, version},
+        update::{RequestedChange, SentObject, check_uid, version},
         validation,
     },
     registry::ResourceType,
@@ -35,7 +35,7 @@ use watch_cache::Entry;
 
 use crate::{
     app::App,
-    current::{Current, Unread, stored_entry},
+    current::{Current, ReadFailure, stored_entry},
     removal::whole_seconds,
 };
 
@@ -47,7 +47,7 @@ pub(super) const SCALE: &str = "scale";
 
 /// Answer to a write.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct WriteAnswer {
     /// 200 or 201.
     pub(super) code: StatusCode,
     /// JSON with a newline at the end.
@@ -60,7 +60,7 @@ pub(super) struct Answer {
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     create::create(app, request).await
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn create_from_manifest(
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     if request.subresource == Some(SCALE) {
         return scale::update(app, request).await;
     }
@@ -98,27 +98,27 @@ pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<Answ
         Ok(object)
     };
     let again = || read(&mut Vec::new());
-    let sent = Sent::new(read(&mut warnings)?, &again);
+    let sent = SentObject::new(read(&mut warnings)?, &again);
     let answer = replace(app, &place, sent, options, &mut warnings).await?;
-    Ok(Answer { warnings, ..answer })
+    Ok(WriteAnswer { warnings, ..answer })
 }
 
 /// Replaces an object, or creates it if its type allows creation by update.
 async fn replace(
     app: &App,
     place: &WriteTarget<'_>,
-    sent: Sent<'_>,
+    sent: SentObject<'_>,
     options: Options,
     warnings: &mut Vec<String>,
-) -> Result<Answer, Status> {
+) -> Result<WriteAnswer, Status> {
     let makes = place.ty.create_on_update;
-    let change = Change::Replace(sent);
+    let change = RequestedChange::Replace(sent);
     for _ in 0..ATTEMPTS_MAX {
         let refused = match update::update(app, place, &change, options, warnings).await {
             Err(status) if makes && status.reason == Reason::NotFound => status,
             other => return other,
         };
-        let Change::Replace(sent) = &change else { return Err(refused) };
+        let RequestedChange::Replace(sent) = &change else { return Err(refused) };
         let mut object = sent.take()?;
         check_uid(place, &Object::new(), &object)?;
         if place.part == Part::Status {
@@ -138,7 +138,7 @@ async fn replace(
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     if request.subresource == Some(SCALE) {
         return scale::patch(app, request).await;
     }
@@ -148,7 +148,7 @@ pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<Answe
     let mut warnings = Vec::new();
     if patch_type == PatchType::Apply {
         let answer = apply::apply(app, &place, request.body, asked, &mut warnings).await?;
-        return Ok(Answer { warnings, ..answer });
+        return Ok(WriteAnswer { warnings, ..answer });
     }
     let patch = match Patch::read(patch_type, request.body, asked.options.validation) {
         Ok(patch) => patch,
@@ -158,15 +158,15 @@ pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<Answe
             return Err(status);
         }
     };
-    let answer = update::update(app, &place, &Change::Patch(patch), asked.options, &mut warnings).await?;
-    Ok(Answer { warnings, ..answer })
+    let answer = update::update(app, &place, &RequestedChange::Patch(patch), asked.options, &mut warnings).await?;
+    Ok(WriteAnswer { warnings, ..answer })
 }
 
 /// `GET …/{plural}/{name}/scale`.
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn read_scale(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn read_scale(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     scale::get(app, request).await
 }
 
@@ -174,7 +174,7 @@ pub(super) async fn read_scale(app: &App, request: &WriteRequest<'_>) -> Result<
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn delete(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn delete(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     if request.subresource.is_some() {
         return Err(Status::generic_method_not_allowed());
     }
@@ -214,15 +214,15 @@ async fn read(app: &App, target: &WriteTarget<'_>) -> Result<Current, Status> {
 }
 
 /// Returns the Status for an object that was not read.
-fn unread(target: &WriteTarget<'_>, error: Unread) -> Status {
+fn unread(target: &WriteTarget<'_>, error: ReadFailure) -> Status {
     match error {
-        Unread::NotFound => target.not_found(),
-        Unread::Malformed => Status::internal("a stored object cannot be read"),
-        Unread::Unfresh(error) => error.into(),
+        ReadFailure::NotFound => target.not_found(),
+        ReadFailure::Malformed => Status::internal("a stored object cannot be read"),
+        ReadFailure::Unfresh(error) => error.into(),
     }
 }
 
-impl Answer {
+impl WriteAnswer {
     /// Returns the values of `Warning` headers.
     pub(super) fn warnings(&self) -> Vec<String> {
         validation::headers(&self.warnings)

@@ -47,7 +47,7 @@ use crate::{
 /// accepted. Once `closed` changes it accepts no more requests, and ends with the open one.
 pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut closed: watch::Receiver<()>) -> Phase {
     let (slot, app) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app));
-    let service = Watching { handler, slot: Arc::clone(&slot) };
+    let service = WatchHandover { handler, slot: Arc::clone(&slot) };
     let stream = TokioIo::new(Resumed { stream, kept, slot: Arc::clone(&slot) });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
@@ -66,7 +66,7 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
             }
         };
         let parts = connection.into_parts();
-        let (Resumed { stream, kept, .. }, Watching { handler, .. }) = (parts.io.into_inner(), parts.service);
+        let (Resumed { stream, kept, .. }, WatchHandover { handler, .. }) = (parts.io.into_inner(), parts.service);
         match ended {
             Ok(Some(AcceptedWatch { response, last })) => {
                 let last = last || is_closing(&closed);
@@ -126,7 +126,7 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
 
 /// Serves requests until the connection is closed, or a watch is accepted and all earlier responses were sent.
 fn poll_serve<S: Socket>(
-    connection: &mut http1::Connection<TokioIo<Resumed<S>>, Watching>,
+    connection: &mut http1::Connection<TokioIo<Resumed<S>>, WatchHandover>,
     slot: &HandoverState,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<AcceptedWatch>>> {
@@ -219,12 +219,12 @@ struct AcceptedWatch {
 }
 
 /// Serves every request except watches, which are handed to `takeover`.
-struct Watching {
+struct WatchHandover {
     handler: Handler,
     slot: Arc<HandoverState>,
 }
 
-impl Service<Request<Incoming>> for Watching {
+impl Service<Request<Incoming>> for WatchHandover {
     type Response = Response<BusyBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<BusyBody>, Infallible>> + Send>>;

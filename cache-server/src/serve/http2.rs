@@ -19,7 +19,7 @@ use tokio::{sync::watch, time::Instant};
 use self::{
     overdue::Streams,
     paged::{PAGE_BYTES, Paged},
-    preface::{Begun, Noting},
+    preface::{PrefaceFlag, PrefaceStream},
 };
 use super::{handler::Handler, moving::Socket};
 use crate::{
@@ -44,9 +44,9 @@ pub(super) async fn serve<S: Socket>(
         .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
         .keep_alive_interval(HTTP2_PING_EVERY)
         .keep_alive_timeout(HTTP2_PONG_WAIT);
-    let (begun, app) = (Begun::default(), Arc::clone(&handler.app));
+    let (begun, app) = (PrefaceFlag::default(), Arc::clone(&handler.app));
     let unbegun_since = Instant::now();
-    let stream = Noting::new(stream, begun.clone());
+    let stream = PrefaceStream::new(stream, begun.clone());
     let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler)));
     tokio::select! {
         ended = &mut connection => return ended,

@@ -34,15 +34,15 @@ pub struct Embedded {
 struct Store {
     /// Revision of the newest write.
     revision: u64,
-    types: HashMap<String, Kept>,
-    /// Last number given to a queue or used as [`Kept::version`]. Never reused, even if a type is removed and added
+    types: HashMap<String, TypeStore>,
+    /// Last number given to a queue or used as [`TypeStore::version`]. Never reused, even if a type is removed and added
     /// again.
     numbers: u64,
 }
 
 /// The objects and readers of one type.
 #[derive(Debug, Default)]
-struct Kept {
+struct TypeStore {
     objects: Objects<Entry>,
     /// The schema of `objects`; `None` until the first write or reader.
     defined: Option<Defined>,
@@ -63,7 +63,7 @@ struct Queue {
 }
 
 /// Reserved capacity in every queue of a type, for one version of its list of queues.
-struct Room {
+struct QueuePermits {
     version: u64,
     permits: Vec<(u64, OwnedPermit<Change>)>,
 }
@@ -92,10 +92,10 @@ impl Embedded {
     }
 
     /// Waits until every queue of `ty` has capacity for one change. Cancel safe: dropping it releases the capacity.
-    async fn reserve(&self, ty: &str) -> Room {
+    async fn reserve(&self, ty: &str) -> QueuePermits {
         let (version, senders) = {
             let store = &*self.store.lock();
-            let Some(kept) = store.types.get(ty) else { return Room { version: 0, permits: Vec::new() } };
+            let Some(kept) = store.types.get(ty) else { return QueuePermits { version: 0, permits: Vec::new() } };
             let senders: Vec<_> = kept.queues.iter().map(|queue| (queue.number, queue.sender.clone())).collect();
             (kept.version, senders)
         };
@@ -108,10 +108,10 @@ impl Embedded {
                 self.store.lock().close(ty, number);
             }
         }
-        Room { version, permits }
+        QueuePermits { version, permits }
     }
 
-    fn commit(&self, txn: &mut Txn, room: Room) -> Result<Result<Written, WriteError>, Retry> {
+    fn commit(&self, txn: &mut Txn, room: QueuePermits) -> Result<Result<Written, WriteError>, Retry> {
         let Store { revision, types, .. } = &mut *self.store.lock();
         let kept = types.entry(txn.ty.id().to_owned()).or_default();
         let outcome =
@@ -164,7 +164,7 @@ impl Embedded {
         if all { Ok(store.revision) } else { Err(store.revision) }
     }
 
-    fn tell_progress(&self, ty: &str, room: Room) -> Result<u64, Retry> {
+    fn tell_progress(&self, ty: &str, room: QueuePermits) -> Result<u64, Retry> {
         let store = &mut *self.store.lock();
         if let Some(kept) = store.types.get_mut(ty) {
             if kept.version != room.version {
@@ -215,7 +215,7 @@ impl Drop for Subscribed {
     }
 }
 
-impl Kept {
+impl TypeStore {
     fn check(&self, key: &str, expect: Expect) -> Result<(), WriteError> {
         match (expect, self.objects.get(key)) {
             (Expect::Absent, None) => Ok(()),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{
     options::FieldValidation,
     protobuf::{self, Unreadable},
-    validation::{self, Noting},
+    validation::{self, BoundedValueSeed},
     weight::Weight,
 };
 use crate::registry::{Registry, ResourceType};
@@ -67,7 +67,7 @@ impl Encoding {
     /// A message with the kind and place of the error, without text of the body.
     pub fn decode_noting(self, body: &[u8], duplicates: &mut bool) -> Result<Value, String> {
         let mut weight = Weight::default();
-        let noting = Noting { duplicates, weight: &mut weight };
+        let noting = BoundedValueSeed { duplicates, weight: &mut weight };
         match self {
             Self::Json => json(body, noting).map_err(|error| {
                 // Errors of this decoder alone, such as lone surrogates, have no Go message.
@@ -99,7 +99,7 @@ impl Encoding {
     }
 }
 
-fn json(body: &[u8], seed: Noting<'_>) -> Result<Value, serde_json::Error> {
+fn json(body: &[u8], seed: BoundedValueSeed<'_>) -> Result<Value, serde_json::Error> {
     let mut document = serde_json::Deserializer::from_slice(body);
     let value = seed.deserialize(&mut document)?;
     document.end()?;

@@ -5,13 +5,13 @@
 use informer_core::wire::status::Status;
 
 use super::{body::Object, metadata};
-use crate::registry::{Change, Definition, Refused, ResourceType};
+use crate::registry::{Definition, DefinitionChange, Refused, ResourceType};
 
 /// Fills in the defaults of a definition, and validates the rest. Does nothing for other types.
 ///
 /// # Errors
 /// 400 if the object is no definition, 422 if the definition is invalid.
-pub(crate) fn prepare(ty: &ResourceType, object: &mut Object, change: Change<'_>) -> Result<(), Status> {
+pub(crate) fn prepare(ty: &ResourceType, object: &mut Object, change: DefinitionChange<'_>) -> Result<(), Status> {
     if !ty.defines_types {
         return Ok(());
     }

@@ -19,7 +19,7 @@ const COLLECTED: [&str; 2] = ["orphan", "foregroundDeletion"];
 
 /// Effect of a delete. Neither a mark nor a removal means that the object is terminating already.
 #[derive(Debug, PartialEq)]
-pub struct Plan {
+pub struct DeletePlan {
     /// The marked object to store first.
     pub mark: Option<Object>,
     /// True if the object is removed after the mark.
@@ -29,11 +29,11 @@ pub struct Plan {
 }
 
 /// Plans the deletion of `stored` at `now`, a time in whole seconds.
-pub fn plan(ty: &ResourceType, stored: &Object, options: &DeleteOptions, now: Timestamp) -> Plan {
+pub fn plan(ty: &ResourceType, stored: &Object, options: &DeleteOptions, now: Timestamp) -> DeletePlan {
     let terminating = metadata::is_terminating(stored);
     if ty.holds_objects {
         let mark = (!terminating).then(|| ending(stored, now));
-        return Plan { mark, goes: false, at_once: false };
+        return DeletePlan { mark, goes: false, at_once: false };
     }
     let mut next = stored.clone();
     if options.says_policy {
@@ -44,11 +44,15 @@ pub fn plan(ty: &ResourceType, stored: &Object, options: &DeleteOptions, now: Ti
     let grace = ty.grace.and_then(|grace| seconds(grace, stored, options));
     match grace {
         Some(seconds) => give(stored, &mut next, seconds, now),
-        None if goes => return Plan { mark: None, goes, at_once: true },
+        None if goes => return DeletePlan { mark: None, goes, at_once: true },
         None if !terminating => metadata::mark_terminating(&mut next, &now.to_string(), 0),
         None => {}
     }
-    Plan { mark: (next != *stored).then_some(next), goes, at_once: goes && grace.is_none_or(|seconds| seconds == 0) }
+    DeletePlan {
+        mark: (next != *stored).then_some(next),
+        goes,
+        at_once: goes && grace.is_none_or(|seconds| seconds == 0),
+    }
 }
 
 /// Returns the new grace period; `None` if it stays as it is.
@@ -138,12 +142,12 @@ mod tests {
         DeleteOptions { grace_seconds, ..DeleteOptions::default() }
     }
 
-    fn of(ty: &ResourceType, stored: &Value, options: &DeleteOptions) -> Plan {
+    fn of(ty: &ResourceType, stored: &Value, options: &DeleteOptions) -> DeletePlan {
         plan(ty, &object(stored.clone()), options, now())
     }
 
-    const AT_ONCE: Plan = Plan { mark: None, goes: true, at_once: true };
-    const NOTHING: Plan = Plan { mark: None, goes: false, at_once: false };
+    const AT_ONCE: DeletePlan = DeletePlan { mark: None, goes: true, at_once: true };
+    const NOTHING: DeletePlan = DeletePlan { mark: None, goes: false, at_once: false };
 
     #[test]
     fn most_objects_go_at_once() {

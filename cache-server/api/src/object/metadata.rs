@@ -13,7 +13,7 @@ use informer_core::wire::{
 use serde_json::{Value, json};
 
 use super::{body::Object, definition, managed};
-use crate::registry::{Change, CreatedStatus, Fixed, ResourceType, StatusMetadata, refuse_namespace};
+use crate::registry::{CreatedStatus, DefinitionChange, Fixed, ResourceType, StatusMetadata, refuse_namespace};
 
 /// Members that hold a string.
 const TEXTS: [&str; 7] =
@@ -166,7 +166,7 @@ pub fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birth<'_>) 
             object.insert("status".to_owned(), json!({ "phase": phase }));
         }
     }
-    definition::prepare(ty, object, Change::Create)
+    definition::prepare(ty, object, DefinitionChange::Create)
 }
 
 /// Sets the fixed member of the type to its default if it is unset.
@@ -267,7 +267,7 @@ pub fn prepare_update(ty: &ResourceType, stored: &Object, mut object: Object, pa
         return Err(Status::invalid(&ty.group, &ty.kind, text(stored, "name"), causes));
     }
     if part == Part::Main {
-        definition::prepare(ty, &mut next, Change::Update(stored))?;
+        definition::prepare(ty, &mut next, DefinitionChange::Update(stored))?;
     }
     set_generation(ty, stored, &mut next, part);
     put(metadata_mut(&mut next), "resourceVersion", text(stored, "resourceVersion"));

@@ -20,9 +20,9 @@ use super::{
 use crate::registry::ResourceType;
 
 /// Change that a client requests.
-pub enum Change<'a> {
+pub enum RequestedChange<'a> {
     /// Replace the object. Name and namespace equal those of the path.
-    Replace(Sent<'a>),
+    Replace(SentObject<'a>),
     /// Patch the stored object.
     Patch(Patch),
     /// Apply a configuration to the stored object.
@@ -31,17 +31,17 @@ pub enum Change<'a> {
 
 /// An object as sent. The write consumes it without a copy; after a conflict, which is rare, it is parsed from the body
 /// again.
-pub struct Sent<'a> {
+pub struct SentObject<'a> {
     object: Mutex<Option<Object>>,
-    again: &'a Again<'a>,
+    again: &'a ParseAgain<'a>,
 }
 
 /// Parses the body again.
-type Again<'a> = dyn Fn() -> Result<Object, Status> + Sync + 'a;
+type ParseAgain<'a> = dyn Fn() -> Result<Object, Status> + Sync + 'a;
 
-impl<'a> Sent<'a> {
+impl<'a> SentObject<'a> {
     /// Creates it from `object`, which equals the result of `again`.
-    pub fn new(object: Object, again: &'a Again<'a>) -> Self {
+    pub fn new(object: Object, again: &'a ParseAgain<'a>) -> Self {
         Self { object: Mutex::new(Some(object)), again }
     }
 
@@ -61,7 +61,7 @@ impl<'a> Sent<'a> {
 
 /// Effect of a change.
 #[derive(Debug, PartialEq)]
-pub enum Plan {
+pub enum UpdatePlan {
     /// No effect: the object is as requested.
     Keep,
     /// Store this object.
@@ -77,18 +77,18 @@ pub enum Plan {
 pub fn plan(
     place: &WriteTarget<'_>,
     stored: &Object,
-    change: &Change<'_>,
+    change: &RequestedChange<'_>,
     options: Options,
     now: &str,
     warnings: &mut Vec<String>,
-) -> Result<Plan, Status> {
+) -> Result<UpdatePlan, Status> {
     let sent = match change {
-        Change::Replace(sent) => {
+        RequestedChange::Replace(sent) => {
             let object = sent.take()?;
             check_uid(place, stored, &object)?;
             object
         }
-        Change::Patch(patch) => {
+        RequestedChange::Patch(patch) => {
             let mut object = patch.apply(place.ty, stored)?;
             let found = validation::check(place.ty, &mut object);
             if let Some(error) = found.mistyped {
@@ -99,7 +99,7 @@ pub fn plan(
             validation::judge(options.validation, complaints, warnings).map_err(|error| undecodable(&error))?;
             stay(place, object)?
         }
-        Change::Apply(applied) => {
+        RequestedChange::Apply(applied) => {
             let mut object = applied.onto(place.ty, stored, now)?;
             if let Some(error) = validation::check(place.ty, &mut object).mistyped {
                 return Err(undecodable(&error));
@@ -111,9 +111,9 @@ pub fn plan(
     let next = metadata::prepare_update(place.ty, stored, sent, place.part)?;
     // The grace period is not awaited. Namespaces are deleted by the namespace controller once they are empty.
     if metadata::is_terminating(stored) && metadata::finalizers(&next).is_empty() && !place.ty.holds_objects {
-        return Ok(Plan::Delete(next));
+        return Ok(UpdatePlan::Delete(next));
     }
-    Ok(if next == *stored { Plan::Keep } else { Plan::Put(next) })
+    Ok(if next == *stored { UpdatePlan::Keep } else { UpdatePlan::Put(next) })
 }
 
 /// Checks that a patch does not change name or namespace.
@@ -189,7 +189,7 @@ mod tests {
             Self { ty, stored, part: Part::Main }
         }
 
-        fn plan(&self, change: &Change<'_>) -> Result<Plan, (u16, String)> {
+        fn plan(&self, change: &RequestedChange<'_>) -> Result<UpdatePlan, (u16, String)> {
             let place = WriteTarget { ty: &self.ty, namespace: "ns", name: "a", part: self.part };
             plan(
                 &place,
@@ -202,12 +202,12 @@ mod tests {
             .map_err(|status| (status.code, status.message))
         }
 
-        fn replace(&self, sent: Value) -> Result<Plan, (u16, String)> {
-            self.plan(&Change::Replace(Sent::new(object(sent.clone()), &|| Ok(object(sent.clone())))))
+        fn replace(&self, sent: Value) -> Result<UpdatePlan, (u16, String)> {
+            self.plan(&RequestedChange::Replace(SentObject::new(object(sent.clone()), &|| Ok(object(sent.clone())))))
         }
 
-        fn merge(&self, patch: Value) -> Result<Plan, (u16, String)> {
-            self.plan(&Change::Patch(Patch::merge(patch)))
+        fn merge(&self, patch: Value) -> Result<UpdatePlan, (u16, String)> {
+            self.plan(&RequestedChange::Patch(Patch::merge(patch)))
         }
     }
 
@@ -215,10 +215,10 @@ mod tests {
         value.as_object().expect("an object").clone()
     }
 
-    fn put(plan: Result<Plan, (u16, String)>) -> Value {
+    fn put(plan: Result<UpdatePlan, (u16, String)>) -> Value {
         match plan.expect("is accepted") {
-            Plan::Put(object) => Value::Object(object),
-            other @ (Plan::Keep | Plan::Delete(_)) => panic!("{other:?}"),
+            UpdatePlan::Put(object) => Value::Object(object),
+            other @ (UpdatePlan::Keep | UpdatePlan::Delete(_)) => panic!("{other:?}"),
         }
     }
 
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn what_the_server_set_may_be_left_out() {
         let case = config_map();
-        assert_eq!(case.replace(metadata(json!({}))), Ok(Plan::Keep));
-        assert_eq!(case.replace(metadata(json!({"creationTimestamp": null, "uid": ""}))), Ok(Plan::Keep));
+        assert_eq!(case.replace(metadata(json!({}))), Ok(UpdatePlan::Keep));
+        assert_eq!(case.replace(metadata(json!({"creationTimestamp": null, "uid": ""}))), Ok(UpdatePlan::Keep));
         // As exported from another cluster.
         let exported = json!({"creationTimestamp": "2020-01-01T00:00:00Z", "selfLink": "/x", "generation": 9});
-        assert_eq!(case.replace(metadata(exported.clone())), Ok(Plan::Keep));
-        assert_eq!(case.merge(json!({ "metadata": exported })), Ok(Plan::Keep));
-        assert_eq!(case.merge(json!({})), Ok(Plan::Keep));
-        assert_eq!(case.merge(json!({"data": {"k": "v"}, "metadata": {"labels": null}})), Ok(Plan::Keep));
+        assert_eq!(case.replace(metadata(exported.clone())), Ok(UpdatePlan::Keep));
+        assert_eq!(case.merge(json!({ "metadata": exported })), Ok(UpdatePlan::Keep));
+        assert_eq!(case.merge(json!({})), Ok(UpdatePlan::Keep));
+        assert_eq!(case.merge(json!({"data": {"k": "v"}, "metadata": {"labels": null}})), Ok(UpdatePlan::Keep));
     }
 
     #[test]
@@ -308,12 +308,12 @@ mod tests {
             assert_eq!(config_map().merge(patch), Err((400, text.to_owned())));
         }
         assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "6"}})), Err((409, modified.to_owned())));
-        assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "7"}})), Ok(Plan::Keep));
-        assert_eq!(config_map().merge(json!({"metadata": {"namespace": null}})), Ok(Plan::Keep));
+        assert_eq!(config_map().merge(json!({"metadata": {"resourceVersion": "7"}})), Ok(UpdatePlan::Keep));
+        assert_eq!(config_map().merge(json!({"metadata": {"namespace": null}})), Ok(UpdatePlan::Keep));
         // resourceVersion of a store that starts at the current time in microseconds, far above 2^32.
         let mut case = config_map();
         case.stored["metadata"]["resourceVersion"] = json!("1882386878955521");
-        assert_eq!(case.merge(json!({})), Ok(Plan::Keep));
+        assert_eq!(case.merge(json!({})), Ok(UpdatePlan::Keep));
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn status_is_written_by_its_subresource_alone() {
         let mut case = deployment();
-        assert_eq!(case.merge(json!({"status": {"replicas": 9}})), Ok(Plan::Keep));
+        assert_eq!(case.merge(json!({"status": {"replicas": 9}})), Ok(UpdatePlan::Keep));
         case.part = Part::Status;
         let next = put(case.merge(json!({"status": {"replicas": 9}, "spec": {"replicas": 9}, "metadata": {"labels":
             {"a": "b"}}})));
@@ -378,7 +378,7 @@ mod tests {
         );
         for patch in [json!({"metadata": {"finalizers": null}}), json!({"metadata": {"finalizers": []}})] {
             match case.merge(patch) {
-                Ok(Plan::Delete(last)) => assert!(metadata::finalizers(&last).is_empty()),
+                Ok(UpdatePlan::Delete(last)) => assert!(metadata::finalizers(&last).is_empty()),
                 other => panic!("{other:?}"),
             }
         }

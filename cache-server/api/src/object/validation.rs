@@ -28,7 +28,7 @@ use crate::{
     schemas::{self, JsonKind, Member, Shape},
 };
 
-pub use document::{Noting, Order};
+pub use document::{BoundedValueSeed, Order};
 
 /// Findings of a walk.
 #[derive(Debug, Default, PartialEq)]

@@ -180,7 +180,7 @@ pub(crate) struct Condition {
 
 /// The kind of write that a definition is checked for.
 #[derive(Clone, Copy, Debug)]
-pub enum Change<'a> {
+pub enum DefinitionChange<'a> {
     /// A create.
     Create,
     /// An update of this stored object.

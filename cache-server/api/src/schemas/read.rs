@@ -10,7 +10,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::shape::{Content, Graph, JsonKind, Node, Rest, Shape, Strategies, Strategy};
+use super::shape::{Content, Graph, JsonKind, Node, Shape, Strategies, Strategy, UndeclaredMembers};
 
 /// Levels of nested schemas that are read.
 const DEPTH_MAX: usize = 64;
@@ -115,11 +115,11 @@ impl Reader {
         let rest = match schema.get("additionalProperties") {
             Some(values @ Value::Object(_)) => {
                 let values = self.node(values, "", depth - 1);
-                Rest::Values(self.place(values))
+                UndeclaredMembers::Values(self.place(values))
             }
-            Some(Value::Bool(true)) => Rest::Any,
-            _ if flag(schema, "x-kubernetes-preserve-unknown-fields") => Rest::Any,
-            _ => Rest::None,
+            Some(Value::Bool(true)) => UndeclaredMembers::Any,
+            _ if flag(schema, "x-kubernetes-preserve-unknown-fields") => UndeclaredMembers::Any,
+            _ => UndeclaredMembers::None,
         };
         Content::Object { members: members.into(), rest }
     }
@@ -135,7 +135,7 @@ impl Reader {
 
 /// A node that allows any members.
 pub(crate) fn any(kind: JsonKind) -> Node {
-    Node::new(kind, Content::Object { members: Box::default(), rest: Rest::Any })
+    Node::new(kind, Content::Object { members: Box::default(), rest: UndeclaredMembers::Any })
 }
 
 /// Name of the definition that a schema refers to with `$ref`.

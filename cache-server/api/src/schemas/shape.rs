@@ -70,9 +70,9 @@ impl Shape {
         match members.binary_search_by(|(known, _)| (**known).cmp(name)) {
             Ok(found) => Member::Known(Self::new(Arc::clone(graph), members[found].1)),
             Err(_) => match *rest {
-                Rest::None => Member::Unknown,
-                Rest::Any => Member::Free(None),
-                Rest::Values(values) => Member::Free(Some(Self::new(Arc::clone(graph), values))),
+                UndeclaredMembers::None => Member::Unknown,
+                UndeclaredMembers::Any => Member::Free(None),
+                UndeclaredMembers::Values(values) => Member::Free(Some(Self::new(Arc::clone(graph), values))),
             },
         }
     }
@@ -80,7 +80,7 @@ impl Shape {
     /// Returns true for maps, whose values all have one shape.
     pub fn is_map(&self) -> bool {
         let (_, node) = self.target();
-        matches!(&node.content, Content::Object { members, rest: Rest::Values(_) } if members.is_empty())
+        matches!(&node.content, Content::Object { members, rest: UndeclaredMembers::Values(_) } if members.is_empty())
     }
 
     /// The shape of the items of a list.
@@ -171,7 +171,7 @@ pub(crate) enum Content {
     /// Members, sorted by name.
     Object {
         members: Box<[(Box<str>, u32)]>,
-        rest: Rest,
+        rest: UndeclaredMembers,
     },
     List(u32),
     /// Like that node, with strategies of its own.
@@ -181,7 +181,7 @@ pub(crate) enum Content {
 }
 
 /// Members that the type does not declare.
-pub(crate) enum Rest {
+pub(crate) enum UndeclaredMembers {
     None,
     Any,
     Values(u32),

@@ -15,7 +15,7 @@ use crate::registry::{Accepted, Definition, Registry, ResourceType, TakenNames};
 type Types = Vec<Arc<ResourceType>>;
 
 /// A definition as of the last pass, with its schema and types.
-pub(super) struct Known {
+pub(super) struct KnownDefinition {
     pub(super) definition: Definition,
     pub(super) schema: Arc<Schema>,
     pub(super) defined_at: u64,
@@ -26,7 +26,7 @@ pub(super) struct Known {
 /// All definitions, by name.
 #[derive(Default)]
 pub(super) struct KnownDefinitions {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownDefinition>,
     groups: HashMap<String, Group>,
     /// The types served for each definition.
     served: HashMap<String, Types>,
@@ -51,7 +51,7 @@ struct Group {
 }
 
 impl KnownDefinitions {
-    pub(super) fn get(&self, name: &str) -> Option<&Known> {
+    pub(super) fn get(&self, name: &str) -> Option<&KnownDefinition> {
         self.known.get(name)
     }
 
@@ -69,7 +69,7 @@ impl KnownDefinitions {
         if is_unswept && before.as_ref().is_some_and(|before| before.definition.uid() == definition.uid()) {
             self.unswept.insert(name.clone());
         }
-        let known = Known::new(definition, resource_version, before, position);
+        let known = KnownDefinition::new(definition, resource_version, before, position);
         let definition = &known.definition;
         let group = self.groups.entry(definition.group().to_owned()).or_insert_with(|| {
             // Built-in groups come first, so the iteration can stop at the first custom one.
@@ -98,7 +98,7 @@ impl KnownDefinitions {
     }
 
     /// Removes a definition from everything but `served` and `unpublished`, which the next publication still needs.
-    fn take_out(&mut self, name: &str) -> Option<Known> {
+    fn take_out(&mut self, name: &str) -> Option<KnownDefinition> {
         let known = self.known.remove(name)?;
         for left in [&mut self.unjudged, &mut self.unswept, &mut self.ending] {
             left.remove(name);
@@ -180,7 +180,7 @@ impl KnownDefinitions {
     }
 }
 
-impl Known {
+impl KnownDefinition {
     fn new(definition: Definition, resource_version: u64, before: Option<Self>, position: u64) -> Self {
         let schema = definition.schema();
         let before = before.filter(|before| {

@@ -15,13 +15,15 @@ fn headers(agent: &'static str, accept: &str) -> HeaderMap {
 
 /// Describes the result of an Accept header.
 fn wanted(accept: &str) -> String {
-    match Answer::read(&headers("probe/1.0", accept), &Query::parse(None)) {
+    match AnswerFormat::read(&headers("probe/1.0", accept), &Query::parse(None)) {
         Err(status) => format!("{} {}", status.code, status.message.split(':').next().unwrap_or_default()),
         Ok(answer) => {
             let shape = match answer.shape {
-                Shape::Whole => "whole".to_owned(),
-                Shape::Metadata { list, meta } => format!("{}{}", if list { "list " } else { "" }, meta.api_version()),
-                Shape::Table(meta) => format!("table {}", meta.api_version()),
+                AnswerShape::Whole => "whole".to_owned(),
+                AnswerShape::Metadata { list, meta } => {
+                    format!("{}{}", if list { "list " } else { "" }, meta.api_version())
+                }
+                AnswerShape::Table(meta) => format!("table {}", meta.api_version()),
             };
             let indent = if answer.indent { " indented" } else { "" };
             let without = if answer.without_managed_fields { " short" } else { "" };
@@ -91,33 +93,33 @@ fn a_form_fits_what_it_is_of() {
     let registry = Registry::builtin();
     let pods = registry.by_id("pods").expect("pods");
     let deployments = registry.by_id("deployments.apps").expect("deployments");
-    let form = |accept: &str, ty: &ResourceType, of: Of, query: &str| {
+    let form = |accept: &str, ty: &ResourceType, of: AnswerSubject, query: &str| {
         let accept = format!("application/json;v=v1;g=meta.k8s.io;as={accept}");
-        let answer = Answer::read(&headers("", &accept), &Query::parse(Some(query))).expect("a form");
+        let answer = AnswerFormat::read(&headers("", &accept), &Query::parse(Some(query))).expect("a form");
         answer.form(ty, of).map_err(|status| format!("{} {}", status.code, status.message))
     };
     let (object, list) = ("PartialObjectMetadata", "PartialObjectMetadataList");
     for (accept, ty, of, expected) in [
-        (object, &pods, Of::Object, None),
-        (object, &pods, Of::Events, None),
+        (object, &pods, AnswerSubject::Object, None),
+        (object, &pods, AnswerSubject::Events, None),
         (
             object,
             &pods,
-            Of::List,
+            AnswerSubject::List,
             Some("406 you requested PartialObjectMetadata, but the requested object is a list (*core.PodList)"),
         ),
-        (list, &pods, Of::List, None),
-        (list, &pods, Of::Events, None),
+        (list, &pods, AnswerSubject::List, None),
+        (list, &pods, AnswerSubject::Events, None),
         (
             list,
             &deployments,
-            Of::Object,
+            AnswerSubject::Object,
             Some(
                 "406 you requested PartialObjectMetadataList, but the requested object is not a list (*apps.Deployment)",
             ),
         ),
-        ("Table", &pods, Of::Object, None),
-        ("Table", &pods, Of::List, None),
+        ("Table", &pods, AnswerSubject::Object, None),
+        ("Table", &pods, AnswerSubject::List, None),
     ] {
         let came = form(accept, ty, of, "").err();
         assert_eq!(came.as_deref(), expected, "{accept} {of:?}");
@@ -135,7 +137,7 @@ fn a_form_fits_what_it_is_of() {
                 .to_owned()),
         ),
     ] {
-        let came = form("Table", &pods, Of::List, query).map(|form| match form.content {
+        let came = form("Table", &pods, AnswerSubject::List, query).map(|form| match form.content {
             Content::Row(row) => row.object,
             Content::Whole | Content::Metadata(_) => panic!("no table"),
         });
@@ -145,7 +147,7 @@ fn a_form_fits_what_it_is_of() {
 
 #[test]
 fn refusals_name_what_there_is() {
-    let refused = |accept| Answer::read(&headers("", accept), &Query::parse(None)).expect_err("nothing to serve");
+    let refused = |accept| AnswerFormat::read(&headers("", accept), &Query::parse(None)).expect_err("nothing to serve");
     let status = refused("application/json;stream=foo");
     assert_eq!((status.code, status.reason.to_string().as_str()), (406, "NotAcceptable"));
     assert!(status.message.starts_with("only the following media types are accepted: application/json"));
@@ -175,8 +177,8 @@ fn people_get_indented_json() {
     ] {
         let (headers, query) = (headers(agent, accept), Query::parse(Some(query)));
         assert_eq!(is_for_people(&headers, &query), expected, "{agent} {accept} {query:?}");
-        assert_eq!(Answer::read(&headers, &query).expect("JSON").indent, expected, "{agent} {accept} {query:?}");
-        let errors = if expected { Wanted::Indented } else { Wanted::Json };
+        assert_eq!(AnswerFormat::read(&headers, &query).expect("JSON").indent, expected, "{agent} {accept} {query:?}");
+        let errors = if expected { RequestedEncoding::Indented } else { RequestedEncoding::Json };
         assert_eq!(of_error(&headers, &query), errors, "{agent} {accept} {query:?}");
     }
 }
@@ -185,14 +187,14 @@ fn people_get_indented_json() {
 fn errors_are_written_for_those_who_get_them() {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     for (accept, expected) in [
-        (table.to_owned(), Wanted::Indented),
-        (format!("{table},application/json"), Wanted::Json),
-        (format!("{table},*/*;q=0.1"), Wanted::Json),
-        ("text/html".to_owned(), Wanted::Indented),
-        ("application/yaml".to_owned(), Wanted::Yaml),
-        ("application/json;q=0.5,application/yaml".to_owned(), Wanted::Yaml),
-        ("application/yaml;stream=watch".to_owned(), Wanted::Indented),
-        (String::new(), Wanted::Json),
+        (table.to_owned(), RequestedEncoding::Indented),
+        (format!("{table},application/json"), RequestedEncoding::Json),
+        (format!("{table},*/*;q=0.1"), RequestedEncoding::Json),
+        ("text/html".to_owned(), RequestedEncoding::Indented),
+        ("application/yaml".to_owned(), RequestedEncoding::Yaml),
+        ("application/json;q=0.5,application/yaml".to_owned(), RequestedEncoding::Yaml),
+        ("application/yaml;stream=watch".to_owned(), RequestedEncoding::Indented),
+        (String::new(), RequestedEncoding::Json),
     ] {
         assert_eq!(of_error(&headers("", &accept), &Query::parse(None)), expected, "{accept}");
     }

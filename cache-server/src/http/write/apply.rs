@@ -1,9 +1,9 @@
 //! Server-side apply: reads the object, applies the configuration to it, and writes it; again when another write came first.
 
-use api_rules::object::{WriteTarget, apply::Applied, metadata::Part, options::PatchOptions, update::Change};
+use api_rules::object::{WriteTarget, apply::Applied, metadata::Part, options::PatchOptions, update::RequestedChange};
 use informer_core::wire::status::{Reason, Status};
 
-use super::{Answer, create, now, read, unread, update};
+use super::{WriteAnswer, create, now, read, unread, update};
 use crate::{app::App, current::stored_entry};
 
 /// Bound on attempts of an apply when other writes come first.
@@ -16,10 +16,10 @@ pub(super) async fn apply(
     body: &[u8],
     asked: PatchOptions,
     warnings: &mut Vec<String>,
-) -> Result<Answer, Status> {
+) -> Result<WriteAnswer, Status> {
     let options = asked.options;
     let change = match Applied::read(place, body, asked, warnings) {
-        Ok(applied) => Change::Apply(applied),
+        Ok(applied) => RequestedChange::Apply(applied),
         Err(status) => {
             if place.part == Part::Status {
                 // 404 takes precedence over errors in the configuration, for the status subresource.
@@ -33,7 +33,7 @@ pub(super) async fn apply(
             Ok(current) => current,
             // Only an apply to the main resource creates the object.
             Err(status) if status.reason == Reason::NotFound && place.part == Part::Main => {
-                let Change::Apply(applied) = &change else { break };
+                let RequestedChange::Apply(applied) = &change else { break };
                 match create::create_named(app, place.ty, &applied.first(place, &now())?, options).await? {
                     Some(answer) => return Ok(answer),
                     None => continue,

@@ -19,7 +19,7 @@ use api_rules::{
 use http::StatusCode;
 use informer_core::wire::status::{Cause, CauseReason, Status};
 
-use super::{Answer, now, read};
+use super::{WriteAnswer, now, read};
 use crate::{
     app::App,
     http::uuid,
@@ -34,7 +34,7 @@ const RANDOM_BYTES: usize = 5;
 /// No vowels and no digits that resemble them, so that a name never spells a word.
 const RANDOM_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let ty = request.ty;
     if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
         return Err(Status::generic_method_not_allowed());
@@ -57,10 +57,10 @@ pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<Answ
         metadata::prepare_create(ty, &mut object, birth)?;
         names_left -= 1;
         match store(app, ty, &object, options).await? {
-            Stored::As(answer) => return Ok(Answer { warnings, ..answer }),
-            Stored::Taken if names_left > 0 => {}
+            CreateOutcome::As(answer) => return Ok(WriteAnswer { warnings, ..answer }),
+            CreateOutcome::Taken if names_left > 0 => {}
             // kube-apiserver adds that text for chosen names too if `generateName` is set.
-            Stored::Taken => return Err(taken(app, request, &object, !base.is_empty()).await),
+            CreateOutcome::Taken => return Err(taken(app, request, &object, !base.is_empty()).await),
         }
     }
 }
@@ -84,8 +84,8 @@ pub(super) async fn create_from_manifest(app: &App, request: &WriteRequest<'_>) 
     object.extend(status.map(|status| ("status".to_owned(), status)));
     metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
     match store(app, ty, &object, Options::default()).await? {
-        Stored::As(_) => Ok(()),
-        Stored::Taken => Err(taken(app, request, &object, false).await),
+        CreateOutcome::As(_) => Ok(()),
+        CreateOutcome::Taken => Err(taken(app, request, &object, false).await),
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn create_named(
     ty: &Arc<ResourceType>,
     object: &Object,
     options: Options,
-) -> Result<Option<Answer>, Status> {
+) -> Result<Option<WriteAnswer>, Status> {
     let mut object = object.clone();
     refuse_ending(app, ty, &object)?;
     if let Some(error) = validation::check(ty, &mut object).mistyped {
@@ -103,8 +103,8 @@ pub(super) async fn create_named(
     }
     metadata::prepare_create(ty, &mut object, Birth { uid: &uuid(), now: &now(), generated_name: "" })?;
     match store(app, ty, &object, options).await? {
-        Stored::As(answer) => Ok(Some(answer)),
-        Stored::Taken => Ok(None),
+        CreateOutcome::As(answer) => Ok(Some(answer)),
+        CreateOutcome::Taken => Ok(None),
     }
 }
 
@@ -130,23 +130,23 @@ fn refuse_ending(app: &App, ty: &ResourceType, object: &Object) -> Result<(), St
 }
 
 /// Outcome of one attempt.
-enum Stored {
-    As(Answer),
+enum CreateOutcome {
+    As(WriteAnswer),
     Taken,
 }
 
-async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Options) -> Result<Stored, Status> {
+async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Options) -> Result<CreateOutcome, Status> {
     let put = bounded_draft(ty, object, app.config.object_bytes_max)?;
     // A dry run has no transaction that would detect a taken name.
     if options.dry_run {
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
-        let answer = || Answer::unstored(StatusCode::CREATED, ty, object.clone());
-        return Ok(if taken { Stored::Taken } else { Stored::As(answer()) });
+        let answer = || WriteAnswer::unstored(StatusCode::CREATED, ty, object.clone());
+        return Ok(if taken { CreateOutcome::Taken } else { CreateOutcome::As(answer()) });
     }
     let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
     match app.storage.write(txn).await {
-        Ok(written) => Ok(Stored::As(Answer::stored(StatusCode::CREATED, &written.entry))),
-        Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(Stored::Taken),
+        Ok(written) => Ok(CreateOutcome::As(WriteAnswer::stored(StatusCode::CREATED, &written.entry))),
+        Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(CreateOutcome::Taken),
         Err(error @ (WriteError::NotFound | WriteError::Storage(_))) => Err(error.into()),
     }
 }

@@ -17,10 +17,10 @@ use informer_core::wire::status::{Reason, Status};
 use serde_json::Value;
 use watch_cache::Entry;
 
-use super::Answer;
+use super::WriteAnswer;
 use crate::{
     cacher::Caches,
-    removal::{self, Deleted, Last, Stored, Undeleted},
+    removal::{self, DeleteContext, DeleteError, DeleteOutcome, LastState},
     storage::Storage,
 };
 
@@ -32,9 +32,9 @@ pub(super) async fn delete(
     storage: &Arc<dyn Storage>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
-) -> Result<Answer, Status> {
+) -> Result<WriteAnswer, Status> {
     if place.ty.grace.is_none() {
-        let deleted = removal::delete(Stored { caches, storage: &**storage }, place, options).await;
+        let deleted = removal::delete(DeleteContext { caches, storage: &**storage }, place, options).await;
         return answer(place, options, deleted);
     }
     let (caches, storage, ty) = (Arc::clone(caches), Arc::clone(storage), Arc::clone(place.ty));
@@ -42,7 +42,7 @@ pub(super) async fn delete(
     let wanted = options.clone();
     let deletion = tokio::spawn(async move {
         let place = WriteTarget { ty: &ty, namespace: &namespace, name: &name, part };
-        removal::delete(Stored { caches: &caches, storage: &*storage }, &place, &wanted).await
+        removal::delete(DeleteContext { caches: &caches, storage: &*storage }, &place, &wanted).await
     });
     match deletion.await {
         Ok(deleted) => answer(place, options, deleted),
@@ -77,52 +77,52 @@ pub(super) async fn delete_collection(
 fn answer(
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
-    deleted: Result<Deleted, Undeleted>,
-) -> Result<Answer, Status> {
-    let Deleted { last, at_once, .. } = deleted.map_err(|error| refusal(place, error))?;
+    deleted: Result<DeleteOutcome, DeleteError>,
+) -> Result<WriteAnswer, Status> {
+    let DeleteOutcome { last, at_once, .. } = deleted.map_err(|error| refusal(place, error))?;
     let answer = match last {
-        Last::Stored(entry) => Answer::stored(StatusCode::OK, &entry),
-        Last::Planned(object) => Answer::unstored(StatusCode::OK, place.ty, object),
-        Last::Gone(object, resource_version) => gone(place, object, resource_version),
+        LastState::Stored(entry) => WriteAnswer::stored(StatusCode::OK, &entry),
+        LastState::Planned(object) => WriteAnswer::unstored(StatusCode::OK, place.ty, object),
+        LastState::Gone(object, resource_version) => gone(place, object, resource_version),
     };
     Ok(answered(answer, at_once, options))
 }
 
 /// The kind, not the plural, stands in texts about preconditions, and in their details.
-fn refusal(place: &WriteTarget<'_>, error: Undeleted) -> Status {
+fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
     let (group, name) = (&place.ty.group, place.name);
     match error {
-        Undeleted::NotFound => place.not_found(),
-        Undeleted::Modified => place.modified(),
-        Undeleted::Precondition(text) => Status::conflict(group, &place.ty.kind, name, &text),
-        Undeleted::Protected => Status::forbidden(group, &place.ty.plural, name, "this namespace may not be deleted"),
-        Undeleted::Malformed => Status::internal("a stored object cannot be read"),
-        Undeleted::Refused(status) => *status,
-        Undeleted::Unfresh(error) => error.into(),
-        Undeleted::Storage(error) => error.into(),
+        DeleteError::NotFound => place.not_found(),
+        DeleteError::Modified => place.modified(),
+        DeleteError::Precondition(text) => Status::conflict(group, &place.ty.kind, name, &text),
+        DeleteError::Protected => Status::forbidden(group, &place.ty.plural, name, "this namespace may not be deleted"),
+        DeleteError::Malformed => Status::internal("a stored object cannot be read"),
+        DeleteError::Refused(status) => *status,
+        DeleteError::Unfresh(error) => error.into(),
+        DeleteError::Storage(error) => error.into(),
     }
 }
 
 /// Sets the code 202 for clients that wait for dependents (`orphanDependents=false`), and 200 for all others, as in
 /// kube-apiserver.
-fn answered(answer: Answer, at_once: bool, options: &DeleteOptions) -> Answer {
+fn answered(answer: WriteAnswer, at_once: bool, options: &DeleteOptions) -> WriteAnswer {
     let waits = !at_once && options.orphan_dependents == Some(false);
-    Answer { code: if waits { StatusCode::ACCEPTED } else { StatusCode::OK }, ..answer }
+    WriteAnswer { code: if waits { StatusCode::ACCEPTED } else { StatusCode::OK }, ..answer }
 }
 
 /// Answers for an object that was removed without a grace period, at the version of the removal.
-fn gone(place: &WriteTarget<'_>, mut object: Object, resource_version: Option<u64>) -> Answer {
+fn gone(place: &WriteTarget<'_>, mut object: Object, resource_version: Option<u64>) -> WriteAnswer {
     let version = resource_version.map(|version| version.to_string());
     if place.ty.returns_deleted {
         if let Some(version) = version {
             metadata::metadata_mut(&mut object).insert("resourceVersion".to_owned(), Value::String(version));
         }
-        return Answer::unstored(StatusCode::OK, place.ty, object);
+        return WriteAnswer::unstored(StatusCode::OK, place.ty, object);
     }
     let uid = metadata::text(&object, "uid");
     let mut status = Status::deleted(&place.ty.group, &place.ty.plural, place.name, uid);
     status.metadata.resource_version = version.unwrap_or_default();
-    Answer::status(&status)
+    WriteAnswer::status(&status)
 }
 
 #[cfg(test)]

@@ -7,27 +7,27 @@ use api_rules::object::{
     options::{Options, PatchOptions},
     patch::{Patch, PatchType},
     scale::{self, API_VERSION, KIND},
-    update::{Change, Sent},
+    update::{RequestedChange, SentObject},
 };
 use http::StatusCode;
 use informer_core::wire::status::Status;
 use serde_json::Value;
 
-use super::{Answer, read, update::attempt};
+use super::{WriteAnswer, read, update::attempt};
 use crate::app::App;
 
 /// Bound on attempts of a change without a resourceVersion when other writes come first.
 const ATTEMPTS_MAX: usize = 64;
 
 /// `GET …/{name}/scale`.
-pub(super) async fn get(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn get(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let (place, paths) = scale::target(request)?;
     let current = read(app, &place).await?;
     Ok(answer(&scale::read(paths, &current.object)))
 }
 
 /// `PUT …/{name}/scale`.
-pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let (place, _) = scale::target(request)?;
     let options = Options::read("UpdateOptions", request.query)?;
     let sent = scale::read_sent(request)?;
@@ -38,7 +38,7 @@ pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<Answ
 }
 
 /// `PATCH …/{name}/scale`. A Scale has no lists, so strategic merge patches and applies are treated as merge patches.
-pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<Answer, Status> {
+pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let patch_type = PatchType::of(request.ty, request.content_type)?;
     let options = PatchOptions::read(request.query, patch_type == PatchType::Apply)?.options;
     let (patch_type, body) = match patch_type {
@@ -60,7 +60,7 @@ async fn write(
     request: &WriteRequest<'_>,
     options: Options,
     change: impl Fn(&Object) -> Result<Object, Status>,
-) -> Result<Answer, Status> {
+) -> Result<WriteAnswer, Status> {
     let (place, paths) = scale::target(request)?;
     for _ in 0..ATTEMPTS_MAX {
         let current = read(app, &place).await?;
@@ -70,7 +70,7 @@ async fn write(
         scale::put(&mut object, &paths.spec_replicas, wanted.into());
         // A retry must build a new object from the new version.
         let again = || Err(place.modified());
-        let change = Change::Replace(Sent::new(object, &again));
+        let change = RequestedChange::Replace(SentObject::new(object, &again));
         let Some(answered) = attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
             continue;
         };
@@ -82,12 +82,12 @@ async fn write(
     Err(place.modified())
 }
 
-fn answer(scale: &Object) -> Answer {
+fn answer(scale: &Object) -> WriteAnswer {
     let mut json = format!("{{\"kind\":\"{KIND}\",\"apiVersion\":\"{API_VERSION}\"");
     for member in ["metadata", "spec", "status"] {
         let value = scale.get(member).unwrap_or(&Value::Null);
         json.push_str(&format!(",\"{member}\":{value}"));
     }
     json.push_str("}\n");
-    Answer { code: StatusCode::OK, json: json.into(), warnings: Vec::new() }
+    WriteAnswer { code: StatusCode::OK, json: json.into(), warnings: Vec::new() }
 }

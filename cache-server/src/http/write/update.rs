@@ -6,12 +6,12 @@ use api_rules::object::{
     WriteTarget,
     draft::bounded_draft,
     options::Options,
-    update::{Change, Plan, plan},
+    update::{RequestedChange, UpdatePlan, plan},
 };
 use http::StatusCode;
 use informer_core::wire::status::Status;
 
-use super::{Answer, now, read, unread};
+use super::{WriteAnswer, now, read, unread};
 use crate::{
     app::App,
     current::Current,
@@ -27,16 +27,16 @@ const ATTEMPTS_MAX: usize = 64;
 pub(super) async fn update(
     app: &App,
     place: &WriteTarget<'_>,
-    change: &Change<'_>,
+    change: &RequestedChange<'_>,
     options: Options,
     warnings: &mut Vec<String>,
-) -> Result<Answer, Status> {
+) -> Result<WriteAnswer, Status> {
     for _ in 0..ATTEMPTS_MAX {
         let current = match change {
-            Change::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed())
+            RequestedChange::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed())
                 .await
                 .map_err(|error| unread(place, error))?,
-            Change::Patch(_) | Change::Apply(_) => read(app, place).await?,
+            RequestedChange::Patch(_) | RequestedChange::Apply(_) => read(app, place).await?,
         };
         let mut said = Vec::new();
         if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {
@@ -52,28 +52,28 @@ pub(super) async fn attempt(
     app: &App,
     place: &WriteTarget<'_>,
     current: &Current,
-    change: &Change<'_>,
+    change: &RequestedChange<'_>,
     options: Options,
     warnings: &mut Vec<String>,
-) -> Result<Option<Answer>, Status> {
+) -> Result<Option<WriteAnswer>, Status> {
     let plan = plan(place, &current.object, change, options, &now(), warnings)?;
     let put = match &plan {
-        Plan::Keep => return Ok(Some(Answer::stored(StatusCode::OK, &current.entry))),
-        Plan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),
-        Plan::Delete(_) => None,
+        UpdatePlan::Keep => return Ok(Some(WriteAnswer::stored(StatusCode::OK, &current.entry))),
+        UpdatePlan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),
+        UpdatePlan::Delete(_) => None,
     };
     // If only metadata was decoded, `plan` could not compare: detect a no-op by comparing bytes.
     if put.as_ref().is_some_and(|draft| !current.is_whole && draft.same_content(&current.entry)) {
-        return Ok(Some(Answer::stored(StatusCode::OK, &current.entry)));
+        return Ok(Some(WriteAnswer::stored(StatusCode::OK, &current.entry)));
     }
-    if let (Plan::Put(next) | Plan::Delete(next), true) = (&plan, options.dry_run) {
-        return Ok(Some(Answer::unstored(StatusCode::OK, place.ty, next.clone())));
+    if let (UpdatePlan::Put(next) | UpdatePlan::Delete(next), true) = (&plan, options.dry_run) {
+        return Ok(Some(WriteAnswer::unstored(StatusCode::OK, place.ty, next.clone())));
     }
     let expect = Expect::At(current.entry.resource_version());
     match app.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
         Ok(written) => Ok(Some(match plan {
-            Plan::Keep | Plan::Put(_) => Answer::stored(StatusCode::OK, &written.entry),
-            Plan::Delete(last) => Answer::unstored(StatusCode::OK, place.ty, last),
+            UpdatePlan::Keep | UpdatePlan::Put(_) => WriteAnswer::stored(StatusCode::OK, &written.entry),
+            UpdatePlan::Delete(last) => WriteAnswer::unstored(StatusCode::OK, place.ty, last),
         })),
         Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(None),
         Err(WriteError::NotFound) => Err(place.not_found()),

@@ -24,9 +24,9 @@ const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
 /// A flag that is set once the client has sent its preface.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Begun(Arc<AtomicBool>);
+pub(super) struct PrefaceFlag(Arc<AtomicBool>);
 
-impl Begun {
+impl PrefaceFlag {
     pub(super) fn is_so(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -41,20 +41,20 @@ impl Begun {
 }
 
 /// A stream that sets the flag once the preface was read from it.
-pub(super) struct Noting<S> {
+pub(super) struct PrefaceStream<S> {
     stream: S,
     /// Bytes of the preface that are still to be read.
     left: usize,
-    begun: Begun,
+    begun: PrefaceFlag,
 }
 
-impl<S> Noting<S> {
-    pub(super) const fn new(stream: S, begun: Begun) -> Self {
+impl<S> PrefaceStream<S> {
+    pub(super) const fn new(stream: S, begun: PrefaceFlag) -> Self {
         Self { stream, left: PREFACE_BYTES, begun }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noting<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefaceStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
@@ -68,7 +68,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noting<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Noting<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefaceStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

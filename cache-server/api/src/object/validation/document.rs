@@ -16,21 +16,21 @@ use super::super::weight::Weight;
 use crate::limits::STRICT_ERRORS_MAX;
 
 /// Parses a value within a bound on its memory. Cost: as parsing a [`Value`].
-pub struct Noting<'a> {
+pub struct BoundedValueSeed<'a> {
     /// Set if some object has a duplicate member.
     pub duplicates: &'a mut bool,
     /// Memory of the values parsed so far.
     pub weight: &'a mut Weight,
 }
 
-impl Noting<'_> {
+impl BoundedValueSeed<'_> {
     /// Returns the seed for a nested value.
-    const fn inner(&mut self) -> Noting<'_> {
-        Noting { duplicates: self.duplicates, weight: self.weight }
+    const fn inner(&mut self) -> BoundedValueSeed<'_> {
+        BoundedValueSeed { duplicates: self.duplicates, weight: self.weight }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Noting<'_> {
+impl<'de> DeserializeSeed<'de> for BoundedValueSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -38,7 +38,7 @@ impl<'de> DeserializeSeed<'de> for Noting<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Noting<'_> {
+impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,7 +13,7 @@ use informer_core::wire::{
 };
 use serde_json::{Value, json};
 
-use super::{CLEANUP, Change, Definition, Names, Object, ScalePaths, Version, accept};
+use super::{CLEANUP, Definition, DefinitionChange, Names, Object, ScalePaths, Version, accept};
 use crate::{
     limits::{
         CATEGORIES_MAX, PRINTER_COLUMNS_MAX, SELECTABLE_FIELDS_READ_MAX, SHORT_NAMES_MAX, STORED_VERSIONS_MAX,
@@ -43,7 +43,7 @@ impl Definition {
     ///
     /// # Errors
     /// [`Refused`]; the object may be partly filled in and must not be stored.
-    pub fn prepare(object: &mut Object, change: Change<'_>) -> Result<(), Refused> {
+    pub fn prepare(object: &mut Object, change: DefinitionChange<'_>) -> Result<(), Refused> {
         let asked = Self::read(object).ok_or(Refused::Malformed)?;
         fill_in(object, &asked);
         let definition = Self::read(object).ok_or(Refused::Malformed)?;
@@ -51,8 +51,10 @@ impl Definition {
         definition.check_names(&mut causes);
         definition.check_spec(&mut causes);
         match change {
-            Change::Create => definition.check_approval(&mut causes),
-            Change::Update(stored) => definition.check_update(&Self::read(stored).unwrap_or_default(), &mut causes),
+            DefinitionChange::Create => definition.check_approval(&mut causes),
+            DefinitionChange::Update(stored) => {
+                definition.check_update(&Self::read(stored).unwrap_or_default(), &mut causes)
+            }
         }
         if causes.is_empty() { Ok(()) } else { Err(Refused::Invalid(causes)) }
     }

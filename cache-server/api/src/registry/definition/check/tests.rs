@@ -16,7 +16,7 @@ fn definition(name: &str, names: Value) -> Object {
 
 fn prepared(name: &str, names: Value) -> Object {
     let mut object = definition(name, names);
-    Definition::prepare(&mut object, Change::Create).expect("a definition");
+    Definition::prepare(&mut object, DefinitionChange::Create).expect("a definition");
     object
 }
 
@@ -36,7 +36,7 @@ fn accept(object: &Object, others: &[Definition], now: &str) -> Option<accept::A
 fn refused(change: impl FnOnce(&mut Value)) -> Vec<String> {
     let mut object = Value::Object(definition("as.b.c", json!({"plural": "as", "kind": "A"})));
     change(&mut object);
-    match Definition::prepare(object.as_object_mut().expect("still an object"), Change::Create) {
+    match Definition::prepare(object.as_object_mut().expect("still an object"), DefinitionChange::Create) {
         Ok(()) => Vec::new(),
         Err(Refused::Malformed) => vec!["malformed".to_owned()],
         Err(Refused::Invalid(causes)) => {
@@ -54,7 +54,8 @@ fn what_follows_from_the_kind_may_be_left_out() {
         json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]})
     );
     let mut again = object.as_object().expect("an object").clone();
-    Definition::prepare(&mut again, Change::Update(object.as_object().expect("an object"))).expect("the same");
+    Definition::prepare(&mut again, DefinitionChange::Update(object.as_object().expect("an object")))
+        .expect("the same");
     assert_eq!(Value::Object(again), object, "nothing is left to fill in");
 }
 
