@@ -30,9 +30,9 @@ use crate::{
 
 use listing::Listing;
 use memory::{Memory, Way};
-use proving::{Proving, Why};
+use proving::{ProofReason, Proving};
 use streaming::Streaming;
-use waiting::{Next, Waiting};
+use waiting::{NextAction, Waiting};
 use watching::Watching;
 
 pub use vocabulary::{
@@ -288,7 +288,7 @@ fn start(now: Time, memory: &mut Memory) -> State {
         Some(pause) => {
             let until = now + pause;
             memory.report(Report::Spread { until });
-            Waiting::until(until, Next::Begin)
+            Waiting::until(until, NextAction::Begin)
         }
         None => begin(now, memory),
     }
@@ -297,7 +297,7 @@ fn start(now: Time, memory: &mut Memory) -> State {
 fn begin(now: Time, memory: &mut Memory) -> State {
     if memory.position.is_some() {
         // Proving and resuming a saved position costs less than a list.
-        return Proving::begin(now, Why::Resume, memory);
+        return Proving::begin(now, ProofReason::Resume, memory);
     }
     relist(now, RelistCause::Start, memory)
 }
@@ -311,11 +311,11 @@ fn moved(now: Time, home: bool, memory: &mut Memory) -> State {
     }
     // A position that is unproved, or returns to its own endpoint, has no endpoint to be sent back to.
     let why = match (memory.is_proved, home) {
-        (false, _) => Why::Resume,
-        (true, false) => Why::Moved,
-        (true, true) => Why::Outage,
+        (false, _) => ProofReason::Resume,
+        (true, false) => ProofReason::Moved,
+        (true, true) => ProofReason::Outage,
     };
-    memory.on_probation = why == Why::Moved;
+    memory.on_probation = why == ProofReason::Moved;
     Proving::begin(now, why, memory)
 }
 

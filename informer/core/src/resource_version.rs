@@ -10,12 +10,12 @@ use std::{cmp::Ordering, fmt, io::Write as _, str::FromStr};
 /// # Source
 /// Kubernetes API concepts, "Resource versions"; KEP-5504 (comparable resource versions).
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ResourceVersion(Text);
+pub struct ResourceVersion(VersionText);
 
 /// INVARIANT: printable ASCII. Texts of at most `SHORT_BYTES` are always `Short`, padded with zeros, so equal texts are
 /// equal values.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Text {
+enum VersionText {
     Short { len: u8, bytes: [u8; SHORT_BYTES] },
     Long(Box<str>),
 }
@@ -45,17 +45,17 @@ impl ResourceVersion {
         if text.is_empty() || text == "0" || text.len() > Self::BYTES_MAX || !printable {
             return Err(InvalidResourceVersion(text.chars().take(SHOWN_CHARS_MAX).collect()));
         }
-        Ok(Self(Text::new(text)))
+        Ok(Self(VersionText::new(text)))
     }
 
     /// The text, as sent by the server.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            Text::Short { len, bytes } => {
+            VersionText::Short { len, bytes } => {
                 std::str::from_utf8(&bytes[..usize::from(*len)]).expect("it was a text when it was put in")
             }
-            Text::Long(text) => text,
+            VersionText::Long(text) => text,
         }
     }
 
@@ -74,7 +74,7 @@ impl ResourceVersion {
     }
 }
 
-impl Text {
+impl VersionText {
     fn new(text: &str) -> Self {
         let mut bytes = [0; SHORT_BYTES];
         match (u8::try_from(text.len()), bytes.get_mut(..text.len())) {
@@ -110,7 +110,7 @@ impl From<u64> for ResourceVersion {
         let mut room = &mut bytes[..];
         write!(room, "{position}").expect("twenty digits at most");
         let len = u8::try_from(SHORT_BYTES - room.len()).expect("twenty digits at most");
-        Self(Text::Short { len, bytes })
+        Self(VersionText::Short { len, bytes })
     }
 }
 

@@ -153,7 +153,7 @@ impl Request {
     /// Builds the request for `read` of `resource`.
     #[must_use]
     pub fn new(resource: &Resource, read: &Read) -> Self {
-        let mut query = Query::default();
+        let mut query = QueryText::default();
         match read {
             Read::Stream { semantic, timeout_seconds, .. } => {
                 query.add("watch", "true");
@@ -212,7 +212,7 @@ impl Request {
         let mut path = resource.path_in(namespace);
         path.push('/');
         escape(name, &mut path);
-        let mut query = Query::default();
+        let mut query = QueryText::default();
         query.add("resourceVersion", at.as_str());
         Self { path, query: query.0, marks: Marks::Unwanted }
     }
@@ -221,7 +221,7 @@ impl Request {
     /// not get.
     #[must_use]
     pub fn named(resource: &Resource, namespace: &str, name: &str, at: &ResourceVersion) -> Self {
-        let mut query = Query::default();
+        let mut query = QueryText::default();
         // No limit: kube-apiserver before 1.31 reads limited lists from etcd.
         query.at(at, "NotOlderThan");
         query.add("fieldSelector", &format!("metadata.name={name}"));
@@ -264,9 +264,9 @@ impl fmt::Display for Request {
 }
 
 #[derive(Default)]
-struct Query(String);
+struct QueryText(String);
 
-impl Query {
+impl QueryText {
     fn add(&mut self, name: &str, value: &str) {
         if !self.0.is_empty() {
             self.0.push('&');

@@ -27,7 +27,7 @@ pub use keeping::{IndexFn, Json, Keeping, Represent, TransformFn, Transformed};
 
 use entry::{Parts, Values};
 use index::Indexes;
-use linger::{LingerQueue, Lingering};
+use linger::{LingerQueue, LingeringObjects};
 use ring::{Record, Ring};
 use staging::Stage;
 
@@ -103,7 +103,7 @@ pub struct Snapshot {
     /// Sum of [`Entry::kept_bytes`] of the objects, maintained incrementally.
     pub kept_bytes: u64,
     indexes: Indexes,
-    lingering: Lingering,
+    lingering: LingeringObjects,
 }
 
 /// The change of one object between two states.
@@ -430,7 +430,7 @@ fn linger(
     now: Time,
     old: Option<&Arc<Entry>>,
     new: Option<&Arc<Entry>>,
-    lingering: &mut Lingering,
+    lingering: &mut LingeringObjects,
 ) {
     if let (Some(ends), Some(old)) = (ends, old)
         && new.is_none_or(|new| new.uid() != old.uid())

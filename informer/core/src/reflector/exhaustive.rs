@@ -128,7 +128,7 @@ struct Shadow {
     /// True if the last response that ended was a page after the first: its stage may wait for a retry.
     page_ended: bool,
     /// Initial state announced by the open stream.
-    shown: Shown,
+    shown: Offer,
     /// The last mark of the staged state, and the number of marks sent.
     mark: Option<String>,
     marks: u32,
@@ -160,7 +160,7 @@ struct Shadow {
 
 /// Initial state that an open stream announces.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum Offer {
     Nothing,
     /// All of it; `marked` if announced with marks.
     All {
@@ -177,7 +177,7 @@ impl Shadow {
             open: None,
             proving: false,
             page_ended: false,
-            shown: Shown::Nothing,
+            shown: Offer::Nothing,
             mark: None,
             marks: 0,
             answers: 0,
@@ -236,7 +236,7 @@ impl Shadow {
                 assert!(mem::take(&mut self.staging), "no stage is open");
                 assert!(!self.is_unannounced, "half a state");
                 let is_stream = matches!(self.open, Some(Read::Stream { .. }));
-                assert!(!is_stream || (self.shown == Shown::Rest) != (self.staged_by == self.answers), "of two states");
+                assert!(!is_stream || (self.shown == Offer::Rest) != (self.staged_by == self.answers), "of two states");
                 self.mark = None;
                 self.position = if self.latest { None } else { self.position.take() };
                 self.moved(position);
@@ -274,7 +274,7 @@ impl Shadow {
     }
 
     fn send(&mut self, read: &Read) {
-        (self.shown, self.has_objects, self.is_unannounced, self.is_moving) = (Shown::Nothing, false, false, false);
+        (self.shown, self.has_objects, self.is_unannounced, self.is_moving) = (Offer::Nothing, false, false, false);
         self.answers += 1;
         match read {
             Read::Stream { marks: Marks::After(token), .. } => {
@@ -314,11 +314,11 @@ impl Shadow {
         let is_stream = matches!(self.open, Some(Read::Stream { .. })) && !self.is_past_its_state();
         match (input, self.shown) {
             _ if !is_stream => {}
-            (Input::AcceptedWithMarks, Shown::Nothing) => self.shown = Shown::All { marked: true },
-            (Input::Resumed, Shown::Nothing) if self.asks_for_the_rest() => self.shown = Shown::Rest,
-            (Input::Mark { token }, Shown::All { marked: true } | Shown::Rest) => self.mark = Some((*token).to_owned()),
-            (Input::Accepted | Input::Object(_) | Input::Bookmark { initial_events_end: true, .. }, Shown::Nothing) => {
-                self.shown = Shown::All { marked: false };
+            (Input::AcceptedWithMarks, Offer::Nothing) => self.shown = Offer::All { marked: true },
+            (Input::Resumed, Offer::Nothing) if self.asks_for_the_rest() => self.shown = Offer::Rest,
+            (Input::Mark { token }, Offer::All { marked: true } | Offer::Rest) => self.mark = Some((*token).to_owned()),
+            (Input::Accepted | Input::Object(_) | Input::Bookmark { initial_events_end: true, .. }, Offer::Nothing) => {
+                self.shown = Offer::All { marked: false };
             }
             _ => {}
         }
@@ -328,14 +328,14 @@ impl Shadow {
             self.is_moving |= is_stream && object.change != Change::Added;
         }
         if let Input::Mark { .. } = input {
-            self.is_unannounced |= is_stream && !self.has_objects && self.shown != Shown::Rest;
+            self.is_unannounced |= is_stream && !self.has_objects && self.shown != Offer::Rest;
         }
         self.mark = self.mark.take().filter(|_| !self.is_moving);
     }
 
     /// Returns true if the stage of the stream's state is already closed; before it is opened no state was shown.
     fn is_past_its_state(&self) -> bool {
-        !self.staging && self.shown != Shown::Nothing
+        !self.staging && self.shown != Offer::Nothing
     }
 
     fn moved(&mut self, to: &ResourceVersion) {
@@ -347,12 +347,12 @@ impl Shadow {
 }
 
 #[derive(Clone)]
-struct Node {
+struct ModelNode {
     reflector: Reflector,
     shadow: Shadow,
 }
 
-impl Node {
+impl ModelNode {
     fn new(config: Config) -> Self {
         let mut node = Self { shadow: Shadow::new(&config), reflector: Reflector::new(config) };
         node.feed(Input::Start);
@@ -482,7 +482,7 @@ impl Node {
 }
 
 /// Runs every continuation of `node`. Returns their number.
-fn explore(node: &Node, steps: u32, alphabet: fn(&Node) -> &'static [Fact]) -> u32 {
+fn explore(node: &ModelNode, steps: u32, alphabet: fn(&ModelNode) -> &'static [Fact]) -> u32 {
     if steps == 0 {
         return 1;
     }
@@ -507,14 +507,15 @@ fn starts() -> [Config; 4] {
 
 #[test]
 fn whatever_a_server_does_in_six_steps_every_promise_holds() {
-    let explored: u32 = starts().into_iter().map(|config| explore(&Node::new(config), 6, Node::alphabet)).sum();
+    let explored: u32 =
+        starts().into_iter().map(|config| explore(&ModelNode::new(config), 6, ModelNode::alphabet)).sum();
     assert!(explored > 100_000, "{explored}");
 }
 
 /// Goal: an incomplete state is never shown, and a stage is kept only behind a mark.
 #[test]
 fn whatever_a_server_with_marks_does_in_six_steps_every_promise_holds() {
-    let explored = explore(&Node::new(Config::default()), 6, Node::alphabet_with_marks);
+    let explored = explore(&ModelNode::new(Config::default()), 6, ModelNode::alphabet_with_marks);
     assert!(explored > 100_000, "{explored}");
 }
 
@@ -522,17 +523,17 @@ fn whatever_a_server_with_marks_does_in_six_steps_every_promise_holds() {
 /// and a mark, broke, and was requested again.
 #[test]
 fn whatever_follows_a_mark_every_promise_holds() {
-    let mut node = Node::new(Config::default());
+    let mut node = ModelNode::new(Config::default());
     for fact in [WithMarks, Added, Mark, Fails(Class::Connection), Timer] {
         node.step(fact);
     }
     assert!(node.shadow.staging && node.shadow.asks_for_the_rest());
-    let explored = explore(&node, 6, Node::alphabet_with_marks);
+    let explored = explore(&node, 6, ModelNode::alphabet_with_marks);
     assert!(explored > 100_000, "{explored}");
 }
 
 #[test]
 fn facts_that_cannot_happen_break_no_promise_either() {
-    let explored = explore(&Node::new(Config::default()), 5, |_| OF_ANYTHING);
+    let explored = explore(&ModelNode::new(Config::default()), 5, |_| OF_ANYTHING);
     assert_eq!(explored, 11_u32.pow(5));
 }

@@ -18,7 +18,7 @@ const RELISTS_MAX: u32 = 2;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Lateness {
     /// The event that the next initial state will confirm or refute.
-    asked: Option<Late>,
+    asked: Option<LateObject>,
     confirmed: u32,
     refuted: u32,
     /// End of the verdict that the server repeats events.
@@ -27,7 +27,7 @@ pub(super) struct Lateness {
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-struct Late {
+struct LateObject {
     key: Box<str>,
     uid: Box<str>,
     is_deletion: bool,
@@ -37,7 +37,7 @@ struct Late {
 
 /// Decision about a late event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum LateDecision {
     /// Apply it: versions of this type have no order.
     Taken,
     /// Drop it: the copy has this change, and versions of this type have no order.
@@ -54,21 +54,21 @@ impl Lateness {
         self.confirmed < RELISTS_MAX
     }
 
-    pub(super) fn meet(&mut self, now: Time, event: &Observed<'_>) -> Met {
+    pub(super) fn meet(&mut self, now: Time, event: &Observed<'_>) -> LateDecision {
         let repeats = self.repeats_until.is_some_and(|until| now < until);
         match (self.is_ordered(), event.is_news) {
-            (false, true) => Met::Taken,
-            (false, false) => Met::Dropped,
+            (false, true) => LateDecision::Taken,
+            (false, false) => LateDecision::Dropped,
             (true, true) if !repeats => {
-                self.asked = Some(Late {
+                self.asked = Some(LateObject {
                     key: event.key.into(),
                     uid: event.uid.into(),
                     is_deletion: event.change == Change::Deleted,
                     is_there: false,
                 });
-                Met::Asks
+                LateDecision::Asks
             }
-            (true, true | false) => Met::Repeated,
+            (true, true | false) => LateDecision::Repeated,
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
     Verdict, Watching,
     memory::cause_after,
     moved,
-    waiting::{Next, Waiting},
+    waiting::{NextAction, Waiting},
 };
 use crate::{
     limits::{LIST_OBJECTS_MAX, LIST_TIME_MAX},
@@ -290,7 +290,7 @@ impl Listing {
         }
         self.retries += 1;
         let until = memory.unhealthy(now, ending, retry_after);
-        Waiting::until(until, Next::Page(Box::new(self)))
+        Waiting::until(until, NextAction::Page(Box::new(self)))
     }
 
     /// Requests the page that broke off again, from its beginning.
@@ -334,7 +334,7 @@ impl Listing {
     fn fail(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         self.abandon(memory);
         let until = memory.unhealthy(now, ending, retry_after);
-        Waiting::until(until, Next::Relist(cause_after(ending)))
+        Waiting::until(until, NextAction::Relist(cause_after(ending)))
     }
 
     fn abandon(&self, memory: &mut Memory) {

@@ -47,7 +47,7 @@ enum ResponseKind {
 
 /// Result of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum MarkResult {
     /// The stream can resume here.
     Noted,
     /// Ignored.
@@ -117,24 +117,24 @@ impl ResumePoints {
         }
     }
 
-    pub(super) fn take(&mut self, token: &str) -> Taken {
+    pub(super) fn take(&mut self, token: &str) -> MarkResult {
         let opens = !self.has_objects && !self.progressed;
         match self.answer {
             // A resumed response begins with the mark it resumes from; no other response begins with a mark.
-            ResponseKind::GoesOn if opens && self.last.as_deref() == Some(token) => return Taken::Ignored,
+            ResponseKind::GoesOn if opens && self.last.as_deref() == Some(token) => return MarkResult::Ignored,
             ResponseKind::Awaited | ResponseKind::Plain | ResponseKind::Begins | ResponseKind::GoesOn if opens => {
-                return Taken::Unusable;
+                return MarkResult::Unusable;
             }
-            ResponseKind::Awaited | ResponseKind::Plain | ResponseKind::Moving => return Taken::Ignored,
-            ResponseKind::GoesOn | ResponseKind::Begins if !is_token(token) => return Taken::Ignored,
+            ResponseKind::Awaited | ResponseKind::Plain | ResponseKind::Moving => return MarkResult::Ignored,
+            ResponseKind::GoesOn | ResponseKind::Begins if !is_token(token) => return MarkResult::Ignored,
             ResponseKind::GoesOn | ResponseKind::Begins => {}
         }
         if self.landmark.is_met_by(token) {
-            return Taken::Unusable;
+            return MarkResult::Unusable;
         }
         self.last = Some(token.into());
         self.progressed = true;
-        Taken::Noted
+        MarkResult::Noted
     }
 
     /// Notes the end of a response after which another one may bring more.

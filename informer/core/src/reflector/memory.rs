@@ -8,9 +8,9 @@ use std::{cmp::Ordering, collections::VecDeque, mem, time::Duration};
 use super::{
     Action, Class, Config, Ending, FallBack, Observed, ProofBy, RelistCause, Report, State, Verdict,
     lateness::Lateness,
-    missing::Missing,
-    proving::{Attempt, Why},
-    waiting::{Next, Waiting},
+    missing::MissingObjects,
+    proving::{Attempt, ProofReason},
+    waiting::{NextAction, Waiting},
 };
 use crate::{
     backoff::Backoff,
@@ -108,7 +108,7 @@ pub(super) struct Memory {
     /// True if the next initial read requests the most recent state, whatever the position and configuration.
     latest: bool,
     /// Objects whose deletions are outstanding.
-    pub(super) missing: Missing,
+    pub(super) missing: MissingObjects,
     pub(super) lateness: Lateness,
     /// True once the server refused GET of an object and listed it instead. Each denied GET would add a line to its
     /// audit log.
@@ -162,7 +162,7 @@ impl Memory {
             on_probation: false,
             distrust: false,
             latest: false,
-            missing: Missing::default(),
+            missing: MissingObjects::default(),
             lateness: Lateness::default(),
             get_is_refused: false,
             healthy_since_sync: false,
@@ -462,7 +462,7 @@ impl Memory {
             (self.verdict, self.verdict_until) = (Verdict::Streams, None);
         }
         let until = self.unhealthy(now, Ending::Failed(Class::Refused), retry_after);
-        Waiting::until(until, Next::Relist(RelistCause::Refused))
+        Waiting::until(until, NextAction::Relist(RelistCause::Refused))
     }
 
     /// Returns to the previous endpoint, where the position is proved. If there was an outage, it is proved there again
@@ -475,7 +475,8 @@ impl Memory {
         self.endpoint_changed();
         self.stats.refused_moves += 1;
         self.push(Action::Refuse);
-        let next = if self.is_suspect { Next::Prove(Attempt::new(Why::Outage)) } else { Next::Watch };
+        let next =
+            if self.is_suspect { NextAction::Prove(Attempt::new(ProofReason::Outage)) } else { NextAction::Watch };
         Waiting::until(self.unhealthy(now, Ending::Unproven, None), next)
     }
 

@@ -12,7 +12,7 @@ use crate::{proof::WITNESSES_MAX, resource_version::ResourceVersion, time::Time}
 /// Objects whose deletions are outstanding.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Missing {
+pub(super) struct MissingObjects {
     /// Found missing by the proof in progress. They count once a watch resumes from the position.
     found: Vec<Witness>,
     /// Objects whose deletions are outstanding. At most [`WITNESSES_MAX`].
@@ -30,7 +30,7 @@ struct Witness {
     uid: Box<str>,
 }
 
-impl Missing {
+impl MissingObjects {
     /// Starts a proof, or ends a failed one: drops what it found.
     pub(super) fn begin(&mut self) {
         self.found.clear();

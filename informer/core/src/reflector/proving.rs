@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{
     Action, Class, End, Ending, Failure, Input, Memory, Proof, ProofBy, RelistCause, Report, State, Testimony,
     Watching, moved, relist,
-    waiting::{Next, Waiting},
+    waiting::{NextAction, Waiting},
 };
 use crate::{
     proof::{WITNESSES_CHANGED, WITNESSES_MAX},
@@ -20,7 +20,7 @@ const BROKEN_MAX: u32 = 8;
 
 /// Reason for a proof; decides the consequence of a failed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum ProofReason {
     /// The position comes from a checkpoint, or was never proved.
     Resume,
     /// Requests go to another endpoint, and the position was proved at the previous one.
@@ -36,7 +36,7 @@ pub(super) enum Why {
 /// Progress of one proof. Survives the pauses between its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    why: Why,
+    why: ProofReason,
     by: ProofBy,
     /// Objects read that were missing or inconclusive.
     asked: usize,
@@ -55,17 +55,17 @@ pub(super) struct Proving {
 }
 
 impl Attempt {
-    pub(super) const fn new(why: Why) -> Self {
+    pub(super) const fn new(why: ProofReason) -> Self {
         let by = match why {
-            Why::Resume | Why::Moved | Why::Doubt | Why::Outage => ProofBy::Get,
-            Why::Forbidden => ProofBy::List,
+            ProofReason::Resume | ProofReason::Moved | ProofReason::Doubt | ProofReason::Outage => ProofBy::Get,
+            ProofReason::Forbidden => ProofBy::List,
         };
         Self { why, by, asked: 0, changed: false, broken: 0, get_refused: false }
     }
 }
 
 impl Proving {
-    pub(super) fn begin(now: Time, why: Why, memory: &mut Memory) -> State {
+    pub(super) fn begin(now: Time, why: ProofReason, memory: &mut Memory) -> State {
         Self::ask(now, Attempt::new(why), memory)
     }
 
@@ -163,13 +163,15 @@ impl Proving {
         }
         let nothing_stored = self.attempt.asked == 0;
         match self.attempt.why {
-            Why::Moved if !nothing_stored => memory.refuse(now),
+            ProofReason::Moved if !nothing_stored => memory.refuse(now),
             // An empty store cannot mix histories, and relisting here would make every client list after a server
             // restart.
-            Why::Outage if nothing_stored => Self::take_for_granted(now, memory),
-            Why::Forbidden if nothing_stored => relist(now, RelistCause::WatchForbidden, memory),
-            Why::Forbidden => Watching::after_list(now, memory),
-            Why::Moved | Why::Resume | Why::Doubt | Why::Outage => Self::unproven(now, memory),
+            ProofReason::Outage if nothing_stored => Self::take_for_granted(now, memory),
+            ProofReason::Forbidden if nothing_stored => relist(now, RelistCause::WatchForbidden, memory),
+            ProofReason::Forbidden => Watching::after_list(now, memory),
+            ProofReason::Moved | ProofReason::Resume | ProofReason::Doubt | ProofReason::Outage => {
+                Self::unproven(now, memory)
+            }
         }
     }
 
@@ -193,8 +195,8 @@ impl Proving {
     fn differs(self, now: Time, what: Report, memory: &mut Memory) -> State {
         let cause = memory.found_other_history(what);
         match self.attempt.why {
-            Why::Moved => memory.refuse(now),
-            Why::Resume | Why::Doubt | Why::Outage | Why::Forbidden => {
+            ProofReason::Moved => memory.refuse(now),
+            ProofReason::Resume | ProofReason::Doubt | ProofReason::Outage | ProofReason::Forbidden => {
                 memory.forget_position(cause);
                 relist_later(now, cause, memory)
             }
@@ -226,7 +228,7 @@ impl Proving {
     }
 
     fn behind(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
-        if self.attempt.why == Why::Moved {
+        if self.attempt.why == ProofReason::Moved {
             return memory.refuse(now);
         }
         // At any endpoint: a move must not reset the count.
@@ -236,7 +238,7 @@ impl Proving {
             return self.retry(now, ending, failure.retry_after, memory);
         }
         let until = memory.unhealthy(now, ending, failure.retry_after);
-        Waiting::until(until, Next::Relist(RelistCause::TooLarge))
+        Waiting::until(until, NextAction::Relist(RelistCause::TooLarge))
     }
 
     /// Reads by LIST of one object if GET is refused. If both are refused, a quiet watch alone does not justify a
@@ -248,21 +250,21 @@ impl Proving {
                 self.attempt.get_refused = matches!(failure.class, Class::Forbidden | Class::Refused);
                 Self::ask(now, self.attempt, memory)
             }
-            (ProofBy::List, Why::Moved) => memory.refuse(now),
-            (ProofBy::List, Why::Resume) => Self::unproven(now, memory),
+            (ProofBy::List, ProofReason::Moved) => memory.refuse(now),
+            (ProofBy::List, ProofReason::Resume) => Self::unproven(now, memory),
             // Invalid responses to both requests say nothing about permissions: the server is unhealthy.
-            (ProofBy::List, Why::Outage | Why::Doubt)
+            (ProofBy::List, ProofReason::Outage | ProofReason::Doubt)
                 if !matches!(failure.class, Class::Forbidden | Class::Refused) =>
             {
                 self.retry(now, Ending::Failed(failure.class), failure.retry_after, memory)
             }
-            (ProofBy::List, Why::Outage) => Self::take_for_granted(now, memory),
-            (ProofBy::List, Why::Forbidden) => {
+            (ProofBy::List, ProofReason::Outage) => Self::take_for_granted(now, memory),
+            (ProofBy::List, ProofReason::Forbidden) => {
                 let until = memory.unhealthy(now, Ending::Failed(failure.class), failure.retry_after);
-                Waiting::until(until, Next::Watch)
+                Waiting::until(until, NextAction::Watch)
             }
             // The client may not read objects: resume, and reset the doubts so that the proof is not repeated at once.
-            (ProofBy::List, Why::Doubt) => {
+            (ProofBy::List, ProofReason::Doubt) => {
                 memory.believe(now);
                 Watching::resume(now, memory)
             }
@@ -271,12 +273,12 @@ impl Proving {
 
     fn retry(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         let until = memory.unhealthy(now, ending, retry_after);
-        Waiting::until(until, Next::Prove(self.attempt))
+        Waiting::until(until, NextAction::Prove(self.attempt))
     }
 }
 
 /// Relists after a delay: all clients of a restored server notice it together.
 pub(super) fn relist_later(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
     let until = memory.unhealthy(now, Ending::Unproven, None);
-    Waiting::until(until, Next::Relist(cause))
+    Waiting::until(until, NextAction::Relist(cause))
 }

@@ -32,12 +32,12 @@ pub(super) struct Stall {
     newest: Option<ResourceVersion>,
     /// Objects in a row that may be live.
     uncertain: u32,
-    phase: Phase,
+    phase: StallPhase,
 }
 
 /// Meaning of an ADDED that may be live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum StallPhase {
     /// Objects arrive without a pause.
     Flowing,
     /// There was a pause, or a change that initial state never contains.
@@ -49,7 +49,7 @@ enum Phase {
 impl Stall {
     /// Starts with a request for a state not older than `asked`.
     pub(super) fn new(now: Time, asked: Option<ResourceVersion>) -> Self {
-        Self { progress: now, certain: now, last: now, newest: asked, uncertain: 0, phase: Phase::Flowing }
+        Self { progress: now, certain: now, last: now, newest: asked, uncertain: 0, phase: StallPhase::Flowing }
     }
 
     /// Notes that the stream was accepted, or sent a mark, which shows that more follows.
@@ -73,15 +73,15 @@ impl Stall {
         let is_certain = is_older || self.uncertain >= UNCERTAIN_OBJECTS_MAX;
         self.phase = match self.phase {
             // No initial state follows a bookmark.
-            Phase::Live => return,
-            Phase::Flowing | Phase::Paused if is_certain => Phase::Flowing,
-            Phase::Flowing if has_paused => Phase::Paused,
-            Phase::Flowing => Phase::Flowing,
-            Phase::Paused => Phase::Paused,
+            StallPhase::Live => return,
+            StallPhase::Flowing | StallPhase::Paused if is_certain => StallPhase::Flowing,
+            StallPhase::Flowing if has_paused => StallPhase::Paused,
+            StallPhase::Flowing => StallPhase::Flowing,
+            StallPhase::Paused => StallPhase::Paused,
         };
         if is_certain {
             self.progressed(now);
-        } else if self.phase == Phase::Flowing {
+        } else if self.phase == StallPhase::Flowing {
             self.progress = now;
         }
     }
@@ -90,8 +90,8 @@ impl Stall {
     /// be past it.
     pub(super) fn changed(&mut self, now: Time, version: Option<ResourceVersion>) {
         self.last = now;
-        if self.phase == Phase::Flowing {
-            self.phase = Phase::Paused;
+        if self.phase == StallPhase::Flowing {
+            self.phase = StallPhase::Paused;
         }
         let Some(version) = version else { return };
         let is_newer = |newest: &ResourceVersion| version.compare(newest) != Some(Ordering::Less);
@@ -102,7 +102,7 @@ impl Stall {
 
     /// Notes an ordinary bookmark.
     pub(super) const fn bookmark(&mut self) {
-        self.phase = Phase::Live;
+        self.phase = StallPhase::Live;
     }
 
     /// Returns when the stream counts as stalled, unless initial state arrives before.

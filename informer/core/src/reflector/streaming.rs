@@ -9,11 +9,11 @@ use std::{cmp::Ordering, time::Duration};
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
     Watching,
-    marks::{ResumePoints, Taken},
+    marks::{MarkResult, ResumePoints},
     memory::cause_after,
     moved, relist,
     stall::Stall,
-    waiting::{Next, Waiting},
+    waiting::{NextAction, Waiting},
 };
 use crate::{
     resource_version::ResourceVersion,
@@ -89,9 +89,9 @@ impl Streaming {
                 memory.stats.initial_resumes += 1;
             }
             Input::Mark { token } => match self.marks.take(token) {
-                Taken::Unusable => return self.unusable(now, memory),
-                Taken::Noted => self.stall.progressed(now),
-                Taken::Ignored => {}
+                MarkResult::Unusable => return self.unusable(now, memory),
+                MarkResult::Noted => self.stall.progressed(now),
+                MarkResult::Ignored => {}
             },
             Input::Object(object) => self.event(now, &object, memory),
             Input::Bookmark { resource_version, initial_events_end: true } => {
@@ -291,7 +291,7 @@ impl Streaming {
             memory.stream_broke(progressed);
         }
         let until = memory.unhealthy(now, ending, retry_after);
-        let next = if goes_on { Next::Stream(Box::new(self)) } else { Next::Relist(cause_after(ending)) };
+        let next = if goes_on { NextAction::Stream(Box::new(self)) } else { NextAction::Relist(cause_after(ending)) };
         Waiting::until(until, next)
     }
 

@@ -11,13 +11,13 @@ use crate::time::Time;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Waiting {
     until: Time,
-    next: Next,
+    next: NextAction,
 }
 
 /// Action after the wait.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) enum Next {
+pub(super) enum NextAction {
     /// The first request.
     Begin,
     /// Resume from the position.
@@ -35,27 +35,29 @@ pub(super) enum Next {
 }
 
 impl Waiting {
-    pub(super) const fn until(until: Time, next: Next) -> State {
+    pub(super) const fn until(until: Time, next: NextAction) -> State {
         State::Waiting(Self { until, next })
     }
 
     pub(super) fn handle(self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
             Input::TimedOut if now >= self.until => match self.next {
-                Next::Begin => begin(now, memory),
-                Next::Watch => Watching::resume(now, memory),
-                Next::WatchAfterList => Watching::after_list(now, memory),
-                Next::Relist(cause) => relist(now, cause, memory),
-                Next::Page(listing) => listing.ask_again(now, memory),
-                Next::Stream(streaming) => streaming.go_on(now, memory),
-                Next::Prove(attempt) => Proving::ask(now, attempt, memory),
+                NextAction::Begin => begin(now, memory),
+                NextAction::Watch => Watching::resume(now, memory),
+                NextAction::WatchAfterList => Watching::after_list(now, memory),
+                NextAction::Relist(cause) => relist(now, cause, memory),
+                NextAction::Page(listing) => listing.ask_again(now, memory),
+                NextAction::Stream(streaming) => streaming.go_on(now, memory),
+                NextAction::Prove(attempt) => Proving::ask(now, attempt, memory),
             },
             Input::Moved { home } => match self.next {
                 // The spread of starts still applies.
-                Next::Begin => State::Waiting(self),
-                Next::Page(listing) => listing.moved(now, home, memory),
-                Next::Stream(streaming) => streaming.moved(now, home, memory),
-                Next::Watch | Next::WatchAfterList | Next::Relist(_) | Next::Prove(_) => moved(now, home, memory),
+                NextAction::Begin => State::Waiting(self),
+                NextAction::Page(listing) => listing.moved(now, home, memory),
+                NextAction::Stream(streaming) => streaming.moved(now, home, memory),
+                NextAction::Watch | NextAction::WatchAfterList | NextAction::Relist(_) | NextAction::Prove(_) => {
+                    moved(now, home, memory)
+                }
             },
             Input::TimedOut
             | Input::Start

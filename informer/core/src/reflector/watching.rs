@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
-    lateness::Met,
+    lateness::LateDecision,
     memory::DOUBTS_MAX,
     moved,
-    proving::{Attempt, Proving, Why, relist_later},
-    waiting::{Next, Waiting},
+    proving::{Attempt, ProofReason, Proving, relist_later},
+    waiting::{NextAction, Waiting},
 };
 use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
 
@@ -151,13 +151,13 @@ impl Watching {
             // The position stays, so the next watch sends this event again, which is harmless.
             Err(_) => memory.stats.unversioned += 1,
             Ok(_) if memory.is_late(object.resource_version) => match memory.lateness.meet(now, object) {
-                Met::Taken => {}
-                Met::Dropped => {
+                LateDecision::Taken => {}
+                LateDecision::Dropped => {
                     memory.stats.ignored += 1;
                     return State::Watching(self);
                 }
-                Met::Repeated => return self.went_back(now, memory),
-                Met::Asks => return self.lacks(now, memory),
+                LateDecision::Repeated => return self.went_back(now, memory),
+                LateDecision::Asks => return self.lacks(now, memory),
             },
             // `is_late` above compared the versions: once per event.
             Ok(position) => memory.move_to(now, position),
@@ -199,14 +199,14 @@ impl Watching {
             memory.push(Action::Close);
             // Missing headers mean an outage, unlike silence of an accepted watch.
             memory.suspect(now);
-            return self.pause(now, Ending::Unanswered, None, Next::Watch, memory);
+            return self.pause(now, Ending::Unanswered, None, NextAction::Watch, memory);
         }
         memory.silences = memory.silences.saturating_add(1);
         memory.doubts += 1;
         memory.stats.silences += 1;
         if memory.doubts >= DOUBTS_MAX {
             // A server restored to an older state sends no event until its versions reach the position.
-            return Proving::begin(now, Why::Doubt, memory);
+            return Proving::begin(now, ProofReason::Doubt, memory);
         }
         Self::resume(now, memory)
     }
@@ -219,7 +219,7 @@ impl Watching {
         memory.push(Action::Close);
         // Regardless of the session's age: a lagging server may reveal that late.
         let give_up = !self.moved && memory.resume_failed();
-        let next = if give_up { Next::Relist(RelistCause::NotResumable) } else { Next::Watch };
+        let next = if give_up { NextAction::Relist(RelistCause::NotResumable) } else { NextAction::Watch };
         self.pause(now, Ending::WentBack, None, next, memory)
     }
 
@@ -228,7 +228,7 @@ impl Watching {
         memory.stats.went_back += 1;
         memory.distrust = true;
         memory.push(Action::Close);
-        self.pause(now, Ending::WentBack, None, Next::Relist(RelistCause::WentBack), memory)
+        self.pause(now, Ending::WentBack, None, NextAction::Relist(RelistCause::WentBack), memory)
     }
 
     /// Relists because the deletion of an object found missing did not arrive: the server was restored or replaced, and
@@ -251,35 +251,35 @@ impl Watching {
             // A server that ends responses early may be shutting down.
             memory.suspect(now);
         }
-        self.pause(now, Ending::Closed, None, Next::Watch, memory)
+        self.pause(now, Ending::Closed, None, NextAction::Watch, memory)
     }
 
     fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         let next = match failure.class {
             Class::Expired => return self.expired(now, failure, memory),
-            Class::TooLarge => Next::Relist(RelistCause::TooLarge),
+            Class::TooLarge => NextAction::Relist(RelistCause::TooLarge),
             // The list was answered, so the watch itself is refused: 403 if the role lacks the verb, 405 if the server
             // has no watches.
             Class::Forbidden | Class::Refused if self.after_list && self.live_since.is_none() => {
                 return self.refused_after_list(now, failure, memory);
             }
             // A starting server may forbid everything; its clients must not all relist for that.
-            Class::Forbidden => Next::Prove(Attempt::new(Why::Forbidden)),
+            Class::Forbidden => NextAction::Prove(Attempt::new(ProofReason::Forbidden)),
             Class::Refused | Class::Malformed => self.resume_or_give_up(memory),
             // A 5xx in place of a response is an outage and does not concern the position. A 5xx in the stream may
             // concern the events after the position.
             Class::Server if self.live_since.is_some() => self.resume_or_give_up(memory),
             Class::Server | Class::Connection => {
                 memory.suspect(now);
-                Next::Watch
+                NextAction::Watch
             }
-            Class::TooMany => Next::Watch,
+            Class::TooMany => NextAction::Watch,
         };
         self.pause(now, Ending::Failed(failure.class), failure.retry_after, next, memory)
     }
 
     fn expired(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
-        let (cause, next) = (Ending::Failed(Class::Expired), Next::Relist(RelistCause::Expired));
+        let (cause, next) = (Ending::Failed(Class::Expired), NextAction::Relist(RelistCause::Expired));
         if memory.expires_early(now) {
             // Regardless of this session's health: a server whose lists keep expiring is not healthy.
             return Waiting::until(memory.unhealthy(now, cause, failure.retry_after), next);
@@ -298,9 +298,13 @@ impl Watching {
         !self.moved && !self.healthy && memory.healthy_since_sync
     }
 
-    fn resume_or_give_up(&self, memory: &mut Memory) -> Next {
+    fn resume_or_give_up(&self, memory: &mut Memory) -> NextAction {
         let nothing_came = !self.moved && !self.healthy;
-        if nothing_came && memory.resume_failed() { Next::Relist(RelistCause::NotResumable) } else { Next::Watch }
+        if nothing_came && memory.resume_failed() {
+            NextAction::Relist(RelistCause::NotResumable)
+        } else {
+            NextAction::Watch
+        }
     }
 
     /// The server answers lists and refuses watches, perhaps only briefly: retries the watch, then polls.
@@ -308,13 +312,13 @@ impl Watching {
         let cause = Ending::Failed(failure.class);
         if let Some(until) = memory.next_refused_watch(now, failure.retry_after) {
             memory.report(Report::Waiting { until, cause });
-            return Waiting::until(until, Next::WatchAfterList);
+            return Waiting::until(until, NextAction::WatchAfterList);
         }
         if memory.synced {
             return Self::poll_later(now, failure.class, memory);
         }
         // A restored state is not shown before a watch continues it, so it must be fetched first.
-        self.pause(now, cause, failure.retry_after, Next::Relist(RelistCause::WatchForbidden), memory)
+        self.pause(now, cause, failure.retry_after, NextAction::Relist(RelistCause::WatchForbidden), memory)
     }
 
     /// Schedules the next poll of a server that answers lists and refuses watches.
@@ -325,21 +329,28 @@ impl Watching {
         }
         let until = memory.next_poll(now, class);
         memory.report(Report::Waiting { until, cause: Ending::WatchForbidden });
-        Waiting::until(until, Next::Relist(RelistCause::WatchForbidden))
+        Waiting::until(until, NextAction::Relist(RelistCause::WatchForbidden))
     }
 
-    fn pause(self, now: Time, cause: Ending, retry_after: Option<Duration>, next: Next, memory: &mut Memory) -> State {
+    fn pause(
+        self,
+        now: Time,
+        cause: Ending,
+        retry_after: Option<Duration>,
+        next: NextAction,
+        memory: &mut Memory,
+    ) -> State {
         let next = match next {
             // A server restored to an older state is silent, or sends positions behind ours, for an unbounded time.
-            Next::Watch if memory.is_doubtful(now) => Next::Prove(Attempt::new(Why::Doubt)),
-            Next::Watch if memory.is_suspect => Next::Prove(Attempt::new(Why::Outage)),
-            Next::Watch
-            | Next::WatchAfterList
-            | Next::Begin
-            | Next::Relist(_)
-            | Next::Page(_)
-            | Next::Stream(_)
-            | Next::Prove(_) => next,
+            NextAction::Watch if memory.is_doubtful(now) => NextAction::Prove(Attempt::new(ProofReason::Doubt)),
+            NextAction::Watch if memory.is_suspect => NextAction::Prove(Attempt::new(ProofReason::Outage)),
+            NextAction::Watch
+            | NextAction::WatchAfterList
+            | NextAction::Begin
+            | NextAction::Relist(_)
+            | NextAction::Page(_)
+            | NextAction::Stream(_)
+            | NextAction::Prove(_) => next,
         };
         if !self.healthy {
             return Waiting::until(memory.unhealthy(now, cause, retry_after), next);

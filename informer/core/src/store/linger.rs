@@ -14,7 +14,7 @@ use crate::{limits::LINGERING_OBJECTS_MAX, time::Time};
 ///
 /// Memory: for each object its last version, its key and uid twice, and its index values twice.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lingering {
+pub(super) struct LingeringObjects {
     // By key and by uid, in order of deletion.
     by_name: OrdMap<(Arc<str>, u64), Arc<Entry>>,
     // By index and value, in order of deletion as well: several objects with one key may share a value.
@@ -40,7 +40,7 @@ struct LingerExpiry {
 /// Upper bound of the time that an object may stay beyond its expiry.
 const SLACK_MAX: Duration = Duration::from_millis(500);
 
-impl Lingering {
+impl LingeringObjects {
     /// Returns the objects with this key or uid, the last deleted first. Cost: O(log n + result).
     pub(super) fn of<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let name: Arc<str> = key_or_uid.into();
@@ -86,7 +86,7 @@ impl LingerQueue {
     }
 
     /// Adds `entry`, deleted at `now`. At the limit, the object deleted first is released.
-    pub(super) fn add(&mut self, now: Time, entry: &Arc<Entry>, lingering: &mut Lingering) {
+    pub(super) fn add(&mut self, now: Time, entry: &Arc<Entry>, lingering: &mut LingeringObjects) {
         if self.queue.len() >= LINGERING_OBJECTS_MAX {
             self.remove_first(lingering);
         }
@@ -96,7 +96,7 @@ impl LingerQueue {
     }
 
     /// Releases the objects whose time is over. Returns true if there were any.
-    pub(super) fn expire(&mut self, now: Time, lingering: &mut Lingering) -> bool {
+    pub(super) fn expire(&mut self, now: Time, lingering: &mut LingeringObjects) -> bool {
         let before = self.queue.len();
         while self.queue.front().is_some_and(|end| end.at <= now) {
             self.remove_first(lingering);
@@ -111,7 +111,7 @@ impl LingerQueue {
         self.queue.front().map(|end| end.at + slack)
     }
 
-    fn remove_first(&mut self, lingering: &mut Lingering) {
+    fn remove_first(&mut self, lingering: &mut LingeringObjects) {
         if let Some(end) = self.queue.pop_front() {
             lingering.remove(end.number, &end.entry);
         }

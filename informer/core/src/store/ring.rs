@@ -28,22 +28,22 @@ pub enum Record {
 /// Cost: a change takes a lock, which [`Listener::read`] holds only while it copies pointers.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<RingState>>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RingState {
     records: VecDeque<Record>,
     /// The number of the last change, recorded or not.
     newest: u64,
     /// The first complete state; earlier changes are not recorded.
-    began: Option<Began>,
+    began: Option<RelistStart>,
     /// Number of listeners by capacity.
     capacities: BTreeMap<usize, usize>,
 }
 
 #[derive(Clone, Debug)]
-struct Began {
+struct RelistStart {
     sequence: u64,
     position: Option<ResourceVersion>,
 }
@@ -112,17 +112,17 @@ impl Ring {
     pub(super) fn begin(&self, position: Option<ResourceVersion>) -> u64 {
         // Only the store adds records, so none can come between the two locks.
         let sequence = self.skip();
-        self.lock().began = Some(Began { sequence, position });
+        self.lock().began = Some(RelistStart { sequence, position });
         sequence
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, RingState> {
         // No code panics while holding it, and every update leaves the ring consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl RingState {
     /// Returns the largest capacity of a listener; zero without listeners.
     fn capacity(&self) -> usize {
         self.capacities.last_key_value().map_or(0, |(capacity, _)| *capacity)

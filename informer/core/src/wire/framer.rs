@@ -26,7 +26,7 @@ mod tests;
 
 pub use envelope::ListEnd;
 pub use error::{Begins, FrameError};
-use held::{Head, Held};
+use held::{FramedObject, Head};
 pub use skip::{SkipReason, Skipped};
 
 /// The path that most callers cut: a record of field ownership, often half of an object.
@@ -107,7 +107,7 @@ pub struct Framer {
     structure: Structure,
     // The document without its objects: `{}` or `[]` stands for them.
     envelope: Vec<u8>,
-    held: Held,
+    held: FramedObject,
     // Members that items of this list may lack; known when the first item begins.
     head: Option<Head>,
     // True once the document's `object` or `items` has begun.
@@ -138,7 +138,7 @@ enum BodyPosition {
 }
 
 /// A frame without its borrowed bytes, so that it can be decided in a loop.
-enum Ready {
+enum DecidedFrame {
     Event(EventKind),
     Item,
     Skipped(Skipped),
@@ -157,7 +157,7 @@ impl Framer {
             place: BodyPosition::Between,
             structure: Structure::new(),
             envelope: Vec::new(),
-            held: Held::new(cut, object_bytes_max),
+            held: FramedObject::new(cut, object_bytes_max),
             head: None,
             payload: false,
             handed_out: false,
@@ -181,11 +181,11 @@ impl Framer {
             Ok(Some(ready)) => {
                 self.handed_out = true;
                 Ok(Some(match ready {
-                    Ready::Event(kind) => Frame::Event { kind, object: self.held.bytes() },
-                    Ready::Item => Frame::Item(self.held.bytes()),
-                    Ready::Skipped(skipped) => Frame::Skipped(skipped),
-                    Ready::ListEnd(end) => Frame::ListEnd(end),
-                    Ready::Status => Frame::Status(&self.envelope),
+                    DecidedFrame::Event(kind) => Frame::Event { kind, object: self.held.bytes() },
+                    DecidedFrame::Item => Frame::Item(self.held.bytes()),
+                    DecidedFrame::Skipped(skipped) => Frame::Skipped(skipped),
+                    DecidedFrame::ListEnd(end) => Frame::ListEnd(end),
+                    DecidedFrame::Status => Frame::Status(&self.envelope),
                 }))
             }
             Err(error) => {
@@ -222,7 +222,7 @@ impl Framer {
         self.envelope.capacity() + self.held.capacity()
     }
 
-    fn advance(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+    fn advance(&mut self, chunk: &mut &[u8]) -> Result<Option<DecidedFrame>, FrameError> {
         loop {
             let ready = match self.place {
                 BodyPosition::Between => self.begin(chunk)?,
@@ -246,7 +246,7 @@ impl Framer {
     }
 
     /// Finds the start of a document.
-    fn begin(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+    fn begin(&mut self, chunk: &mut &[u8]) -> Result<Option<DecidedFrame>, FrameError> {
         self.skip_space(chunk);
         match chunk.first() {
             None => {}
@@ -257,7 +257,7 @@ impl Framer {
     }
 
     /// Buffers the envelope up to the key of the objects or the end of the document.
-    fn in_envelope(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+    fn in_envelope(&mut self, chunk: &mut &[u8]) -> Result<Option<DecidedFrame>, FrameError> {
         match self.keep(chunk, Stops { keys: 1, ends: 0, ..Stops::NONE })? {
             Some(Stop::Key) if self.key_carries_objects() => self.place = BodyPosition::Payload,
             Some(Stop::Key | Stop::Value | Stop::Depth) | None => {}
@@ -267,7 +267,7 @@ impl Framer {
     }
 
     /// Inspects the first byte of the member that holds the objects.
-    fn at_payload(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+    fn at_payload(&mut self, chunk: &mut &[u8]) -> Result<Option<DecidedFrame>, FrameError> {
         if self.keep(chunk, Stops { values: 1, ..Stops::NONE })?.is_none() {
             return Ok(None);
         }
@@ -299,7 +299,7 @@ impl Framer {
     }
 
     /// Drops the bytes between items, up to the next item or the end of the array.
-    fn in_items(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+    fn in_items(&mut self, chunk: &mut &[u8]) -> Result<Option<DecidedFrame>, FrameError> {
         let (taken, stop) = self.run(chunk, Stops { values: 2, ends: 1, ..Stops::NONE })?;
         *chunk = &chunk[taken..];
         match stop {
@@ -319,7 +319,7 @@ impl Framer {
         Ok(None)
     }
 
-    fn in_object(&mut self, chunk: &mut &[u8]) -> Result<Option<Ready>, FrameError> {
+    fn in_object(&mut self, chunk: &mut &[u8]) -> Result<Option<DecidedFrame>, FrameError> {
         let complete = self.held.feed(&mut self.structure, chunk).map_err(|error| error.shifted(self.before))?;
         if !complete {
             return Ok(None);
@@ -333,23 +333,23 @@ impl Framer {
             Shape::List => {
                 self.place = BodyPosition::Items;
                 if let Some(skip) = self.held.take_skipped() {
-                    return Ok(Some(Ready::Skipped(skip.finish(None))));
+                    return Ok(Some(DecidedFrame::Skipped(skip.finish(None))));
                 }
                 self.held.insert(self.head.as_ref());
-                Ok(Some(Ready::Item))
+                Ok(Some(DecidedFrame::Item))
             }
         }
     }
 
     /// Classifies the document that has ended.
-    fn end(&mut self) -> Result<Ready, FrameError> {
+    fn end(&mut self) -> Result<DecidedFrame, FrameError> {
         let ready = match (self.shape, self.payload) {
             (Shape::Watch, true) => envelope::event_kind(&self.envelope).map(|kind| match self.held.take_skipped() {
-                Some(skip) => Ready::Skipped(skip.finish(Some(kind))),
-                None => Ready::Event(kind),
+                Some(skip) => DecidedFrame::Skipped(skip.finish(Some(kind))),
+                None => DecidedFrame::Event(kind),
             }),
-            (Shape::List, true) => envelope::list_end(&self.envelope).map(Ready::ListEnd),
-            (Shape::Watch | Shape::List, false) => envelope::is_status(&self.envelope).then_some(Ready::Status),
+            (Shape::List, true) => envelope::list_end(&self.envelope).map(DecidedFrame::ListEnd),
+            (Shape::Watch | Shape::List, false) => envelope::is_status(&self.envelope).then_some(DecidedFrame::Status),
         };
         let ready = ready.ok_or(FrameError::Unexpected { at: self.before })?;
         self.before = self.taken();
@@ -423,7 +423,7 @@ impl Framer {
 
     fn fail(&mut self, error: FrameError) {
         // Free the buffers, since no further frame can follow.
-        self.held = Held::new(Vec::new(), 0);
+        self.held = FramedObject::new(Vec::new(), 0);
         self.envelope = Vec::new();
         self.place = BodyPosition::Failed(error);
     }

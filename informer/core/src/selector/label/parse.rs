@@ -93,13 +93,13 @@ fn scan(text: &str) -> Vec<Token<'_>> {
 }
 
 /// One requirement as written, except that its values are sorted and distinct.
-pub(super) struct Parsed<'a> {
+pub(super) struct ParsedRequirement<'a> {
     pub(super) key: &'a str,
     pub(super) operator: Operator,
     values: Vec<&'a str>,
 }
 
-impl<'a> Parsed<'a> {
+impl<'a> ParsedRequirement<'a> {
     fn new(key: &'a str, operator: Operator, mut values: Vec<&'a str>) -> Self {
         values.sort_unstable();
         values.dedup();
@@ -125,7 +125,7 @@ impl<'a> Parsed<'a> {
 }
 
 /// Parses the requirements, in the order written.
-pub(super) fn parse(text: &str) -> Result<Vec<Parsed<'_>>, ParseError> {
+pub(super) fn parse(text: &str) -> Result<Vec<ParsedRequirement<'_>>, ParseError> {
     let mut parser = Parser { tokens: scan(text), at: 0 };
     let mut requirements = Vec::new();
     loop {
@@ -178,7 +178,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    fn requirement(&mut self) -> Result<Parsed<'a>, ParseError> {
+    fn requirement(&mut self) -> Result<ParsedRequirement<'a>, ParseError> {
         let not = self.peek().kind == TokenKind::Not;
         if not {
             self.take();
@@ -191,10 +191,10 @@ impl<'a> Parser<'a> {
             return Err(invalid("<nil>", key.text, &error));
         }
         if not {
-            return Ok(Parsed::new(key.text, Operator::DoesNotExist, Vec::new()));
+            return Ok(ParsedRequirement::new(key.text, Operator::DoesNotExist, Vec::new()));
         }
         if matches!(self.peek().kind, TokenKind::End | TokenKind::Comma) {
-            return Ok(Parsed::new(key.text, Operator::Exists, Vec::new()));
+            return Ok(ParsedRequirement::new(key.text, Operator::Exists, Vec::new()));
         }
         let token = self.take();
         let (TokenKind::Word(operator) | TokenKind::Compare(operator)) = token.kind else {
@@ -209,7 +209,7 @@ impl<'a> Parser<'a> {
             | Operator::LessThan => vec![self.exact_value()?],
             Operator::Exists | Operator::DoesNotExist => Vec::new(),
         };
-        let requirement = Parsed::new(key.text, operator, values);
+        let requirement = ParsedRequirement::new(key.text, operator, values);
         check_values(&requirement)?;
         Ok(requirement)
     }
@@ -302,7 +302,7 @@ fn invalid(path: &str, value: &str, why: &str) -> ParseError {
     ParseError(format!("{path}: Invalid value: {}: {why}", quote(value)))
 }
 
-fn check_values(requirement: &Parsed<'_>) -> Result<(), ParseError> {
+fn check_values(requirement: &ParsedRequirement<'_>) -> Result<(), ParseError> {
     let mut errors = Vec::new();
     if matches!(requirement.operator, Operator::GreaterThan | Operator::LessThan) {
         for (at, value) in requirement.values.iter().enumerate() {

@@ -4,7 +4,7 @@
 
 /// The paths, and the position of each in the objects entered so far.
 #[derive(Debug)]
-pub(super) struct Cuts {
+pub(super) struct CutPaths {
     paths: Vec<Box<[u8]>>,
     // By level, the paths that lead through it: (path, offset of its remaining part).
     open: Vec<(usize, usize)>,
@@ -14,7 +14,7 @@ pub(super) struct Cuts {
 
 /// Decision about the member of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CutVerdict {
     /// Keep it, and do not inspect its value.
     Keep,
     /// Keep it; a path leads into its value. This enters a level, to be left when the value ends.
@@ -23,7 +23,7 @@ pub(super) enum Verdict {
     Cut,
 }
 
-impl Cuts {
+impl CutPaths {
     pub(super) fn new(paths: Vec<String>) -> Self {
         let paths = paths.into_iter().filter(|path| !path.is_empty()).map(|path| path.into_bytes().into()).collect();
         Self { paths, open: Vec::new(), levels: Vec::new() }
@@ -49,7 +49,7 @@ impl Cuts {
     }
 
     /// Decides about a key of the innermost level.
-    pub(super) fn key(&mut self, key: &[u8]) -> Verdict {
+    pub(super) fn key(&mut self, key: &[u8]) -> CutVerdict {
         let (first, last) = (self.levels.last().copied().unwrap_or_default(), self.open.len());
         for at in first..last {
             let (path, offset) = self.open[at];
@@ -58,17 +58,17 @@ impl Cuts {
                 Some([]) => {
                     // Drop the paths that this key has opened: its member is cut.
                     self.open.truncate(last);
-                    return Verdict::Cut;
+                    return CutVerdict::Cut;
                 }
                 Some([b'.', ..]) => self.open.push((path, offset + key.len() + 1)),
                 Some(_) | None => {}
             }
         }
         if self.open.len() == last {
-            return Verdict::Keep;
+            return CutVerdict::Keep;
         }
         self.levels.push(last);
-        Verdict::Enter
+        CutVerdict::Enter
     }
 
     /// Leaves the innermost level, whose value has ended.

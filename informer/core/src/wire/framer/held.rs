@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{
     FrameError, TypeMeta,
-    cut::{Cuts, Verdict},
+    cut::{CutPaths, CutVerdict},
     skip::{Skip, SkipReason},
 };
 use crate::{
@@ -28,15 +28,15 @@ pub(super) struct Head {
 
 /// The object being framed.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct FramedObject {
     // Room for a head, then the object from its opening brace.
     bytes: Vec<u8>,
     // Start of the result in `bytes`: at the head, if one was inserted.
     from: usize,
     // Position of the object's own opening brace.
     brace: usize,
-    cuts: Cuts,
-    cutting: Cutting,
+    cuts: CutPaths,
+    cutting: CutTarget,
     // Depth of the container of the object.
     depth: usize,
     // True if the keys of the object itself are inspected; then those found.
@@ -54,7 +54,7 @@ pub(super) struct Held {
 
 /// Destination of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cutting {
+enum CutTarget {
     /// The object.
     No,
     /// A member that is cut. `first` if it directly follows an opening brace.
@@ -84,14 +84,14 @@ impl Head {
     }
 }
 
-impl Held {
+impl FramedObject {
     pub(super) fn new(cut: Vec<String>, sent_max: usize) -> Self {
         Self {
             bytes: Vec::new(),
             from: 0,
             brace: 0,
-            cuts: Cuts::new(cut),
-            cutting: Cutting::No,
+            cuts: CutPaths::new(cut),
+            cutting: CutTarget::No,
             depth: 0,
             wants_type: false,
             has_kind: false,
@@ -112,7 +112,7 @@ impl Held {
         self.bytes.resize(self.brace, b' ');
         self.from = self.brace;
         self.cuts.begin(is_cut);
-        self.cutting = Cutting::No;
+        self.cutting = CutTarget::No;
         self.depth = depth;
         self.wants_type = head.is_some();
         self.has_kind = false;
@@ -150,13 +150,13 @@ impl Held {
             // Bytes beyond the limit are left to the skip.
             let window = &chunk[..chunk.len().min(room)];
             let (taken, stop) = match self.cutting {
-                Cutting::No => {
+                CutTarget::No => {
                     let (taken, stop) = structure.run(window, self.stops())?;
                     self.keep(&window[..taken]);
                     (taken, stop)
                 }
-                Cutting::Value { .. } => structure.run(window, self.stops())?,
-                Cutting::Comma => structure.run(self.comma(window), Stops::NONE)?,
+                CutTarget::Value { .. } => structure.run(window, self.stops())?,
+                CutTarget::Comma => structure.run(self.comma(window), Stops::NONE)?,
             };
             self.sent += taken;
             *chunk = &chunk[taken..];
@@ -217,11 +217,11 @@ impl Held {
     fn stops(&self) -> Stops {
         let inner = self.depth + self.cuts.levels();
         match self.cutting {
-            Cutting::No if self.wants_type || !self.cuts.is_empty() => {
+            CutTarget::No if self.wants_type || !self.cuts.is_empty() => {
                 Stops { keys: inner, ends: inner - 1, ..Stops::NONE }
             }
-            Cutting::No => Stops { ends: self.depth, ..Stops::NONE },
-            Cutting::Value { .. } | Cutting::Comma => Stops { ends: inner, ..Stops::NONE },
+            CutTarget::No => Stops { ends: self.depth, ..Stops::NONE },
+            CutTarget::Value { .. } | CutTarget::Comma => Stops { ends: inner, ..Stops::NONE },
         }
     }
 
@@ -233,7 +233,7 @@ impl Held {
             self.has_kind |= *key == *b"kind";
             self.has_api_version |= *key == *b"apiVersion";
         }
-        if self.cuts.key(&key) == Verdict::Cut {
+        if self.cuts.key(&key) == CutVerdict::Cut {
             self.drop_key(span);
         }
     }
@@ -244,17 +244,17 @@ impl Held {
         let first = before.last() != Some(&b',');
         let len = before.len() - usize::from(!first);
         self.bytes.truncate(len);
-        self.cutting = Cutting::Value { first };
+        self.cutting = CutTarget::Value { first };
     }
 
     /// Handles the end of a value: of a cut member, of an object entered, or (`true`) of the whole object.
     fn end(&mut self) -> bool {
         match self.cutting {
-            Cutting::Value { first } => {
-                self.cutting = if first { Cutting::Comma } else { Cutting::No };
+            CutTarget::Value { first } => {
+                self.cutting = if first { CutTarget::Comma } else { CutTarget::No };
                 false
             }
-            Cutting::No | Cutting::Comma => {
+            CutTarget::No | CutTarget::Comma => {
                 self.cuts.leave();
                 self.cuts.levels() == 0
             }
@@ -265,7 +265,7 @@ impl Held {
     fn comma<'a>(&mut self, window: &'a [u8]) -> &'a [u8] {
         let space = window.len() - window.trim_ascii_start().len();
         let Some(&byte) = window.get(space) else { return window };
-        self.cutting = Cutting::No;
+        self.cutting = CutTarget::No;
         &window[..space + usize::from(byte == b',')]
     }
 

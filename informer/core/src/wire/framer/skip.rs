@@ -54,14 +54,14 @@ impl Skipped {
     /// Returns the readable part of its metadata.
     #[must_use]
     pub fn meta(&self) -> Meta<'_> {
-        let name = |name: Member| self.names[name as usize].as_deref().map(Cow::Borrowed);
+        let name = |name: NameMember| self.names[name as usize].as_deref().map(Cow::Borrowed);
         Meta {
-            kind: name(Member::Kind),
-            api_version: name(Member::ApiVersion),
-            namespace: name(Member::Namespace).unwrap_or_default(),
-            name: name(Member::Name).unwrap_or_default(),
-            uid: name(Member::Uid).unwrap_or_default(),
-            resource_version: name(Member::ResourceVersion).unwrap_or_default(),
+            kind: name(NameMember::Kind),
+            api_version: name(NameMember::ApiVersion),
+            namespace: name(NameMember::Namespace).unwrap_or_default(),
+            name: name(NameMember::Name).unwrap_or_default(),
+            uid: name(NameMember::Uid).unwrap_or_default(),
+            resource_version: name(NameMember::ResourceVersion).unwrap_or_default(),
             ..Meta::default()
         }
     }
@@ -69,11 +69,11 @@ impl Skipped {
     /// Returns the object as JSON, reduced to its names.
     #[must_use]
     pub fn json(&self) -> String {
-        let members = |names: &[(Member, &str)]| -> Vec<String> {
+        let members = |names: &[(NameMember, &str)]| -> Vec<String> {
             let named = names.iter().filter_map(|(name, key)| Some((key, self.names[*name as usize].as_deref()?)));
             named.map(|(key, text)| format!("\"{key}\":{}", json::quote(text))).collect()
         };
-        let mut all = members(&[(Member::Kind, "kind"), (Member::ApiVersion, "apiVersion")]);
+        let mut all = members(&[(NameMember::Kind, "kind"), (NameMember::ApiVersion, "apiVersion")]);
         let metadata = members(&METADATA);
         all.push(format!("\"metadata\":{{{}}}", metadata.join(",")));
         format!("{{{}}}", all.join(","))
@@ -82,7 +82,7 @@ impl Skipped {
 
 /// A member that contains a name of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Member {
+enum NameMember {
     Kind,
     ApiVersion,
     Namespace,
@@ -93,11 +93,11 @@ enum Member {
 
 const NAMES: usize = 6;
 
-const METADATA: [(Member, &str); 4] = [
-    (Member::Name, "name"),
-    (Member::Namespace, "namespace"),
-    (Member::Uid, "uid"),
-    (Member::ResourceVersion, "resourceVersion"),
+const METADATA: [(NameMember, &str); 4] = [
+    (NameMember::Name, "name"),
+    (NameMember::Namespace, "namespace"),
+    (NameMember::Uid, "uid"),
+    (NameMember::ResourceVersion, "resourceVersion"),
 ];
 
 /// Reads an object to its end and keeps its names.
@@ -122,9 +122,9 @@ enum NextElement {
     /// The first byte of the metadata.
     Metadata,
     /// The first byte of a name.
-    Value(Member),
+    Value(NameMember),
     /// The rest of a name.
-    Text(Member),
+    Text(NameMember),
 }
 
 /// Length of the longest relevant key with every letter escaped, and its quotes.
@@ -212,8 +212,8 @@ impl Skip {
         let key = Key(&self.tail[start + 1..self.tail.len() - 1]);
         let name = match self.in_metadata {
             true => METADATA.iter().find(|(_, text)| key.is(text)).map(|(name, _)| *name),
-            false if key.is("kind") => Some(Member::Kind),
-            false if key.is("apiVersion") => Some(Member::ApiVersion),
+            false if key.is("kind") => Some(NameMember::Kind),
+            false if key.is("apiVersion") => Some(NameMember::ApiVersion),
             false if key.is("metadata") => return NextElement::Metadata,
             false => None,
         };

@@ -91,7 +91,7 @@ enum GrammarState {
 
 /// End of a string within the bytes at hand.
 #[derive(Clone, Copy)]
-enum Text {
+enum StringEnd {
     /// At its closing quote.
     Closed,
     /// Beyond the bytes.
@@ -184,9 +184,9 @@ impl Structure {
                 let end;
                 (end, at) = text(bytes, at);
                 match end {
-                    Text::Closed => state = GrammarState::Colon,
-                    Text::Open => break None,
-                    Text::Escape => {
+                    StringEnd::Closed => state = GrammarState::Colon,
+                    StringEnd::Open => break None,
+                    StringEnd::Escape => {
                         state = GrammarState::KeyEscape;
                         break None;
                     }
@@ -249,9 +249,9 @@ impl Structure {
                 let end;
                 (end, at) = text(bytes, at);
                 match end {
-                    Text::Closed => state = GrammarState::After,
-                    Text::Open => break None,
-                    Text::Escape => {
+                    StringEnd::Closed => state = GrammarState::After,
+                    StringEnd::Open => break None,
+                    StringEnd::Escape => {
                         state = GrammarState::TextEscape;
                         break None;
                     }
@@ -380,7 +380,7 @@ fn behind_space(bytes: &[u8], mut at: usize) -> (Option<u8>, usize) {
 /// Finds the end of the string that contains `at`. Returns the position behind its closing quote, or the end of
 /// `bytes`.
 #[inline(always)]
-fn text(bytes: &[u8], mut at: usize) -> (Text, usize) {
+fn text(bytes: &[u8], mut at: usize) -> (StringEnd, usize) {
     // Most strings are short, so search the first blocks without a call.
     for _ in 0..BLOCKS_INLINE {
         let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else { break };
@@ -390,10 +390,10 @@ fn text(bytes: &[u8], mut at: usize) -> (Text, usize) {
         };
         at += found + 1;
         if bytes[at - 1] == b'"' {
-            return (Text::Closed, at);
+            return (StringEnd::Closed, at);
         }
         if at == bytes.len() {
-            return (Text::Escape, at);
+            return (StringEnd::Escape, at);
         }
         at += 1;
     }
@@ -402,15 +402,15 @@ fn text(bytes: &[u8], mut at: usize) -> (Text, usize) {
 
 /// Like [`text`], for strings that are long, full of escapes, or near the end of `bytes`.
 #[inline(never)]
-fn long_text(bytes: &[u8], mut at: usize) -> (Text, usize) {
+fn long_text(bytes: &[u8], mut at: usize) -> (StringEnd, usize) {
     loop {
-        let Some(found) = memchr2(b'"', b'\\', &bytes[at..]) else { return (Text::Open, bytes.len()) };
+        let Some(found) = memchr2(b'"', b'\\', &bytes[at..]) else { return (StringEnd::Open, bytes.len()) };
         at += found + 1;
         if bytes[at - 1] == b'"' {
-            return (Text::Closed, at);
+            return (StringEnd::Closed, at);
         }
         if at == bytes.len() {
-            return (Text::Escape, at);
+            return (StringEnd::Escape, at);
         }
         at += 1;
     }
