@@ -11,7 +11,7 @@ use kube::{Resource, core::ApiResource};
 use tokio::sync::Semaphore;
 
 pub use self::builder::ClusterBuilder;
-pub(crate) use self::running::{Live, Registry, Running, name_of};
+pub(crate) use self::running::{InformerRegistration, InformerState, RunningInformers, name_of};
 use self::verdicts::Verdicts;
 use crate::{
     checkpoint,
@@ -33,21 +33,21 @@ pub(crate) const TURN_MAX: Duration = Duration::from_secs(60);
 /// verdicts on streams.
 #[derive(Clone)]
 pub struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
 }
 
-struct Shared {
+struct ClusterState {
     /// At least one, in order of preference.
     clients: Vec<kube::Client>,
-    identity: Identity,
+    identity: ClusterIdentity,
     relists: Arc<Semaphore>,
     endpoints: endpoints::Config,
     verdicts: Verdicts,
-    running: Arc<Registry>,
+    running: Arc<RunningInformers>,
 }
 
 /// Identity of the cluster, as far as the client configuration shows it.
-pub(crate) struct Identity {
+pub(crate) struct ClusterIdentity {
     /// URL of the preferred endpoint, or the name the user gave; may be empty.
     pub(crate) server: String,
     /// Digest of the certificate authority; empty if unknown.
@@ -102,7 +102,7 @@ impl Cluster {
         &self.shared.clients
     }
 
-    pub(crate) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &ClusterIdentity {
         &self.shared.identity
     }
 
@@ -117,12 +117,12 @@ impl Cluster {
 
     /// Registry of the running informers. Does not contain raw streams.
     #[cfg(feature = "metrics")]
-    pub(crate) fn running(&self) -> &Arc<Registry> {
+    pub(crate) fn running(&self) -> &Arc<RunningInformers> {
         &self.shared.running
     }
 
     /// Registers a running informer until the returned guard is dropped.
-    pub(crate) fn started(&self, informer: Live) -> Running {
+    pub(crate) fn started(&self, informer: InformerState) -> InformerRegistration {
         self.shared.running.add(informer)
     }
 

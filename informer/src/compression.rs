@@ -53,7 +53,7 @@ const SCRATCH_KEEP_BYTES: usize = 64 << 10;
 
 /// Stores JSON as packs.
 pub(crate) struct Packer {
-    dictionary: Option<Trained>,
+    dictionary: Option<TrainedDictionary>,
     // The sample being gathered, for the first dictionary or the next one.
     sample: Option<Sample>,
     // True once initial state was complete: no unpublished objects wait to be packed.
@@ -64,19 +64,19 @@ pub(crate) struct Packer {
 }
 
 /// A dictionary in use, with its measured ratios.
-struct Trained {
+struct TrainedDictionary {
     encoder: CDict<'static>,
     decoder: Arc<Dictionary>,
     // Objects of its own sample, which are packed first and not measured.
     own: usize,
     packed: usize,
-    window: Window,
+    window: RatioWindow,
     // Ratio of the first window.
     at_start: Option<f64>,
 }
 
 #[derive(Default)]
-struct Window {
+struct RatioWindow {
     objects: usize,
     json_bytes: usize,
     packed_bytes: usize,
@@ -184,29 +184,29 @@ impl Sample {
         }
     }
 
-    fn train(&self) -> Option<Trained> {
+    fn train(&self) -> Option<TrainedDictionary> {
         // Too few or too small objects cannot be trained on; their raw bytes serve as the dictionary.
         let dictionary = zstd::dict::from_continuous(&self.bytes, &self.sizes, DICTIONARY_BYTES)
             .unwrap_or_else(|_| self.bytes[self.bytes.len().saturating_sub(DICTIONARY_BYTES)..].to_vec());
-        Some(Trained {
+        Some(TrainedDictionary {
             encoder: CDict::try_create(&dictionary, LEVEL)?,
             decoder: Arc::new(Dictionary(DDict::try_create(&dictionary)?)),
             own: self.sizes.len(),
             packed: 0,
-            window: Window::default(),
+            window: RatioWindow::default(),
             at_start: None,
         })
     }
 }
 
-impl Trained {
+impl TrainedDictionary {
     fn note(&mut self, json_bytes: usize, packed_bytes: usize) {
         self.packed += 1;
         if self.packed <= self.own {
             return;
         }
         if self.window.objects == WINDOW_OBJECTS {
-            self.window = Window::default();
+            self.window = RatioWindow::default();
         }
         self.window.objects += 1;
         self.window.json_bytes += json_bytes;
@@ -223,7 +223,7 @@ impl Trained {
     }
 }
 
-impl Window {
+impl RatioWindow {
     fn ratio(&self) -> f64 {
         self.packed_bytes as f64 / self.json_bytes as f64
     }

@@ -30,7 +30,7 @@ use tracing::{Instrument as _, Span};
 
 use self::{
     core::{Core, Order},
-    link::{Happened, Link},
+    link::{Link, NetworkEvent},
     proving::Question,
 };
 pub(crate) use self::{
@@ -41,7 +41,7 @@ pub(crate) use self::{
 use crate::{
     cluster::{TURN_MAX, name_of},
     error::{Error, Kind},
-    progress::{Outlet, Stage},
+    progress::{InitialPhase, Outlet},
     stats::Strategy,
     transport::{Answer, Form, Transport, Wanted},
 };
@@ -56,14 +56,14 @@ pub(crate) struct Driver<S> {
     // Origin of the core's times.
     zero: Instant,
     // Held from the grant until initial state is complete, the attempt ends, the read stalls, or `TURN_MAX` has passed.
-    turn: Option<Turn>,
+    turn: Option<RelistPermit>,
     asked_at: Instant,
     // Span of the request in flight, or of the last one.
     span: Span,
 }
 
 /// A permit of the cluster's relist budget, with the time at which it expires.
-struct Turn {
+struct RelistPermit {
     _permit: OwnedSemaphorePermit,
     until: Time,
 }
@@ -123,17 +123,17 @@ impl<S: Sink> Driver<S> {
         self.core.is_over()
     }
 
-    fn on_network(&mut self, happened: Happened) {
+    fn on_network(&mut self, happened: NetworkEvent) {
         let _session = self.span.clone().entered();
         match happened {
-            Happened::Granted(permit) => self.on_granted(permit),
-            Happened::Answered(Ok(answer)) => self.on_accepted(answer),
-            Happened::Chunk(Ok(Some(bytes))) => self.on_chunk(&bytes),
-            Happened::Chunk(Ok(None)) => self.on_end(),
-            Happened::Proved(Ok((proof, witness))) => {
+            NetworkEvent::Granted(permit) => self.on_granted(permit),
+            NetworkEvent::Answered(Ok(answer)) => self.on_accepted(answer),
+            NetworkEvent::Chunk(Ok(Some(bytes))) => self.on_chunk(&bytes),
+            NetworkEvent::Chunk(Ok(None)) => self.on_end(),
+            NetworkEvent::Proved(Ok((proof, witness))) => {
                 self.on_proof(Testimony { proof, key: witness.key(), uid: witness.uid() });
             }
-            Happened::Answered(Err(error)) | Happened::Chunk(Err(error)) | Happened::Proved(Err(error)) => {
+            NetworkEvent::Answered(Err(error)) | NetworkEvent::Chunk(Err(error)) | NetworkEvent::Proved(Err(error)) => {
                 self.on_failure(error);
             }
         }
@@ -181,7 +181,7 @@ impl<S: Sink> Driver<S> {
             unreachable!("a permit is granted to a queued request");
         };
         let now = self.now();
-        self.turn = Some(Turn { _permit: permit, until: now + TURN_MAX });
+        self.turn = Some(RelistPermit { _permit: permit, until: now + TURN_MAX });
         self.core.went_out(now);
         self.ask(read, finished);
     }
@@ -344,7 +344,7 @@ impl<S: Sink> Driver<S> {
         let (object_bytes_max, patience) = (self.setup.config.object_bytes_max, self.setup.config.headers_timeout);
         let question = Question { witness, at, by, object_bytes_max, patience };
         let request = question.request(&self.setup.resource);
-        let transport = self.asking(&request, Stage::Proving, None);
+        let transport = self.asking(&request, InitialPhase::Proving, None);
         self.link = Link::Proving(Box::pin(question.ask(transport, request).instrument(self.span.clone())));
     }
 
@@ -374,13 +374,13 @@ impl<S: Sink> Driver<S> {
             Read::List { limit: None, .. } => Some(Strategy::Unpaged),
             Read::Page { .. } | Read::Watch { .. } => None,
         };
-        let transport = self.asking(&request, Stage::Reading, strategy);
+        let transport = self.asking(&request, InitialPhase::Reading, strategy);
         let form = if read.is_watch() { Form::Watch } else { Form::List };
         self.link = Link::sent(transport, request, form, finished, &self.span);
     }
 
     /// Begins a session: selects the endpoint's transport and opens its span.
-    fn asking(&mut self, request: &Request, stage: Stage, strategy: Option<Strategy>) -> Transport {
+    fn asking(&mut self, request: &Request, stage: InitialPhase, strategy: Option<Strategy>) -> Transport {
         let endpoint = self.endpoints.current();
         let resource = self.core.resource();
         // `parent: None`, because the previous session's span is entered here: as its child, this span would keep it

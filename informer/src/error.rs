@@ -19,10 +19,10 @@ use informer_core::{
 /// rest. An error of the configuration is one text without a source, because kube's errors repeat their sources in
 /// their own text. Cost: cloning is one reference count.
 #[derive(Clone)]
-pub struct Error(Arc<Inner>);
+pub struct Error(Arc<ErrorState>);
 
 #[derive(Debug)]
-struct Inner {
+struct ErrorState {
     kind: Kind,
     request: Option<Request>,
 }
@@ -61,7 +61,7 @@ pub(crate) enum Kind {
 
 impl Error {
     pub(crate) fn new(kind: Kind, request: Option<&Request>) -> Self {
-        Self(Arc::new(Inner { kind, request: request.cloned() }))
+        Self(Arc::new(ErrorState { kind, request: request.cloned() }))
     }
 
     /// Returns true if the requested position has left the server's history window (410).

@@ -15,7 +15,7 @@ use tokio::{
 use self::keeping::Keep;
 pub use self::{builder::InformerBuilder, keeping::Representation};
 use crate::{
-    cluster::{self, Live},
+    cluster::{self, InformerState},
     decode::Decoded,
     driver::{self, Setup, StoreSink},
     error::{NotReady, Ready},
@@ -46,7 +46,7 @@ impl<K> Informer<K> {
         let (stopper, stop) = oneshot::channel();
         let (sink, source) = StoreSink::new(keeping);
         let (sender, progress) = watch::channel(Progress::new());
-        let entry = setup.cluster.started(Live {
+        let entry = setup.cluster.started(InformerState {
             resource: cluster::name_of(&setup.resource),
             progress: progress.clone(),
             now: source.now.clone(),

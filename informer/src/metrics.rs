@@ -68,7 +68,7 @@ use prometheus_client::{
 
 use crate::{
     Class, Cluster, FallBack, RelistCause, Stats, Strategy,
-    cluster::{Live, Registry as Informers},
+    cluster::{InformerState, RunningInformers},
     labels,
 };
 
@@ -76,17 +76,17 @@ use crate::{
 ///
 /// Cost: only at a scrape, some 60 numbers per resource type.
 pub fn register(registry: &mut Registry, cluster: &Cluster) {
-    registry.register_collector(Box::new(Collected { informers: Arc::clone(cluster.running()) }));
+    registry.register_collector(Box::new(InformerCollector { informers: Arc::clone(cluster.running()) }));
 }
 
 #[derive(Debug)]
-struct Collected {
-    informers: Arc<Informers>,
+struct InformerCollector {
+    informers: Arc<RunningInformers>,
 }
 
 /// Sums over all informers of one resource type.
 #[derive(Default)]
-struct Type {
+struct TypeSums {
     /// Includes informers that have ended.
     counts: Stats,
     running: u64,
@@ -99,11 +99,11 @@ struct Type {
     bytes: u64,
 }
 
-impl Collected {
-    fn types(&self) -> BTreeMap<String, Type> {
+impl InformerCollector {
+    fn types(&self) -> BTreeMap<String, TypeSums> {
         let (live, ended) = self.informers.read();
-        let with_counts = |(resource, counts)| (resource, Type { counts, ..Type::default() });
-        let mut types: BTreeMap<String, Type> = ended.into_iter().map(with_counts).collect();
+        let with_counts = |(resource, counts)| (resource, TypeSums { counts, ..TypeSums::default() });
+        let mut types: BTreeMap<String, TypeSums> = ended.into_iter().map(with_counts).collect();
         for informer in live {
             types.entry(informer.resource.clone()).or_default().add(&informer);
         }
@@ -111,8 +111,8 @@ impl Collected {
     }
 }
 
-impl Type {
-    fn add(&mut self, informer: &Live) {
+impl TypeSums {
+    fn add(&mut self, informer: &InformerState) {
         let stats = informer.stats();
         self.counts += &stats;
         let progress = informer.progress.borrow();
@@ -139,11 +139,11 @@ struct Family<N> {
     help: &'static str,
     unit: Option<Unit>,
     label: Option<&'static str>,
-    read: fn(&Type) -> Vec<(&'static str, N)>,
+    read: fn(&TypeSums) -> Vec<(&'static str, N)>,
 }
 
 impl<N> Family<N> {
-    const fn new(name: &'static str, help: &'static str, read: fn(&Type) -> Vec<(&'static str, N)>) -> Self {
+    const fn new(name: &'static str, help: &'static str, read: fn(&TypeSums) -> Vec<(&'static str, N)>) -> Self {
         Self { name, help, unit: None, label: None, read }
     }
 
@@ -153,7 +153,7 @@ impl<N> Family<N> {
 
     fn encode(
         &self,
-        types: &BTreeMap<String, Type>,
+        types: &BTreeMap<String, TypeSums>,
         encoder: &mut DescriptorEncoder<'_>,
         kind: MetricType,
         encode: impl Fn(&mut prometheus_client::encoding::MetricEncoder<'_>, &N) -> fmt::Result,
@@ -170,7 +170,7 @@ impl<N> Family<N> {
     }
 }
 
-impl Collector for Collected {
+impl Collector for InformerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let types = self.types();
         for family in counters() {
@@ -237,10 +237,11 @@ fn counters() -> [Family<u64>; 19] {
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of things in memory are far below 2^53")]
 fn gauges() -> [Family<f64>; 8] {
-    let age = Family::new("informer_age", "How long ago the server confirmed the oldest state held.", |of: &Type| {
-        of.age_seconds.map(|age| ("", age)).into_iter().collect()
-    });
-    let bytes = Family::new("informer_store", "Bytes kept for objects.", |of: &Type| one(of.bytes as f64));
+    let age =
+        Family::new("informer_age", "How long ago the server confirmed the oldest state held.", |of: &TypeSums| {
+            of.age_seconds.map(|age| ("", age)).into_iter().collect()
+        });
+    let bytes = Family::new("informer_store", "Bytes kept for objects.", |of: &TypeSums| one(of.bytes as f64));
     [
         Family::new("informer_running", "Informers that run.", |of| one(of.running as f64)),
         Family::new("informer_ready", "Informers whose initial state was complete once.", |of| one(of.ready as f64)),
@@ -260,7 +261,7 @@ fn gauges() -> [Family<f64>; 8] {
     ]
 }
 
-const fn reflector(of: &Type) -> &stats::Stats {
+const fn reflector(of: &TypeSums) -> &stats::Stats {
     &of.counts.reflector
 }
 

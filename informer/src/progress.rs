@@ -15,7 +15,7 @@ use crate::{
 
 /// Phase of the work towards initial state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum InitialPhase {
     /// The random start-up delay has not passed.
     Spread,
     /// The request waits for a permit of the relist budget.
@@ -31,14 +31,14 @@ pub(crate) enum Stage {
 /// The monotonic clock stands still while the machine is suspended (`CLOCK_MONOTONIC` on Linux); the wall clock can be
 /// set. The age is the larger of the two: a state must not look younger than it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Confirmed {
+pub(crate) struct ConfirmedTime {
     at: Instant,
     wall: SystemTime,
     /// Age at that moment: the state may be older than this process.
     before: Duration,
 }
 
-impl Confirmed {
+impl ConfirmedTime {
     pub(crate) fn now() -> Self {
         Self::ago(Duration::ZERO)
     }
@@ -92,7 +92,7 @@ pub(crate) struct Progress {
     /// Index of the endpoint in use, in order of preference.
     pub(crate) endpoint: usize,
     /// Phase of the work towards initial state.
-    pub(crate) stage: Stage,
+    pub(crate) stage: InitialPhase,
     /// Requests for initial state, not counting pages after the first.
     pub(crate) attempts: u64,
     /// Failure of the last attempt at initial state; `None` once it is complete.
@@ -106,9 +106,9 @@ pub(crate) struct Progress {
     pub(crate) is_sound: bool,
     pub(crate) is_stopped: bool,
     /// When the server last confirmed what the store holds.
-    pub(crate) confirmed: Option<Confirmed>,
+    pub(crate) confirmed: Option<ConfirmedTime>,
     /// Like `confirmed`, for a saved state that is not published yet.
-    pub(crate) restored: Option<Confirmed>,
+    pub(crate) restored: Option<ConfirmedTime>,
     pub(crate) stats: Stats,
 }
 
@@ -118,7 +118,7 @@ impl Progress {
             started: Instant::now(),
             request: None,
             endpoint: 0,
-            stage: Stage::Reading,
+            stage: InitialPhase::Reading,
             attempts: 0,
             failure: None,
             is_synced: false,
@@ -139,7 +139,7 @@ impl Progress {
 
     /// Time since the server last confirmed the stored state.
     pub(crate) fn age(&self) -> Option<Duration> {
-        self.confirmed.as_ref().map(Confirmed::age)
+        self.confirmed.as_ref().map(ConfirmedTime::age)
     }
 
     /// The request in flight, else the last one, and its endpoint if that is not the preferred one.
@@ -156,10 +156,10 @@ impl Progress {
             _ if self.is_stopped => Cause::Stopped,
             Some(error) => Cause::Failed(error.clone()),
             None => match self.stage {
-                Stage::Spread => Cause::Spread,
-                Stage::Queued => Cause::Queued,
-                Stage::Reading => Cause::Receiving,
-                Stage::Proving => Cause::Proving,
+                InitialPhase::Spread => Cause::Spread,
+                InitialPhase::Queued => Cause::Queued,
+                InitialPhase::Reading => Cause::Receiving,
+                InitialPhase::Proving => Cause::Proving,
             },
         };
         NotReady { cause, attempts: self.attempts, since: self.started.elapsed() }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn age_counts_suspend_and_a_clock_set_back_is_harmless() {
         let before = Duration::from_secs(5);
-        let confirmed = Confirmed::ago(before);
+        let confirmed = ConfirmedTime::ago(before);
         let (second, hours) = (Duration::from_secs(1), Duration::from_secs(8 * 3_600));
         let (at, wall) = (confirmed.at + second, confirmed.wall + second);
         assert_eq!(confirmed.age_at(at, wall), before + second);

@@ -213,7 +213,7 @@ impl Builder {
     pub fn start(self) -> Result<Events, ConfigError> {
         let setup = self.declared.into_setup()?;
         let (sender, progress) = watch::channel(Progress::new());
-        let driver = Driver::new(setup, Queue::default(), sender.into(), self.from);
+        let driver = Driver::new(setup, EventQueue::default(), sender.into(), self.from);
         let events = stream::unfold(driver, |mut driver| async move {
             loop {
                 if let Some(event) = driver.sink().0.pop_front() {
@@ -281,9 +281,9 @@ impl fmt::Debug for Events {
 
 /// Events of the last turn. Bounded: a turn reads one chunk.
 #[derive(Default)]
-struct Queue(VecDeque<Result<Event, Error>>);
+struct EventQueue(VecDeque<Result<Event, Error>>);
 
-impl Sink for Queue {
+impl Sink for EventQueue {
     fn take(&mut self, _now: Time, order: SinkOrder<'_>) -> Result<(), StoreError> {
         self.0.push_back(Ok(match order {
             SinkOrder::Init { .. } => Event::Init,

@@ -18,10 +18,10 @@ use futures::Stream;
 use informer_core::{ResourceVersion, store};
 
 pub use self::all::SubscriptionAll;
-pub(crate) use self::source::{Outlet, Source};
+pub(crate) use self::source::{Source, StatePublisher};
 use self::{
-    source::{Saved, Wait},
-    telling::{Target, Teller},
+    source::{SavedTarget, Wait},
+    telling::{DeliveryTarget, Teller},
 };
 use crate::{decode::Decoded, object::Object};
 
@@ -68,7 +68,7 @@ pub enum Event<K> {
 pub struct Subscription<K> {
     wait: Wait,
     // A saved state, delivered first. Filled, or dropped empty, before the informer is ready.
-    saved: Option<Arc<Saved>>,
+    saved: Option<Arc<SavedTarget>>,
     teller: Teller<K>,
 }
 
@@ -102,7 +102,7 @@ impl<K> Subscription<K> {
     /// Queues the next events. Returns true if there may be more.
     fn advance(&mut self, now: &store::Snapshot) -> bool {
         let Some(state) = self.saved.as_ref().and_then(|saved| saved.get()) else {
-            return self.teller.look(&Target::from(now));
+            return self.teller.look(&DeliveryTarget::from(now));
         };
         if !self.teller.look(state) {
             self.saved = None;

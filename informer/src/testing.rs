@@ -100,7 +100,7 @@ use self::{
 #[derive(Clone)]
 pub struct FakeApiServer {
     world: Arc<World>,
-    own: Arc<Own>,
+    own: Arc<ReplicaState>,
 }
 
 /// State shared by replicas.
@@ -111,7 +111,7 @@ struct World {
 }
 
 /// State of a single replica.
-struct Own {
+struct ReplicaState {
     faults: Mutex<Faults>,
     log: Log,
     /// Key of this server's marks, so that it rejects other servers' marks.
@@ -132,14 +132,14 @@ impl FakeApiServer {
     pub fn new() -> Self {
         let (moved, _) = channel::channel(());
         let world = World { history: Mutex::new(History::new()), moved };
-        Self { world: Arc::new(world), own: Arc::new(Own::new()) }
+        Self { world: Arc::new(world), own: Arc::new(ReplicaState::new()) }
     }
 
     /// Creates another server of the same history (same objects, uids and resourceVersions), like one of several API
     /// servers of a cluster, or a cache in front of one. Its faults and its log are separate.
     #[must_use]
     pub fn replica(&self) -> Self {
-        Self { world: Arc::clone(&self.world), own: Arc::new(Own::new()) }
+        Self { world: Arc::clone(&self.world), own: Arc::new(ReplicaState::new()) }
     }
 
     /// Creates a client of this server, for [`Cluster::new`](crate::Cluster::new) and for `kube::Api`.
@@ -490,7 +490,7 @@ impl fmt::Debug for FakeApiServer {
     }
 }
 
-impl Own {
+impl ReplicaState {
     fn new() -> Self {
         Self { faults: Mutex::new(Faults::default()), log: Log::new(), marks_key: RandomState::new() }
     }

@@ -126,7 +126,7 @@ impl Embedded {
     }
 
     /// Opens a queue together with the state, so that no change after the state is missed.
-    async fn open(&self, ty: &ResourceType) -> Result<Opened, StorageError> {
+    async fn open(&self, ty: &ResourceType) -> Result<OpenedType, StorageError> {
         loop {
             let objects = match self.try_open(ty) {
                 Ok(opened) => return Ok(opened),
@@ -141,7 +141,7 @@ impl Embedded {
     }
 
     /// Opens a queue if all objects are entries of the schema of `ty`; otherwise returns the objects.
-    fn try_open(&self, ty: &ResourceType) -> Result<Opened, Objects<Entry>> {
+    fn try_open(&self, ty: &ResourceType) -> Result<OpenedType, Objects<Entry>> {
         let store = &mut *self.store.lock();
         let kept = store.types.entry(ty.id().to_owned()).or_default();
         kept.adopt(ty)?;
@@ -153,7 +153,7 @@ impl Embedded {
         // A weak reference: a dropped store must not be kept alive by its readers.
         let store = Arc::downgrade(&self.store);
         let subscribed = Subscribed { receiver, number, ty: ty.id().to_owned(), store };
-        Ok(Opened { revision, objects: kept.objects.clone(), subscribed })
+        Ok(OpenedType { revision, objects: kept.objects.clone(), subscribed })
     }
 
     /// Returns the revision: `Ok` if every reader of the type was sent it, otherwise `Err`.
@@ -190,7 +190,7 @@ impl Store {
 }
 
 /// A state, and the queue of the changes after it.
-struct Opened {
+struct OpenedType {
     revision: u64,
     objects: Objects<Entry>,
     subscribed: Subscribed,
@@ -313,7 +313,7 @@ impl Storage for Embedded {
     fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
         let ty = Arc::clone(ty);
         async move {
-            let Opened { revision, objects, subscribed } = self.open(&ty).await?;
+            let OpenedType { revision, objects, subscribed } = self.open(&ty).await?;
             let changes = stream::unfold(subscribed, |mut subscribed| async {
                 let change = subscribed.receiver.recv().await?;
                 Some((Ok(change), subscribed))

@@ -17,7 +17,7 @@ pub(super) enum Record<'a> {
     /// Identity of the informer. First record of a log.
     Identity(&'a str),
     /// Inserts an object, or replaces the object of its key.
-    Put(Kept<'a>),
+    Put(RecordedObject<'a>),
     /// Removes the object of this key.
     Delete { key: &'a str },
     /// Commits all records before it. Records after the last commit are ignored.
@@ -26,7 +26,7 @@ pub(super) enum Record<'a> {
 
 /// A stored object. Its names are separate from its JSON, because the stored form may lack them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kept<'a> {
+pub(super) struct RecordedObject<'a> {
     /// Empty for cluster-scoped types.
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
@@ -37,7 +37,7 @@ pub(super) struct Kept<'a> {
     pub(super) json: &'a [u8],
 }
 
-impl<'a> Kept<'a> {
+impl<'a> RecordedObject<'a> {
     pub(super) fn key(&self) -> Box<str> {
         self.meta().key().into()
     }
@@ -93,9 +93,9 @@ const COMMIT: u8 = 4;
 
 /// Running checksum of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chain(u32);
+pub(super) struct LogChecksum(u32);
 
-impl Chain {
+impl LogChecksum {
     /// The checksum of a log's header.
     pub(super) fn begin(head: &[u8]) -> Self {
         Self(crc32fast::hash(head))
@@ -119,7 +119,7 @@ pub(super) struct TooLarge {
 
 impl Record<'_> {
     /// Appends the record to `out` and to `chain`. On failure both are unchanged.
-    pub(super) fn write(self, chain: &mut Chain, out: &mut Vec<u8>) -> Result<(), TooLarge> {
+    pub(super) fn write(self, chain: &mut LogChecksum, out: &mut Vec<u8>) -> Result<(), TooLarge> {
         let bytes = self.payload_bytes();
         let length = u32::try_from(bytes).ok().filter(|_| bytes <= PAYLOAD_BYTES_MAX).ok_or(TooLarge { bytes })?;
         let length = length.to_le_bytes();
@@ -166,7 +166,7 @@ impl Record<'_> {
         let (&kind, rest) = payload.split_first()?;
         match kind {
             IDENTITY => text(rest).map(Record::Identity),
-            PUT => Kept::read(rest).map(Record::Put),
+            PUT => RecordedObject::read(rest).map(Record::Put),
             DELETE => text(rest).map(|key| Record::Delete { key }),
             COMMIT => {
                 let (time, position) = rest.split_first_chunk()?;
@@ -193,13 +193,13 @@ pub(super) struct Records<R> {
     at: u64,
     /// End of the file: bounds the allocation.
     end: u64,
-    chain: Chain,
+    chain: LogChecksum,
     payload: Vec<u8>,
 }
 
 impl<R: Read> Records<R> {
     /// Reads from offset `at`, where the running checksum is `chain`, to offset `end` at most.
-    pub(super) const fn new(from: R, at: u64, end: u64, chain: Chain) -> Self {
+    pub(super) const fn new(from: R, at: u64, end: u64, chain: LogChecksum) -> Self {
         Self { from, at, end, chain, payload: Vec::new() }
     }
 
@@ -209,7 +209,7 @@ impl<R: Read> Records<R> {
     }
 
     /// The running checksum at that offset.
-    pub(super) const fn chain(&self) -> Chain {
+    pub(super) const fn chain(&self) -> LogChecksum {
         self.chain
     }
 
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     fn log(records: &[Record<'_>]) -> Vec<u8> {
-        let (mut chain, mut out) = (Chain::begin(b""), Vec::new());
+        let (mut chain, mut out) = (LogChecksum::begin(b""), Vec::new());
         for record in records {
             record.write(&mut chain, &mut out).unwrap();
         }
@@ -267,18 +267,24 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let pod =
-            Kept { namespace: "d", name: "a", uid: "u", resource_version: "7", labels: "", json: b"{\"kept\":1}" };
+        let pod = RecordedObject {
+            namespace: "d",
+            name: "a",
+            uid: "u",
+            resource_version: "7",
+            labels: "",
+            json: b"{\"kept\":1}",
+        };
         let written = [
             Record::Identity("server x\n"),
             Record::Put(pod),
-            Record::Put(Kept { namespace: "", uid: "", json: b"", ..pod }),
-            Record::Put(Kept { labels: "{\"app\":\"web\"}", ..pod }),
+            Record::Put(RecordedObject { namespace: "", uid: "", json: b"", ..pod }),
+            Record::Put(RecordedObject { labels: "{\"app\":\"web\"}", ..pod }),
             Record::Delete { key: "d/b" },
             Record::Commit { position: "9", confirmed_unix_ms: 1_700_000_000_000 },
         ];
         let out = log(&written);
-        let mut records = Records::new(&out[..], 0, out.len() as u64, Chain::begin(b""));
+        let mut records = Records::new(&out[..], 0, out.len() as u64, LogChecksum::begin(b""));
         for record in written {
             assert_eq!(records.next().unwrap(), Some(record));
         }
@@ -292,7 +298,7 @@ mod tests {
     fn a_length_from_disk_allocates_nothing_that_is_not_there() {
         for length in [0, 100, u32::MAX, u32::MAX >> 1] {
             let frame = [&length.to_le_bytes()[..], &[0; 40]].concat();
-            let mut records = Records::new(&frame[..], 0, frame.len() as u64, Chain::begin(b""));
+            let mut records = Records::new(&frame[..], 0, frame.len() as u64, LogChecksum::begin(b""));
             assert_eq!(records.next().unwrap(), None, "{length}");
             assert!(records.payload.capacity() <= frame.len(), "{length}");
         }
@@ -302,9 +308,10 @@ mod tests {
     fn what_the_format_cannot_hold_is_an_error_and_leaves_no_trace() {
         // Zeroed pages that are never touched.
         let json = vec![0; PAYLOAD_BYTES_MAX];
-        let (mut chain, mut out) = (Chain::begin(b""), b"before".to_vec());
-        let object = Kept { namespace: "", name: "a", uid: "", resource_version: "1", labels: "", json: &json };
+        let (mut chain, mut out) = (LogChecksum::begin(b""), b"before".to_vec());
+        let object =
+            RecordedObject { namespace: "", name: "a", uid: "", resource_version: "1", labels: "", json: &json };
         assert!(Record::Put(object).write(&mut chain, &mut out).is_err());
-        assert_eq!((chain, &out[..]), (Chain::begin(b""), &b"before"[..]));
+        assert_eq!((chain, &out[..]), (LogChecksum::begin(b""), &b"before"[..]));
     }
 }

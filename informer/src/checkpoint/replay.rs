@@ -14,7 +14,7 @@ use informer_core::ResourceVersion;
 
 use super::{
     Ignored,
-    record::{Chain, Kept, Record, Records, fill},
+    record::{LogChecksum, Record, RecordedObject, Records, fill},
 };
 
 /// First bytes of every checkpoint.
@@ -45,7 +45,7 @@ pub(super) struct Replay {
     pub(super) live_bytes: u64,
     /// End of the commit; bytes after it are ignored.
     pub(super) end: u64,
-    pub(super) chain: Chain,
+    pub(super) chain: LogChecksum,
 }
 
 /// Location of a record in the log.
@@ -112,7 +112,7 @@ impl Replay {
     }
 
     /// Passes each object of the state to `take`, in the order they were written.
-    pub(super) fn each(&self, file: &File, mut take: impl FnMut(Kept<'_>)) -> Result<(), Ignored> {
+    pub(super) fn each(&self, file: &File, mut take: impl FnMut(RecordedObject<'_>)) -> Result<(), Ignored> {
         let mut records = records(file, self.end)?;
         loop {
             let at = records.at();
@@ -147,7 +147,7 @@ fn records(mut file: &File, end: u64) -> Result<Records<BufReader<&File>>, Ignor
     if version != VERSION {
         return Err(Ignored::Version { found: version });
     }
-    Ok(Records::new(file, HEAD_BYTES as u64, end, Chain::begin(&found)))
+    Ok(Records::new(file, HEAD_BYTES as u64, end, LogChecksum::begin(&found)))
 }
 
 /// Read buffer, in bytes.

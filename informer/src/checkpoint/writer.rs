@@ -20,7 +20,7 @@ use informer_core::{
 
 use super::{
     place::CheckpointFiles,
-    record::{Chain, Kept, Record, TooLarge},
+    record::{LogChecksum, Record, RecordedObject, TooLarge},
     replay::{Replay, head},
 };
 
@@ -37,14 +37,14 @@ pub(crate) struct Writer {
     place: CheckpointFiles,
     identity: String,
     /// `None` if no log on disk can be continued; the next save writes everything.
-    log: Option<Log>,
+    log: Option<CommittedLog>,
     /// A log found on disk and its number of objects, until [`restored`](Self::restored) is called.
-    found: Option<(Log, usize)>,
+    found: Option<(CommittedLog, usize)>,
 }
 
 /// Result of [`Writer::save`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wrote {
+pub(crate) struct SaveStats {
     /// Bytes written.
     pub(crate) bytes: u64,
     /// True if the log was compacted.
@@ -53,11 +53,11 @@ pub(crate) struct Wrote {
 
 /// A log whose last commit is known.
 #[derive(Debug)]
-struct Log {
+struct CommittedLog {
     file: File,
     /// Size up to the end of the last commit.
     bytes: u64,
-    chain: Chain,
+    chain: LogChecksum,
     /// Size of the records that a compacted log would have.
     live_bytes: u64,
     /// True if bytes may follow the last commit: a torn batch of an earlier run, or of a failed write.
@@ -78,7 +78,7 @@ impl Writer {
 
     /// Offers `file` as the log to continue, once [`restored`](Self::restored) confirms its state.
     pub(super) fn continues(&mut self, file: File, replay: &Replay) {
-        let log = Log {
+        let log = CommittedLog {
             file,
             bytes: replay.end,
             chain: replay.chain,
@@ -97,7 +97,7 @@ impl Writer {
     pub(crate) fn restored(&mut self, snapshot: &Snapshot) {
         // A different count means the store rejected objects: it and the log differ, so the log must not be continued.
         let found = self.found.take().filter(|(_, objects)| *objects == snapshot.objects.len());
-        self.log = found.map(|(log, _)| Log { objects: snapshot.objects.clone(), ..log });
+        self.log = found.map(|(log, _)| CommittedLog { objects: snapshot.objects.clone(), ..log });
     }
 
     /// Saves a state that the server confirmed at `confirmed_at`. Ignores a state before the first sync.
@@ -106,24 +106,24 @@ impl Writer {
     ///
     /// # Errors
     /// An error of the file system. The last save stays usable, and the next call retries.
-    pub(crate) fn save(&mut self, snapshot: &Snapshot, confirmed_at: SystemTime) -> io::Result<Wrote> {
-        let Some(state) = UnsavedState::of(snapshot, confirmed_at) else { return Ok(Wrote::default()) };
+    pub(crate) fn save(&mut self, snapshot: &Snapshot, confirmed_at: SystemTime) -> io::Result<SaveStats> {
+        let Some(state) = UnsavedState::of(snapshot, confirmed_at) else { return Ok(SaveStats::default()) };
         let Some(log) = &mut self.log else { return self.rewrite(&state) };
         if log.says(&state) {
-            return Ok(Wrote::default());
+            return Ok(SaveStats::default());
         }
         let bytes = log.append(&state)?;
         if !log.is_wasteful() {
-            return Ok(Wrote { bytes, rewritten: false });
+            return Ok(SaveStats { bytes, rewritten: false });
         }
         // Set first: after a failure the log grows by `SLACK_BYTES` before the next attempt, or every save would
         // rewrite all.
         log.rewrite_above = log.bytes + SLACK_BYTES;
         let wrote = self.rewrite(&state)?;
-        Ok(Wrote { bytes: bytes + wrote.bytes, ..wrote })
+        Ok(SaveStats { bytes: bytes + wrote.bytes, ..wrote })
     }
 
-    fn rewrite(&mut self, state: &UnsavedState<'_>) -> io::Result<Wrote> {
+    fn rewrite(&mut self, state: &UnsavedState<'_>) -> io::Result<SaveStats> {
         let written = self.write_beside(state).and_then(|log| self.place.replace(&log.file).map(|()| log));
         let log = written.inspect_err(|_| self.place.remove_beside())?;
         let bytes = log.bytes;
@@ -131,13 +131,13 @@ impl Writer {
         self.log = Some(log);
         self.found = None;
         self.place.sync()?;
-        Ok(Wrote { bytes, rewritten: true })
+        Ok(SaveStats { bytes, rewritten: true })
     }
 
-    fn write_beside(&self, state: &UnsavedState<'_>) -> io::Result<Log> {
+    fn write_beside(&self, state: &UnsavedState<'_>) -> io::Result<CommittedLog> {
         let file = self.place.create_beside()?;
         let head = head();
-        let mut batch = Batch::new(&file, Chain::begin(&head));
+        let mut batch = Batch::new(&file, LogChecksum::begin(&head));
         batch.out.extend(head);
         batch.push(Record::Identity(&self.identity))?;
         let mut live_bytes = 0;
@@ -145,7 +145,7 @@ impl Writer {
             live_bytes += batch.put(entry)?;
         }
         let (bytes, chain) = batch.commit(state)?;
-        Ok(Log {
+        Ok(CommittedLog {
             file,
             bytes,
             chain,
@@ -159,7 +159,7 @@ impl Writer {
     }
 }
 
-impl Log {
+impl CommittedLog {
     fn says(&self, state: &UnsavedState<'_>) -> bool {
         let is_confirmed = state.confirmed_unix_ms.abs_diff(self.confirmed_unix_ms) < CONFIRMED_AGAIN_MS;
         is_confirmed && self.position == *state.position && self.objects.same(state.objects)
@@ -220,13 +220,13 @@ impl<'a> UnsavedState<'a> {
 /// Records being written to a file.
 struct Batch<'a> {
     file: &'a File,
-    chain: Chain,
+    chain: LogChecksum,
     out: Vec<u8>,
     flushed: u64,
 }
 
 impl<'a> Batch<'a> {
-    const fn new(file: &'a File, chain: Chain) -> Self {
+    const fn new(file: &'a File, chain: LogChecksum) -> Self {
         Self { file, chain, out: Vec::new(), flushed: 0 }
     }
 
@@ -243,7 +243,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Commits all records before it. Returns the bytes written and the checksum at the end.
-    fn commit(mut self, state: &UnsavedState<'_>) -> io::Result<(u64, Chain)> {
+    fn commit(mut self, state: &UnsavedState<'_>) -> io::Result<(u64, LogChecksum)> {
         let (position, confirmed_unix_ms) = (state.position.as_str(), state.confirmed_unix_ms);
         self.push(Record::Commit { position, confirmed_unix_ms })?;
         self.flush()?;
@@ -263,13 +263,13 @@ fn put_bytes(entry: &Entry) -> u64 {
     kept(entry, &entry.json()).record_bytes()
 }
 
-fn kept<'a>(entry: &'a Entry, json: &'a [u8]) -> Kept<'a> {
+fn kept<'a>(entry: &'a Entry, json: &'a [u8]) -> RecordedObject<'a> {
     let labels = match entry.body() {
         Body::Json(_) | Body::Packed(_) => "",
         // The decoded type may not contain the labels.
         Body::Value { .. } => str::from_utf8(entry.labels()).unwrap_or_default(),
     };
-    Kept {
+    RecordedObject {
         namespace: entry.namespace(),
         name: entry.name(),
         uid: entry.uid(),

@@ -5,7 +5,7 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 use informer_core::endpoints;
 use tokio::sync::Semaphore;
 
-use super::{Cluster, Identity, RELISTS_AT_ONCE, Registry, Shared, Verdicts};
+use super::{Cluster, ClusterIdentity, ClusterState, RELISTS_AT_ONCE, RunningInformers, Verdicts};
 
 /// Settings shared by the informers of a cluster.
 #[must_use = "nothing is built before build"]
@@ -90,15 +90,15 @@ impl ClusterBuilder {
     #[must_use]
     pub fn build(self) -> Cluster {
         let relists = Arc::new(Semaphore::new(self.relists_at_once.min(Semaphore::MAX_PERMITS)));
-        let identity = Identity { server: self.identity, authority: self.authority };
+        let identity = ClusterIdentity { server: self.identity, authority: self.authority };
         Cluster {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClusterState {
                 clients: self.clients,
                 identity,
                 relists,
                 endpoints: self.endpoints,
                 verdicts: Verdicts::default(),
-                running: Arc::new(Registry::default()),
+                running: Arc::new(RunningInformers::default()),
             }),
         }
     }

@@ -20,14 +20,14 @@ use tokio::sync::watch;
 use crate::{progress::Progress, stats::Stats};
 
 /// Registration of one running informer, held by its task. Dropping it removes the informer from the registry.
-pub(crate) struct Running {
+pub(crate) struct InformerRegistration {
     number: u64,
-    live: Arc<Live>,
-    registry: Arc<Registry>,
+    live: Arc<InformerState>,
+    registry: Arc<RunningInformers>,
 }
 
 /// Readable state of one informer.
-pub(crate) struct Live {
+pub(crate) struct InformerState {
     /// Plural of the type, with its group behind a dot if it has one: `pods`, `deployments.apps`.
     pub(crate) resource: String,
     pub(crate) progress: watch::Receiver<Progress>,
@@ -38,50 +38,50 @@ pub(crate) struct Live {
 
 /// The informers of one cluster. Memory: one entry for each running informer, and one sum for each type ever used.
 #[derive(Default)]
-pub(crate) struct Registry {
-    informers: Mutex<Informers>,
+pub(crate) struct RunningInformers {
+    informers: Mutex<InformerTable>,
 }
 
 #[derive(Default)]
-struct Informers {
+struct InformerTable {
     started: u64,
-    live: BTreeMap<u64, Arc<Live>>,
+    live: BTreeMap<u64, Arc<InformerState>>,
     ended: BTreeMap<String, Stats>,
 }
 
-impl Registry {
-    pub(super) fn add(self: &Arc<Self>, live: Live) -> Running {
+impl RunningInformers {
+    pub(super) fn add(self: &Arc<Self>, live: InformerState) -> InformerRegistration {
         let live = Arc::new(live);
         let mut informers = self.informers.lock();
         informers.started += 1;
         let number = informers.started;
         informers.live.insert(number, Arc::clone(&live));
-        Running { number, live, registry: Arc::clone(self) }
+        InformerRegistration { number, live, registry: Arc::clone(self) }
     }
 
     /// Returns the running informers and the summed counts of the ended ones by type, both as of one moment.
     #[cfg(feature = "metrics")]
-    pub(crate) fn read(&self) -> (Vec<Arc<Live>>, BTreeMap<String, Stats>) {
+    pub(crate) fn read(&self) -> (Vec<Arc<InformerState>>, BTreeMap<String, Stats>) {
         let informers = self.informers.lock();
         (informers.live.values().cloned().collect(), informers.ended.clone())
     }
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for RunningInformers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry").field("running", &self.informers.lock().live.len()).finish_non_exhaustive()
     }
 }
 
-impl Deref for Running {
-    type Target = Live;
+impl Deref for InformerRegistration {
+    type Target = InformerState;
 
-    fn deref(&self) -> &Live {
+    fn deref(&self) -> &InformerState {
         &self.live
     }
 }
 
-impl Drop for Running {
+impl Drop for InformerRegistration {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let resource = &self.live.resource;
@@ -94,7 +94,7 @@ impl Drop for Running {
     }
 }
 
-impl Live {
+impl InformerState {
     /// Returns the informer's counts.
     pub(crate) fn stats(&self) -> Stats {
         let undecodable = self.undecodable.load(Ordering::Relaxed);

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 /// Verdicts by endpoint and path of the resource type: servers of one history may run different versions.
 #[derive(Default)]
 pub(crate) struct Verdicts {
-    by_type: Mutex<HashMap<(usize, String), Judged>>,
+    by_type: Mutex<HashMap<(usize, String), StoredVerdict>>,
 }
 
-struct Judged {
+struct StoredVerdict {
     verdict: Verdict,
     until: Instant,
 }
@@ -34,7 +34,7 @@ impl Verdicts {
             Verdict::Streams => drop(by_type.remove(&(endpoint, path))),
             Verdict::Pages(_) => {
                 let until = Instant::now() + VERDICT_LASTS.mul_f64(1.0 + fastrand::f64() / 5.0);
-                by_type.insert((endpoint, path), Judged { verdict, until });
+                by_type.insert((endpoint, path), StoredVerdict { verdict, until });
             }
         }
     }

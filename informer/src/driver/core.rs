@@ -7,7 +7,7 @@ use crate::{
     delays::Delays,
     error::{Chain, Error, Kind},
     labels,
-    progress::{Confirmed, Outlet, Stage},
+    progress::{ConfirmedTime, Outlet, InitialPhase},
     stats::Strategy,
 };
 use informer_core::{
@@ -51,7 +51,7 @@ pub(super) struct Core<S> {
     // Some(true): the first object arrived and its latency is not recorded yet; Some(false): recorded.
     first_object: Option<bool>,
     bytes_received: u64,
-    unreadable: Unreadable,
+    unreadable: UnreadableObjects,
     // Objects the framer skipped.
     skipped: u64,
     // Key of the current object; kept to reuse its allocation.
@@ -60,7 +60,7 @@ pub(super) struct Core<S> {
 
 /// The object just received, for the orders the reflector gives about it.
 #[derive(Clone, Copy)]
-struct Received<'a> {
+struct ReceivedObject<'a> {
     // For a skipped object, JSON of its names only.
     json: &'a [u8],
     meta: &'a Meta<'a>,
@@ -71,13 +71,13 @@ struct Received<'a> {
 /// Objects without a name (left out), without a position (kept) or skipped. Logs each key once and remembers at most
 /// [`UNREADABLE_TOLD_MAX`] keys.
 #[derive(Default)]
-struct Unreadable {
+struct UnreadableObjects {
     /// Number of objects left out.
     count: u64,
     told: BTreeSet<String>,
 }
 
-impl Unreadable {
+impl UnreadableObjects {
     /// Returns true for a key not logged before, while there is room to remember it.
     fn is_new(&mut self, key: &str) -> bool {
         let key = logged(key);
@@ -122,7 +122,7 @@ impl<S: Sink> Core<S> {
             unanswered: false,
             first_object: None,
             bytes_received: 0,
-            unreadable: Unreadable::default(),
+            unreadable: UnreadableObjects::default(),
             skipped: 0,
             key: String::new(),
         }
@@ -174,7 +174,7 @@ impl<S: Sink> Core<S> {
         }
         self.reflector.handle(now, Input::Object(observed));
         self.key.shrink_to(limits::KEY_KEEP_BYTES);
-        self.obey(now, Some(Received { json: object, meta: &meta, skipped: None }));
+        self.obey(now, Some(ReceivedObject { json: object, meta: &meta, skipped: None }));
     }
 
     /// Kept without a position, as client-go and kube do.
@@ -232,7 +232,7 @@ impl<S: Sink> Core<S> {
         }
         self.reflector.handle(now, Input::Object(observed));
         let json = skipped.json();
-        self.obey(now, Some(Received { json: json.as_bytes(), meta: &meta, skipped: Some(&error) }));
+        self.obey(now, Some(ReceivedObject { json: json.as_bytes(), meta: &meta, skipped: Some(&error) }));
         Ok(())
     }
 
@@ -257,7 +257,7 @@ impl<S: Sink> Core<S> {
         self.obey(now, None);
     }
 
-    fn obey(&mut self, now: Time, object: Option<Received<'_>>) {
+    fn obey(&mut self, now: Time, object: Option<ReceivedObject<'_>>) {
         while let Some(action) = self.reflector.poll_action() {
             match (action, object) {
                 (Action::Send(read), _) => {
@@ -272,10 +272,10 @@ impl<S: Sink> Core<S> {
                 (Action::Refuse, _) => self.refused = true,
                 (Action::Restored, _) => self.restored(now),
                 (Action::Init { trusts_versions }, _) => self.give(now, sink::Order::Init { trusts_versions }),
-                (Action::InitApply | Action::Apply, Some(Received { meta, skipped: Some(error), .. })) => {
+                (Action::InitApply | Action::Apply, Some(ReceivedObject { meta, skipped: Some(error), .. })) => {
                     self.give(now, sink::Order::Skip(error, meta));
                 }
-                (Action::InitApply, Some(Received { json, meta, .. })) => {
+                (Action::InitApply, Some(ReceivedObject { json, meta, .. })) => {
                     self.give(now, sink::Order::InitApply(json, meta));
                 }
                 (Action::InitDone(position), _) => {
@@ -284,8 +284,12 @@ impl<S: Sink> Core<S> {
                     self.give(now, sink::Order::InitDone(position.clone()));
                     tracing::info!(resource = self.resource, resource_version = %position, "relist completed");
                 }
-                (Action::Apply, Some(Received { json, meta, .. })) => self.give(now, sink::Order::Apply(json, meta)),
-                (Action::Delete, Some(Received { json, meta, .. })) => self.give(now, sink::Order::Delete(json, meta)),
+                (Action::Apply, Some(ReceivedObject { json, meta, .. })) => {
+                    self.give(now, sink::Order::Apply(json, meta))
+                }
+                (Action::Delete, Some(ReceivedObject { json, meta, .. })) => {
+                    self.give(now, sink::Order::Delete(json, meta))
+                }
                 (Action::Bookmark(position), _) => self.give(now, sink::Order::Bookmark(position)),
                 (Action::Abandon, _) => self.give(now, sink::Order::Abandon),
                 (Action::Report(report), _) => self.report(now, report),
@@ -345,7 +349,7 @@ impl<S: Sink> Core<S> {
             Report::Healthy => tracing::debug!(resource, "backoff reset"),
             Report::Spread { until } => {
                 tracing::debug!(resource, delay = ?until.since(now), "start delayed");
-                self.progress.send_modify(|progress| progress.stage = Stage::Spread);
+                self.progress.send_modify(|progress| progress.stage = InitialPhase::Spread);
             }
             Report::Proved => tracing::debug!(resource, "position proved"),
             Report::Foreign => tracing::warn!(resource, "foreign history detected"),
@@ -386,13 +390,13 @@ impl<S: Sink> Core<S> {
     pub(super) fn queued(&self, request: Request, is_attempt: bool) {
         self.progress.send_modify(|progress| {
             progress.request = Some(request);
-            progress.stage = Stage::Queued;
+            progress.stage = InitialPhase::Queued;
             progress.attempts += u64::from(is_attempt);
         });
     }
 
     /// Records a request sent to an endpoint.
-    pub(super) fn asked(&self, request: Request, endpoint: usize, stage: Stage, strategy: Option<Strategy>) {
+    pub(super) fn asked(&self, request: Request, endpoint: usize, stage: InitialPhase, strategy: Option<Strategy>) {
         self.progress.send_modify(|progress| {
             progress.request = Some(request);
             progress.endpoint = endpoint;
@@ -455,7 +459,7 @@ impl<S: Sink> Core<S> {
             progress.stats.unreadable = self.unreadable.count;
             progress.stats.skipped = self.skipped;
             if confirmed {
-                progress.confirmed = Some(Confirmed::now());
+                progress.confirmed = Some(ConfirmedTime::now());
             }
             progress.is_polling = self.reflector.is_polling();
             progress.is_sound = self.reflector.is_sound();

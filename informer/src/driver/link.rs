@@ -32,7 +32,7 @@ pub(super) enum Link {
 }
 
 /// A network event.
-pub(super) enum Happened {
+pub(super) enum NetworkEvent {
     Granted(OwnedSemaphorePermit),
     Answered(Result<Answer, Error>),
     Chunk(Result<Option<Bytes>, Error>),
@@ -57,13 +57,15 @@ impl Link {
     }
 
     /// Waits for the next network event; for ever if no request is open. Cancel safe.
-    pub(super) async fn next(&mut self) -> Happened {
+    pub(super) async fn next(&mut self) -> NetworkEvent {
         match self {
             Self::Closed => pending().await,
-            Self::Queued { permit, .. } => Happened::Granted(permit.await.expect("the relist budget is never closed")),
-            Self::Sent(answer) => Happened::Answered(answer.await),
-            Self::Open { answer, .. } => Happened::Chunk(answer.chunk().await),
-            Self::Proving(proof) => Happened::Proved(proof.await),
+            Self::Queued { permit, .. } => {
+                NetworkEvent::Granted(permit.await.expect("the relist budget is never closed"))
+            }
+            Self::Sent(answer) => NetworkEvent::Answered(answer.await),
+            Self::Open { answer, .. } => NetworkEvent::Chunk(answer.chunk().await),
+            Self::Proving(proof) => NetworkEvent::Proved(proof.await),
         }
     }
 

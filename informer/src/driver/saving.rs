@@ -20,9 +20,9 @@ use tokio::{
 use super::StoreSink;
 use crate::{
     checkpoint::{self, Identity, Ignored, Opened, Writer},
-    cluster::Running,
+    cluster::InformerRegistration,
     error::Chain,
-    progress::{Confirmed, Outlet, Progress},
+    progress::{ConfirmedTime, Outlet, Progress},
 };
 
 /// Minimum interval between two saves, and so the longest delay before a change is on disk.
@@ -37,7 +37,7 @@ const SAVE_AGAIN_MAX: Duration = Duration::from_mins(5);
 const LOCKED_FOR_MAX: Duration = Duration::from_secs(2);
 
 /// Starting point of an informer with a checkpoint.
-pub(super) struct Loaded {
+pub(super) struct LoadedCheckpoint {
     pub(super) sink: StoreSink,
     /// Position of the saved state; `None` without one.
     pub(super) position: Option<ResourceVersion>,
@@ -52,7 +52,7 @@ pub(super) async fn load(
     mut sink: StoreSink,
     progress: &Outlet,
     resource: &str,
-) -> Loaded {
+) -> LoadedCheckpoint {
     let locked_until = Instant::now() + LOCKED_FOR_MAX;
     loop {
         let (directory, identity, name) = (directory.clone(), identity.clone(), resource.to_owned());
@@ -84,10 +84,10 @@ pub(super) async fn load(
 }
 
 /// Restores the saved state into the sink's store. Blocks.
-fn fill(opened: Opened, mut sink: StoreSink, resource: &str) -> (Loaded, Option<Ignored>, Option<Confirmed>) {
+fn fill(opened: Opened, mut sink: StoreSink, resource: &str) -> (LoadedCheckpoint, Option<Ignored>, Option<ConfirmedTime>) {
     let Opened { saved, mut ignored, mut writer } = opened;
     let Some(saved) = saved else {
-        return (Loaded { sink, position: None, writer }, ignored, None);
+        return (LoadedCheckpoint { sink, position: None, writer }, ignored, None);
     };
     let (position, confirmed_at) = (saved.position.clone(), saved.confirmed_at);
     if saved.cut_bytes > 0 {
@@ -96,7 +96,7 @@ fn fill(opened: Opened, mut sink: StoreSink, resource: &str) -> (Loaded, Option<
     if let Err(error) = saved.restore(sink.store()) {
         ignored = Some(error);
         // Objects read so far may stay: they are not published, and initial state replaces them.
-        return (Loaded { sink, position: None, writer }, ignored, None);
+        return (LoadedCheckpoint { sink, position: None, writer }, ignored, None);
     }
     let state = sink.filled();
     if let Some(writer) = &mut writer {
@@ -104,7 +104,7 @@ fn fill(opened: Opened, mut sink: StoreSink, resource: &str) -> (Loaded, Option<
     }
     // If the clock went backwards, use age zero.
     let age = SystemTime::now().duration_since(confirmed_at).unwrap_or_default();
-    (Loaded { sink, position: Some(position), writer }, ignored, Some(Confirmed::ago(age)))
+    (LoadedCheckpoint { sink, position: Some(position), writer }, ignored, Some(ConfirmedTime::ago(age)))
 }
 
 /// Saves published states.
@@ -139,7 +139,12 @@ enum SavingState {
 }
 
 impl Saving {
-    pub(super) fn new(directory: PathBuf, identity: Identity, writer: Option<Writer>, running: &Running) -> Self {
+    pub(super) fn new(
+        directory: PathBuf,
+        identity: Identity,
+        writer: Option<Writer>,
+        running: &InformerRegistration,
+    ) -> Self {
         let mut now = running.now.clone();
         // The current state is empty or was just loaded: it needs no save.
         now.mark_unchanged();

@@ -12,7 +12,7 @@ use informer_core::{
 
 use crate::{
     error::Error,
-    subscription::{Outlet, Source},
+    subscription::{Source, StatePublisher},
 };
 
 /// One order of the reflector with its object, as JSON and as parsed metadata.
@@ -94,7 +94,7 @@ pub(crate) trait Sink: Send + 'static {
 /// The store of an informer.
 pub(crate) struct StoreSink {
     store: Store,
-    outlet: Outlet,
+    outlet: StatePublisher,
     // State loaded from disk and not published yet, as long as it may belong to the server's history.
     saved: Option<store::Snapshot>,
     // True if readers would see a difference since the last flush.
@@ -104,7 +104,7 @@ pub(crate) struct StoreSink {
 impl StoreSink {
     pub(crate) fn new(keeping: Keeping) -> (Self, Source) {
         let store = Store::new(keeping);
-        let (outlet, source) = Outlet::new(&store);
+        let (outlet, source) = StatePublisher::new(&store);
         (Self { store, outlet, saved: None, changed: false }, source)
     }
 

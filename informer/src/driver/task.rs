@@ -10,12 +10,18 @@ use super::{
     saving::{self, Saving},
 };
 use crate::{
-    cluster::Running,
-    progress::{Outlet, Stage},
+    cluster::InformerRegistration,
+    progress::{InitialPhase, Outlet},
 };
 
 /// Starts the task of an informer, which runs until `stop` is dropped.
-pub(crate) fn start(setup: Setup, sink: StoreSink, progress: Outlet, stop: oneshot::Receiver<()>, running: Running) {
+pub(crate) fn start(
+    setup: Setup,
+    sink: StoreSink,
+    progress: Outlet,
+    stop: oneshot::Receiver<()>,
+    running: InformerRegistration,
+) {
     match setup.config.checkpoint.clone() {
         None => {
             // Created before the spawn, so that `explain` shows the first request at once.
@@ -23,7 +29,7 @@ pub(crate) fn start(setup: Setup, sink: StoreSink, progress: Outlet, stop: onesh
             tokio::spawn(driver.run(stop, None, running));
         }
         Some(directory) => {
-            progress.send_modify(|progress| progress.stage = Stage::Proving);
+            progress.send_modify(|progress| progress.stage = InitialPhase::Proving);
             tokio::spawn(run_saved(setup, directory, sink, progress, stop, running));
         }
     }
@@ -35,7 +41,7 @@ async fn run_saved(
     sink: StoreSink,
     progress: Outlet,
     mut stop: oneshot::Receiver<()>,
-    running: Running,
+    running: InformerRegistration,
 ) {
     let identity = setup.identity();
     let loaded = tokio::select! { biased;
@@ -53,7 +59,7 @@ async fn run_saved(
 
 impl Driver<StoreSink> {
     /// Runs until the last handle is dropped.
-    async fn run(mut self, mut stop: oneshot::Receiver<()>, mut saving: Option<Saving>, running: Running) {
+    async fn run(mut self, mut stop: oneshot::Receiver<()>, mut saving: Option<Saving>, running: InformerRegistration) {
         loop {
             tokio::select! { biased;
                 _ = &mut stop => break,

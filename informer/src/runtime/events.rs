@@ -26,20 +26,20 @@ where
 }
 
 struct Translation<K> {
-    source: Source,
+    source: EventSource,
     metadata_only: bool,
     /// True while the reader gathers initial state.
     is_initial: bool,
     /// Last states of objects deleted while the reader gathers, by key. A `Delete` now would not remove them from the
     /// state the reader has put aside. At most as many as the reader has gathered.
     gone: BTreeMap<String, K>,
-    broken: Broken,
+    broken: BrokenObjects,
     ready: VecDeque<Result<Event<K>>>,
 }
 
 /// Objects whose last version did not decode, or was skipped.
 #[derive(Default)]
-struct Broken {
+struct BrokenObjects {
     /// Objects already reported or logged, by key, with the last initial state that contained them. Reported again if
     /// they were deleted or decoded in between.
     known: BTreeMap<String, u64>,
@@ -53,7 +53,7 @@ struct Broken {
     was_last: bool,
 }
 
-impl Broken {
+impl BrokenObjects {
     fn is_new(&mut self, key: &str) -> bool {
         if let Some(met) = self.known.get_mut(key) {
             *met = self.inits;
@@ -73,7 +73,7 @@ impl Broken {
 /// Most broken objects remembered. Further ones are neither reported nor logged by name; one log line says so.
 const BROKEN_KNOWN_MAX: usize = 1024;
 
-enum Source {
+enum EventSource {
     /// Not polled yet.
     Declared(Box<raw::Builder>),
     Started(raw::Events),
@@ -84,10 +84,10 @@ impl<K: DeserializeOwned> Translation<K> {
     fn new(declared: raw::Builder) -> Self {
         Self {
             metadata_only: declared.declared.metadata_only,
-            source: Source::Declared(Box::new(declared)),
+            source: EventSource::Declared(Box::new(declared)),
             is_initial: false,
             gone: BTreeMap::new(),
-            broken: Broken::default(),
+            broken: BrokenObjects::default(),
             ready: VecDeque::new(),
         }
     }
@@ -97,17 +97,17 @@ impl<K: DeserializeOwned> Translation<K> {
             if let Some(item) = self.ready.pop_front() {
                 return Some(item);
             }
-            match std::mem::replace(&mut self.source, Source::Over) {
-                Source::Declared(declared) => match declared.start() {
-                    Ok(events) => self.source = Source::Started(events),
+            match std::mem::replace(&mut self.source, EventSource::Over) {
+                EventSource::Declared(declared) => match declared.start() {
+                    Ok(events) => self.source = EventSource::Started(events),
                     Err(mistake) => self.ready.push_back(Err(failures::other(mistake))),
                 },
-                Source::Started(mut events) => {
+                EventSource::Started(mut events) => {
                     let event = events.next().await?;
-                    self.source = Source::Started(events);
+                    self.source = EventSource::Started(events);
                     self.take(event);
                 }
-                Source::Over => return None,
+                EventSource::Over => return None,
             }
         }
     }
@@ -126,7 +126,7 @@ impl<K: DeserializeOwned> Translation<K> {
             }
             Ok(raw::Event::InitDone(_)) => {
                 self.is_initial = false;
-                let Broken { known, inits, .. } = &mut self.broken;
+                let BrokenObjects { known, inits, .. } = &mut self.broken;
                 known.retain(|_, met| met == inits);
                 self.tell(Event::InitDone);
                 for object in std::mem::take(&mut self.gone).into_values() {

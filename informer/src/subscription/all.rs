@@ -19,8 +19,8 @@ use informer_core::store::{
 
 use super::{
     EVENTS_AT_ONCE, Event,
-    source::{Saved, Source, Wait},
-    telling::{Target, Teller},
+    source::{SavedTarget, Source, Wait},
+    telling::{DeliveryTarget, Teller},
 };
 use crate::decode::Decoded;
 
@@ -45,9 +45,9 @@ pub struct SubscriptionAll<K> {
 
 enum DeliveryState {
     /// No event delivered yet, or only the saved state.
-    Starting { saved: Option<Arc<Saved>> },
+    Starting { saved: Option<Arc<SavedTarget>> },
     /// The start state is being delivered in parts; changes after `sequence` wait in the ring.
-    Telling { start: Target, sequence: u64 },
+    Telling { start: DeliveryTarget, sequence: u64 },
     /// Every change up to this sequence number was delivered.
     Following { cursor: u64 },
     /// Overrun: the difference to the current state is being delivered in parts.
@@ -95,7 +95,7 @@ impl<K> SubscriptionAll<K> {
                     None => return false,
                     Some(Ok(start)) => {
                         let sequence = start.sequence;
-                        self.state = DeliveryState::Telling { start: Target::from(start), sequence };
+                        self.state = DeliveryState::Telling { start: DeliveryTarget::from(start), sequence };
                     }
                     Some(Err(Overrun)) => self.overrun(),
                 }
@@ -120,7 +120,7 @@ impl<K> SubscriptionAll<K> {
                 true
             }
             DeliveryState::CatchingUp => {
-                if !self.teller.look(&Target::from(now)) {
+                if !self.teller.look(&DeliveryTarget::from(now)) {
                     self.state = DeliveryState::Following { cursor: now.sequence };
                 }
                 true

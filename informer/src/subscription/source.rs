@@ -12,30 +12,30 @@ use std::{
 use informer_core::store::{self, ring::Ring};
 use tokio::sync::watch;
 
-use super::telling::Target;
+use super::telling::DeliveryTarget;
 
 /// Input from which each subscriber of one informer is created.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) now: watch::Receiver<store::Snapshot>,
     pub(super) ring: Ring,
-    pub(super) saved: Weak<Saved>,
+    pub(super) saved: Weak<SavedTarget>,
 }
 
 /// The write side of a [`Source`].
-pub(crate) struct Outlet {
+pub(crate) struct StatePublisher {
     now: watch::Sender<store::Snapshot>,
     // Dropped once the informer is ready: later subscribers start from the current state.
-    saved: Option<Arc<Saved>>,
+    saved: Option<Arc<SavedTarget>>,
 }
 
 /// Holds the state of a checkpoint; set at most once.
-pub(super) type Saved = OnceLock<Target>;
+pub(super) type SavedTarget = OnceLock<DeliveryTarget>;
 
-impl Outlet {
+impl StatePublisher {
     pub(crate) fn new(store: &store::Store) -> (Self, Source) {
         let (sender, now) = watch::channel(store.snapshot());
-        let saved = Arc::new(Saved::new());
+        let saved = Arc::new(SavedTarget::new());
         let source = Source { now, ring: store.ring().clone(), saved: Arc::downgrade(&saved) };
         (Self { now: sender, saved: Some(saved) }, source)
     }
@@ -44,7 +44,7 @@ impl Outlet {
     /// and then the changes up to the current state. Called once, before the state is published.
     pub(crate) fn restored(&self, state: &store::Snapshot) {
         if let Some(saved) = &self.saved {
-            saved.get_or_init(|| Target::from(state));
+            saved.get_or_init(|| DeliveryTarget::from(state));
         }
     }
 
@@ -59,7 +59,7 @@ impl Outlet {
 
 impl Source {
     /// The saved state, for a subscriber created before the informer is ready.
-    pub(super) fn saved(&self) -> Option<Arc<Saved>> {
+    pub(super) fn saved(&self) -> Option<Arc<SavedTarget>> {
         // Checked because subscribers still delivering the saved state keep it alive after the informer is ready.
         if self.now.borrow().synced { None } else { self.saved.upgrade() }
     }
@@ -74,11 +74,11 @@ impl fmt::Debug for Source {
 /// A reader's wait for the next published state. Cancel safe: it keeps the version last seen.
 pub(super) struct Wait {
     now: watch::Receiver<store::Snapshot>,
-    changed: Option<Changed>,
+    changed: Option<StateChange>,
 }
 
 /// Resolves to true once a newer state is published; to false once the sender is dropped.
-type Changed = Pin<Box<dyn Future<Output = bool> + Send + Sync>>;
+type StateChange = Pin<Box<dyn Future<Output = bool> + Send + Sync>>;
 
 impl Wait {
     pub(super) const fn new(now: watch::Receiver<store::Snapshot>) -> Self {

@@ -15,14 +15,14 @@ use crate::{decode::Decoded, object::Object};
 
 /// A state to deliver.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct DeliveryTarget {
     pub(super) objects: Objects<Entry>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) is_synced: bool,
     pub(super) relists: u64,
 }
 
-impl From<&store::Snapshot> for Target {
+impl From<&store::Snapshot> for DeliveryTarget {
     fn from(state: &store::Snapshot) -> Self {
         Self {
             objects: state.objects.clone(),
@@ -33,7 +33,7 @@ impl From<&store::Snapshot> for Target {
     }
 }
 
-impl From<ring::Start> for Target {
+impl From<ring::Start> for DeliveryTarget {
     fn from(start: ring::Start) -> Self {
         Self { objects: start.objects, version: start.position, is_synced: true, relists: start.relists }
     }
@@ -56,12 +56,12 @@ struct DiffWalk {
     after: Box<str>,
     /// The state at its start. The end of the walk has delivered at least that state, however often it was replaced
     /// since.
-    began: Reached,
+    began: DeliveredState,
 }
 
 /// Sync status of a state delivered in full.
 #[derive(Clone)]
-struct Reached {
+struct DeliveredState {
     is_synced: bool,
     relists: u64,
     version: Option<ResourceVersion>,
@@ -90,7 +90,7 @@ impl<K> Teller<K> {
     }
 
     /// Queues the next differences to `now`. Returns true if there may be more.
-    pub(super) fn look(&mut self, now: &Target) -> bool {
+    pub(super) fn look(&mut self, now: &DeliveryTarget) -> bool {
         let missed = self.relists != now.relists;
         let walk = self.walk.take();
         let found = match &walk {
@@ -104,7 +104,7 @@ impl<K> Teller<K> {
         } else {
             self.take_over(&found);
         }
-        let reached = walk.map_or_else(|| Reached::of(now), |walk| walk.began);
+        let reached = walk.map_or_else(|| DeliveredState::of(now), |walk| walk.began);
         if let Some((old, new)) = found.last().filter(|_| !is_last) {
             self.walk = Some(DiffWalk { after: key_of(old, new), began: reached.clone() });
         }
@@ -130,7 +130,7 @@ impl<K> Teller<K> {
                     self.queue_change(change);
                 }
                 ring::Record::Synced(version) => {
-                    self.reach(Reached { is_synced: true, relists: self.relists + 1, version: Some(*version) });
+                    self.reach(DeliveredState { is_synced: true, relists: self.relists + 1, version: Some(*version) });
                 }
             }
         }
@@ -146,7 +146,7 @@ impl<K> Teller<K> {
     }
 
     /// Notes that a state was delivered in full; queues `Synced` if it is due.
-    fn reach(&mut self, reached: Reached) {
+    fn reach(&mut self, reached: DeliveredState) {
         if reached.is_synced && (!self.is_synced || self.relists != reached.relists) {
             self.queue.extend(reached.version.map(Event::Synced));
         }
@@ -182,8 +182,8 @@ impl<K> Teller<K> {
     }
 }
 
-impl Reached {
-    fn of(state: &Target) -> Self {
+impl DeliveredState {
+    fn of(state: &DeliveryTarget) -> Self {
         Self { is_synced: state.is_synced, relists: state.relists, version: state.version.clone() }
     }
 }

@@ -75,7 +75,7 @@ struct World {
     log: Vec<String>,
     is_synced: bool,
     store: Store,
-    outlet: Outlet,
+    outlet: StatePublisher,
     source: Source,
     /// The state published last, and the length of the log at that time.
     published: (Objects, usize),
@@ -89,7 +89,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let store = Store::default();
-        let (outlet, source) = Outlet::new(&store);
+        let (outlet, source) = StatePublisher::new(&store);
         let (objects, log) = (Objects::new(), Vec::new());
         let published = (Objects::new(), 0);
         Self {

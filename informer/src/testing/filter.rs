@@ -7,7 +7,7 @@ use informer_core::{
     wire::{go, options::ListOptions, status::Status},
 };
 
-use super::{history::Stored, types::Target};
+use super::{history::StoredObject, types::Target};
 
 /// A namespace and selectors.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Filter {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    pub(super) fn matches(&self, stored: &Stored) -> bool {
+    pub(super) fn matches(&self, stored: &StoredObject) -> bool {
         self.namespace.as_ref().is_none_or(|namespace| *namespace == stored.namespace)
             && self.labels.matches(|key| stored.label(key))
             && self.fields.matches(|name| match name {

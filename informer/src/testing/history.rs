@@ -22,7 +22,7 @@ use super::types::{self, Type};
 
 /// One object at one version.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredObject {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) version: u64,
@@ -36,21 +36,21 @@ pub(super) struct Stored {
 
 /// One write.
 #[derive(Clone, Debug)]
-pub(super) struct Change {
+pub(super) struct FakeChange {
     pub(super) version: u64,
     pub(super) key: String,
-    pub(super) before: Option<Arc<Stored>>,
-    pub(super) after: Option<Arc<Stored>>,
+    pub(super) before: Option<Arc<StoredObject>>,
+    pub(super) after: Option<Arc<StoredObject>>,
 }
 
 /// Objects of one type, by key.
-pub(super) type Objects = BTreeMap<String, Arc<Stored>>;
+pub(super) type Objects = BTreeMap<String, Arc<StoredObject>>;
 
 #[derive(Clone, Debug)]
-struct Collection {
+struct FakeCollection {
     ty: Arc<Type>,
     now: Objects,
-    changes: Vec<Change>,
+    changes: Vec<FakeChange>,
 }
 
 /// The whole history.
@@ -58,7 +58,7 @@ struct Collection {
 pub(super) struct History {
     position: u64,
     /// By `apiVersion` and plural.
-    collections: BTreeMap<(String, String), Collection>,
+    collections: BTreeMap<(String, String), FakeCollection>,
     /// Increases when earlier promises become invalid: watches opened before end.
     pub(super) epoch: u64,
     /// Distinguishes the uids of this history from those of any other in the process.
@@ -68,7 +68,7 @@ pub(super) struct History {
 
 /// Why a write is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum WriteRefusal {
     Exists,
     NotFound,
     /// The given resourceVersion is not the current one.
@@ -93,7 +93,7 @@ impl History {
     pub(super) fn new() -> Self {
         let collections = types::builtin().map(|ty| {
             let id = (ty.api_version.clone(), ty.plural.clone());
-            (id, Collection { ty: Arc::new(ty), now: Objects::new(), changes: Vec::new() })
+            (id, FakeCollection { ty: Arc::new(ty), now: Objects::new(), changes: Vec::new() })
         });
         let id = HISTORIES.fetch_add(1, Ordering::Relaxed);
         Self { position: 1, collections: collections.collect(), epoch: 0, id, uids: 0 }
@@ -117,7 +117,7 @@ impl History {
     /// Serves a type from now on.
     pub(super) fn serve(&mut self, ty: Type) -> Arc<Type> {
         let id = (ty.api_version.clone(), ty.plural.clone());
-        let new = || Collection { ty: Arc::new(ty), now: Objects::new(), changes: Vec::new() };
+        let new = || FakeCollection { ty: Arc::new(ty), now: Objects::new(), changes: Vec::new() };
         Arc::clone(&self.collections.entry(id).or_insert_with(new).ty)
     }
 
@@ -139,7 +139,7 @@ impl History {
         self.serve(Type::new(api_version, &plural, kind, None))
     }
 
-    pub(super) fn get(&self, ty: &Type, key: &str) -> Option<&Arc<Stored>> {
+    pub(super) fn get(&self, ty: &Type, key: &str) -> Option<&Arc<StoredObject>> {
         self.collection(ty).now.get(key)
     }
 
@@ -157,20 +157,25 @@ impl History {
     }
 
     /// The first change after a position.
-    pub(super) fn next(&self, ty: &Type, after: u64) -> Option<&Change> {
+    pub(super) fn next(&self, ty: &Type, after: u64) -> Option<&FakeChange> {
         let changes = &self.collection(ty).changes;
         changes.get(changes.partition_point(|change| change.version <= after))
     }
 
     /// Creates or replaces an object and returns the result. A write that changes nothing is ignored. An object being
     /// deleted is removed once its last finalizer is gone.
-    pub(super) fn put(&mut self, ty: &Type, mut object: Value, demand: Demand) -> Result<Arc<Stored>, Refused> {
+    pub(super) fn put(
+        &mut self,
+        ty: &Type,
+        mut object: Value,
+        demand: Demand,
+    ) -> Result<Arc<StoredObject>, WriteRefusal> {
         let (namespace, name) = place(ty, &mut object);
         let key = ty.key(&namespace, &name);
         let before = self.get(ty, &key).cloned();
         match (&before, demand) {
-            (Some(_), Demand::Absent) => return Err(Refused::Exists),
-            (None, Demand::Present) => return Err(Refused::NotFound),
+            (Some(_), Demand::Absent) => return Err(WriteRefusal::Exists),
+            (None, Demand::Present) => return Err(WriteRefusal::NotFound),
             (Some(_) | None, Demand::Any) | (Some(_), Demand::Present) | (None, Demand::Absent) => {}
         }
         let metadata = metadata(&mut object);
@@ -179,18 +184,18 @@ impl History {
             && !given.is_empty()
             && given != before.version.to_string()
         {
-            return Err(Refused::Conflict);
+            return Err(WriteRefusal::Conflict);
         }
         self.keep_identity(before.as_deref(), metadata);
         let leaves = metadata.contains_key("deletionTimestamp") && has_no(metadata.get("finalizers"));
         if let Some(before) = &before {
-            let same = Stored::new(ty, &namespace, &name, before.version, object.clone());
+            let same = StoredObject::new(ty, &namespace, &name, before.version, object.clone());
             if same.value() == before.value() {
                 return Ok(Arc::clone(before));
             }
         }
         self.position += 1;
-        let after = Arc::new(Stored::new(ty, &namespace, &name, self.position, object));
+        let after = Arc::new(StoredObject::new(ty, &namespace, &name, self.position, object));
         match before {
             Some(before) if leaves => self.record(ty, key, Some(before), None),
             before => self.record(ty, key, before, Some(Arc::clone(&after))),
@@ -199,7 +204,7 @@ impl History {
     }
 
     /// Deletes an object, or marks it while it has finalizers. Returns its state before, or the marked object.
-    pub(super) fn delete(&mut self, ty: &Type, key: &str) -> Option<Arc<Stored>> {
+    pub(super) fn delete(&mut self, ty: &Type, key: &str) -> Option<Arc<StoredObject>> {
         let before = Arc::clone(self.get(ty, key)?);
         let mut object = before.value();
         if has_no(metadata(&mut object).get("finalizers")) {
@@ -231,7 +236,7 @@ impl History {
         let other = uid_prefix(self.id);
         for collection in self.collections.values_mut() {
             let ty = Arc::clone(&collection.ty);
-            let renew = |stored: &mut Arc<Stored>| {
+            let renew = |stored: &mut Arc<StoredObject>| {
                 let mut object = stored.value();
                 let uid = metadata(&mut object).entry("uid").or_insert(Value::Null);
                 let text = uid.as_str().unwrap_or_default();
@@ -240,7 +245,7 @@ impl History {
                     None => format!("{text}-{other}"),
                 }
                 .into();
-                *stored = Arc::new(Stored::new(&ty, &stored.namespace, &stored.name, stored.version, object));
+                *stored = Arc::new(StoredObject::new(&ty, &stored.namespace, &stored.name, stored.version, object));
             };
             collection.now.values_mut().for_each(renew);
             for change in &mut collection.changes {
@@ -250,28 +255,28 @@ impl History {
         self.epoch += 1;
     }
 
-    fn collection(&self, ty: &Type) -> &Collection {
+    fn collection(&self, ty: &Type) -> &FakeCollection {
         let id = (ty.api_version.clone(), ty.plural.clone());
         self.collections.get(&id).expect("a type is served from its first mention on")
     }
 
-    fn collection_mut(&mut self, ty: &Type) -> &mut Collection {
+    fn collection_mut(&mut self, ty: &Type) -> &mut FakeCollection {
         let id = (ty.api_version.clone(), ty.plural.clone());
         self.collections.get_mut(&id).expect("a type is served from its first mention on")
     }
 
-    fn record(&mut self, ty: &Type, key: String, before: Option<Arc<Stored>>, after: Option<Arc<Stored>>) {
+    fn record(&mut self, ty: &Type, key: String, before: Option<Arc<StoredObject>>, after: Option<Arc<StoredObject>>) {
         let version = self.position;
         let collection = self.collection_mut(ty);
         match &after {
             Some(after) => collection.now.insert(key.clone(), Arc::clone(after)),
             None => collection.now.remove(&key),
         };
-        collection.changes.push(Change { version, key, before, after });
+        collection.changes.push(FakeChange { version, key, before, after });
     }
 
     /// Restores the metadata a writer cannot change: uid, creation time and deletion time.
-    fn keep_identity(&mut self, before: Option<&Stored>, metadata: &mut Map<String, Value>) {
+    fn keep_identity(&mut self, before: Option<&StoredObject>, metadata: &mut Map<String, Value>) {
         let before = before.map(|before| before.value()["metadata"].take());
         if let Some(deleted) = before.as_ref().map(|before| &before["deletionTimestamp"]).filter(|at| !at.is_null()) {
             metadata.insert("deletionTimestamp".to_owned(), deleted.clone());
@@ -330,7 +335,7 @@ pub(super) fn place(ty: &Type, object: &mut Value) -> (String, String) {
     (namespace, name)
 }
 
-impl Stored {
+impl StoredObject {
     fn new(ty: &Type, namespace: &str, name: &str, version: u64, mut object: Value) -> Self {
         metadata(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
         let members = object.as_object_mut().expect("an object is a JSON object");

@@ -26,7 +26,7 @@ pub(super) struct MarkSchedule {
 }
 
 /// Start of a stream of initial state.
-pub(super) struct Start {
+pub(super) struct MarkedStart {
     pub(super) position: u64,
     /// First key to send.
     pub(super) key: String,
@@ -40,7 +40,7 @@ impl MarkSchedule {
         options: &ListOptions,
         form: Form,
         asked: &str,
-    ) -> Option<(Self, Option<Start>)> {
+    ) -> Option<(Self, Option<MarkedStart>)> {
         let faults = server.faults();
         let every = faults.marks_every.filter(|_| !asked.is_empty() && options.allow_bookmarks)?;
         let (path, ListOptions { labels, fields, .. }) = (target.key(""), options);
@@ -57,7 +57,7 @@ impl MarkSchedule {
         // A state older than the request demands cannot be resumed.
         let least = options.resource_version.parse().unwrap_or(0);
         let start = made.read(asked).filter(|start| least <= start.position && !server.is_expired(start.position));
-        if let Some(Start { position, .. }) = start {
+        if let Some(MarkedStart { position, .. }) = start {
             (made.position, made.answered, made.echo) = (position, Answered::Resumed, Some(asked.to_owned()));
         }
         Some((made, start))
@@ -75,14 +75,14 @@ impl MarkSchedule {
         Some(marks::mark(of.0, of.1, &token))
     }
 
-    fn read(&self, asked: &str) -> Option<Start> {
+    fn read(&self, asked: &str) -> Option<MarkedStart> {
         let (token, check) = asked.rsplit_once('.')?;
         if check != format!("{:016x}", self.check(token)) {
             return None;
         }
         let ContinueToken { resource_version, start } = ContinueToken::decode(token).ok()?;
         match resource_version {
-            Position::At(position) => Some(Start { position, key: start }),
+            Position::At(position) => Some(MarkedStart { position, key: start }),
             Position::Latest => None,
         }
     }

@@ -17,7 +17,7 @@ use super::{
     Body, FakeApiServer,
     filter::Filter,
     form::Form,
-    history::{Objects, Stored},
+    history::{Objects, StoredObject},
     types::{Target, Type},
 };
 
@@ -34,7 +34,7 @@ pub(super) async fn list(
     let filter = Filter::new(options, target)?;
     let read = ListRead::of(options, options.names_one(target.namespaced(), target.namespace.as_deref()))?;
     let (position, objects) = state(server, &target.ty, &read).await?;
-    let page = Page::cut(target, &filter, &read, &objects, position);
+    let page = ListPage::cut(target, &filter, &read, &objects, position);
     Ok(page.into_body(&target.ty, position, form))
 }
 
@@ -75,13 +75,13 @@ async fn state(server: &FakeApiServer, ty: &Type, read: &ListRead) -> Result<(u6
 }
 
 /// One page of a list.
-struct Page {
-    items: Vec<Arc<Stored>>,
+struct ListPage {
+    items: Vec<Arc<StoredObject>>,
     token: Option<String>,
     remaining: Option<u64>,
 }
 
-impl Page {
+impl ListPage {
     /// Takes at most `limit` objects that match; adds a token if any object follows, matching or not.
     fn cut(target: &Target, filter: &Filter, read: &ListRead, objects: &Objects, position: u64) -> Self {
         let prefix = target.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));

@@ -19,7 +19,7 @@ use super::{
     Body, FakeApiServer, body,
     filter::Filter,
     form::Form,
-    history::{Change, Stored},
+    history::{FakeChange, StoredObject},
     marking::MarkSchedule,
     types::{Target, Type},
 };
@@ -73,7 +73,7 @@ pub(super) async fn watch(
         WatchStart::After(after) => after,
     };
     let faults = server.faults();
-    let mut initial: VecDeque<(String, Arc<Stored>)> = VecDeque::new();
+    let mut initial: VecDeque<(String, Arc<StoredObject>)> = VecDeque::new();
     if is_state {
         let objects = server.history().at(&target.ty, position);
         let first = rest.map_or_else(String::new, |rest| rest.key);
@@ -157,7 +157,7 @@ struct FakeWatch {
     filter: Filter,
     form: Form,
     /// Objects of the initial state not sent yet.
-    initial: VecDeque<(String, Arc<Stored>)>,
+    initial: VecDeque<(String, Arc<StoredObject>)>,
     marks: Option<MarkSchedule>,
     /// The mark after the object sent last.
     next_line: Option<Vec<u8>>,
@@ -287,8 +287,8 @@ impl FakeWatch {
     }
 
     /// The event of a change for a client that sees only the selected objects.
-    fn tell(&self, change: &Change) -> Option<Vec<u8>> {
-        let seen = |stored: &Option<Arc<Stored>>| stored.clone().filter(|stored| self.filter.matches(stored));
+    fn tell(&self, change: &FakeChange) -> Option<Vec<u8>> {
+        let seen = |stored: &Option<Arc<StoredObject>>| stored.clone().filter(|stored| self.filter.matches(stored));
         match (seen(&change.before), seen(&change.after)) {
             (None, None) => None,
             (None, Some(after)) => Some(line(ADDED_HEAD, &self.form.object(&after.json))),

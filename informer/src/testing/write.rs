@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     FakeApiServer,
-    history::{Demand, Refused},
+    history::{Demand, WriteRefusal},
     types::Target,
 };
 
@@ -154,9 +154,9 @@ fn put(server: &FakeApiServer, target: &Target, name: &str, object: Value, deman
     let written = server.write(|history| history.put(&target.ty, object, demand));
     match written {
         Ok(stored) => Ok([&stored.json, &b"\n"[..]].concat()),
-        Err(Refused::Exists) => Err(Status::already_exists(group, plural, name)),
-        Err(Refused::NotFound) => Err(Status::not_found(group, plural, name)),
-        Err(Refused::Conflict) => Err(Status::modified(group, plural, name)),
+        Err(WriteRefusal::Exists) => Err(Status::already_exists(group, plural, name)),
+        Err(WriteRefusal::NotFound) => Err(Status::not_found(group, plural, name)),
+        Err(WriteRefusal::Conflict) => Err(Status::modified(group, plural, name)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::fixture::{Source, found, identity, identity_of, log_of, several_saves, writer};
-use crate::checkpoint::{Ignored, Opened, open, writer::Wrote};
+use crate::checkpoint::{Ignored, Opened, open, writer::SaveStats};
 
 #[test]
 fn nothing_there_is_no_reason_to_complain() {
@@ -18,7 +18,7 @@ fn a_save_writes_what_changed_and_nothing_when_nothing_did() {
     (0..2_000).for_each(|number| source.put(&format!("pod-{number}"), 500));
     let first = source.save(&mut writer);
     assert!(first.rewritten && first.bytes > 2_000 * 500);
-    assert_eq!(source.save(&mut writer), Wrote::default());
+    assert_eq!(source.save(&mut writer), SaveStats::default());
     source.put("pod-7", 500);
     let one = source.save(&mut writer);
     assert!(!one.rewritten && (500..1_000).contains(&one.bytes), "{one:?}");
@@ -34,7 +34,7 @@ fn a_state_that_was_never_complete_is_not_saved() {
     let dir = tempfile::tempdir().unwrap();
     let mut snapshot = Source::new().snapshot();
     snapshot.synced = false;
-    assert_eq!(writer(dir.path()).save(&snapshot, std::time::SystemTime::now()).unwrap(), Wrote::default());
+    assert_eq!(writer(dir.path()).save(&snapshot, std::time::SystemTime::now()).unwrap(), SaveStats::default());
     assert!(!log_of(dir.path()).exists());
 }
 

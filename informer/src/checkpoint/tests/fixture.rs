@@ -13,7 +13,7 @@ use informer_core::{
     store::{Event, Keeping, Snapshot, Store},
 };
 
-use crate::checkpoint::{Identity, Ignored, Opened, Writer, open, writer::Wrote};
+use crate::checkpoint::{Identity, Ignored, Opened, Writer, open, writer::SaveStats};
 
 /// JSON by key.
 pub(in crate::checkpoint) type Contents = BTreeMap<String, String>;
@@ -104,7 +104,7 @@ impl Source {
         OnDisk { position: self.position, objects }
     }
 
-    pub(in crate::checkpoint) fn save(&self, writer: &mut Writer) -> Wrote {
+    pub(in crate::checkpoint) fn save(&self, writer: &mut Writer) -> SaveStats {
         writer.save(&self.snapshot(), confirmed_at(self.position)).unwrap()
     }
 }
