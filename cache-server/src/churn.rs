@@ -99,14 +99,14 @@ impl Rate {
 const TICK: Duration = Duration::from_millis(10);
 
 /// A token bucket in units of time: each tick earns time, a write spends it, and at most one tick's worth is kept.
-struct Pace {
+struct TokenBucket {
     /// Time between two writes.
     pause: Duration,
     /// Time earned and not yet spent.
     earned: Duration,
 }
 
-impl Pace {
+impl TokenBucket {
     fn new(rate: Rate) -> Self {
         Self { pause: rate.pause(), earned: Duration::ZERO }
     }
@@ -193,8 +193,8 @@ pub(crate) async fn run(plan: &ChurnSettings, stop: impl Future<Output = ()>) ->
         listed = pods.list(&mut idle[0]) => listed?,
         () = &mut stop => return Ok(Summary::new(plan.rate)),
     }
-    let mut churn = Churn { pods, summary: Summary::new(plan.rate) };
-    let mut pace = Pace::new(plan.rate);
+    let mut churn = ChurnRun { pods, summary: Summary::new(plan.rate) };
+    let mut pace = TokenBucket::new(plan.rate);
     let mut ticks = interval(pace.tick());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut over = pin!(async {
@@ -237,7 +237,7 @@ fn run_mark() -> String {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis().to_string()
 }
 
-struct Churn {
+struct ChurnRun {
     pods: Pods,
     summary: Summary,
 }
@@ -256,7 +256,7 @@ async fn send(mut connection: Connection, write: Write) -> FinishedWrite {
     FinishedWrite { connection, write, answer, took: begun.elapsed() }
 }
 
-impl Churn {
+impl ChurnRun {
     /// Counts a write and makes its pod available again.
     fn settle(&mut self, FinishedWrite { connection, write, answer, took }: FinishedWrite) -> Connection {
         let summary = &mut self.summary;
@@ -299,7 +299,7 @@ mod tests {
 
     /// Number of writes sent in each of `ticks` ticks, if at most `room` writes can be sent per tick.
     fn writes(text: &str, ticks: usize, room: usize) -> Vec<usize> {
-        let mut pace = Pace::new(rate(text));
+        let mut pace = TokenBucket::new(rate(text));
         let turn = |_| {
             pace.earn();
             let mut sent = 0;
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_was_missed_is_not_made_up_for() {
-        let mut pace = Pace::new(rate("1000/s"));
+        let mut pace = TokenBucket::new(rate("1000/s"));
         (0..1_000).for_each(|_| pace.earn());
         let mut burst = 0;
         while pace.is_due() {

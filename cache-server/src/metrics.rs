@@ -27,7 +27,7 @@ use crate::{cacher::Caches, registry::Live};
 
 /// Labels of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
+struct RequestLabels {
     verb: String,
     resource: String,
     code: u16,
@@ -42,7 +42,7 @@ struct Aborted {
 
 /// Labels of a metric of one resource type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Resource {
+struct ResourceLabels {
     resource: String,
 }
 
@@ -81,7 +81,7 @@ trait OfResource: Clone + Eq + Hash {
     fn resource(&self) -> &str;
 }
 
-impl OfResource for Request {
+impl OfResource for RequestLabels {
     fn resource(&self) -> &str {
         &self.resource
     }
@@ -93,7 +93,7 @@ impl OfResource for Aborted {
     }
 }
 
-impl OfResource for Resource {
+impl OfResource for ResourceLabels {
     fn resource(&self) -> &str {
         &self.resource
     }
@@ -167,10 +167,10 @@ const SERIES_ROOM: usize = 512;
 pub struct Metrics {
     registry: Registry,
     types: Arc<Live>,
-    requests: Series<Request, Counter>,
+    requests: Series<RequestLabels, Counter>,
     aborted: Series<Aborted, Counter>,
     long_running: Series<LongRunning, Gauge>,
-    watch_events: Series<Resource, Counter>,
+    watch_events: Series<ResourceLabels, Counter>,
     marked: Series<Marked, Counter>,
     connections: Gauge,
     connections_ended: Counter,
@@ -187,10 +187,10 @@ impl Metrics {
     #[must_use]
     pub fn new(types: Arc<Live>) -> Self {
         let mut registry = Registry::default();
-        let requests = Series::<Request, Counter>::new();
+        let requests = Series::<RequestLabels, Counter>::new();
         let aborted = Series::<Aborted, Counter>::new();
         let long_running = Series::<LongRunning, Gauge>::new();
-        let watch_events = Series::<Resource, Counter>::new();
+        let watch_events = Series::<ResourceLabels, Counter>::new();
         let marked = Series::<Marked, Counter>::new();
         let connections = Gauge::default();
         let connections_ended = Counter::default();
@@ -214,7 +214,7 @@ impl Metrics {
     /// is the type's id (`pods`, `deployments.apps`), empty for paths without a type. Both must come from the server's
     /// own tables, never from the request's text.
     pub fn request(&self, verb: &str, resource: &str, code: u16) {
-        let labels = Request { verb: verb.to_owned(), resource: resource.to_owned(), code };
+        let labels = RequestLabels { verb: verb.to_owned(), resource: resource.to_owned(), code };
         self.requests.get(&labels, &self.types).inc();
     }
 
@@ -229,7 +229,7 @@ impl Metrics {
         let labels = LongRunning { verb: "WATCH", resource: resource.to_owned() };
         let open = self.long_running.get(&labels, &self.types);
         open.inc();
-        let events = self.watch_events.get(&Resource { resource: resource.to_owned() }, &self.types);
+        let events = self.watch_events.get(&ResourceLabels { resource: resource.to_owned() }, &self.types);
         WatchGauge { open, events }
     }
 
@@ -311,23 +311,23 @@ type Number = Gauge<u64, AtomicU64>;
 /// Metrics that are read from each cache at a scrape.
 #[derive(Default)]
 struct CacheGauges {
-    objects: Family<Resource, Number>,
-    applied: Family<Resource, Number>,
-    window_bytes: Family<Resource, Number>,
-    window_events: Family<Resource, Number>,
-    window_covers: Family<Resource, Gauge<f64, AtomicU64>>,
-    buckets: Family<Resource, Number>,
+    objects: Family<ResourceLabels, Number>,
+    applied: Family<ResourceLabels, Number>,
+    window_bytes: Family<ResourceLabels, Number>,
+    window_events: Family<ResourceLabels, Number>,
+    window_covers: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
+    buckets: Family<ResourceLabels, Number>,
     watchers: Family<WatchLabels, Number>,
-    expired: Family<Resource, Counter>,
+    expired: Family<ResourceLabels, Counter>,
     cut: Family<CutReaders, Counter>,
-    events: Family<Resource, Counter>,
-    selectors: Family<Resource, Counter>,
-    epochs: Family<Resource, Counter>,
+    events: Family<ResourceLabels, Counter>,
+    selectors: Family<ResourceLabels, Counter>,
+    epochs: Family<ResourceLabels, Counter>,
 }
 
 impl CacheGauges {
     fn set(&self, resource: &str, stats: &Stats) {
-        let labels = Resource { resource: resource.to_owned() };
+        let labels = ResourceLabels { resource: resource.to_owned() };
         self.objects.get_or_create(&labels).set(stats.objects as u64);
         self.applied.get_or_create(&labels).set(stats.applied);
         self.window_bytes.get_or_create(&labels).set(stats.window_bytes as u64);

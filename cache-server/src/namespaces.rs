@@ -121,11 +121,11 @@ struct Ender {
     /// The namespaces as of the last pass.
     seen: Objects<Entry>,
     /// The terminating namespaces, by name.
-    ending: BTreeMap<String, Ending>,
+    ending: BTreeMap<String, EndingNamespace>,
 }
 
 /// A terminating namespace.
-struct Ending {
+struct EndingNamespace {
     entry: Arc<Entry>,
     /// True if the namespace itself has finalizers.
     is_held: bool,
@@ -252,7 +252,7 @@ impl Ender {
     fn learn(&mut self, entry: &Arc<Entry>) {
         let Some(Mark { is_held }) = Mark::of(entry) else { return self.forget(entry.name()) };
         let told = self.ending.remove(entry.name()).map(|before| before.told).unwrap_or_default();
-        self.ending.insert(entry.name().to_owned(), Ending { entry: Arc::clone(entry), is_held, told });
+        self.ending.insert(entry.name().to_owned(), EndingNamespace { entry: Arc::clone(entry), is_held, told });
         self.known.ending.write().insert(entry.name().to_owned());
     }
 
@@ -319,7 +319,7 @@ impl Ender {
     }
 }
 
-impl Ending {
+impl EndingNamespace {
     /// Deletes all objects in the namespace that were not deleted or marked before. Returns the caches with objects
     /// that finalizers or grace periods still hold.
     async fn clear(

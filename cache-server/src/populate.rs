@@ -119,7 +119,7 @@ pub async fn into_storage(app: &App, spec: &Spec) -> Result<usize, PopulateError
             }
         }
     });
-    let mut types = Types { app, known: Vec::new() };
+    let mut types = TypeCache { app, known: Vec::new() };
     let mut stored = 0;
     while let Some(batch) = to_store.recv().await {
         for object in batch {
@@ -139,12 +139,12 @@ pub async fn into_storage(app: &App, spec: &Spec) -> Result<usize, PopulateError
 }
 
 /// Cache of types by plural, so that each of the few generated types is looked up once.
-struct Types<'a> {
+struct TypeCache<'a> {
     app: &'a App,
     known: Vec<(&'static str, Arc<ResourceType>)>,
 }
 
-impl Types<'_> {
+impl TypeCache<'_> {
     fn find(&mut self, object: &Object) -> Result<Arc<ResourceType>, PopulateError> {
         let &Object { group, version, plural, .. } = object;
         if let Some((_, ty)) = self.known.iter().find(|(known, _)| *known == plural) {

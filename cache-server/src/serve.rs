@@ -22,7 +22,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use self::connection::Connection;
+use self::connection::AcceptedConnection;
 use crate::{
     access::tls::{Acceptor, TlsError},
     allocator,
@@ -146,7 +146,7 @@ impl Server {
                 (stream, slot) = accept(&listener, &slots) => {
                     app.crowd.note(&slots, app.config.connections_max);
                     let (app, tls, closed) = (Arc::clone(&app), tls.clone(), closed.clone());
-                    let connection = Connection { app, tls, bound: address.ip(), closed, slot };
+                    let connection = AcceptedConnection { app, tls, bound: address.ip(), closed, slot };
                     connections.spawn(connection.run(stream));
                 }
             }

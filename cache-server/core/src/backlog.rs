@@ -29,15 +29,15 @@ use crate::{
 /// One index for each kind of scope that was used recently.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    namespaces: Mutex<Option<Index>>,
-    names: Mutex<Option<Index>>,
-    nodes: Mutex<Option<Index>>,
+    namespaces: Mutex<Option<PositionIndex>>,
+    names: Mutex<Option<PositionIndex>>,
+    nodes: Mutex<Option<PositionIndex>>,
 }
 
 /// Positions of the events of every bucket of one kind. Memory: one word per event and key, and the keys; bounded by
 /// the window plus the events evicted between two trims.
 #[derive(Debug)]
-struct Index {
+struct PositionIndex {
     epoch: u64,
     from: u64,
     read: u64,
@@ -136,12 +136,12 @@ impl View<'_> {
     }
 
     /// Returns the positions of the scope's events after `after`. `None` if the window moved past them.
-    fn places(&self, slot: &mut Option<Index>, after: u64) -> Option<ScanProgress> {
+    fn places(&self, slot: &mut Option<PositionIndex>, after: u64) -> Option<ScanProgress> {
         let (applied, lost) = self.with(|state| (state.applied, state.window.log.lost()))?;
         let index = match slot {
             Some(index) if index.epoch == self.epoch.id && lost <= index.read => index,
             // An index of another epoch, or one with a gap below the window, is useless: start at the head.
-            Some(_) | None => slot.insert(Index::new(self.epoch.id, applied)),
+            Some(_) | None => slot.insert(PositionIndex::new(self.epoch.id, applied)),
         };
         index.used = true;
         if !index.extend(self, after)? {
@@ -161,7 +161,7 @@ enum ScanProgress {
     Some,
 }
 
-impl Index {
+impl PositionIndex {
     fn new(epoch: u64, at: u64) -> Self {
         Self { epoch, from: at, read: at, places: HashMap::new(), used: false }
     }

@@ -91,7 +91,7 @@ enum Phase {
 }
 
 /// Result of reading under the lock.
-enum Read {
+enum LockedRead {
     /// Number of events read, and true if no more are unread.
     Events {
         count: usize,
@@ -251,8 +251,8 @@ impl Cursor {
             // No waker is registered once data was pushed: the caller sends it and steps again before it waits.
             let sent = out.bytes() != before;
             let (count, all) = match self.read(&mut batch[..room], bytes, if sent { None } else { cx.as_deref_mut() }) {
-                Look::Found(Read::Events { count, all }) => (count, all),
-                Look::Found(Read::Over(step)) => return step,
+                Look::Found(LockedRead::Events { count, all }) => (count, all),
+                Look::Found(LockedRead::Over(step)) => return step,
                 Look::Nothing => return self.now(Phase::Live, if sent { Step::Sent } else { Step::Wait }),
             };
             bytes = bytes.saturating_mul(2);
@@ -275,18 +275,23 @@ impl Cursor {
     }
 
     /// Takes the next events of the bucket until their objects reach `bytes`; waits if there are none.
-    fn read(&mut self, batch: &mut [Option<Arc<Event>>], bytes: usize, cx: Option<&mut Context<'_>>) -> Look<Read> {
+    fn read(
+        &mut self,
+        batch: &mut [Option<Arc<Event>>],
+        bytes: usize,
+        cx: Option<&mut Context<'_>>,
+    ) -> Look<LockedRead> {
         let Self { shared, epoch, scope, position, waiters, place, .. } = self;
         let wait = waiters.as_deref().zip(cx.map(|cx| cx.waker()));
         interest::look_or_wait(&shared.state, wait, place, |state| {
             let log = match state.log(scope) {
                 // A replaced epoch has no log any more; the log of a closed cache is read to its end.
                 Some(log) if Arc::ptr_eq(&state.epoch, epoch) => log,
-                Some(_) | None => return Look::Found(Read::Over(Step::EpochEnded)),
+                Some(_) | None => return Look::Found(LockedRead::Over(Step::EpochEnded)),
             };
             if *position < log.lost() {
                 let oldest = state.window.log.lost();
-                return Look::Found(Read::Over(Step::Expired(Expired { asked: *position, oldest })));
+                return Look::Found(LockedRead::Over(Step::Expired(Expired { asked: *position, oldest })));
             }
             let mut events = log.after(*position);
             let (mut count, mut taken) = (0, 0);
@@ -299,10 +304,10 @@ impl Cursor {
                 }
             }
             if 0 < count {
-                return Look::Found(Read::Events { count, all: events.next().is_none() });
+                return Look::Found(LockedRead::Events { count, all: events.next().is_none() });
             }
             if epoch.ended() {
-                return Look::Found(Read::Over(Step::EpochEnded));
+                return Look::Found(LockedRead::Over(Step::EpochEnded));
             }
             // No unread events in the bucket: the changes elsewhere up to `applied` do not concern this watcher.
             *position = state.applied.max(*position);

@@ -115,7 +115,7 @@ struct ComputedCells {
 
 /// A part of an entry's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum LinePart {
     Object,
     /// The members after kind and apiVersion, with the brace that closes the object.
     Rest,
@@ -246,7 +246,7 @@ impl Entry {
     /// Pushes an item of a built-in type's LIST.
     pub(crate) fn push_item(&self, first: bool, without_managed_fields: bool, out: &mut Slices) {
         out.push_static(if first { b"{" } else { b",{" });
-        self.push_part(Part::Rest, without_managed_fields, None, out);
+        self.push_part(LinePart::Rest, without_managed_fields, None, out);
     }
 
     /// Pushes the line for the given event type, optionally without managedFields.
@@ -265,12 +265,12 @@ impl Entry {
     }
 
     /// Pushes a part of the line, optionally without managedFields, or with other digits.
-    pub(crate) fn push_part(&self, part: Part, without: bool, digits: Option<&Bytes>, out: &mut Slices) {
+    pub(crate) fn push_part(&self, part: LinePart, without: bool, digits: Option<&Bytes>, out: &mut Slices) {
         let (start, end) = match part {
-            Part::Object => (self.object_at(), self.object_end()),
-            Part::Rest => (self.rest_at, self.object_end()),
-            Part::RestOfLine => (self.rest_at, self.line_len),
-            Part::Metadata => (self.metadata.start, self.metadata.end),
+            LinePart::Object => (self.object_at(), self.object_end()),
+            LinePart::Rest => (self.rest_at, self.object_end()),
+            LinePart::RestOfLine => (self.rest_at, self.line_len),
+            LinePart::Metadata => (self.metadata.start, self.metadata.end),
         };
         self.push_edited(start, end, without, digits, out);
     }

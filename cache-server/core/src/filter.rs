@@ -98,7 +98,7 @@ struct TermSpan {
 
 /// One comparison.
 #[derive(Clone, Copy, Debug)]
-struct Term<'a> {
+struct FilterTerm<'a> {
     operand: Operand,
     op: field::Op,
     value: &'a str,
@@ -128,7 +128,7 @@ impl Filter {
     ) -> Result<Arc<Self>, UnknownField> {
         let terms = Terms::new(schema, fields)?;
         let exactly = |operand: Operand| {
-            let wanted = |term: &Term<'_>| term.operand == operand && term.op == field::Op::Eq;
+            let wanted = |term: &FilterTerm<'_>| term.operand == operand && term.op == field::Op::Eq;
             terms.iter().find(wanted).map(|term| term.value)
         };
         // The namespace of the path wins: a contradicting `metadata.namespace` term then matches no object in it.
@@ -329,8 +329,8 @@ impl Terms {
         Ok(Self { values: values.into(), places: places.into() })
     }
 
-    fn iter(&self) -> impl Iterator<Item = Term<'_>> {
-        self.places.iter().map(|&TermSpan { operand, op, start, end }| Term {
+    fn iter(&self) -> impl Iterator<Item = FilterTerm<'_>> {
+        self.places.iter().map(|&TermSpan { operand, op, start, end }| FilterTerm {
             operand,
             op,
             value: self.values.get(start as usize..end as usize).unwrap_or_default(),
@@ -352,7 +352,7 @@ impl Operand {
     }
 }
 
-impl Term<'_> {
+impl FilterTerm<'_> {
     fn matches(self, entry: &Entry) -> bool {
         let value = match self.operand {
             Operand::Name => entry.name(),

@@ -24,7 +24,7 @@ pub use piece::{Piece, pieces_bytes};
 use unstored::Unstored;
 
 use crate::{
-    entry::{Entry, Part, Schema},
+    entry::{Entry, LinePart, Schema},
     limits::{ROW_APART_BYTES, ROW_BYTES_MIN, ROW_EFFORT},
     slices::Slices,
 };
@@ -37,7 +37,7 @@ pub struct Form {
     /// True if `metadata.managedFields` is omitted.
     pub without_managed_fields: bool,
     /// Set by [`Self::at_version`].
-    version: Option<Arc<Version>>,
+    version: Option<Arc<ServedVersion>>,
 }
 
 /// The part of an object that is sent.
@@ -89,7 +89,7 @@ pub enum RowObject {
 
 /// An apiVersion other than the stored one.
 #[derive(Debug)]
-struct Version {
+struct ServedVersion {
     api_version: Box<str>,
     /// `{"kind":…,"apiVersion":…,`
     head: Bytes,
@@ -119,7 +119,7 @@ impl Form {
     #[must_use]
     pub fn at_version(self, kind: &str, api_version: &str) -> Self {
         let head = format!("{{\"kind\":{},\"apiVersion\":{},", json::quote(kind), json::quote(api_version));
-        let version = Version { api_version: api_version.into(), head: head.into() };
+        let version = ServedVersion { api_version: api_version.into(), head: head.into() };
         Self { version: Some(Arc::new(version)), ..self }
     }
 
@@ -340,11 +340,11 @@ impl EventFormatter {
             (Content::Whole, Some(version)) => {
                 out.push_static(told.head());
                 out.push(version.head.clone());
-                entry.push_part(Part::RestOfLine, *without, told.digits(), out);
+                entry.push_part(LinePart::RestOfLine, *without, told.digits(), out);
             }
             (Content::Metadata(meta), _) => {
                 out.push_static(meta.partial_line_head(told).as_bytes());
-                entry.push_part(Part::Metadata, *without, told.digits(), out);
+                entry.push_part(LinePart::Metadata, *without, told.digits(), out);
                 out.push_static(PARTIAL_LINE_TAIL);
             }
             (Content::Row(row), _) => {
@@ -463,9 +463,9 @@ impl Entry {
         let part = match &form.version {
             Some(version) => {
                 out.push(version.head.clone());
-                Part::Rest
+                LinePart::Rest
             }
-            None => Part::Object,
+            None => LinePart::Object,
         };
         self.push_part(part, form.without_managed_fields, digits, out);
     }
@@ -473,7 +473,7 @@ impl Entry {
     /// Pushes a PartialObjectMetadata that begins with `head`.
     fn push_partial(&self, head: &'static str, form: &Form, out: &mut Slices) {
         out.push_static(head.as_bytes());
-        self.push_part(Part::Metadata, form.without_managed_fields, None, out);
+        self.push_part(LinePart::Metadata, form.without_managed_fields, None, out);
         out.push_static(b"}");
     }
 
@@ -501,7 +501,7 @@ impl Entry {
             RowObject::Metadata => {
                 text.extend_from_slice(row.meta.partial_head().as_bytes());
                 out.push(text.into());
-                self.push_part(Part::Metadata, form.without_managed_fields, digits, out);
+                self.push_part(LinePart::Metadata, form.without_managed_fields, digits, out);
                 out.push_static(behind.text(true));
             }
             RowObject::Whole => {

@@ -30,13 +30,13 @@ impl std::error::Error for Closed {}
 /// Watchers that wait for one bucket's next event.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    places: Mutex<Places>,
+    places: Mutex<WaiterSlots>,
     /// True if the bucket is already in the list of touched buckets.
     touched: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct WaiterSlots {
     /// By index, in order of arrival.
     slots: Vec<WaiterSlot>,
     /// Number of slots in use.
@@ -103,7 +103,7 @@ impl Waiters {
     }
 }
 
-impl Places {
+impl WaiterSlots {
     /// Returns the slot of a place that is still valid.
     fn at(&mut self, place: WaiterRegistration) -> Option<&mut WaiterSlot> {
         if place.round == self.rounds + 1 { self.slots.get_mut(place.index as usize) } else { None }

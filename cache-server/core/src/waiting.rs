@@ -23,11 +23,11 @@ pub(crate) struct Waiting {
     /// The cache's applied position; zero before the first listing.
     applied: AtomicU64,
     closed: AtomicBool,
-    readers: Mutex<Readers>,
+    readers: Mutex<WaitingReaders>,
 }
 
 #[derive(Debug, Default)]
-struct Readers {
+struct WaitingReaders {
     /// By position and reader number.
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,

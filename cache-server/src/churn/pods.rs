@@ -104,7 +104,7 @@ impl Pods {
         let mut token = String::new();
         loop {
             let answer = connection.send(&Ask::get(page_path(&token))).await?;
-            let page: Page = serde_json::from_slice(&answer).map_err(|_| ClientError::Unreadable)?;
+            let page: PodPage = serde_json::from_slice(&answer).map_err(|_| ClientError::Unreadable)?;
             for Item { metadata: ItemMeta { namespace, name }, spec } in page.items.unwrap_or_default() {
                 places.insert((namespace.clone(), spec.node_name));
                 self.known.push(Pod { namespace: namespace.into(), name: name.into() });
@@ -208,7 +208,7 @@ fn page_path(token: &str) -> String {
 
 /// The fields of a list page that churn reads.
 #[derive(Deserialize)]
-struct Page {
+struct PodPage {
     #[serde(default)]
     metadata: PageMeta,
     items: Option<Vec<Item>>,

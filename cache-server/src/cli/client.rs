@@ -56,7 +56,7 @@ const SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 
 pub(super) async fn populate(Populate { server, spec }: &Populate) -> ExitCode {
     let begun = Instant::now();
-    let mut progress = Progress::new();
+    let mut progress = ProgressLine::new();
     let populated = populate::populate(server, spec, |counts| progress.show(counts)).await;
     progress.clear();
     match populated {
@@ -88,7 +88,7 @@ fn say(line: &str) -> ExitCode {
 }
 
 /// A count that is updated in place on a terminal; prints nothing elsewhere.
-struct Progress {
+struct ProgressLine {
     /// Time of the last update; `None` if stderr is not a terminal.
     shown: Option<Instant>,
 }
@@ -99,7 +99,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// Moves to the start of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
-impl Progress {
+impl ProgressLine {
     fn new() -> Self {
         Self { shown: io::stderr().is_terminal().then(Instant::now) }
     }

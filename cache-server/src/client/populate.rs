@@ -36,7 +36,7 @@ impl Counts {
 /// The error for an object that could not be created: one line.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create {resource} {key}: {source}")]
-pub(crate) struct PopulateError {
+pub(crate) struct CreateError {
     /// Resource with its group, such as `pods` or `deployments.apps`.
     resource: String,
     /// Namespace and name, or the name alone.
@@ -52,7 +52,7 @@ pub(crate) async fn populate(
     server: &ServerUrl,
     spec: &Spec,
     progress: impl FnMut(Counts),
-) -> Result<Counts, PopulateError> {
+) -> Result<Counts, CreateError> {
     let idle = (0..CLIENT_CONNECTIONS).map(|_| Connection::new(server.clone())).collect();
     let mut populating = Populating { idle, counts: Counts::default(), progress };
     // The generator yields namespaces first; wait for all of them before sending other objects.
@@ -69,10 +69,10 @@ struct Populating<P> {
 }
 
 /// The freed connection, and true if the object was created, false if it existed.
-type CreateResult = (Connection, Result<bool, PopulateError>);
+type CreateResult = (Connection, Result<bool, CreateError>);
 
 impl<P: FnMut(Counts)> Populating<P> {
-    async fn create_all(&mut self, objects: impl Iterator<Item = Object>) -> Result<(), PopulateError> {
+    async fn create_all(&mut self, objects: impl Iterator<Item = Object>) -> Result<(), CreateError> {
         let mut creating = FuturesUnordered::new();
         for object in objects {
             if self.idle.is_empty() {
@@ -88,7 +88,7 @@ impl<P: FnMut(Counts)> Populating<P> {
         Ok(())
     }
 
-    fn settle(&mut self, (connection, created): CreateResult) -> Result<(), PopulateError> {
+    fn settle(&mut self, (connection, created): CreateResult) -> Result<(), CreateError> {
         self.idle.push(connection);
         if created? {
             self.counts.created += 1;
@@ -112,7 +112,7 @@ async fn create(mut connection: Connection, object: Object) -> CreateResult {
         Err(error) if error.already_exists() => Ok(false),
         Err(source) => {
             let key = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
-            Err(PopulateError { resource, key, source })
+            Err(CreateError { resource, key, source })
         }
     };
     (connection, created)

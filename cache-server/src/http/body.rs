@@ -17,7 +17,7 @@ use watch_cache::Budget;
 
 pub use watch_cache::Slices;
 
-use super::{Response, list::Listing, watch::Watch};
+use super::{Response, list::ListBody, watch::Watch};
 use crate::limits;
 
 /// Limit of one batch handed to the socket. An event can add four slices, and chunked encoding two, so that a batch
@@ -33,7 +33,7 @@ enum BodyKind {
     /// The last bytes of a stream, without a declared length.
     Last(Slices),
     /// A LIST, item by item.
-    List(Box<Listing>),
+    List(Box<ListBody>),
     /// A watch.
     Watch(Box<Watch>),
 }
@@ -57,7 +57,7 @@ impl Body {
         Self(BodyKind::Last(slices))
     }
 
-    pub(super) fn list(listing: Listing) -> Self {
+    pub(super) fn list(listing: ListBody) -> Self {
         Self(BodyKind::List(Box::new(listing)))
     }
 

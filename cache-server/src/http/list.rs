@@ -162,7 +162,7 @@ async fn respond(
     resource_version: u64,
     answer: &AnswerFormat,
 ) -> Result<Response, Status> {
-    let listing = Listing::new(ty, page, resource_version, answer.form(ty, AnswerSubject::List)?);
+    let listing = ListBody::new(ty, page, resource_version, answer.form(ty, AnswerSubject::List)?);
     let wanted = RequestedEncoding::of(answer);
     match app.config.list_encoding {
         ListEncoding::Streaming => Ok(listing.into_response(wanted)),
@@ -253,7 +253,7 @@ async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Re
 }
 
 /// Body of a LIST: head, items of a snapshot, tail.
-pub(super) struct Listing {
+pub(super) struct ListBody {
     /// Shown in the requested form.
     page: Page,
     ends: Ends,
@@ -320,7 +320,7 @@ impl Ends {
     }
 }
 
-impl Listing {
+impl ListBody {
     fn new(ty: &ResourceType, page: Page, resource_version: u64, form: Form) -> Self {
         let ends = Ends::new(ty, &page, resource_version, &form);
         let page = page.shown_as(form, unix_now());

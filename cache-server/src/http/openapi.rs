@@ -64,12 +64,12 @@ struct OpenApiCache {
     /// Bytes of all cached texts.
     kept: usize,
     index: Bytes,
-    documents: HashMap<String, Arc<Document>>,
+    documents: HashMap<String, Arc<CachedDocument>>,
 }
 
 /// One document, built or not.
 #[derive(Debug)]
-struct Document {
+struct CachedDocument {
     hash: String,
     text: OnceLock<Bytes>,
     /// Serialises building, so that concurrent requests build it once.
@@ -87,7 +87,9 @@ impl Documents {
                 // Documents with an unchanged hash keep their text.
                 let document = match known.remove(&name).filter(|document| document.hash == hash) {
                     Some(document) => document,
-                    None => Arc::new(Document { hash, text: OnceLock::new(), making: tokio::sync::Mutex::default() }),
+                    None => {
+                        Arc::new(CachedDocument { hash, text: OnceLock::new(), making: tokio::sync::Mutex::default() })
+                    }
                 };
                 state.documents.insert(name, document);
             }
@@ -99,7 +101,7 @@ impl Documents {
     }
 
     /// Returns the text of a document, building it on a blocking thread if necessary.
-    async fn text(&self, registry: &Arc<Registry>, name: &str, document: &Document) -> Result<Bytes, Status> {
+    async fn text(&self, registry: &Arc<Registry>, name: &str, document: &CachedDocument) -> Result<Bytes, Status> {
         let _making = document.making.lock().await;
         // Another request may have built it while this one waited for the lock.
         if let Some(text) = document.text.get() {
@@ -132,7 +134,7 @@ fn address(name: &str, hash: &str) -> String {
     format!("/openapi/v3/{name}?hash={hash}")
 }
 
-fn index(documents: &HashMap<String, Arc<Document>>) -> Bytes {
+fn index(documents: &HashMap<String, Arc<CachedDocument>>) -> Bytes {
     let paths: BTreeMap<&str, serde_json::Value> = documents
         .iter()
         .map(|(name, document)| (&**name, serde_json::json!({ "serverRelativeURL": address(name, &document.hash) })))

@@ -42,9 +42,9 @@ static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), 
 
 /// A keyed hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Check([u64; 2]);
+struct KeyedHash([u64; 2]);
 
-impl Check {
+impl KeyedHash {
     fn of(what: impl Hash) -> Self {
         Self([KEYS[0].hash_one(&what), KEYS[1].hash_one(&what)])
     }
@@ -61,7 +61,7 @@ pub(super) struct ResumeRequest {
     /// apiVersion of the metadata form; `None` for whole objects.
     partial: Option<&'static str>,
     /// Hash of everything that decides which objects are sent, and in which form.
-    question: Check,
+    question: KeyedHash,
     token: String,
 }
 
@@ -78,7 +78,7 @@ impl ResumeRequest {
         let ty = Arc::clone(&target.ty);
         let place = (ty.id(), ty.api_version(), &target.namespace, &target.name);
         let selectors = (options.labels.to_string(), options.fields.to_string());
-        let question = Check::of((place, selectors, partial, form.without_managed_fields));
+        let question = KeyedHash::of((place, selectors, partial, form.without_managed_fields));
         let said = header.to_str().unwrap_or_default();
         // An invalid token counts as one of another server, and is not stored.
         let token = if said == marks::NEW || marks::is_token(said) { said.to_owned() } else { String::new() };
@@ -123,8 +123,8 @@ impl ResumeRequest {
         Some((marks, answered))
     }
 
-    fn check(&self, history: u64, text: &str) -> Check {
-        Check::of((self.question, history, text))
+    fn check(&self, history: u64, text: &str) -> KeyedHash {
+        KeyedHash::of((self.question, history, text))
     }
 
     fn push(&self, token: &str, out: &mut Slices) {

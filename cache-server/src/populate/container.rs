@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    pod::{Health, PodTemplateInputs, push},
+    pod::{PodHealth, PodTemplateInputs, push},
     random::Random,
     template::CONTAINERS_MAX,
 };
@@ -48,7 +48,7 @@ pub(super) fn draw(
         "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}},
     });
     spec["env"] = env(plan, index, random).into();
-    if index == 0 && plan.health != Health::Completed {
+    if index == 0 && plan.health != PodHealth::Completed {
         let port = 8000 + random.between(0, 999);
         spec["ports"] = json!([{"containerPort": port, "protocol": "TCP"}]);
         if random.chance(70) {
@@ -61,14 +61,14 @@ pub(super) fn draw(
     if index == 0 && configured {
         push(&mut spec["volumeMounts"], json!({"mountPath": "/etc/config", "name": "config"}));
     }
-    let runs = plan.health == Health::Running;
+    let runs = plan.health == PodHealth::Running;
     let mut status = json!({
         "containerID": format!("containerd://{{{{container-{index}}}}}"),
         "image": image,
         "imageID": format!("{repository}@sha256:{}", random.hex(64)),
         "name": name,
         "ready": runs,
-        "restartCount": if plan.health == Health::Crashing { random.between(5, 900) } else { 0 },
+        "restartCount": if plan.health == PodHealth::Crashing { random.between(5, 900) } else { 0 },
         "started": runs,
     });
     status["state"] = state(plan.health);
@@ -93,14 +93,14 @@ fn env(plan: &PodTemplateInputs<'_>, index: usize, random: &mut Random) -> Vec<V
     env
 }
 
-fn state(health: Health) -> Value {
+fn state(health: PodHealth) -> Value {
     match health {
-        Health::Running => json!({"running": {"startedAt": "{{started}}"}}),
-        Health::Crashing => json!({"waiting": {
+        PodHealth::Running => json!({"running": {"startedAt": "{{started}}"}}),
+        PodHealth::Crashing => json!({"waiting": {
             "message": "back-off 5m0s restarting failed container",
             "reason": "CrashLoopBackOff",
         }}),
-        Health::Completed => json!({"terminated": {
+        PodHealth::Completed => json!({"terminated": {
             "exitCode": 0, "finishedAt": "{{ready}}", "reason": "Completed", "startedAt": "{{started}}",
         }}),
     }

@@ -6,12 +6,12 @@ use super::{
     container, managed_fields,
     random::{Random, time},
     template::Template,
-    workload::Owner,
+    workload::OwnerReference,
 };
 
 /// State of all pods of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Health {
+pub(super) enum PodHealth {
     Running,
     /// In a crash loop.
     Crashing,
@@ -25,10 +25,10 @@ pub(super) struct PodTemplateInputs<'a> {
     /// Name of the app and of its first container.
     pub(super) app: &'a str,
     pub(super) labels: &'a Value,
-    pub(super) owner: &'a Owner,
+    pub(super) owner: &'a OwnerReference,
     /// Prefix of pod names; `None` for stateful sets, whose pods are numbered.
     pub(super) generate_name: Option<String>,
-    pub(super) health: Health,
+    pub(super) health: PodHealth,
     pub(super) created: i64,
 }
 
@@ -98,7 +98,7 @@ impl PodTemplateInputs<'_> {
     fn spec(&self, containers: Vec<Value>, configured: bool, random: &mut Random) -> Value {
         let mut spec = json!({
             "dnsPolicy": "ClusterFirst",
-            "restartPolicy": if self.health == Health::Completed { "OnFailure" } else { "Always" },
+            "restartPolicy": if self.health == PodHealth::Completed { "OnFailure" } else { "Always" },
             "schedulerName": "default-scheduler",
             "securityContext": {"fsGroup": 1000 + random.between(0, 4000)},
             "serviceAccountName": self.app,
@@ -119,9 +119,9 @@ impl PodTemplateInputs<'_> {
     /// The status that the kubelet reports.
     fn status(&self, containers: Vec<Value>) -> Value {
         let (phase, ready) = match self.health {
-            Health::Running => ("Running", "True"),
-            Health::Crashing => ("Running", "False"),
-            Health::Completed => ("Succeeded", "False"),
+            PodHealth::Running => ("Running", "True"),
+            PodHealth::Crashing => ("Running", "False"),
+            PodHealth::Completed => ("Succeeded", "False"),
         };
         let mut status = json!({
             "hostIP": "{{host-ip}}",
@@ -143,9 +143,9 @@ impl PodTemplateInputs<'_> {
     fn condition(&self, kind: &str, status: &str, time: &str) -> Value {
         let mut condition = json!({"lastTransitionTime": time, "status": status, "type": kind});
         let reason = match self.health {
-            Health::Running => None,
-            Health::Crashing => Some("ContainersNotReady"),
-            Health::Completed => Some("PodCompleted"),
+            PodHealth::Running => None,
+            PodHealth::Crashing => Some("ContainersNotReady"),
+            PodHealth::Completed => Some("PodCompleted"),
         };
         if let Some(reason) = reason.filter(|_| status == "False") {
             condition["reason"] = reason.into();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Object, cluster,
-    pod::{Health, PodTemplateInputs},
+    pod::{PodHealth, PodTemplateInputs},
     random::{Random, time},
     template::{Fill, Template},
 };
@@ -41,14 +41,14 @@ enum ControllerKind {
 }
 
 /// The object that a pod's owner reference points to.
-pub(super) struct Owner {
+pub(super) struct OwnerReference {
     api_version: &'static str,
     kind: &'static str,
     name: String,
     uid: String,
 }
 
-impl Owner {
+impl OwnerReference {
     pub(super) fn reference(&self) -> Value {
         json!({
             "apiVersion": self.api_version, "blockOwnerDeletion": true, "controller": true,
@@ -103,7 +103,7 @@ impl Workload {
             "release": name,
             "version": format!("{}.{}.{}", random.between(1, 4), random.between(0, 30), random.between(0, 9)),
         });
-        let draft = Draft { kind, name, app, namespace, labels, replicas, created: random.moment() };
+        let draft = WorkloadDraft { kind, name, app, namespace, labels, replicas, created: random.moment() };
         draft.finish(random)
     }
 
@@ -155,7 +155,7 @@ impl Workload {
 }
 
 /// A workload with its names and numbers drawn, before its objects are made.
-struct Draft {
+struct WorkloadDraft {
     kind: ControllerKind,
     name: String,
     app: String,
@@ -165,7 +165,7 @@ struct Draft {
     created: i64,
 }
 
-impl Draft {
+impl WorkloadDraft {
     fn finish(mut self, random: &mut Random) -> (Workload, Vec<Object>) {
         let uid = random.uid();
         let selector = json!({"matchLabels": {"app": self.app, "release": self.name}});
@@ -177,7 +177,7 @@ impl Draft {
         };
         let (group, api_version) =
             if self.kind == ControllerKind::Job { ("batch", "batch/v1") } else { ("apps", "apps/v1") };
-        let mut owner = Owner { api_version, kind, name: self.name.clone(), uid };
+        let mut owner = OwnerReference { api_version, kind, name: self.name.clone(), uid };
         let mut controller = self.controller(&owner, &selector);
         controller["status"] = self.status();
         let mut objects = vec![object(group, plural, &controller)];
@@ -186,7 +186,12 @@ impl Draft {
             let hash = random.suffix(10);
             self.labels["pod-template-hash"] = hash.as_str().into();
             let deployment = owner;
-            owner = Owner { api_version, kind: "ReplicaSet", name: format!("{}-{hash}", self.name), uid: random.uid() };
+            owner = OwnerReference {
+                api_version,
+                kind: "ReplicaSet",
+                name: format!("{}-{hash}", self.name),
+                uid: random.uid(),
+            };
             let mut set = self.controller(&owner, &selector);
             set["metadata"]["ownerReferences"] = json!([deployment.reference()]);
             set["spec"]["selector"]["matchLabels"]["pod-template-hash"] = hash.into();
@@ -204,9 +209,11 @@ impl Draft {
             owner: &owner,
             generate_name: (self.kind != ControllerKind::StatefulSet).then(|| format!("{stem}-")),
             health: match self.kind {
-                ControllerKind::Job => Health::Completed,
-                ControllerKind::Deployment if random.chance(3) => Health::Crashing,
-                ControllerKind::Deployment | ControllerKind::StatefulSet | ControllerKind::DaemonSet => Health::Running,
+                ControllerKind::Job => PodHealth::Completed,
+                ControllerKind::Deployment if random.chance(3) => PodHealth::Crashing,
+                ControllerKind::Deployment | ControllerKind::StatefulSet | ControllerKind::DaemonSet => {
+                    PodHealth::Running
+                }
             },
             created: self.created,
         };
@@ -217,7 +224,7 @@ impl Draft {
     }
 
     /// The controller's object, with a minimal pod template.
-    fn controller(&self, own: &Owner, selector: &Value) -> Value {
+    fn controller(&self, own: &OwnerReference, selector: &Value) -> Value {
         let mut spec = json!({
             "selector": selector,
             "template": {

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// One accepted connection.
-pub(super) struct Connection {
+pub(super) struct AcceptedConnection {
     pub(super) app: Arc<App>,
     pub(super) tls: Option<Arc<Acceptor>>,
     /// The local address of the listener.
@@ -37,16 +37,16 @@ pub(super) struct Connection {
 }
 
 /// One phase of serving a connection; resolves to the next phase.
-pub(super) struct Phase(pub(super) Pin<Box<dyn Future<Output = hyper::Result<Option<Self>>> + Send>>);
+pub(super) struct ConnectionPhase(pub(super) Pin<Box<dyn Future<Output = hyper::Result<Option<Self>>> + Send>>);
 
-impl Phase {
+impl ConnectionPhase {
     /// Boxes `doing` as a phase.
     pub(super) fn new(doing: impl Future<Output = hyper::Result<Option<Self>>> + Send + 'static) -> Self {
         Self(Box::pin(doing))
     }
 }
 
-impl Connection {
+impl AcceptedConnection {
     /// Serves the connection to its end. Not an `async fn`, whose future would keep space for all arguments.
     pub(super) fn run(self, stream: TcpStream) -> impl Future<Output = ()> + Send {
         let Self { app, tls, bound, closed, slot } = self;
@@ -55,8 +55,8 @@ impl Connection {
         let _ = stream.set_nodelay(true);
         let handler = Handler { app, bound };
         let mut phase = match tls {
-            Some(tls) => Phase::new(over_tls(stream, tls, handler, closed)),
-            None => Phase::new(in_the_clear(stream, handler, closed)),
+            Some(tls) => ConnectionPhase::new(over_tls(stream, tls, handler, closed)),
+            None => ConnectionPhase::new(in_the_clear(stream, handler, closed)),
         };
         async move {
             loop {
@@ -80,7 +80,7 @@ async fn in_the_clear(
     stream: TcpStream,
     handler: Handler,
     mut closed: watch::Receiver<()>,
-) -> hyper::Result<Option<Phase>> {
+) -> hyper::Result<Option<ConnectionPhase>> {
     let protocol = tokio::select! {
         protocol = detect(&stream, &mut closed) => protocol,
         () = handler.app.crowd.outlasts() => None,
@@ -94,7 +94,7 @@ async fn over_tls(
     tls: Arc<Acceptor>,
     handler: Handler,
     mut closed: watch::Receiver<()>,
-) -> hyper::Result<Option<Phase>> {
+) -> hyper::Result<Option<ConnectionPhase>> {
     let patience = handler.app.config.socket_stuck;
     let accepted = tokio::select! {
         accepted = tls.accept(stream, |stream| Moving::tcp(stream, patience)) => accepted,
@@ -110,10 +110,10 @@ async fn over_tls(
     }
 }
 
-fn speak<S: Socket>(stream: S, protocol: Protocol, handler: Handler, closed: watch::Receiver<()>) -> Phase {
+fn speak<S: Socket>(stream: S, protocol: Protocol, handler: Handler, closed: watch::Receiver<()>) -> ConnectionPhase {
     match protocol {
         Protocol::Http1 => http1::requests(stream, Bytes::new(), handler, closed),
-        Protocol::Http2 => Phase::new(async { http2::serve(stream, handler, closed).await.map(|()| None) }),
+        Protocol::Http2 => ConnectionPhase::new(async { http2::serve(stream, handler, closed).await.map(|()| None) }),
     }
 }
 

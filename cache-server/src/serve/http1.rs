@@ -32,7 +32,7 @@ use tokio::{
 use watch_cache::Slices;
 
 use super::{
-    connection::Phase,
+    connection::ConnectionPhase,
     handler::Handler,
     moving::Socket,
     takeover::{Takeover, TakeoverEnd},
@@ -45,14 +45,19 @@ use crate::{
 
 /// Lets hyper serve `stream`, after the bytes `kept` that were read before, until it ends or the first watch is
 /// accepted. Once `closed` changes it accepts no more requests, and ends with the open one.
-pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut closed: watch::Receiver<()>) -> Phase {
+pub(super) fn requests<S: Socket>(
+    stream: S,
+    kept: Bytes,
+    handler: Handler,
+    mut closed: watch::Receiver<()>,
+) -> ConnectionPhase {
     let (slot, app) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app));
     let service = WatchHandover { handler, slot: Arc::clone(&slot) };
     let stream = TokioIo::new(Resumed { stream, kept, slot: Arc::clone(&slot) });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = builder.serve_connection(stream, service);
-    Phase::new(async move {
+    ConnectionPhase::new(async move {
         let ended = tokio::select! {
             ended = poll_fn(|cx| poll_serve(&mut connection, &slot, cx)) => Some(ended),
             _ = closed.changed() => None,
@@ -90,8 +95,12 @@ pub(super) fn requests<S: Socket>(stream: S, kept: Bytes, handler: Handler, mut 
 }
 
 /// Sends a watch. Pipelined requests after it are served once it has ended cleanly.
-fn watching<S: Socket>(mut takeover: Takeover<S, Body>, handler: Handler, closed: watch::Receiver<()>) -> Phase {
-    Phase::new(async move {
+fn watching<S: Socket>(
+    mut takeover: Takeover<S, Body>,
+    handler: Handler,
+    closed: watch::Receiver<()>,
+) -> ConnectionPhase {
+    ConnectionPhase::new(async move {
         match takeover.ended().await {
             TakeoverEnd::Clean if !takeover.is_last() && !is_closing(&closed) => {
                 let (stream, read) = takeover.into_parts();

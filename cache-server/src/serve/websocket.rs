@@ -29,7 +29,7 @@ use tokio::{
 use watch_cache::Slices;
 
 use self::incoming::{Incoming, Message};
-use super::{connection::Phase, moving::Socket, takeover::head};
+use super::{connection::ConnectionPhase, moving::Socket, takeover::head};
 use crate::{
     http::body::{self, BodyError},
     limits::{SLICES_MAX, WATCH_END_WAIT, WEBSOCKET_CLOSE_WAIT},
@@ -69,7 +69,7 @@ enum WebSocketEnd {
 
 /// The server's side of the close handshake.
 #[derive(Debug)]
-enum Stage {
+enum CloseStage {
     /// Sending events.
     Open,
     /// Sends this close frame next, and nothing after it.
@@ -97,7 +97,7 @@ struct WebSocket<S, B> {
     out: Slices,
     /// True while the stream may hold unflushed bytes.
     unflushed: bool,
-    stage: Stage,
+    stage: CloseStage,
     /// Answer to the latest ping.
     pong: Option<Bytes>,
     /// Parser of the client's frames. `None` once its input is ignored: after its close frame or a protocol error.
@@ -125,10 +125,10 @@ const READS_PER_TURN: usize = 4;
 const VECTORS_MAX: usize = 2 * SLICES_MAX;
 
 /// Sends a watch on `stream`, of which `read` was already read. The connection ends with it.
-pub(super) fn watching<S: Socket>(stream: S, read: &[u8], response: Response<body::Body>) -> Phase {
+pub(super) fn watching<S: Socket>(stream: S, read: &[u8], response: Response<body::Body>) -> ConnectionPhase {
     let deadline = response.body().deadline();
     let mut socket = WebSocket::new(stream, read, response, deadline);
-    Phase::new(async move {
+    ConnectionPhase::new(async move {
         match std::future::poll_fn(|cx| socket.poll_ended(cx)).await {
             WebSocketEnd::Clean => {
                 let _ = socket.stream.shutdown().await;
@@ -150,7 +150,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
             body,
             out,
             unflushed: false,
-            stage: Stage::Open,
+            stage: CloseStage::Open,
             pong: None,
             incoming: Some(Incoming::new()),
             client_closed: false,
@@ -178,7 +178,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
                 Poll::Ready(Err(_)) => return Poll::Ready(WebSocketEnd::Gone),
                 Poll::Ready(Ok(())) => self.overdue = None,
             }
-            if matches!(self.stage, Stage::Closed) {
+            if matches!(self.stage, CloseStage::Closed) {
                 return self.poll_closed(cx);
             }
             if found == FrameSupply::Nothing {
@@ -202,13 +202,13 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
             return FrameSupply::Some;
         }
         match &mut self.stage {
-            Stage::Closed => return FrameSupply::Some,
-            Stage::Closing(last) => {
+            CloseStage::Closed => return FrameSupply::Some,
+            CloseStage::Closing(last) => {
                 self.out.push(std::mem::take(last));
-                self.stage = Stage::Closed;
+                self.stage = CloseStage::Closed;
                 return FrameSupply::Some;
             }
-            Stage::Open => {}
+            CloseStage::Open => {}
         }
         // Before the body: a busy watch must not delay the answer to a ping.
         if let Some(pong) = self.pong.take() {
@@ -234,8 +234,8 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
 
     /// Ends the watch after the bytes in `out`, unless it is closing already.
     fn close(&mut self, code: Option<Code>) {
-        if matches!(self.stage, Stage::Open) {
-            self.stage = Stage::Closing(frames::close(code));
+        if matches!(self.stage, CloseStage::Open) {
+            self.stage = CloseStage::Closing(frames::close(code));
         }
     }
 

@@ -27,11 +27,11 @@ use crate::registry::ResourceType;
 /// The embedded store.
 #[derive(Debug)]
 pub struct Embedded {
-    store: Arc<Mutex<Store>>,
+    store: Arc<Mutex<StoreState>>,
 }
 
 #[derive(Debug)]
-struct Store {
+struct StoreState {
     /// Revision of the newest write.
     revision: u64,
     types: HashMap<String, TypeStore>,
@@ -87,7 +87,7 @@ impl Embedded {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let revision = first_revision.unwrap_or_else(|| self::first_revision(now()));
         // Revision zero is a request mode, not a position.
-        let store = Store { revision: revision.max(1), types: HashMap::new(), numbers: 0 };
+        let store = StoreState { revision: revision.max(1), types: HashMap::new(), numbers: 0 };
         Self { store: Arc::new(Mutex::new(store)) }
     }
 
@@ -112,7 +112,7 @@ impl Embedded {
     }
 
     fn commit(&self, txn: &mut Txn, room: QueuePermits) -> Result<Result<Written, WriteError>, Retry> {
-        let Store { revision, types, .. } = &mut *self.store.lock();
+        let StoreState { revision, types, .. } = &mut *self.store.lock();
         let kept = types.entry(txn.ty.id().to_owned()).or_default();
         let outcome =
             // The list of queues is checked under the lock: a queue that was opened meanwhile has no reserved
@@ -176,7 +176,7 @@ impl Embedded {
     }
 }
 
-impl Store {
+impl StoreState {
     /// Removes the queue of a dropped reader.
     fn close(&mut self, ty: &str, number: u64) {
         let Some(kept) = self.types.get_mut(ty) else { return };
@@ -204,7 +204,7 @@ struct Subscribed {
     receiver: Receiver<Change>,
     number: u64,
     ty: String,
-    store: Weak<Mutex<Store>>,
+    store: Weak<Mutex<StoreState>>,
 }
 
 impl Drop for Subscribed {

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::{
     WriteTarget,
     body::{Encoding, Object},
-    managed::{Fields, Owner, Ownership},
+    managed::{Fields, ManagerIdentity, Ownership},
     metadata::{self, Part},
     options::{FieldValidation, PatchOptions},
     update, validation,
@@ -107,8 +107,8 @@ impl Applied {
         Ok(Self { manager: asked.manager, force: asked.force, config, fields, subresource })
     }
 
-    fn owner<'a>(&'a self, ty: &'a ResourceType) -> Owner<'a> {
-        Owner { manager: &self.manager, api_version: ty.api_version(), subresource: self.subresource }
+    fn owner<'a>(&'a self, ty: &'a ResourceType) -> ManagerIdentity<'a> {
+        ManagerIdentity { manager: &self.manager, api_version: ty.api_version(), subresource: self.subresource }
     }
 
     /// Builds the object if it does not exist yet.

@@ -87,7 +87,7 @@ impl Encoding {
     ///
     /// # Errors
     /// As [`Self::decode`].
-    pub fn walk(self, body: &[u8], order: &validation::Order<'_>) -> Result<(), String> {
+    pub fn walk(self, body: &[u8], order: &validation::ComplaintOrder<'_>) -> Result<(), String> {
         match self {
             Self::Json => {
                 order.read(&mut serde_json::Deserializer::from_slice(body)).map_err(|error| error.to_string())

@@ -149,14 +149,14 @@ fn canonical(step: &str) -> String {
 
 /// Identity of a manager's apply; each identity has one entry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Owner<'a> {
+pub(crate) struct ManagerIdentity<'a> {
     pub manager: &'a str,
     pub api_version: &'a str,
     /// Empty for the main resource.
     pub subresource: &'a str,
 }
 
-impl Owner<'_> {
+impl ManagerIdentity<'_> {
     fn is(&self, entry: &Value) -> bool {
         text(entry, "operation") == "Apply"
             && text(entry, "manager") == self.manager
@@ -167,12 +167,12 @@ impl Owner<'_> {
 
 /// The managedFields of an object, seen by the owner that applies.
 pub(crate) struct Ownership<'a> {
-    owner: Owner<'a>,
+    owner: ManagerIdentity<'a>,
     entries: Vec<Value>,
 }
 
 impl<'a> Ownership<'a> {
-    pub(crate) fn of(object: &Object, owner: Owner<'a>) -> Self {
+    pub(crate) fn of(object: &Object, owner: ManagerIdentity<'a>) -> Self {
         let listed =
             object.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
         Self { owner, entries: listed.into_iter().flatten().cloned().collect() }
@@ -314,7 +314,7 @@ mod tests {
 
     fn owned_by(entries: &[Value]) -> Ownership<'static> {
         let object = json!({"metadata": {"managedFields": entries}});
-        let owner = Owner { manager: "me", api_version: "v1", subresource: "" };
+        let owner = ManagerIdentity { manager: "me", api_version: "v1", subresource: "" };
         Ownership::of(object.as_object().expect("an object"), owner)
     }
 

@@ -162,20 +162,24 @@ impl DeleteOptions {
     /// 415 and 400 for a body that is no `DeleteOptions`, 400 for a query that cannot be parsed; 422 for unknown values
     /// and for conflicting options about dependents.
     pub fn read(request: &WriteRequest<'_>) -> Result<Self, Status> {
-        let said = if request.body.is_empty() { Said::in_query(request.query)? } else { Said::in_body(request)? };
+        let said = if request.body.is_empty() {
+            RawDeleteOptions::in_query(request.query)?
+        } else {
+            RawDeleteOptions::in_body(request)?
+        };
         said.check()
     }
 }
 
 /// Options of a delete, not validated.
 #[derive(Debug, Default)]
-struct Said {
+struct RawDeleteOptions {
     policy: Option<String>,
     dry_run: Vec<String>,
     options: DeleteOptions,
 }
 
-impl Said {
+impl RawDeleteOptions {
     fn in_query(query: &[(String, String)]) -> Result<Self, Status> {
         let grace = first(query, "gracePeriodSeconds").map(|text| parse_int(text).map_err(Status::bad_request));
         let is_true = |text: &str| text != "0" && !text.eq_ignore_ascii_case("false");

@@ -122,11 +122,11 @@ fn definition(said: &Said) -> Option<String> {
 /// Decodes an envelope: the type and the bytes of the object.
 fn open(envelope: &[u8]) -> Result<(Said, &[u8]), Malformed> {
     let (mut said, mut raw): (_, &[u8]) = (Said::default(), &[]);
-    let mut reader = wire::Reader::new("Unknown", envelope);
+    let mut reader = wire::MessageReader::new("Unknown", envelope);
     while let Some((number, piece)) = reader.next()? {
         match number {
             1 => {
-                let mut reader = wire::Reader::new("TypeMeta", piece.bytes("TypeMeta")?);
+                let mut reader = wire::MessageReader::new("TypeMeta", piece.bytes("TypeMeta")?);
                 while let Some((number, piece)) = reader.next()? {
                     match number {
                         1 => said.api_version = piece.text("APIVersion")?,

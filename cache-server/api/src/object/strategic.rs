@@ -86,7 +86,7 @@ fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&Shape>) -
     }
     for (name, gone) in deletions {
         if let Some(Value::Array(items)) = object.get_mut(&name) {
-            let gone = list::Places::of_scalars(&gone);
+            let gone = list::ItemPositions::of_scalars(&gone);
             items.retain(|item| gone.place(item).is_none());
         }
     }

@@ -28,7 +28,7 @@ use crate::{
     schemas::{self, JsonKind, Member, Shape},
 };
 
-pub use document::{BoundedValueSeed, Order};
+pub use document::{BoundedValueSeed, ComplaintOrder};
 
 /// Findings of a walk.
 #[derive(Debug, Default, PartialEq)]
@@ -46,14 +46,14 @@ pub fn check(ty: &ResourceType, object: &mut Object) -> Findings {
     let mut found = Findings::default();
     if ty.schema.builtin {
         if let Some(shape) = schemas::of(ty) {
-            members(object, &shape, &Path::Root, &mut found);
+            members(object, &shape, &ValuePath::Root, &mut found);
         }
         // Objects with type errors are refused, so leave them unchanged.
         if found.mistyped.is_none() {
             fold_texts(ty, object);
         }
     } else if let (Some(shape), Some(metadata)) = (schemas::object_meta(), object.get_mut("metadata")) {
-        walk(metadata, &shape, &Path::Field(&Path::Root, "metadata", &ty.kind), &mut found);
+        walk(metadata, &shape, &ValuePath::Field(&ValuePath::Root, "metadata", &ty.kind), &mut found);
     }
     found
 }
@@ -79,7 +79,7 @@ pub fn complaints(encoding: Encoding, body: &[u8], unknown: &[String], duplicate
     if !duplicates && unknown.len() < 2 {
         return unknown.iter().map(|path| unknown_field(path)).collect();
     }
-    let order = Order::of(unknown);
+    let order = ComplaintOrder::of(unknown);
     // A body that was parsed once parses again; if not, fall back to the order of the walk.
     match encoding.walk(body, &order) {
         Ok(()) => order.texts(),
@@ -129,7 +129,7 @@ pub fn headers(warnings: &[String]) -> Vec<String> {
 }
 
 /// Path from the object to a value, on the stack.
-enum Path<'a> {
+enum ValuePath<'a> {
     Root,
     /// Field name, and Go's name of the type that has the field.
     Field(&'a Self, &'a str, &'a str),
@@ -138,7 +138,7 @@ enum Path<'a> {
     Item(&'a Self, usize),
 }
 
-impl Path<'_> {
+impl ValuePath<'_> {
     /// Formats the path: `spec.containers[0].name`.
     fn text(&self) -> String {
         match self {
@@ -166,13 +166,13 @@ impl Path<'_> {
         let (mut at, mut fields, mut owner) = (self, Vec::new(), None);
         loop {
             at = match at {
-                Path::Root => break,
-                Path::Field(parent, name, ty) => {
+                ValuePath::Root => break,
+                ValuePath::Field(parent, name, ty) => {
                     owner.get_or_insert(*ty);
                     fields.push(*name);
                     parent
                 }
-                Path::Key(parent, _) | Path::Item(parent, _) => parent,
+                ValuePath::Key(parent, _) | ValuePath::Item(parent, _) => parent,
             };
         }
         fields.reverse();
@@ -180,25 +180,25 @@ impl Path<'_> {
     }
 }
 
-fn members(object: &mut Object, shape: &Shape, path: &Path<'_>, found: &mut Findings) {
+fn members(object: &mut Object, shape: &Shape, path: &ValuePath<'_>, found: &mut Findings) {
     let mut gone: Vec<String> = Vec::new();
     for (name, value) in object.iter_mut() {
         match shape.member(name) {
             Member::Known(_) if value.is_null() => gone.push(name.clone()),
             Member::Known(inner) => {
-                walk(value, &inner, &Path::Field(path, name, shape.type_name()), found);
+                walk(value, &inner, &ValuePath::Field(path, name, shape.type_name()), found);
                 if is_nothing(value, &inner) {
                     gone.push(name.clone());
                 }
             }
             Member::Free(Some(inner)) => {
                 read_null(value, &inner);
-                walk(value, &inner, &Path::Key(path, name), found);
+                walk(value, &inner, &ValuePath::Key(path, name), found);
             }
             Member::Free(None) => {}
             Member::Unknown => {
                 if found.unknown.len() < STRICT_ERRORS_MAX {
-                    found.unknown.push(Path::Key(path, name).text());
+                    found.unknown.push(ValuePath::Key(path, name).text());
                 }
                 gone.push(name.clone());
             }
@@ -234,7 +234,7 @@ fn read_null(value: &mut Value, shape: &Shape) {
     };
 }
 
-fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings) {
+fn walk(value: &mut Value, shape: &Shape, path: &ValuePath<'_>, found: &mut Findings) {
     match (shape.kind(), value) {
         // Go's decoder ignores null for a field.
         (_, Value::Null) | (JsonKind::Any, _) => {}
@@ -243,7 +243,7 @@ fn walk(value: &mut Value, shape: &Shape, path: &Path<'_>, found: &mut Findings)
             let Some(inner) = shape.item() else { return };
             for (at, item) in items.iter_mut().enumerate() {
                 read_null(item, &inner);
-                walk(item, &inner, &Path::Item(path, at), found);
+                walk(item, &inner, &ValuePath::Item(path, at), found);
             }
         }
         // Clients may send a number, but readers expect a string.

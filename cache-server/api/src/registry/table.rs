@@ -76,12 +76,12 @@ pub enum UnknownField {
 pub(crate) struct Group {
     pub name: &'static str,
     pub version: &'static str,
-    pub rows: &'static [Row],
+    pub rows: &'static [TypeRow],
 }
 
 /// A type. Its constructors give the columns their most common values.
 #[derive(Clone, Copy)]
-pub(crate) struct Row {
+pub(crate) struct TypeRow {
     pub plural: &'static str,
     pub kind: &'static str,
     pub namespaced: bool,
@@ -171,8 +171,8 @@ const RESOURCE_SLICE: Fields =
         .refused(UnknownField::Kind("resource.k8s.io/v1, Kind=ResourceSlice"));
 const SIGNING_REQUEST: Fields = Fields::of(&[("spec.signerName", "spec.signerName", "")]);
 
-const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
-    Row {
+const fn namespaced(plural: &'static str, kind: &'static str) -> TypeRow {
+    TypeRow {
         plural,
         kind,
         namespaced: true,
@@ -198,11 +198,11 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> Row {
     }
 }
 
-const fn cluster(plural: &'static str, kind: &'static str) -> Row {
-    Row { namespaced: false, ..namespaced(plural, kind) }
+const fn cluster(plural: &'static str, kind: &'static str) -> TypeRow {
+    TypeRow { namespaced: false, ..namespaced(plural, kind) }
 }
 
-impl Row {
+impl TypeRow {
     const fn short(self, short_names: &'static [&'static str]) -> Self {
         Self { short_names, ..self }
     }

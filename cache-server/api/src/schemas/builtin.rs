@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use super::{
     read::{Reader, any},
-    shape::{JsonKind, Shape, Strategies, Strategy},
+    shape::{JsonKind, MergeStrategy, Shape, Strategies},
 };
 
 /// The shape of objects of a built-in type.
@@ -185,13 +185,13 @@ pub(crate) fn strategies() -> HashMap<&'static str, Strategies> {
 }
 
 /// Parses `atomic`, `granular`, `set`, or `map:` with comma-separated keys.
-fn strategy(word: &str) -> Strategy {
+fn strategy(word: &str) -> MergeStrategy {
     match word {
-        "granular" => Strategy::Granular,
-        "set" => Strategy::Set,
+        "granular" => MergeStrategy::Granular,
+        "set" => MergeStrategy::Set,
         _ => match word.strip_prefix("map:") {
-            Some(keys) => Strategy::ByKey(keys.split(',').map(Box::from).collect()),
-            None => Strategy::Atomic,
+            Some(keys) => MergeStrategy::ByKey(keys.split(',').map(Box::from).collect()),
+            None => MergeStrategy::Atomic,
         },
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     PREFIX,
     builtin::{DELETE_OPTIONS, root, strategies},
-    shape::{Strategies, Strategy},
+    shape::{MergeStrategy, Strategies},
 };
 
 /// The definitions of these kinds (apiVersion and kind), and of all that they refer to. Includes the definitions that
@@ -77,22 +77,22 @@ fn extend(schema: &mut Value, strategies: Option<&Strategies>) {
     let list = members.get("type").is_some_and(|ty| ty == "array");
     let mut say = |name: &str, value: Value| drop(members.insert(format!("x-kubernetes-{name}"), value));
     match &strategies.apply {
-        Strategy::ByKey(keys) => {
+        MergeStrategy::ByKey(keys) => {
             say("list-type", "map".into());
             say("list-map-keys", texts(keys));
         }
-        Strategy::Set => say("list-type", "set".into()),
-        Strategy::Atomic => say(if list { "list-type" } else { "map-type" }, "atomic".into()),
-        Strategy::Granular => {}
+        MergeStrategy::Set => say("list-type", "set".into()),
+        MergeStrategy::Atomic => say(if list { "list-type" } else { "map-type" }, "atomic".into()),
+        MergeStrategy::Granular => {}
     }
     let patch = match &strategies.patch {
-        Strategy::ByKey(keys) => {
+        MergeStrategy::ByKey(keys) => {
             say("patch-merge-key", keys.first().map_or(Value::Null, |key| Value::from(&**key)));
             "merge"
         }
-        Strategy::Set => "merge",
-        Strategy::Atomic if !list => "replace",
-        Strategy::Atomic | Strategy::Granular => "",
+        MergeStrategy::Set => "merge",
+        MergeStrategy::Atomic if !list => "replace",
+        MergeStrategy::Atomic | MergeStrategy::Granular => "",
     };
     match (patch, strategies.retain_keys) {
         ("", false) => {}

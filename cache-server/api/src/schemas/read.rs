@@ -10,7 +10,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::shape::{Content, Graph, JsonKind, Node, Shape, Strategies, Strategy, UndeclaredMembers};
+use super::shape::{Graph, JsonKind, MergeStrategy, Node, Shape, Strategies, UndeclaredMembers, ValueContent};
 
 /// Levels of nested schemas that are read.
 const DEPTH_MAX: usize = 64;
@@ -60,14 +60,14 @@ impl Reader {
 
     /// Adds the members of every Kubernetes object.
     fn embed(&mut self, mut node: Node) -> Node {
-        let Content::Object { members, .. } = &mut node.content else { return node };
+        let ValueContent::Object { members, .. } = &mut node.content else { return node };
         let mut all = std::mem::take(members).into_vec();
         all.retain(|(name, _)| !matches!(&**name, "kind" | "apiVersion" | "metadata"));
         for name in ["kind", "apiVersion"] {
-            all.push((name.into(), self.graph.add(Node::new(JsonKind::String, Content::Scalar))));
+            all.push((name.into(), self.graph.add(Node::new(JsonKind::String, ValueContent::Scalar))));
         }
         let metadata = super::object_meta()
-            .map_or_else(|| any(JsonKind::Object), |meta| Node::new(JsonKind::Object, Content::Of(meta)));
+            .map_or_else(|| any(JsonKind::Object), |meta| Node::new(JsonKind::Object, ValueContent::Of(meta)));
         all.push(("metadata".into(), self.graph.add(metadata)));
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         *members = all.into();
@@ -78,10 +78,10 @@ impl Reader {
     fn node(&mut self, schema: &Value, owner: &str, depth: usize) -> Node {
         let Some(schema) = schema.as_object().filter(|_| depth > 0) else { return any(JsonKind::Any) };
         if let Some(at) = reference(schema).and_then(|name| self.named.get(name)) {
-            return Node::new(JsonKind::Any, Content::As(*at));
+            return Node::new(JsonKind::Any, ValueContent::As(*at));
         }
         let kind = kind(schema);
-        let mut node = Node::new(kind, Content::Scalar);
+        let mut node = Node::new(kind, ValueContent::Scalar);
         node.format = text(schema, "format").into();
         node.strategies = strategies(schema).map(Box::new);
         match kind {
@@ -89,7 +89,7 @@ impl Reader {
             JsonKind::Array => {
                 let item =
                     schema.get("items").map_or_else(|| any(JsonKind::Any), |item| self.node(item, "", depth - 1));
-                node.content = Content::List(self.place(item));
+                node.content = ValueContent::List(self.place(item));
             }
             JsonKind::Any => return any(JsonKind::Any),
             JsonKind::String
@@ -102,7 +102,7 @@ impl Reader {
         if flag(schema, "x-kubernetes-embedded-resource") { self.embed(node) } else { node }
     }
 
-    fn object(&mut self, schema: &Map<String, Value>, owner: &str, depth: usize) -> Content {
+    fn object(&mut self, schema: &Map<String, Value>, owner: &str, depth: usize) -> ValueContent {
         let mut members = Vec::new();
         for (name, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let mut node = self.node(schema, "", depth - 1);
@@ -121,13 +121,13 @@ impl Reader {
             _ if flag(schema, "x-kubernetes-preserve-unknown-fields") => UndeclaredMembers::Any,
             _ => UndeclaredMembers::None,
         };
-        Content::Object { members: members.into(), rest }
+        ValueContent::Object { members: members.into(), rest }
     }
 
     /// Returns the index of a node; one that only refers to another node needs no entry of its own.
     fn place(&mut self, node: Node) -> u32 {
         match node {
-            Node { content: Content::As(at), strategies: None, .. } => at,
+            Node { content: ValueContent::As(at), strategies: None, .. } => at,
             node => self.graph.add(node),
         }
     }
@@ -135,7 +135,7 @@ impl Reader {
 
 /// A node that allows any members.
 pub(crate) fn any(kind: JsonKind) -> Node {
-    Node::new(kind, Content::Object { members: Box::default(), rest: UndeclaredMembers::Any })
+    Node::new(kind, ValueContent::Object { members: Box::default(), rest: UndeclaredMembers::Any })
 }
 
 /// Name of the definition that a schema refers to with `$ref`.
@@ -164,16 +164,16 @@ fn kind(schema: &Map<String, Value>) -> JsonKind {
 /// `patch` is replaced or merged by type.
 fn strategies(schema: &Map<String, Value>) -> Option<Strategies> {
     let apply = match (text(schema, "x-kubernetes-list-type"), text(schema, "x-kubernetes-map-type")) {
-        ("set", _) => Strategy::Set,
+        ("set", _) => MergeStrategy::Set,
         ("map", _) => {
             let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten();
-            Strategy::ByKey(keys.filter_map(Value::as_str).map(Box::from).collect())
+            MergeStrategy::ByKey(keys.filter_map(Value::as_str).map(Box::from).collect())
         }
-        ("atomic", _) | (_, "atomic") => Strategy::Atomic,
-        (_, "granular") => Strategy::Granular,
+        ("atomic", _) | (_, "atomic") => MergeStrategy::Atomic,
+        (_, "granular") => MergeStrategy::Granular,
         _ => return None,
     };
-    let patch = if text(schema, "type") == "object" { Strategy::Granular } else { Strategy::Atomic };
+    let patch = if text(schema, "type") == "object" { MergeStrategy::Granular } else { MergeStrategy::Atomic };
     Some(Strategies { patch, apply, retain_keys: false })
 }
 

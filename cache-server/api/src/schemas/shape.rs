@@ -64,7 +64,7 @@ impl Shape {
     /// The shape of member `name` of an object.
     pub fn member(&self, name: &str) -> Member {
         let (graph, node) = self.target();
-        let Content::Object { members, rest } = &node.content else {
+        let ValueContent::Object { members, rest } = &node.content else {
             return if node.kind == JsonKind::Any { Member::Free(None) } else { Member::Unknown };
         };
         match members.binary_search_by(|(known, _)| (**known).cmp(name)) {
@@ -80,15 +80,15 @@ impl Shape {
     /// Returns true for maps, whose values all have one shape.
     pub fn is_map(&self) -> bool {
         let (_, node) = self.target();
-        matches!(&node.content, Content::Object { members, rest: UndeclaredMembers::Values(_) } if members.is_empty())
+        matches!(&node.content, ValueContent::Object { members, rest: UndeclaredMembers::Values(_) } if members.is_empty())
     }
 
     /// The shape of the items of a list.
     pub fn item(&self) -> Option<Self> {
         let (graph, node) = self.target();
         match node.content {
-            Content::List(item) => Some(Self::new(Arc::clone(graph), item)),
-            Content::Scalar | Content::Object { .. } | Content::As(_) | Content::Of(_) => None,
+            ValueContent::List(item) => Some(Self::new(Arc::clone(graph), item)),
+            ValueContent::Scalar | ValueContent::Object { .. } | ValueContent::As(_) | ValueContent::Of(_) => None,
         }
     }
 
@@ -117,15 +117,15 @@ impl Shape {
         &self.target().1.format
     }
 
-    fn strategy(&self, which: impl Fn(&Strategies) -> &Strategy) -> Merge<'_> {
+    fn strategy(&self, which: impl Fn(&Strategies) -> &MergeStrategy) -> Merge<'_> {
         // A strategy declared for the member takes precedence over that of its type.
         let told = self.node().strategies.as_deref().or_else(|| self.target().1.strategies.as_deref());
         match told.map(which) {
             None if self.kind() == JsonKind::Object => Merge::Granular,
-            None | Some(Strategy::Atomic) => Merge::Atomic,
-            Some(Strategy::Granular) => Merge::Granular,
-            Some(Strategy::Set) => Merge::Set,
-            Some(Strategy::ByKey(keys)) => Merge::ByKey(keys),
+            None | Some(MergeStrategy::Atomic) => Merge::Atomic,
+            Some(MergeStrategy::Granular) => Merge::Granular,
+            Some(MergeStrategy::Set) => Merge::Set,
+            Some(MergeStrategy::ByKey(keys)) => Merge::ByKey(keys),
         }
     }
 }
@@ -144,21 +144,21 @@ pub(crate) struct Node {
     pub format: Box<str>,
     /// `None` selects the default of the kind: granular for objects, atomic for everything else.
     pub strategies: Option<Box<Strategies>>,
-    pub content: Content,
+    pub content: ValueContent,
 }
 
 /// Merge strategies for both kinds of patches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Strategies {
-    pub patch: Strategy,
-    pub apply: Strategy,
+    pub patch: MergeStrategy,
+    pub apply: MergeStrategy,
     /// True if strategic merge patch may remove members that the patch does not name.
     pub retain_keys: bool,
 }
 
 /// Owned form of [`Merge`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Strategy {
+pub(crate) enum MergeStrategy {
     Atomic,
     Granular,
     Set,
@@ -166,7 +166,7 @@ pub(crate) enum Strategy {
 }
 
 /// Content of a value.
-pub(crate) enum Content {
+pub(crate) enum ValueContent {
     Scalar,
     /// Members, sorted by name.
     Object {
@@ -188,7 +188,7 @@ pub(crate) enum UndeclaredMembers {
 }
 
 impl Node {
-    pub(crate) fn new(kind: JsonKind, content: Content) -> Self {
+    pub(crate) fn new(kind: JsonKind, content: ValueContent) -> Self {
         Self { kind, name: "".into(), format: "".into(), strategies: None, content }
     }
 }
@@ -219,9 +219,9 @@ impl Shape {
         let (mut graph, mut node) = (&self.graph, self.node());
         loop {
             match &node.content {
-                Content::As(at) => node = &graph.nodes[*at as usize],
-                Content::Of(shape) => (graph, node) = (&shape.graph, shape.node()),
-                Content::Scalar | Content::Object { .. } | Content::List(_) => return (graph, node),
+                ValueContent::As(at) => node = &graph.nodes[*at as usize],
+                ValueContent::Of(shape) => (graph, node) = (&shape.graph, shape.node()),
+                ValueContent::Scalar | ValueContent::Object { .. } | ValueContent::List(_) => return (graph, node),
             }
         }
     }

@@ -77,7 +77,7 @@ impl Draft {
             return Err(EntryError::NotAnObject);
         }
         let Canonical { body, rest_at, metadata } = Canonical::write(schema, object)?;
-        let Metadata {
+        let MetadataSpans {
             at: metadata,
             managed_fields,
             digits_at,
@@ -231,7 +231,7 @@ impl std::fmt::Debug for Draft {
 struct Canonical {
     body: Vec<u8>,
     rest_at: usize,
-    metadata: Metadata,
+    metadata: MetadataSpans,
 }
 
 impl Canonical {
@@ -256,8 +256,8 @@ impl Canonical {
                 push_compact(&mut body, &object[walk.value()?]);
             } else if metadata.is_none() && walk.enter()? {
                 let start = body.len();
-                let found = Metadata::write(&mut body, object, &mut walk)?;
-                metadata = Some(Metadata { at: Span::new(start, body.len()), ..found });
+                let found = MetadataSpans::write(&mut body, object, &mut walk)?;
+                metadata = Some(MetadataSpans { at: Span::new(start, body.len()), ..found });
             } else {
                 return Err(EntryError::NotAnObject);
             }
@@ -271,7 +271,7 @@ impl Canonical {
 
 /// Metadata members found while it is written.
 #[derive(Default)]
-struct Metadata {
+struct MetadataSpans {
     /// The whole value.
     at: Span,
     /// The member with one comma: the one before it, or the one after it if it is the first.
@@ -287,7 +287,7 @@ struct Metadata {
     sketch: Sketch,
 }
 
-impl Metadata {
+impl MetadataSpans {
     /// Writes the object that `walk` has entered, with an empty resourceVersion in its original position, or first if
     /// absent.
     fn write(body: &mut Vec<u8>, object: &[u8], walk: &mut Walk<'_>) -> Result<Self, EntryError> {

@@ -28,7 +28,7 @@ type Recent = [AtomicU64; VERDICTS_KEPT];
 
 /// Results of a filter for the object before and after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct EventVerdict {
     pub(crate) before: bool,
     pub(crate) now: bool,
 }
@@ -50,9 +50,9 @@ impl CachedFilter {
     }
 
     /// Returns the verdict, from the cache if another watcher computed it; `asked` counts the evaluations.
-    pub(crate) fn verdict(&self, event: &Event, asked: &AtomicU64) -> Verdict {
+    pub(crate) fn verdict(&self, event: &Event, asked: &AtomicU64) -> EventVerdict {
         if self.filter.is_trivial() {
-            return Verdict { before: event.previous.is_some(), now: event.kind != EventKind::Deleted };
+            return EventVerdict { before: event.previous.is_some(), now: event.kind != EventKind::Deleted };
         }
         let Some(recent) = self.recent.get() else { return self.ask(event, asked) };
         let place = usize::try_from(event.number % VERDICTS_KEPT as u64).unwrap_or_default();
@@ -60,7 +60,7 @@ impl CachedFilter {
         // Relaxed is enough: the word itself contains the event number that validates the verdict.
         let word = place.load(Ordering::Relaxed);
         if word >> VERDICT_BITS == event.number {
-            return Verdict::of(word);
+            return EventVerdict::of(word);
         }
         let verdict = self.ask(event, asked);
         // A lagging watcher must not overwrite the verdicts of newer events, which most watchers read next.
@@ -70,16 +70,16 @@ impl CachedFilter {
         verdict
     }
 
-    fn ask(&self, event: &Event, asked: &AtomicU64) -> Verdict {
+    fn ask(&self, event: &Event, asked: &AtomicU64) -> EventVerdict {
         asked.fetch_add(1, Ordering::Relaxed);
-        Verdict {
+        EventVerdict {
             before: event.previous.as_ref().is_some_and(|previous| self.filter.matches(previous)),
             now: event.kind != EventKind::Deleted && self.filter.matches(&event.object),
         }
     }
 }
 
-impl Verdict {
+impl EventVerdict {
     const fn bits(self) -> u64 {
         (self.before as u64) << 1 | self.now as u64
     }

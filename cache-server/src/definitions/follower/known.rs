@@ -12,7 +12,7 @@ use watch_cache::Schema;
 
 use crate::registry::{Accepted, Definition, Registry, ResourceType, TakenNames};
 
-type Types = Vec<Arc<ResourceType>>;
+type TypeList = Vec<Arc<ResourceType>>;
 
 /// A definition as of the last pass, with its schema and types.
 pub(super) struct KnownDefinition {
@@ -20,16 +20,16 @@ pub(super) struct KnownDefinition {
     pub(super) schema: Arc<Schema>,
     pub(super) defined_at: u64,
     resource_version: u64,
-    types: Types,
+    types: TypeList,
 }
 
 /// All definitions, by name.
 #[derive(Default)]
 pub(super) struct KnownDefinitions {
     known: BTreeMap<String, KnownDefinition>,
-    groups: HashMap<String, Group>,
+    groups: HashMap<String, GroupDefinitions>,
     /// The types served for each definition.
-    served: HashMap<String, Types>,
+    served: HashMap<String, TypeList>,
     /// Definitions whose status must be checked.
     unjudged: BTreeSet<String>,
     /// Newly established definitions that may have objects of an earlier definition of their name. They are served only
@@ -42,7 +42,7 @@ pub(super) struct KnownDefinitions {
 }
 
 /// The definitions of one API group.
-struct Group {
+struct GroupDefinitions {
     taken: TakenNames,
     /// Definitions without all requested names; a change of another definition may free some.
     waiting: BTreeSet<String>,
@@ -75,7 +75,7 @@ impl KnownDefinitions {
             // Built-in groups come first, so the iteration can stop at the first custom one.
             let builtin = registry.groups().take_while(|group| group.builtin).flat_map(|group| &group.types);
             let taken = TakenNames::of_builtin(definition.group(), builtin.map(|ty| &**ty));
-            Group { taken, waiting: BTreeSet::new(), count: 0 }
+            GroupDefinitions { taken, waiting: BTreeSet::new(), count: 0 }
         });
         group.taken.add(definition);
         group.count += 1;
@@ -163,7 +163,7 @@ impl KnownDefinitions {
 
     /// Returns the types to stop serving and the types to serve instead, and records the latter as served. `None` if
     /// nothing changed.
-    pub(super) fn take_unpublished(&mut self) -> Option<(Types, Types)> {
+    pub(super) fn take_unpublished(&mut self) -> Option<(TypeList, TypeList)> {
         let ready: Vec<String> = self.unpublished.difference(&self.unswept).cloned().collect();
         if ready.is_empty() {
             return None;

@@ -40,7 +40,7 @@ const LIST: &[Parameter] = &[
 
 /// An operation of a path.
 #[derive(Clone, Copy)]
-struct Operation {
+struct PathOperation {
     /// Discovery verb that the operation requires.
     verb: &'static str,
     method: &'static str,
@@ -59,23 +59,23 @@ const fn operation(
     id: &'static str,
     parameters: &'static [Parameter],
     codes: &'static [&'static str],
-) -> Operation {
-    Operation { verb, method, action, id, parameters, codes }
+) -> PathOperation {
+    PathOperation { verb, method, action, id, parameters, codes }
 }
 
-const COLLECTION: &[Operation] = &[
+const COLLECTION: &[PathOperation] = &[
     operation("list", "get", "list", "list", LIST, &["200"]),
     operation("create", "post", "post", "create", WRITE, &["200", "201", "202"]),
     operation("deletecollection", "delete", "deletecollection", "deleteCollection", LIST, &["200"]),
 ];
-const EVERYWHERE: &[Operation] = &[operation("list", "get", "list", "list", LIST, &["200"])];
-const OBJECT: &[Operation] = &[
+const EVERYWHERE: &[PathOperation] = &[operation("list", "get", "list", "list", LIST, &["200"])];
+const OBJECT: &[PathOperation] = &[
     operation("get", "get", "get", "read", &[], &["200"]),
     operation("update", "put", "put", "replace", WRITE, &["200", "201"]),
     operation("patch", "patch", "patch", "patch", PATCH, &["200", "201"]),
     operation("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
 ];
-const PART: &[Operation] = OBJECT.split_at(3).0;
+const PART: &[PathOperation] = OBJECT.split_at(3).0;
 
 /// Subject of a path.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ pub(super) fn paths(ty: &ResourceType, paths: &mut Map<String, Value>) {
     let schema = schemas::name(ty, &ty.kind);
     let place =
         PathSubject { ty, everywhere: false, subresource: "", schema: &schema, kind: (ty.api_version(), &ty.kind) };
-    let mut add = |path: String, place: &PathSubject<'_>, operations: &[Operation]| {
+    let mut add = |path: String, place: &PathSubject<'_>, operations: &[PathOperation]| {
         paths.insert(path.clone(), item(place, &path, operations));
     };
     add(collection.clone(), &place, COLLECTION);
@@ -119,7 +119,7 @@ pub(super) fn paths(ty: &ResourceType, paths: &mut Map<String, Value>) {
 }
 
 /// Describes one path: its parameters and operations.
-fn item(place: &PathSubject<'_>, path: &str, operations: &[Operation]) -> Value {
+fn item(place: &PathSubject<'_>, path: &str, operations: &[PathOperation]) -> Value {
     let mut item = Map::new();
     let mut parameters = vec![query(PRETTY)];
     for (name, what) in [("namespace", "Namespace of the object."), ("name", "Name of the object.")] {
@@ -136,7 +136,7 @@ fn item(place: &PathSubject<'_>, path: &str, operations: &[Operation]) -> Value 
     Value::Object(item)
 }
 
-fn describe(place: &PathSubject<'_>, operation: Operation) -> Value {
+fn describe(place: &PathSubject<'_>, operation: PathOperation) -> Value {
     let ty = place.ty;
     let what =
         if place.subresource.is_empty() { ty.kind.clone() } else { format!("{} of {}", place.subresource, ty.kind) };
@@ -177,7 +177,7 @@ fn patch_types(ty: &ResourceType) -> &'static [&'static str] {
     if ty.custom.is_some() { &ALL[..3] } else { &ALL }
 }
 
-fn responses(place: &PathSubject<'_>, operation: Operation) -> Value {
+fn responses(place: &PathSubject<'_>, operation: PathOperation) -> Value {
     let schema = match operation.action {
         "list" => schemas::name(place.ty, &place.ty.list_kind()),
         "delete" | "deletecollection" => schemas::status(),
@@ -205,7 +205,7 @@ fn query((name, ty, description): Parameter) -> Value {
 
 /// Builds an operation's id: `createCoreV1NamespacedPod`, `listCoreV1PodForAllNamespaces`,
 /// `patchAppsV1NamespacedDeploymentStatus`.
-fn id(place: &PathSubject<'_>, operation: Operation) -> String {
+fn id(place: &PathSubject<'_>, operation: PathOperation) -> String {
     let ty = place.ty;
     let scope = if ty.namespaced && !place.everywhere { "Namespaced" } else { "" };
     let behind = if place.everywhere { "ForAllNamespaces".to_owned() } else { capital(place.subresource) };

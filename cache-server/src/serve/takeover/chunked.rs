@@ -22,7 +22,7 @@ pub(super) struct Chunked {
     /// Bytes of `head` that were sent.
     head_sent: usize,
     /// Size line of the chunk.
-    size: Size,
+    size: SizeLine,
     /// The bytes of the chunk. Freed once they were sent.
     slices: Slices,
     /// Unsent bytes after the chunk.
@@ -36,13 +36,13 @@ const SIZE_BYTES: usize = 18;
 
 /// The size line of a chunk.
 #[derive(Default)]
-struct Size {
+struct SizeLine {
     line: [u8; SIZE_BYTES],
     sent: u8,
     len: u8,
 }
 
-impl Size {
+impl SizeLine {
     fn of(count: usize) -> Self {
         let mut line = [0; SIZE_BYTES];
         let mut left = &mut line[..];
@@ -68,7 +68,7 @@ const BODY_END: &[u8] = b"0\r\n\r\n";
 impl Chunked {
     /// Starts a response with `head`.
     pub(super) fn new(head: Vec<u8>) -> Self {
-        Self { head, head_sent: 0, size: Size::default(), slices: Slices::new(), tail: &[], over: false }
+        Self { head, head_sent: 0, size: SizeLine::default(), slices: Slices::new(), tail: &[], over: false }
     }
 
     /// Returns true if there are no bytes to send now.
@@ -91,7 +91,7 @@ impl Chunked {
     pub(super) fn chunk(&mut self, slices: Slices) {
         debug_assert!(!self.has_chunk() && !self.over, "a chunk is sent before the next one");
         if !slices.is_empty() {
-            (self.size, self.slices, self.tail) = (Size::of(slices.bytes()), slices, CHUNK_END);
+            (self.size, self.slices, self.tail) = (SizeLine::of(slices.bytes()), slices, CHUNK_END);
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn every_length_fits_into_its_line() {
         for (count, line) in [(0, "0\r\n"), (15, "F\r\n"), (0x1234, "1234\r\n"), (usize::MAX, "FFFFFFFFFFFFFFFF\r\n")] {
-            assert_eq!(Size::of(count).left(), line.as_bytes());
+            assert_eq!(SizeLine::of(count).left(), line.as_bytes());
         }
     }
 }

@@ -9,7 +9,7 @@ use informer_core::{Keyed as _, Objects};
 use parking_lot::Mutex;
 use watch_cache::{Draft, Entry, Schema};
 
-use super::Store;
+use super::StoreState;
 use crate::registry::ResourceType;
 
 /// A schema, and the storage's revision when it was defined.
@@ -31,7 +31,7 @@ impl Defined {
 
 /// Replaces `objects`, the type's entries when it adopted the schema, by entries of the schema `into`. Skips those
 /// that were replaced meanwhile. Cost: about 15 µs for each object of 5 KB.
-pub(super) fn all(store: &Mutex<Store>, ty: &str, objects: &Objects<Entry>, into: &Defined) {
+pub(super) fn all(store: &Mutex<StoreState>, ty: &str, objects: &Objects<Entry>, into: &Defined) {
     let mut left = objects.iter();
     loop {
         let read: Vec<_> = left.by_ref().take(RECAST_PER_LOCK).map(|entry| (entry, one(entry, &into.schema))).collect();

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     special, table,
-    wire::{Malformed, Piece, Reader},
+    wire::{FieldValue, Malformed, MessageReader},
 };
 use crate::{
     limits::PROTOBUF_DEPTH_MAX,
@@ -80,7 +80,7 @@ pub(crate) fn decode(
     if depth > PROTOBUF_DEPTH_MAX {
         return Err(Malformed::TooDeep(PROTOBUF_DEPTH_MAX));
     }
-    let mut reader = Reader::new(message.name, bytes);
+    let mut reader = MessageReader::new(message.name, bytes);
     while let Some((number, piece)) = reader.next()? {
         let Some(field) = message.field(number) else { continue };
         match field.label {
@@ -105,7 +105,7 @@ fn found(name: &'static str) -> &'static Message {
 /// Decodes a singular field. The last of several values wins, but messages are merged.
 fn once(
     field: &Field,
-    piece: Piece<'_>,
+    piece: FieldValue<'_>,
     object: &mut Object,
     depth: usize,
     weight: &mut Weight,
@@ -143,7 +143,7 @@ fn weigh(object: &Object, name: &str, weight: &mut Weight) -> Result<(), Malform
 
 fn repeated(
     field: &Field,
-    piece: Piece<'_>,
+    piece: FieldValue<'_>,
     object: &mut Object,
     depth: usize,
     weight: &mut Weight,
@@ -152,11 +152,11 @@ fn repeated(
     let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
     let Value::Array(list) = list else { return Ok(()) };
     match (field.ty, piece) {
-        (Type::Scalar(ty @ (Scalar::Int32 | Scalar::Int64 | Scalar::Bool)), Piece::Bytes(packed)) => {
-            let mut packed = Reader::new("", packed);
+        (Type::Scalar(ty @ (Scalar::Int32 | Scalar::Int64 | Scalar::Bool)), FieldValue::Bytes(packed)) => {
+            let mut packed = MessageReader::new("", packed);
             while let Some(number) = packed.number()? {
                 weight.item(list.len())?;
-                list.push(scalar(ty, Piece::Varint(number), field.name, weight)?);
+                list.push(scalar(ty, FieldValue::Varint(number), field.name, weight)?);
             }
         }
         (ty, piece) => {
@@ -170,14 +170,14 @@ fn repeated(
 /// Decodes one entry of a map: a message of key and value, each empty if unset.
 fn entry(
     field: &Field,
-    piece: Piece<'_>,
+    piece: FieldValue<'_>,
     object: &mut Object,
     depth: usize,
     weight: &mut Weight,
 ) -> Result<(), Malformed> {
-    let mut reader = Reader::new(field.name, piece.bytes(field.name)?);
+    let mut reader = MessageReader::new(field.name, piece.bytes(field.name)?);
     let mut key = String::new();
-    let mut held = Piece::Bytes(&[]);
+    let mut held = FieldValue::Bytes(&[]);
     while let Some((number, piece)) = reader.next()? {
         match number {
             1 => key = piece.text(field.name)?,
@@ -194,7 +194,7 @@ fn entry(
 }
 
 /// Decodes a value in a list or a map, where zero values are kept.
-fn value(ty: Type, piece: Piece<'_>, field: &str, depth: usize, weight: &mut Weight) -> Result<Value, Malformed> {
+fn value(ty: Type, piece: FieldValue<'_>, field: &str, depth: usize, weight: &mut Weight) -> Result<Value, Malformed> {
     match ty {
         Type::Scalar(ty) => scalar(ty, piece, field, weight),
         Type::Message(name) if special::is(name) => {
@@ -209,8 +209,8 @@ fn value(ty: Type, piece: Piece<'_>, field: &str, depth: usize, weight: &mut Wei
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "numbers are cut as Go cuts them")]
-fn scalar(ty: Scalar, piece: Piece<'_>, field: &str, weight: &mut Weight) -> Result<Value, Malformed> {
-    if let Piece::Bytes(bytes) = piece {
+fn scalar(ty: Scalar, piece: FieldValue<'_>, field: &str, weight: &mut Weight) -> Result<Value, Malformed> {
+    if let FieldValue::Bytes(bytes) = piece {
         weight.text(bytes.len())?;
     }
     Ok(match ty {

@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 use super::{
     message::decode,
     table,
-    wire::{Malformed, Reader},
+    wire::{Malformed, MessageReader},
 };
 use crate::{
     limits::PROTOBUF_DEPTH_MAX,
@@ -82,7 +82,7 @@ const UNSET: i64 = -62_135_596_800;
 /// Decodes a time, in whole seconds or with microseconds.
 fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
     let (mut seconds, mut nanos) = (0, 0);
-    let mut reader = Reader::new("Timestamp", bytes);
+    let mut reader = MessageReader::new("Timestamp", bytes);
     while let Some((number, piece)) = reader.next()? {
         #[expect(
             clippy::cast_possible_truncation,
@@ -111,7 +111,7 @@ fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
 /// Decodes a message that holds JSON text.
 fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
     let mut held: &[u8] = &[];
-    let mut reader = Reader::new("Raw", bytes);
+    let mut reader = MessageReader::new("Raw", bytes);
     while let Some((number, piece)) = reader.next()? {
         if number == 1 {
             held = piece.bytes("Raw")?;

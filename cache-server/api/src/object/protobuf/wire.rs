@@ -30,7 +30,7 @@ pub(crate) enum Malformed {
 }
 
 /// Reads the fields of one message, in order.
-pub(crate) struct Reader<'a> {
+pub(crate) struct MessageReader<'a> {
     /// Name of the message, for errors.
     message: &'static str,
     rest: &'a [u8],
@@ -38,7 +38,7 @@ pub(crate) struct Reader<'a> {
 
 /// Value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum FieldValue<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
@@ -54,13 +54,13 @@ const GROUP: u64 = 3;
 const GROUP_END: u64 = 4;
 const FIXED32: u64 = 5;
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     pub(crate) const fn new(message: &'static str, bytes: &'a [u8]) -> Self {
         Self { message, rest: bytes }
     }
 
     /// Returns the next field: its number and its value.
-    pub(crate) fn next(&mut self) -> Result<Option<(u32, Piece<'a>)>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, FieldValue<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -81,24 +81,24 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(None) } else { self.varint().map(Some) }
     }
 
-    fn piece(&mut self, wire_type: u64) -> Result<Piece<'a>, Malformed> {
+    fn piece(&mut self, wire_type: u64) -> Result<FieldValue<'a>, Malformed> {
         match wire_type {
-            VARINT => Ok(Piece::Varint(self.varint()?)),
+            VARINT => Ok(FieldValue::Varint(self.varint()?)),
             FIXED64 => {
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(self.take(8)?);
-                Ok(Piece::Fixed64(u64::from_le_bytes(bytes)))
+                Ok(FieldValue::Fixed64(u64::from_le_bytes(bytes)))
             }
             BYTES => {
                 let length = i64::try_from(self.varint()?).map_err(|_| Malformed::NegativeLength)?;
                 let length = usize::try_from(length).map_err(|_| Malformed::UnexpectedEof)?;
-                Ok(Piece::Bytes(self.take(length)?))
+                Ok(FieldValue::Bytes(self.take(length)?))
             }
             GROUP => {
                 self.skip_group()?;
-                Ok(Piece::Group)
+                Ok(FieldValue::Group)
             }
-            FIXED32 => self.take(4).map(|_| Piece::Fixed32),
+            FIXED32 => self.take(4).map(|_| FieldValue::Fixed32),
             other => Err(Malformed::IllegalWireType(other)),
         }
     }
@@ -136,11 +136,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl<'a> Piece<'a> {
+impl<'a> FieldValue<'a> {
     pub(crate) fn bytes(self, field: &str) -> Result<&'a [u8], Malformed> {
         match self {
-            Piece::Bytes(bytes) => Ok(bytes),
-            Piece::Varint(_) | Piece::Fixed64(_) | Piece::Group | Piece::Fixed32 => Err(self.unfit(field)),
+            FieldValue::Bytes(bytes) => Ok(bytes),
+            FieldValue::Varint(_) | FieldValue::Fixed64(_) | FieldValue::Group | FieldValue::Fixed32 => {
+                Err(self.unfit(field))
+            }
         }
     }
 
@@ -151,26 +153,30 @@ impl<'a> Piece<'a> {
 
     pub(crate) fn varint(self, field: &str) -> Result<u64, Malformed> {
         match self {
-            Piece::Varint(number) => Ok(number),
-            Piece::Bytes(_) | Piece::Fixed64(_) | Piece::Group | Piece::Fixed32 => Err(self.unfit(field)),
+            FieldValue::Varint(number) => Ok(number),
+            FieldValue::Bytes(_) | FieldValue::Fixed64(_) | FieldValue::Group | FieldValue::Fixed32 => {
+                Err(self.unfit(field))
+            }
         }
     }
 
     pub(crate) fn double(self, field: &str) -> Result<f64, Malformed> {
         match self {
-            Piece::Fixed64(bits) => Ok(f64::from_bits(bits)),
-            Piece::Varint(_) | Piece::Bytes(_) | Piece::Group | Piece::Fixed32 => Err(self.unfit(field)),
+            FieldValue::Fixed64(bits) => Ok(f64::from_bits(bits)),
+            FieldValue::Varint(_) | FieldValue::Bytes(_) | FieldValue::Group | FieldValue::Fixed32 => {
+                Err(self.unfit(field))
+            }
         }
     }
 
     /// Builds the error; Go's name of the field begins with a capital letter.
     fn unfit(self, field: &str) -> Malformed {
         let wire_type = match self {
-            Piece::Varint(_) => VARINT,
-            Piece::Fixed64(_) => FIXED64,
-            Piece::Bytes(_) => BYTES,
-            Piece::Group => GROUP,
-            Piece::Fixed32 => FIXED32,
+            FieldValue::Varint(_) => VARINT,
+            FieldValue::Fixed64(_) => FIXED64,
+            FieldValue::Bytes(_) => BYTES,
+            FieldValue::Group => GROUP,
+            FieldValue::Fixed32 => FIXED32,
         };
         let mut name = field.to_owned();
         if let Some(first) = name.get_mut(..1) {
@@ -184,8 +190,8 @@ impl<'a> Piece<'a> {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> Result<Vec<(u32, Piece<'_>)>, Malformed> {
-        let mut reader = Reader::new("M", bytes);
+    fn read(bytes: &[u8]) -> Result<Vec<(u32, FieldValue<'_>)>, Malformed> {
+        let mut reader = MessageReader::new("M", bytes);
         let mut pieces = Vec::new();
         while let Some(piece) = reader.next()? {
             pieces.push(piece);
@@ -197,9 +203,14 @@ mod tests {
     fn fields_come_by_number() {
         assert_eq!(
             read(&[0x08, 0x96, 0x01, 0x12, 2, b'a', b'b', 0x19, 1, 0, 0, 0, 0, 0, 0, 0, 0x25, 0, 0, 0, 0]),
-            Ok(vec![(1, Piece::Varint(150)), (2, Piece::Bytes(b"ab")), (3, Piece::Fixed64(1)), (4, Piece::Fixed32)])
+            Ok(vec![
+                (1, FieldValue::Varint(150)),
+                (2, FieldValue::Bytes(b"ab")),
+                (3, FieldValue::Fixed64(1)),
+                (4, FieldValue::Fixed32)
+            ])
         );
-        assert_eq!(read(&[0x0b, 0x13, 0x08, 7, 0x14, 0x0c]), Ok(vec![(1, Piece::Group)]), "groups in groups");
+        assert_eq!(read(&[0x0b, 0x13, 0x08, 7, 0x14, 0x0c]), Ok(vec![(1, FieldValue::Group)]), "groups in groups");
         assert_eq!(read(&[]), Ok(vec![]));
     }
 
@@ -224,7 +235,7 @@ mod tests {
         for (bytes, text) in table {
             assert_eq!(read(bytes).expect_err(text).to_string(), *text);
         }
-        let error = Piece::Varint(1).bytes("spec").expect_err("not bytes");
+        let error = FieldValue::Varint(1).bytes("spec").expect_err("not bytes");
         assert_eq!(error.to_string(), "proto: wrong wireType = 0 for field Spec");
     }
 }

@@ -80,9 +80,9 @@ impl ItemIdentity {
 }
 
 /// Positions of items by identity; the first one of duplicates.
-pub(crate) struct Places(HashMap<String, usize>);
+pub(crate) struct ItemPositions(HashMap<String, usize>);
 
-impl Places {
+impl ItemPositions {
     pub(crate) fn of_scalars(items: &[Value]) -> Self {
         Self::of(items, &ItemIdentity::Value)
     }
@@ -124,7 +124,7 @@ fn merge_items(
     }
     let mut merged: Vec<Value> = before;
     merged.retain(|item| !identity.find(item).is_some_and(|key| deleted.contains(&key.to_string())));
-    let mut places = Places::of(&merged, identity);
+    let mut places = ItemPositions::of(&merged, identity);
     let inner = shape.and_then(Shape::item);
     let mut order = Vec::with_capacity(plain.len());
     for item in plain {
@@ -196,9 +196,9 @@ fn check_order(patch: &[Value], order: &[Value], identity: &ItemIdentity) -> Res
 /// Sorts the items that `order` lists into that order. The others keep their order, each in front of the first listed
 /// item that it preceded in `before`.
 fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], identity: &ItemIdentity) -> Vec<Value> {
-    let wanted = Places::of(order, identity);
-    let stood = Places::of(before, identity);
-    let place = |places: &Places, item: &Value| identity.find(item).and_then(|key| places.place(key));
+    let wanted = ItemPositions::of(order, identity);
+    let stood = ItemPositions::of(before, identity);
+    let place = |places: &ItemPositions, item: &Value| identity.find(item).and_then(|key| places.place(key));
     let (mut named, rest): (Vec<_>, Vec<_>) = items
         .into_iter()
         .map(|item| (place(&wanted, &item), place(&stood, &item), item))

@@ -105,7 +105,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
 }
 
 /// Complaints about a document, in its order.
-pub struct Order<'a> {
+pub struct ComplaintOrder<'a> {
     unknown: HashSet<&'a str>,
     told: RefCell<Told>,
 }
@@ -117,7 +117,7 @@ struct Told {
     path: String,
 }
 
-impl<'a> Order<'a> {
+impl<'a> ComplaintOrder<'a> {
     /// `unknown` holds the paths of unknown fields.
     pub fn of(unknown: &'a [String]) -> Self {
         Self { unknown: unknown.iter().map(String::as_str).collect(), told: RefCell::default() }
@@ -161,7 +161,7 @@ impl<'a> Order<'a> {
     }
 }
 
-struct OrderWalk<'a, 'b>(&'a Order<'b>);
+struct OrderWalk<'a, 'b>(&'a ComplaintOrder<'b>);
 
 impl<'de> DeserializeSeed<'de> for OrderWalk<'_, '_> {
     type Value = ();
