@@ -24,7 +24,7 @@ use informer_core::{ResourceVersion, store::Store};
 
 pub(crate) use self::{
     identity::{Identity, KeptAs, digest},
-    writer::Writer,
+    writer::CheckpointWriter,
 };
 use self::{place::CheckpointFiles, replay::Replay};
 
@@ -35,7 +35,7 @@ pub(crate) struct Opened {
     /// Why the existing checkpoint is not used.
     pub(crate) ignored: Option<Ignored>,
     /// Writer for further saves; `None` if the directory must not be written, for the reason in `ignored`.
-    pub(crate) writer: Option<Writer>,
+    pub(crate) writer: Option<CheckpointWriter>,
 }
 
 /// A state on disk.
@@ -103,7 +103,7 @@ pub(crate) fn open(dir: &Path, identity: &Identity) -> Opened {
     };
     let identity = identity.to_string();
     let found = find(&place, &identity);
-    let mut writer = Writer::new(place, identity);
+    let mut writer = CheckpointWriter::new(place, identity);
     match found {
         Ok(None) => Opened { saved: None, ignored: None, writer: Some(writer) },
         Ok(Some((saved, file))) => {
@@ -125,7 +125,7 @@ fn find(place: &CheckpointFiles, identity: &str) -> Result<Option<(Saved, File)>
 }
 
 impl Saved {
-    /// Loads the state into an empty store. Holds one object in memory at a time. Call [`Writer::restored`] afterwards.
+    /// Loads the state into an empty store. Holds one object in memory at a time. Call [`CheckpointWriter::restored`] afterwards.
     ///
     /// Blocks. Cost: reads the file a second time, and stores each object.
     ///

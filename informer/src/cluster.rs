@@ -15,7 +15,7 @@ pub(crate) use self::running::{InformerRegistration, InformerState, RunningInfor
 use self::verdicts::Verdicts;
 use crate::{
     checkpoint,
-    declaration::Type,
+    declaration::DeclaredType,
     error::{Error, Kind},
     informer::InformerBuilder,
     raw,
@@ -84,17 +84,17 @@ impl Cluster {
         K: Resource<DynamicType = ()>,
         K::Scope: 'static,
     {
-        InformerBuilder::new(self.clone(), Type::of::<K>())
+        InformerBuilder::new(self.clone(), DeclaredType::of::<K>())
     }
 
     /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource.
     pub fn informer_for<K>(&self, resource: &ApiResource) -> InformerBuilder<K> {
-        InformerBuilder::new(self.clone(), Type::from(resource))
+        InformerBuilder::new(self.clone(), DeclaredType::from(resource))
     }
 
     /// Declares a raw stream: changes as bytes, in order, without a store. See [`raw`].
     pub fn raw(&self, resource: &ApiResource) -> raw::Builder {
-        raw::Builder::new(self.clone(), Type::from(resource))
+        raw::Builder::new(self.clone(), DeclaredType::from(resource))
     }
 
     /// The endpoints' clients, in order of preference; at least one.

@@ -16,7 +16,7 @@ use crate::{checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays
 /// Everything a driver needs; not validated yet.
 pub(crate) struct Declaration {
     pub(crate) cluster: Cluster,
-    pub(crate) of: Type,
+    pub(crate) of: DeclaredType,
     pub(crate) config: Config,
     pub(crate) metadata_only: bool,
     pub(crate) kept_as: KeptAs,
@@ -29,7 +29,7 @@ pub(crate) struct Declaration {
 
 /// One resource type.
 #[derive(Clone, Debug)]
-pub(crate) struct Type {
+pub(crate) struct DeclaredType {
     group_version_path: String,
     plural: String,
     api_version: String,
@@ -37,7 +37,7 @@ pub(crate) struct Type {
     is_cluster_scoped: bool,
 }
 
-impl Type {
+impl DeclaredType {
     pub(crate) fn of<K>() -> Self
     where
         K: kube::Resource<DynamicType = ()>,
@@ -49,7 +49,7 @@ impl Type {
 }
 
 #[cfg(feature = "runtime")]
-impl Type {
+impl DeclaredType {
     /// Type of the collection at `path`, as kube's `Api` writes it: `/apis/apps/v1/namespaces/prod/deployments`. `kind`
     /// may be empty; then list bodies must carry it.
     pub(crate) fn at(path: &str, namespace: Option<&str>, kind: String) -> Self {
@@ -61,7 +61,7 @@ impl Type {
     }
 }
 
-impl From<&ApiResource> for Type {
+impl From<&ApiResource> for DeclaredType {
     /// An `ApiResource` does not tell its scope, so the type counts as namespaced.
     fn from(resource: &ApiResource) -> Self {
         let root = if resource.group.is_empty() { "/api" } else { "/apis" };
@@ -76,7 +76,7 @@ impl From<&ApiResource> for Type {
 }
 
 impl Declaration {
-    pub(crate) fn new(cluster: Cluster, of: Type, config: Config) -> Self {
+    pub(crate) fn new(cluster: Cluster, of: DeclaredType, config: Config) -> Self {
         Self {
             cluster,
             of,

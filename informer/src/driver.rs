@@ -29,7 +29,7 @@ use tokio::{
 use tracing::{Instrument as _, Span};
 
 use self::{
-    core::{Core, Order},
+    core::{Core, LastOrder},
     link::{Link, NetworkEvent},
     proving::Question,
 };
@@ -43,7 +43,7 @@ use crate::{
     error::{Error, Kind},
     progress::{InitialPhase, Outlet},
     stats::Strategy,
-    transport::{Answer, Form, Transport, Wanted},
+    transport::{Answer, ResponseForm, Transport, Wanted},
 };
 
 pub(crate) struct Driver<S> {
@@ -188,8 +188,8 @@ impl<S: Sink> Driver<S> {
 
     fn on_accepted(&mut self, answer: Answer) {
         let shape = match answer.form() {
-            Form::Watch => Shape::Watch,
-            Form::List | Form::Object => Shape::List,
+            ResponseForm::Watch => Shape::Watch,
+            ResponseForm::List | ResponseForm::Object => Shape::List,
         };
         let framer = Framer::new(FramerConfig {
             shape,
@@ -319,9 +319,9 @@ impl<S: Sink> Driver<S> {
             self.endpoints.settle();
         }
         match self.core.take_order() {
-            Some(Order::Send(read)) => self.send(read),
-            Some(Order::Prove { at, by, skip }) => self.prove(at, by, skip),
-            Some(Order::Close) => self.link = Link::Closed,
+            Some(LastOrder::Send(read)) => self.send(read),
+            Some(LastOrder::Prove { at, by, skip }) => self.prove(at, by, skip),
+            Some(LastOrder::Close) => self.link = Link::Closed,
             None => {}
         }
         if !self.core.is_initial() || matches!(self.link, Link::Closed) {
@@ -375,7 +375,7 @@ impl<S: Sink> Driver<S> {
             Read::Page { .. } | Read::Watch { .. } => None,
         };
         let transport = self.asking(&request, InitialPhase::Reading, strategy);
-        let form = if read.is_watch() { Form::Watch } else { Form::List };
+        let form = if read.is_watch() { ResponseForm::Watch } else { ResponseForm::List };
         self.link = Link::sent(transport, request, form, finished, &self.span);
     }
 

@@ -43,7 +43,7 @@ use tokio::sync::watch;
 use crate::{
     cluster::Cluster,
     config::Config,
-    declaration::{Declaration, Type},
+    declaration::{Declaration, DeclaredType},
     delays::Delays,
     driver::{Driver, Evidence, Sink, SinkOrder},
     error::{ConfigError, Error},
@@ -132,7 +132,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new(cluster: Cluster, of: Type) -> Self {
+    pub(crate) fn new(cluster: Cluster, of: DeclaredType) -> Self {
         let config = Config { drop_paths: Vec::new(), ..Config::default() };
         Self { declared: Declaration::new(cluster, of, config), from: None }
     }

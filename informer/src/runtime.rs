@@ -20,7 +20,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::{cluster::Cluster, config::Config, declaration::Type, delays::Delays, raw};
+use crate::{cluster::Cluster, config::Config, declaration::DeclaredType, delays::Delays, raw};
 
 /// Watches the objects of `api`, like `kube::runtime::watcher` and with its types, at a lower cost to the server.
 ///
@@ -121,7 +121,7 @@ pub struct Watcher<K> {
 
 impl<K: Resource> Watcher<K> {
     fn new(cluster: Cluster, api: &Api<K>, asked: watcher::Config) -> Self {
-        let of = Type::at(api.resource_url(), api.namespace(), kind_of::<K>());
+        let of = DeclaredType::at(api.resource_url(), api.namespace(), kind_of::<K>());
         let mut raw = raw::Builder::new(cluster, of);
         let declared = &mut raw.declared;
         if let Some(namespace) = api.namespace() {

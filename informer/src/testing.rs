@@ -77,10 +77,10 @@ pub use self::{
     log::{Asked, Seen},
 };
 use self::{
-    call::Call,
+    call::FakeCall,
     faults::Faults,
     history::{Demand, History},
-    log::Log,
+    log::RequestLog,
     types::Type,
 };
 
@@ -113,7 +113,7 @@ struct World {
 /// State of a single replica.
 struct ReplicaState {
     faults: Mutex<Faults>,
-    log: Log,
+    log: RequestLog,
     /// Key of this server's marks, so that it rejects other servers' marks.
     marks_key: RandomState,
 }
@@ -167,7 +167,7 @@ impl FakeApiServer {
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let call = Call::new(self, &parts);
+        let call = FakeCall::new(self, &parts);
         self.own.log.add(call.asked(), &parts);
         let (unreachable, failure) = {
             let mut faults = self.own.faults.lock();
@@ -492,7 +492,7 @@ impl fmt::Debug for FakeApiServer {
 
 impl ReplicaState {
     fn new() -> Self {
-        Self { faults: Mutex::new(Faults::default()), log: Log::new(), marks_key: RandomState::new() }
+        Self { faults: Mutex::new(Faults::default()), log: RequestLog::new(), marks_key: RandomState::new() }
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Wanted {
 
 /// Form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ResponseForm {
     /// An endless sequence of events.
     Watch,
     /// A LIST body.
@@ -55,7 +55,7 @@ pub(crate) enum Form {
 /// An accepted response, read chunk by chunk.
 pub(crate) struct Answer {
     request: Request,
-    form: Form,
+    form: ResponseForm,
     marks: Option<Answered>,
     body: Body,
 }
@@ -73,7 +73,7 @@ impl Transport {
     ///
     /// # Errors
     /// No connection, no headers in time, or a status other than 200, with the Status from its body.
-    pub(crate) async fn send(&self, request: Request, form: Form) -> Result<Answer, Error> {
+    pub(crate) async fn send(&self, request: Request, form: ResponseForm) -> Result<Answer, Error> {
         tracing::debug!(%request, "request started");
         match tokio::time::timeout(self.headers_timeout, self.exchange(&request, form)).await {
             Ok(Ok((body, marks))) => Ok(Answer { request, form, marks, body }),
@@ -82,7 +82,7 @@ impl Transport {
         }
     }
 
-    async fn exchange(&self, request: &Request, form: Form) -> Result<(Body, Option<Answered>), Kind> {
+    async fn exchange(&self, request: &Request, form: ResponseForm) -> Result<(Body, Option<Answered>), Kind> {
         let body = self.empty_body().await?;
         let mut sent = http::Request::get(request.uri())
             .header(header::ACCEPT, self.accept(form))
@@ -113,24 +113,24 @@ impl Transport {
     /// other form. Plain JSON follows for servers that know neither. kube-apiserver ignores parameters it does not know
     /// (apiserver `endpoints/handlers/negotiation`, `acceptMediaTypeOptions`); for servers that refuse them, the type
     /// is repeated without parameters.
-    const fn accept(&self, form: Form) -> &'static str {
+    const fn accept(&self, form: ResponseForm) -> &'static str {
         let Wanted { metadata_only, without_managed_fields } = self.wanted;
         match (metadata_only, without_managed_fields, form) {
-            (false, false, Form::Watch | Form::List | Form::Object) => "application/json",
-            (false, true, Form::Watch | Form::List | Form::Object) => {
+            (false, false, ResponseForm::Watch | ResponseForm::List | ResponseForm::Object) => "application/json",
+            (false, true, ResponseForm::Watch | ResponseForm::List | ResponseForm::Object) => {
                 "application/json;drop=metadata.managedFields,application/json"
             }
-            (true, false, Form::List) => {
+            (true, false, ResponseForm::List) => {
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
             }
-            (true, false, Form::Watch | Form::Object) => {
+            (true, false, ResponseForm::Watch | ResponseForm::Object) => {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
             }
-            (true, true, Form::List) => concat!(
+            (true, true, ResponseForm::List) => concat!(
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields,",
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
             ),
-            (true, true, Form::Watch | Form::Object) => concat!(
+            (true, true, ResponseForm::Watch | ResponseForm::Object) => concat!(
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;drop=metadata.managedFields,",
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
             ),
@@ -173,7 +173,7 @@ impl Answer {
         let _ = tokio::time::timeout(DRAIN_TIME_MAX, to_the_end).await;
     }
 
-    pub(crate) const fn form(&self) -> Form {
+    pub(crate) const fn form(&self) -> ResponseForm {
         self.form
     }
 

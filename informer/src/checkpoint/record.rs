@@ -13,7 +13,7 @@ use informer_core::object::Meta;
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Record<'a> {
+pub(super) enum LogRecord<'a> {
     /// Identity of the informer. First record of a log.
     Identity(&'a str),
     /// Inserts an object, or replaces the object of its key.
@@ -59,7 +59,7 @@ impl<'a> RecordedObject<'a> {
 
     /// Size of the object's record in a log, in bytes.
     pub(super) fn record_bytes(&self) -> u64 {
-        (FRAME_BYTES + Record::Put(*self).payload_bytes()) as u64
+        (FRAME_BYTES + LogRecord::Put(*self).payload_bytes()) as u64
     }
 
     /// Decodes the fields after the kind byte.
@@ -117,7 +117,7 @@ pub(super) struct TooLarge {
     bytes: usize,
 }
 
-impl Record<'_> {
+impl LogRecord<'_> {
     /// Appends the record to `out` and to `chain`. On failure both are unchanged.
     pub(super) fn write(self, chain: &mut LogChecksum, out: &mut Vec<u8>) -> Result<(), TooLarge> {
         let bytes = self.payload_bytes();
@@ -162,15 +162,15 @@ impl Record<'_> {
     }
 
     /// Decodes a payload. `None` if no version of this format could have written it.
-    fn read(payload: &[u8]) -> Option<Record<'_>> {
+    fn read(payload: &[u8]) -> Option<LogRecord<'_>> {
         let (&kind, rest) = payload.split_first()?;
         match kind {
-            IDENTITY => text(rest).map(Record::Identity),
-            PUT => RecordedObject::read(rest).map(Record::Put),
-            DELETE => text(rest).map(|key| Record::Delete { key }),
+            IDENTITY => text(rest).map(LogRecord::Identity),
+            PUT => RecordedObject::read(rest).map(LogRecord::Put),
+            DELETE => text(rest).map(|key| LogRecord::Delete { key }),
             COMMIT => {
                 let (time, position) = rest.split_first_chunk()?;
-                Some(Record::Commit { position: text(position)?, confirmed_unix_ms: u64::from_le_bytes(*time) })
+                Some(LogRecord::Commit { position: text(position)?, confirmed_unix_ms: u64::from_le_bytes(*time) })
             }
             _ => None,
         }
@@ -217,7 +217,7 @@ impl<R: Read> Records<R> {
     ///
     /// # Errors
     /// An error of the file system.
-    pub(super) fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<LogRecord<'_>>> {
         let left = self.end.saturating_sub(self.at);
         let mut frame = [0; FRAME_BYTES];
         if left < frame.len() as u64 || !fill(&mut self.from, &mut frame)? {
@@ -237,7 +237,7 @@ impl<R: Read> Records<R> {
         if chain.0.to_le_bytes() != *checksum {
             return Ok(None);
         }
-        let Some(record) = Record::read(&self.payload) else { return Ok(None) };
+        let Some(record) = LogRecord::read(&self.payload) else { return Ok(None) };
         self.chain = chain;
         self.at += (FRAME_BYTES + bytes) as u64;
         Ok(Some(record))
@@ -257,7 +257,7 @@ pub(super) fn fill(from: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn log(records: &[Record<'_>]) -> Vec<u8> {
+    fn log(records: &[LogRecord<'_>]) -> Vec<u8> {
         let (mut chain, mut out) = (LogChecksum::begin(b""), Vec::new());
         for record in records {
             record.write(&mut chain, &mut out).unwrap();
@@ -276,12 +276,12 @@ mod tests {
             json: b"{\"kept\":1}",
         };
         let written = [
-            Record::Identity("server x\n"),
-            Record::Put(pod),
-            Record::Put(RecordedObject { namespace: "", uid: "", json: b"", ..pod }),
-            Record::Put(RecordedObject { labels: "{\"app\":\"web\"}", ..pod }),
-            Record::Delete { key: "d/b" },
-            Record::Commit { position: "9", confirmed_unix_ms: 1_700_000_000_000 },
+            LogRecord::Identity("server x\n"),
+            LogRecord::Put(pod),
+            LogRecord::Put(RecordedObject { namespace: "", uid: "", json: b"", ..pod }),
+            LogRecord::Put(RecordedObject { labels: "{\"app\":\"web\"}", ..pod }),
+            LogRecord::Delete { key: "d/b" },
+            LogRecord::Commit { position: "9", confirmed_unix_ms: 1_700_000_000_000 },
         ];
         let out = log(&written);
         let mut records = Records::new(&out[..], 0, out.len() as u64, LogChecksum::begin(b""));
@@ -290,7 +290,7 @@ mod tests {
         }
         assert_eq!((records.at(), records.next().unwrap()), (out.len() as u64, None));
         let bytes: usize = written.iter().map(|record| FRAME_BYTES + record.payload_bytes()).sum();
-        assert_eq!((bytes, pod.record_bytes()), (out.len(), log(&[Record::Put(pod)]).len() as u64));
+        assert_eq!((bytes, pod.record_bytes()), (out.len(), log(&[LogRecord::Put(pod)]).len() as u64));
     }
 
     /// Goal: a length read from disk never allocates more than the file has. Method: lengths without their bytes.
@@ -311,7 +311,7 @@ mod tests {
         let (mut chain, mut out) = (LogChecksum::begin(b""), b"before".to_vec());
         let object =
             RecordedObject { namespace: "", name: "a", uid: "", resource_version: "1", labels: "", json: &json };
-        assert!(Record::Put(object).write(&mut chain, &mut out).is_err());
+        assert!(LogRecord::Put(object).write(&mut chain, &mut out).is_err());
         assert_eq!((chain, &out[..]), (LogChecksum::begin(b""), &b"before"[..]));
     }
 }

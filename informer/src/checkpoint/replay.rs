@@ -14,7 +14,7 @@ use informer_core::ResourceVersion;
 
 use super::{
     Ignored,
-    record::{LogChecksum, Record, RecordedObject, Records, fill},
+    record::{LogChecksum, LogRecord, RecordedObject, Records, fill},
 };
 
 /// First bytes of every checkpoint.
@@ -61,9 +61,9 @@ impl Replay {
         let end = file.metadata().map_err(READ)?.len();
         let mut records = records(file, end)?;
         match records.next().map_err(READ)? {
-            Some(Record::Identity(found)) if found == identity => {}
-            Some(Record::Identity(found)) => return Err(Ignored::Foreign { found: found.to_owned() }),
-            Some(Record::Put(_) | Record::Delete { .. } | Record::Commit { .. }) | None => {
+            Some(LogRecord::Identity(found)) if found == identity => {}
+            Some(LogRecord::Identity(found)) => return Err(Ignored::Foreign { found: found.to_owned() }),
+            Some(LogRecord::Put(_) | LogRecord::Delete { .. } | LogRecord::Commit { .. }) | None => {
                 return Err(Ignored::Damaged);
             }
         }
@@ -75,16 +75,16 @@ impl Replay {
         loop {
             let at = records.at();
             let commit = match records.next().map_err(READ)? {
-                None | Some(Record::Identity(_)) => break,
-                Some(Record::Put(object)) => {
+                None | Some(LogRecord::Identity(_)) => break,
+                Some(LogRecord::Put(object)) => {
                     open.push((object.key(), Some(RecordLocation { at, bytes: object.record_bytes() })));
                     continue;
                 }
-                Some(Record::Delete { key }) => {
+                Some(LogRecord::Delete { key }) => {
                     open.push((key.into(), None));
                     continue;
                 }
-                Some(Record::Commit { position, confirmed_unix_ms }) => {
+                Some(LogRecord::Commit { position, confirmed_unix_ms }) => {
                     let confirmed_at = UNIX_EPOCH.checked_add(Duration::from_millis(confirmed_unix_ms));
                     let (Ok(position), Some(confirmed_at)) = (ResourceVersion::parse(position), confirmed_at) else {
                         break;
@@ -117,12 +117,12 @@ impl Replay {
         loop {
             let at = records.at();
             match records.next().map_err(READ)? {
-                Some(Record::Put(object)) => {
+                Some(LogRecord::Put(object)) => {
                     if self.live.get(&object.key()).is_some_and(|place| place.at == at) {
                         take(object);
                     }
                 }
-                Some(Record::Identity(_) | Record::Delete { .. } | Record::Commit { .. }) => {}
+                Some(LogRecord::Identity(_) | LogRecord::Delete { .. } | LogRecord::Commit { .. }) => {}
                 None => break,
             }
         }

@@ -20,7 +20,7 @@ use informer_core::{
 
 use super::{
     place::CheckpointFiles,
-    record::{LogChecksum, Record, RecordedObject, TooLarge},
+    record::{LogChecksum, LogRecord, RecordedObject, TooLarge},
     replay::{Replay, head},
 };
 
@@ -33,7 +33,7 @@ pub(crate) const SLACK_BYTES: u64 = 1 << 20;
 
 /// Saves the states of one informer. Holds the checkpoint's lock as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct CheckpointWriter {
     place: CheckpointFiles,
     identity: String,
     /// `None` if no log on disk can be continued; the next save writes everything.
@@ -42,7 +42,7 @@ pub(crate) struct Writer {
     found: Option<(CommittedLog, usize)>,
 }
 
-/// Result of [`Writer::save`].
+/// Result of [`CheckpointWriter::save`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SaveStats {
     /// Bytes written.
@@ -70,7 +70,7 @@ struct CommittedLog {
     rewrite_above: u64,
 }
 
-impl Writer {
+impl CheckpointWriter {
     /// Creates a writer without a log to continue.
     pub(super) const fn new(place: CheckpointFiles, identity: String) -> Self {
         Self { place, identity, log: None, found: None }
@@ -139,7 +139,7 @@ impl Writer {
         let head = head();
         let mut batch = Batch::new(&file, LogChecksum::begin(&head));
         batch.out.extend(head);
-        batch.push(Record::Identity(&self.identity))?;
+        batch.push(LogRecord::Identity(&self.identity))?;
         let mut live_bytes = 0;
         for entry in state.objects.iter() {
             live_bytes += batch.put(entry)?;
@@ -182,7 +182,7 @@ impl CommittedLog {
                     live_bytes = (live_bytes + batch.put(new)?).saturating_sub(put_bytes(old))
                 }
                 Difference::Removed(old) => {
-                    batch.push(Record::Delete { key: old.key() })?;
+                    batch.push(LogRecord::Delete { key: old.key() })?;
                     live_bytes = live_bytes.saturating_sub(put_bytes(old));
                 }
             }
@@ -233,11 +233,11 @@ impl<'a> Batch<'a> {
     fn put(&mut self, entry: &Entry) -> io::Result<u64> {
         let json = entry.json();
         let kept = kept(entry, &json);
-        self.push(Record::Put(kept))?;
+        self.push(LogRecord::Put(kept))?;
         Ok(kept.record_bytes())
     }
 
-    fn push(&mut self, record: Record<'_>) -> io::Result<()> {
+    fn push(&mut self, record: LogRecord<'_>) -> io::Result<()> {
         record.write(&mut self.chain, &mut self.out).map_err(|error: TooLarge| io::Error::other(error))?;
         if self.out.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
@@ -245,7 +245,7 @@ impl<'a> Batch<'a> {
     /// Commits all records before it. Returns the bytes written and the checksum at the end.
     fn commit(mut self, state: &UnsavedState<'_>) -> io::Result<(u64, LogChecksum)> {
         let (position, confirmed_unix_ms) = (state.position.as_str(), state.confirmed_unix_ms);
-        self.push(Record::Commit { position, confirmed_unix_ms })?;
+        self.push(LogRecord::Commit { position, confirmed_unix_ms })?;
         self.flush()?;
         Ok((self.flushed, self.chain))
     }

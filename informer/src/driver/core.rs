@@ -23,7 +23,7 @@ use informer_core::{
 };
 
 /// The reflector's last order.
-pub(super) enum Order {
+pub(super) enum LastOrder {
     Send(Read),
     Prove { at: ResourceVersion, by: ProofBy, skip: usize },
     Close,
@@ -36,7 +36,7 @@ pub(super) struct Core<S> {
     reflector: Reflector,
     sink: S,
     progress: Outlet,
-    order: Option<Order>,
+    order: Option<LastOrder>,
     // Set before `order`: the reflector refuses the endpoint it was just moved to.
     refused: bool,
     // True if the request in flight, or the next one, reads initial state that is not complete.
@@ -262,12 +262,12 @@ impl<S: Sink> Core<S> {
             match (action, object) {
                 (Action::Send(read), _) => {
                     self.is_initial = read.is_initial();
-                    self.order = Some(Order::Send(read));
+                    self.order = Some(LastOrder::Send(read));
                 }
-                (Action::Close, _) => self.order = Some(Order::Close),
+                (Action::Close, _) => self.order = Some(LastOrder::Close),
                 (Action::Prove { at, by, skip }, _) => {
                     self.is_initial = !self.is_synced;
-                    self.order = Some(Order::Prove { at, by, skip });
+                    self.order = Some(LastOrder::Prove { at, by, skip });
                 }
                 (Action::Refuse, _) => self.refused = true,
                 (Action::Restored, _) => self.restored(now),
@@ -498,7 +498,7 @@ impl<S: Sink> Core<S> {
         self.order.is_some()
     }
 
-    pub(super) const fn take_order(&mut self) -> Option<Order> {
+    pub(super) const fn take_order(&mut self) -> Option<LastOrder> {
         self.order.take()
     }
 

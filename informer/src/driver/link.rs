@@ -10,7 +10,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::{
     error::Error,
-    transport::{Answer, Form, Transport},
+    transport::{Answer, ResponseForm, Transport},
 };
 
 pub(super) enum Link {
@@ -43,7 +43,7 @@ impl Link {
     pub(super) fn sent(
         transport: Transport,
         request: Request,
-        form: Form,
+        form: ResponseForm,
         finished: Option<Answer>,
         span: &Span,
     ) -> Self {
@@ -72,7 +72,7 @@ impl Link {
     /// Returns the response if it is a list read to its end: draining the last bytes makes its connection reusable.
     pub(super) fn finished(self) -> Option<Answer> {
         match self {
-            Self::Open { answer, mut framer } if answer.form() == Form::List => {
+            Self::Open { answer, mut framer } if answer.form() == ResponseForm::List => {
                 framer.finish().is_ok().then_some(*answer)
             }
             Self::Closed | Self::Queued { .. } | Self::Sent(_) | Self::Open { .. } | Self::Proving(_) => None,

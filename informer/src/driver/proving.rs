@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::core::told;
 use crate::{
     error::{Error, Kind},
-    transport::{Answer, Form, Transport},
+    transport::{Answer, ResponseForm, Transport},
 };
 
 /// The object to read, and the position to judge the response against.
@@ -47,8 +47,8 @@ impl Question {
 
     async fn answer(&self, transport: Transport, request: Request) -> Result<Proof, Error> {
         let form = match self.by {
-            ProofBy::Get => Form::Object,
-            ProofBy::List => Form::List,
+            ProofBy::Get => ResponseForm::Object,
+            ProofBy::List => ResponseForm::List,
         };
         let answer = match transport.send(request.clone(), form).await {
             Ok(answer) => answer,

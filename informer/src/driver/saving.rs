@@ -19,7 +19,7 @@ use tokio::{
 
 use super::StoreSink;
 use crate::{
-    checkpoint::{self, Identity, Ignored, Opened, Writer},
+    checkpoint::{self, CheckpointWriter, Identity, Ignored, Opened},
     cluster::InformerRegistration,
     error::Chain,
     progress::{ConfirmedTime, Outlet, Progress},
@@ -42,7 +42,7 @@ pub(super) struct LoadedCheckpoint {
     /// Position of the saved state; `None` without one.
     pub(super) position: Option<ResourceVersion>,
     /// `None` if another informer holds the checkpoint, or the file system refuses access.
-    pub(super) writer: Option<Writer>,
+    pub(super) writer: Option<CheckpointWriter>,
 }
 
 /// Loads the state saved in `directory` into the sink's store.
@@ -123,16 +123,16 @@ pub(super) struct Saving {
 }
 
 /// A finished save: the writer and the bytes written.
-type SaveResult = (Writer, io::Result<u64>);
+type SaveResult = (CheckpointWriter, io::Result<u64>);
 
 enum SavingState {
     /// No writer: another informer holds the checkpoint, or the file system refuses access.
     Closed,
     Opening(JoinHandle<Opened>),
     /// No unsaved change.
-    Idle(Writer),
+    Idle(CheckpointWriter),
     /// The state has changed since the last save.
-    Due(Writer),
+    Due(CheckpointWriter),
     Writing(JoinHandle<SaveResult>),
     /// The runtime shut down; no further save is possible.
     Over,
@@ -142,7 +142,7 @@ impl Saving {
     pub(super) fn new(
         directory: PathBuf,
         identity: Identity,
-        writer: Option<Writer>,
+        writer: Option<CheckpointWriter>,
         running: &InformerRegistration,
     ) -> Self {
         let mut now = running.now.clone();

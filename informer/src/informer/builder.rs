@@ -8,7 +8,7 @@ use super::{Informer, keeping::Keep};
 use crate::{
     cluster::Cluster,
     config::{Config, MANAGED_FIELDS},
-    declaration::{Declaration, Type},
+    declaration::{Declaration, DeclaredType},
     delays::Delays,
     error::ConfigError,
 };
@@ -21,7 +21,7 @@ pub struct InformerBuilder<K> {
 }
 
 impl<K> InformerBuilder<K> {
-    pub(crate) fn new(cluster: Cluster, of: Type) -> Self {
+    pub(crate) fn new(cluster: Cluster, of: DeclaredType) -> Self {
         Self { declared: Declaration::new(cluster, of, Config::default()), keep: Keep::default() }
     }
 

@@ -5,7 +5,7 @@ use informer_core::wire::{marks, options::ListOptions, query::Query, reads::Watc
 
 use super::{
     Asked, Body, FakeApiServer,
-    form::{Form, Shape},
+    form::{Form, ResponseShape},
     read,
     types::{self, Target},
     watch,
@@ -13,14 +13,14 @@ use super::{
 };
 
 /// A parsed request.
-pub(super) struct Call<'a> {
+pub(super) struct FakeCall<'a> {
     parts: &'a Parts,
     query: Query,
     target: Option<Target>,
     options: Result<ListOptions, Status>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> FakeCall<'a> {
     pub(super) fn new(server: &FakeApiServer, parts: &'a Parts) -> Self {
         let query = Query::parse(parts.uri.query());
         let history = server.history();
@@ -60,11 +60,11 @@ impl<'a> Call<'a> {
         }
         let accept = header(header::ACCEPT);
         if let Some(name) = &target.name {
-            let form = Form::accepted(accept, Shape::Object)?;
+            let form = Form::accepted(accept, ResponseShape::Object)?;
             return read::get(server, target, name, &self.query, form).await.map(|body| (200, Body::whole(body)));
         }
         let options = self.options.as_ref().map_err(Status::clone)?;
-        let shape = if options.watch { Shape::Object } else { Shape::List };
+        let shape = if options.watch { ResponseShape::Object } else { ResponseShape::List };
         let form = Form::accepted(accept, shape)?;
         let answer = if options.watch {
             let asked = self.query.flag("sendInitialEvents") == Some(true);

@@ -9,7 +9,7 @@ use super::types::Type;
 
 /// Shape of the requested response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum ResponseShape {
     /// A LIST.
     List,
     /// One object, or a watch, which sends single objects.
@@ -33,7 +33,7 @@ impl Form {
     ///
     /// # Errors
     /// 406 if no clause is acceptable, or if it names the metadata form of an object for a list, or the reverse.
-    pub(super) fn accepted(accept: &str, shape: Shape) -> Result<Self, Status> {
+    pub(super) fn accepted(accept: &str, shape: ResponseShape) -> Result<Self, Status> {
         if accept.trim().is_empty() {
             return Ok(Self::Whole);
         }
@@ -50,13 +50,13 @@ impl Form {
             let named = (parameter("g"), parameter("v")) == (Some("meta.k8s.io"), Some("v1"));
             match (parameter("as"), shape) {
                 (None | Some(""), _) => return Ok(Self::Whole),
-                (Some("PartialObjectMetadataList"), Shape::List) if named => return Ok(Self::Metadata),
-                (Some("PartialObjectMetadata"), Shape::Object) if named => return Ok(Self::Metadata),
+                (Some("PartialObjectMetadataList"), ResponseShape::List) if named => return Ok(Self::Metadata),
+                (Some("PartialObjectMetadata"), ResponseShape::Object) if named => return Ok(Self::Metadata),
                 // The clause is acceptable, so later ones are not tried, although the response cannot have this form.
-                (Some("PartialObjectMetadata"), Shape::List) if named => {
+                (Some("PartialObjectMetadata"), ResponseShape::List) if named => {
                     return Err(unfit("you requested PartialObjectMetadata, but the requested object is a list"));
                 }
-                (Some("PartialObjectMetadataList"), Shape::Object) if named => {
+                (Some("PartialObjectMetadataList"), ResponseShape::Object) if named => {
                     return Err(unfit(
                         "you requested PartialObjectMetadataList, but the requested object is not a list",
                     ));

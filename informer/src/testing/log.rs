@@ -43,12 +43,12 @@ impl fmt::Display for Seen {
 }
 
 /// Log of every request, in the order of arrival.
-pub(super) struct Log {
+pub(super) struct RequestLog {
     began: Instant,
     seen: Mutex<Vec<Seen>>,
 }
 
-impl Log {
+impl RequestLog {
     pub(super) fn new() -> Self {
         Self { began: Instant::now(), seen: Mutex::default() }
     }

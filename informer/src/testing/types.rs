@@ -104,9 +104,9 @@ const SELECTABLE: &[Selectable] = &[
 ];
 
 /// `apiVersion`, namespaced types, cluster-scoped types, each as `plural=Kind`.
-type Group = (&'static str, &'static [&'static str], &'static [&'static str]);
+type GroupTypes = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-const BUILTIN: &[Group] = &[
+const BUILTIN: &[GroupTypes] = &[
     (
         "v1",
         &[

@@ -19,7 +19,7 @@ pub(super) struct ResumePoints {
     last: Option<Box<str>>,
     /// True if the open request contained the last mark.
     asked: bool,
-    answer: ResponseKind,
+    answer: ResponseMarks,
     /// True if the open response has sent an object.
     has_objects: bool,
     /// True if the open response has sent a new mark.
@@ -32,7 +32,7 @@ pub(super) struct ResumePoints {
 
 /// Kind of the open response, as its headers and events announce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ResponseKind {
+enum ResponseMarks {
     /// No headers yet.
     Awaited,
     /// Without marks.
@@ -62,7 +62,7 @@ impl ResumePoints {
             wanted,
             last: None,
             asked: false,
-            answer: ResponseKind::Awaited,
+            answer: ResponseMarks::Awaited,
             has_objects: false,
             progressed: false,
             fruitless: 0,
@@ -73,7 +73,7 @@ impl ResumePoints {
     /// Prepares a request. Returns the marks to request.
     pub(super) fn ask(&mut self) -> semantics::Marks {
         self.asked = self.last.is_some();
-        (self.answer, self.has_objects, self.progressed) = (ResponseKind::Awaited, false, false);
+        (self.answer, self.has_objects, self.progressed) = (ResponseMarks::Awaited, false, false);
         match &self.last {
             _ if !self.wanted => semantics::Marks::Unwanted,
             None => semantics::Marks::New,
@@ -88,7 +88,7 @@ impl ResumePoints {
 
     /// Returns true if the open response has sent anything.
     pub(super) const fn is_answered(&self) -> bool {
-        !matches!(self.answer, ResponseKind::Awaited)
+        !matches!(self.answer, ResponseMarks::Awaited)
     }
 
     /// Returns true if the open response has sent a new mark.
@@ -99,12 +99,12 @@ impl ResumePoints {
     /// Notes a response that starts from the beginning, so its state is not the last mark's.
     pub(super) fn begin(&mut self, with_marks: bool) {
         self.forget();
-        self.answer = if with_marks && self.wanted { ResponseKind::Begins } else { ResponseKind::Plain };
+        self.answer = if with_marks && self.wanted { ResponseMarks::Begins } else { ResponseMarks::Plain };
     }
 
     /// Notes a response that announces that it resumes. Returns true if the request contained a mark.
     pub(super) const fn go_on(&mut self) -> bool {
-        self.answer = ResponseKind::GoesOn;
+        self.answer = ResponseMarks::GoesOn;
         self.asked
     }
 
@@ -113,7 +113,7 @@ impl ResumePoints {
         self.has_objects = true;
         if !added {
             self.forget();
-            self.answer = ResponseKind::Moving;
+            self.answer = ResponseMarks::Moving;
         }
     }
 
@@ -121,13 +121,13 @@ impl ResumePoints {
         let opens = !self.has_objects && !self.progressed;
         match self.answer {
             // A resumed response begins with the mark it resumes from; no other response begins with a mark.
-            ResponseKind::GoesOn if opens && self.last.as_deref() == Some(token) => return MarkResult::Ignored,
-            ResponseKind::Awaited | ResponseKind::Plain | ResponseKind::Begins | ResponseKind::GoesOn if opens => {
+            ResponseMarks::GoesOn if opens && self.last.as_deref() == Some(token) => return MarkResult::Ignored,
+            ResponseMarks::Awaited | ResponseMarks::Plain | ResponseMarks::Begins | ResponseMarks::GoesOn if opens => {
                 return MarkResult::Unusable;
             }
-            ResponseKind::Awaited | ResponseKind::Plain | ResponseKind::Moving => return MarkResult::Ignored,
-            ResponseKind::GoesOn | ResponseKind::Begins if !is_token(token) => return MarkResult::Ignored,
-            ResponseKind::GoesOn | ResponseKind::Begins => {}
+            ResponseMarks::Awaited | ResponseMarks::Plain | ResponseMarks::Moving => return MarkResult::Ignored,
+            ResponseMarks::GoesOn | ResponseMarks::Begins if !is_token(token) => return MarkResult::Ignored,
+            ResponseMarks::GoesOn | ResponseMarks::Begins => {}
         }
         if self.landmark.is_met_by(token) {
             return MarkResult::Unusable;

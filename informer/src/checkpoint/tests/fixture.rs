@@ -13,7 +13,7 @@ use informer_core::{
     store::{Event, Keeping, Snapshot, Store},
 };
 
-use crate::checkpoint::{Identity, Ignored, Opened, Writer, open, writer::SaveStats};
+use crate::checkpoint::{CheckpointWriter, Identity, Ignored, Opened, open, writer::SaveStats};
 
 /// JSON by key.
 pub(in crate::checkpoint) type Contents = BTreeMap<String, String>;
@@ -104,13 +104,13 @@ impl Source {
         OnDisk { position: self.position, objects }
     }
 
-    pub(in crate::checkpoint) fn save(&self, writer: &mut Writer) -> SaveStats {
+    pub(in crate::checkpoint) fn save(&self, writer: &mut CheckpointWriter) -> SaveStats {
         writer.save(&self.snapshot(), confirmed_at(self.position)).unwrap()
     }
 }
 
 /// Returns the state that a newly started informer loads, and the writer that continues its log.
-pub(in crate::checkpoint) fn restart(dir: &Path) -> (Found<(OnDisk, Source)>, Option<Writer>) {
+pub(in crate::checkpoint) fn restart(dir: &Path) -> (Found<(OnDisk, Source)>, Option<CheckpointWriter>) {
     let Opened { saved, ignored, mut writer } = open(dir, &identity());
     if let Some(ignored) = ignored {
         assert!(saved.is_none(), "used or ignored, not both");
@@ -140,7 +140,7 @@ pub(in crate::checkpoint) fn found(dir: &Path) -> Found<OnDisk> {
 }
 
 /// Returns a writer for an empty directory.
-pub(in crate::checkpoint) fn writer(dir: &Path) -> Writer {
+pub(in crate::checkpoint) fn writer(dir: &Path) -> CheckpointWriter {
     let Opened { saved, ignored, writer } = open(dir, &identity());
     assert!(saved.is_none() && ignored.is_none());
     writer.unwrap()

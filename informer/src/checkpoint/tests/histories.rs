@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use proptest::prelude::*;
 
 use super::fixture::{OnDisk, Source, beside_of, log_of, restart};
-use crate::checkpoint::Writer;
+use crate::checkpoint::CheckpointWriter;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -37,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct World<'a> {
     dir: &'a Path,
     source: Source,
-    writer: Option<Writer>,
+    writer: Option<CheckpointWriter>,
     /// States saved since the last compaction: a torn log may fall back to any of them.
     saved: Vec<OnDisk>,
 }
