@@ -73,18 +73,18 @@ pub struct Caches {
 #[derive(Default)]
 struct All {
     /// By type id.
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningCache>,
     /// Custom resource types at the last call of [`Caches::retain`]: their `defined_at`, by type id.
     defined: BTreeMap<String, u64>,
     /// Types whose definition was deleted or changed recently: requests that were routed before may still ask for
     /// their cache.
-    retired: Vec<Retired>,
+    retired: Vec<RetiredType>,
     /// True once no cache may be started any more.
     stopped: bool,
 }
 
 /// A type whose definition was deleted or replaced.
-struct Retired {
+struct RetiredType {
     id: String,
     defined_at: u64,
     since: Instant,
@@ -92,7 +92,7 @@ struct Retired {
 
 /// One type's cache.
 #[derive(Clone)]
-struct Running {
+struct RunningCache {
     /// Replaced when the tasks restart.
     reader: watch::Receiver<Reader>,
     /// False from the loss of its history, or a panic of a task, until the next listing.
@@ -214,7 +214,7 @@ impl Caches {
     pub fn shut_down(&self) {
         let all = &mut *self.all.lock();
         all.stopped = true;
-        all.running.values().for_each(Running::stop);
+        all.running.values().for_each(RunningCache::stop);
     }
 
     /// Ends the caches of types that `registry` does not have any more, or has redefined: their watches end cleanly,
@@ -229,7 +229,7 @@ impl Caches {
             let before = std::mem::replace(defined, custom.map(|ty| (ty.id().to_owned(), ty.defined_at)).collect());
             retired.retain(|retired| now < retired.since + RETIRED_KEPT);
             let gone = before.into_iter().filter(|(id, at)| defined.get(id) != Some(at));
-            retired.extend(gone.map(|(id, defined_at)| Retired { id, defined_at, since: now }));
+            retired.extend(gone.map(|(id, defined_at)| RetiredType { id, defined_at, since: now }));
             running.extract_if(.., |id, running| defined_at(id) != Some(running.defined_at)).collect()
         };
         ended.iter().for_each(|(_, running)| running.stop());
@@ -249,13 +249,13 @@ impl Caches {
     }
 
     /// Returns the type's cache, started if necessary; `None` if it cannot be started any more.
-    fn started(&self, ty: &Arc<ResourceType>) -> Option<Running> {
+    fn started(&self, ty: &Arc<ResourceType>) -> Option<RunningCache> {
         let all = &mut *self.all.lock();
         if let Some(running) = all.running.get(ty.id()).filter(|running| running.defined_at >= ty.defined_at) {
             // A request with an earlier definition would misread entries cached for a later one.
             return (running.defined_at == ty.defined_at).then(|| running.clone());
         }
-        let is_retired = |retired: &Retired| (retired.id.as_str(), retired.defined_at) == (ty.id(), ty.defined_at);
+        let is_retired = |retired: &RetiredType| (retired.id.as_str(), retired.defined_at) == (ty.id(), ty.defined_at);
         if all.stopped || all.retired.iter().any(is_retired) {
             return None;
         }
@@ -269,9 +269,9 @@ impl Caches {
             stop: stop.subscribe(),
             well: Arc::clone(&well),
         });
-        let running = Running { reader, well, since: Instant::now(), defined_at: ty.defined_at, stop };
+        let running = RunningCache { reader, well, since: Instant::now(), defined_at: ty.defined_at, stop };
         let outdated = all.running.insert(ty.id().to_owned(), running.clone());
-        outdated.iter().for_each(Running::stop);
+        outdated.iter().for_each(RunningCache::stop);
         Some(running)
     }
 
@@ -280,7 +280,7 @@ impl Caches {
     }
 }
 
-impl Running {
+impl RunningCache {
     fn reader(&self) -> Reader {
         self.reader.borrow().clone()
     }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use self::{
     latency::Latencies,
-    pods::{Pods, Write},
+    pods::{PodWrite, Pods},
 };
 use crate::{
     client::{ClientError, Connection, ServerUrl},
@@ -245,12 +245,12 @@ struct ChurnRun {
 /// A finished write and its response.
 struct FinishedWrite {
     connection: Connection,
-    write: Write,
+    write: PodWrite,
     answer: Result<Bytes, ClientError>,
     took: Duration,
 }
 
-async fn send(mut connection: Connection, write: Write) -> FinishedWrite {
+async fn send(mut connection: Connection, write: PodWrite) -> FinishedWrite {
     let begun = Instant::now();
     let answer = connection.send(write.ask()).await;
     FinishedWrite { connection, write, answer, took: begun.elapsed() }
@@ -264,9 +264,9 @@ impl ChurnRun {
             Ok(_) => {
                 summary.latencies.add(took);
                 *match write {
-                    Write::Update { .. } => &mut summary.updated,
-                    Write::Create { .. } => &mut summary.created,
-                    Write::Delete { .. } => &mut summary.deleted,
+                    PodWrite::Update { .. } => &mut summary.updated,
+                    PodWrite::Create { .. } => &mut summary.created,
+                    PodWrite::Delete { .. } => &mut summary.deleted,
                 } += 1;
             }
             Err(error) => summary.failed(1, format_args!("cannot {write}: {error}")),

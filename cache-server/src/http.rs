@@ -82,7 +82,7 @@ where
         Route::Connect(ty) => ("CONNECT", ty.id().to_owned()),
         Route::Missing(_) | Route::NotFound | Route::Unknown => ("OTHER", String::new()),
     };
-    let mut answering = log::Answering::new(&app, &parts, verb, &resource);
+    let mut answering = log::RequestGuard::new(&app, &parts, verb, &resource);
     let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
         Err(status) => Err(status),
         Ok(None) => call.answer_in_time(&app, &route, verb, body.as_mut()).await,
@@ -127,7 +127,7 @@ pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Res
         Refusal::ForeignOrigin => status::foreign_origin(),
     };
     let mut response = status::respond(&status, RequestedEncoding::Indented);
-    log::Answering::new(app, &parts, "OTHER", "").answered(response.status(), Some(&status.message));
+    log::RequestGuard::new(app, &parts, "OTHER", "").answered(response.status(), Some(&status.message));
     finish(response.headers_mut());
     response
 }

@@ -35,7 +35,7 @@ struct RequestLabels {
 
 /// Labels of requests whose clients disconnected before a response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Aborted {
+struct AbortedLabels {
     verb: &'static str,
     resource: String,
 }
@@ -63,7 +63,7 @@ struct CutReaders {
 
 /// Labels of initial streams of one resource type whose clients requested marks: the server's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Marked {
+struct MarkLabels {
     resource: String,
     answer: &'static str,
 }
@@ -87,7 +87,7 @@ impl OfResource for RequestLabels {
     }
 }
 
-impl OfResource for Aborted {
+impl OfResource for AbortedLabels {
     fn resource(&self) -> &str {
         &self.resource
     }
@@ -99,7 +99,7 @@ impl OfResource for ResourceLabels {
     }
 }
 
-impl OfResource for Marked {
+impl OfResource for MarkLabels {
     fn resource(&self) -> &str {
         &self.resource
     }
@@ -168,10 +168,10 @@ pub struct Metrics {
     registry: Registry,
     types: Arc<Live>,
     requests: Series<RequestLabels, Counter>,
-    aborted: Series<Aborted, Counter>,
+    aborted: Series<AbortedLabels, Counter>,
     long_running: Series<LongRunning, Gauge>,
     watch_events: Series<ResourceLabels, Counter>,
-    marked: Series<Marked, Counter>,
+    marked: Series<MarkLabels, Counter>,
     connections: Gauge,
     connections_ended: Counter,
 }
@@ -188,10 +188,10 @@ impl Metrics {
     pub fn new(types: Arc<Live>) -> Self {
         let mut registry = Registry::default();
         let requests = Series::<RequestLabels, Counter>::new();
-        let aborted = Series::<Aborted, Counter>::new();
+        let aborted = Series::<AbortedLabels, Counter>::new();
         let long_running = Series::<LongRunning, Gauge>::new();
         let watch_events = Series::<ResourceLabels, Counter>::new();
-        let marked = Series::<Marked, Counter>::new();
+        let marked = Series::<MarkLabels, Counter>::new();
         let connections = Gauge::default();
         let connections_ended = Counter::default();
         registry.register("apiserver_request", "Requests answered", requests.family.clone());
@@ -220,7 +220,7 @@ impl Metrics {
 
     /// Counts one request whose client disconnected before the response; labels as in [`request`](Self::request).
     pub(crate) fn aborted(&self, verb: &'static str, resource: &str) {
-        self.aborted.get(&Aborted { verb, resource: resource.to_owned() }, &self.types).inc();
+        self.aborted.get(&AbortedLabels { verb, resource: resource.to_owned() }, &self.types).inc();
     }
 
     /// Counts one open watch of `resource` until the guard is dropped.
@@ -235,15 +235,15 @@ impl Metrics {
 
     /// Counts one initial stream of `resource` whose client requested marks and got `answer`.
     pub(crate) fn marked(&self, resource: &str, answer: Answered) {
-        let labels = Marked { resource: resource.to_owned(), answer: answer.as_str() };
+        let labels = MarkLabels { resource: resource.to_owned(), answer: answer.as_str() };
         self.marked.get(&labels, &self.types).inc();
     }
 
     /// Counts one open connection until the guard is dropped.
     #[must_use]
-    pub(crate) fn connection(&self) -> Connected {
+    pub(crate) fn connection(&self) -> ConnectionGauge {
         self.connections.inc();
-        Connected { open: self.connections.clone(), ended: self.connections_ended.clone() }
+        ConnectionGauge { open: self.connections.clone(), ended: self.connections_ended.clone() }
     }
 
     /// Returns the number of connections that ended since the start.
@@ -294,12 +294,12 @@ impl Drop for WatchGauge {
 
 /// One open connection. Dropping it decrements the gauge.
 #[derive(Debug)]
-pub(crate) struct Connected {
+pub(crate) struct ConnectionGauge {
     open: Gauge,
     ended: Counter,
 }
 
-impl Drop for Connected {
+impl Drop for ConnectionGauge {
     fn drop(&mut self) {
         self.open.dec();
         self.ended.inc();

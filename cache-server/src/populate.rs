@@ -55,7 +55,7 @@ pub enum PopulateError {
 
 /// One generated object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub struct GeneratedObject {
     /// API group; empty for core.
     pub group: &'static str,
     /// API version.
@@ -66,7 +66,7 @@ pub struct Object {
     pub json: Vec<u8>,
 }
 
-impl Object {
+impl GeneratedObject {
     /// Resource with its group, such as `pods` or `deployments.apps`.
     #[must_use]
     pub fn resource(&self) -> String {
@@ -78,10 +78,10 @@ impl Object {
 ///
 /// Cost: about 10 µs per pod. Holds one workload in memory.
 #[must_use]
-pub fn objects(spec: &Spec) -> Objects {
+pub fn objects(spec: &Spec) -> GeneratedObjects {
     let random = Random::new(spec.seed);
     let pods = if spec.nodes == 0 || spec.namespaces == 0 { 0 } else { spec.pods };
-    Objects {
+    GeneratedObjects {
         spec: Spec { pods, ..spec.clone() },
         random,
         namespaces: 0,
@@ -113,7 +113,7 @@ pub async fn into_storage(app: &App, spec: &Spec) -> Result<usize, PopulateError
     let making = tokio::task::spawn_blocking(move || {
         let mut objects = objects(&spec).peekable();
         while objects.peek().is_some() {
-            let batch: Vec<Object> = objects.by_ref().take(POPULATE_BATCH).collect();
+            let batch: Vec<GeneratedObject> = objects.by_ref().take(POPULATE_BATCH).collect();
             if made.blocking_send(batch).is_err() {
                 return;
             }
@@ -145,8 +145,8 @@ struct TypeCache<'a> {
 }
 
 impl TypeCache<'_> {
-    fn find(&mut self, object: &Object) -> Result<Arc<ResourceType>, PopulateError> {
-        let &Object { group, version, plural, .. } = object;
+    fn find(&mut self, object: &GeneratedObject) -> Result<Arc<ResourceType>, PopulateError> {
+        let &GeneratedObject { group, version, plural, .. } = object;
         if let Some((_, ty)) = self.known.iter().find(|(known, _)| *known == plural) {
             return Ok(Arc::clone(ty));
         }
@@ -158,7 +158,7 @@ impl TypeCache<'_> {
 }
 
 /// Iterator of [`objects`].
-pub struct Objects {
+pub struct GeneratedObjects {
     spec: Spec,
     random: Random,
     namespaces: u32,
@@ -167,13 +167,13 @@ pub struct Objects {
     workloads: u32,
     current: Option<Workload>,
     /// The current workload's own objects.
-    ready: VecDeque<Object>,
+    ready: VecDeque<GeneratedObject>,
 }
 
-impl Iterator for Objects {
-    type Item = Object;
+impl Iterator for GeneratedObjects {
+    type Item = GeneratedObject;
 
-    fn next(&mut self) -> Option<Object> {
+    fn next(&mut self) -> Option<GeneratedObject> {
         if self.namespaces < self.spec.namespaces {
             self.namespaces += 1;
             let namespace = cluster::namespace(self.namespaces - 1, &mut self.random);
@@ -207,8 +207,8 @@ impl Iterator for Objects {
     }
 }
 
-fn core(plural: &'static str, value: &Value) -> Object {
-    Object { group: "", version: "v1", plural, json: value.to_string().into_bytes() }
+fn core(plural: &'static str, value: &Value) -> GeneratedObject {
+    GeneratedObject { group: "", version: "v1", plural, json: value.to_string().into_bytes() }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub struct Live {
     /// Position up to which every definition is in effect; zero before the first pass over the definitions.
     settled: watch::Sender<u64>,
     /// Values that other modules derive from the types, such as documents that describe them.
-    pub derived: Derived,
+    pub derived: DerivedValues,
 }
 
 impl Live {
@@ -25,7 +25,7 @@ impl Live {
         Self {
             current: watch::Sender::new(Arc::new(registry)),
             settled: watch::Sender::new(0),
-            derived: Derived::default(),
+            derived: DerivedValues::default(),
         }
     }
 

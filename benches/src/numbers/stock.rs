@@ -195,7 +195,7 @@ fn fill(stock: &Stock, spec: &populate::Spec) -> Result<(), Failure> {
     })
 }
 
-async fn store(connection: &mut Connection, object: &populate::Object) -> Result<(), LoadFailure> {
+async fn store(connection: &mut Connection, object: &populate::GeneratedObject) -> Result<(), LoadFailure> {
     let protocol = |error| LoadFailure::new(crate::load::failure::Kind::Protocol, error);
     let mut json: serde_json::Value = serde_json::from_slice(&object.json).map_err(protocol)?;
     let text = |json: &serde_json::Value, member: &str| json["metadata"][member].as_str().map(str::to_owned);

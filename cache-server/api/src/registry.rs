@@ -16,12 +16,12 @@ use imbl::{HashMap, OrdMap};
 use informer_core::wire::go::quote;
 use watch_cache::{Field, Schema};
 
-pub use definition::{Accepted, CLEANUP, Definition, DefinitionChange, Object, Refused, TakenNames};
-pub use derived::Derived;
+pub use definition::{AcceptedStatus, CLEANUP, Definition, DefinitionChange, DefinitionRefusal, Object, TakenNames};
+pub use derived::DerivedValues;
 pub use names::NameRule;
 pub use names::refuse_namespace;
 use names::refuse_service_label;
-pub use table::{CreatedStatus, Fixed, Grace, StatusMetadata, Texts, UnknownField};
+pub use table::{CreatedStatus, FixedMember, Grace, StatusMetadata, Texts, UnknownFieldText};
 
 /// One resource type.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct ResourceType {
     /// Treatment of metadata by a write of `…/{name}/status`.
     pub status_metadata: StatusMetadata,
     /// A member that a create fills in and no update may change.
-    pub fixed: Option<Fixed>,
+    pub fixed: Option<FixedMember>,
     /// A write-only member whose texts are stored as base64 values of another one, such as `stringData`.
     pub texts: Option<Texts>,
     /// True if `metadata.generation` counts changes of the desired state: of everything but metadata and status. For a
@@ -84,12 +84,12 @@ pub struct ResourceType {
     /// Selectable fields besides name and namespace. A version of a custom type may have fewer than the shared schema.
     pub field_labels: Vec<String>,
     /// Form of the error for field selectors that the type does not support.
-    pub unknown_field: UnknownField,
+    pub unknown_field: UnknownFieldText,
     /// Position of the storage at which the schema was defined: a cache with a lower one is out of date. Zero for
     /// built-in types.
     pub defined_at: u64,
     /// Values that other modules derive from the type.
-    pub derived: Derived,
+    pub derived: DerivedValues,
     list_kind: String,
     id: String,
     api_version: String,
@@ -195,13 +195,13 @@ impl ResourceType {
     #[must_use]
     pub fn refuse_field(&self, label: &str) -> String {
         match self.unknown_field {
-            UnknownField::Default => {
+            UnknownFieldText::Default => {
                 let quoted = quote(label);
                 format!("{quoted} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             }
-            UnknownField::Plain => format!("field label not supported: {label}"),
-            UnknownField::Kind(kind) => format!("field label not supported for {kind}: {label}"),
-            UnknownField::Quoted(kind) => format!("field label {} not supported for {kind}", quote(label)),
+            UnknownFieldText::Plain => format!("field label not supported: {label}"),
+            UnknownFieldText::Kind(kind) => format!("field label not supported for {kind}: {label}"),
+            UnknownFieldText::Quoted(kind) => format!("field label {} not supported for {kind}", quote(label)),
         }
     }
 
@@ -209,7 +209,7 @@ impl ResourceType {
     /// fields.
     #[must_use]
     pub fn selects_namespace(&self) -> bool {
-        self.namespaced || self.unknown_field == UnknownField::Default
+        self.namespaced || self.unknown_field == UnknownFieldText::Default
     }
 
     /// Key of an object: `namespace/name`, or `name` for a cluster-scoped type.
@@ -218,7 +218,7 @@ impl ResourceType {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
     }
 
-    fn built_in(group: &table::Group, row: &table::Row) -> Self {
+    fn built_in(group: &table::Group, row: &table::TypeRow) -> Self {
         let api_version =
             if group.name.is_empty() { group.version.to_owned() } else { format!("{}/{}", group.name, group.version) };
         let id = if group.name.is_empty() { row.plural.to_owned() } else { format!("{}.{}", row.plural, group.name) };
@@ -269,7 +269,7 @@ impl ResourceType {
             verbs: row.verbs,
             scale: row.scale.map(Scale::built_in),
             custom: None,
-            derived: Derived::default(),
+            derived: DerivedValues::default(),
             list_kind: format!("{}List", row.kind),
             id,
             api_version,
@@ -549,7 +549,7 @@ mod tests {
         }
         let others = registry.iter().filter(|ty| !table.iter().any(|(id, _)| *id == ty.id()));
         for ty in others {
-            assert!(ty.field_labels.is_empty() && ty.unknown_field == UnknownField::Default, "{}", ty.id());
+            assert!(ty.field_labels.is_empty() && ty.unknown_field == UnknownFieldText::Default, "{}", ty.id());
         }
         let events = registry.by_id("events").expect("events");
         let source = events.schema.fields.iter().find(|field| field.label == "source").expect("source");

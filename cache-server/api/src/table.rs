@@ -36,7 +36,7 @@ use watch_cache::{Cells, Rows};
 pub use self::custom::PrinterColumn;
 use self::{
     column::{AGE, CREATED, Column, NAME, define},
-    custom::Printed,
+    custom::PrintedColumn,
     json::{GO_ZERO, Json},
     row::Row,
 };
@@ -53,7 +53,7 @@ pub struct Columns {
 #[derive(Debug)]
 enum Print {
     BuiltIn(fn(&Json<'_>, &mut Row)),
-    Custom(Box<[Printed]>),
+    Custom(Box<[PrintedColumn]>),
 }
 
 /// Columns of one built-in type.

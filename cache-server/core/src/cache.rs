@@ -13,7 +13,7 @@
 //!
 //! No code holds three locks. `Shared::state` is never locked recursively, not even for reading, because a waiting
 //! writer would turn that into a deadlock. All other locks are leaves that are taken while no lock is held:
-//! `Shared::exact`, `Shared::retired`, the table of `Filters`, the readers of `Waiting`, the rounds of `Interest`, and
+//! `Shared::exact`, `Shared::retired`, the table of `Filters`, the readers of `AppliedPosition`, the rounds of `Interest`, and
 //! the objects of a `Held`. No lock is taken under a leaf, under `Epoch::needs` or under the places of a `Waiters`.
 //!
 //! INVARIANT: no waker is called or dropped, and no object map or exact state is freed, under any of these locks.
@@ -37,7 +37,7 @@ use crate::{
     limits::{EVICTED_PER_LOCK, Limits, Total},
     reader::{Exact, Reader},
     sync::{Mutex, RwLock},
-    waiting::Waiting,
+    waiting::AppliedPosition,
     window::{Log, Window},
 };
 
@@ -102,7 +102,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) state: RwLock<CacheState>,
     pub(crate) interest: Arc<Interest>,
-    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) waiting: Arc<AppliedPosition>,
     pub(crate) backlog: Backlog,
     pub(crate) exact: Mutex<Exact>,
     pub(crate) counters: Counters,
@@ -117,7 +117,7 @@ pub(crate) struct CacheState {
     pub(crate) objects: Objects<Entry>,
     pub(crate) window: Window,
     pub(crate) buckets: Buckets,
-    /// Newest applied position. Copied to [`Waiting`] after the lock is released.
+    /// Newest applied position. Copied to [`AppliedPosition`] after the lock is released.
     pub(crate) applied: u64,
     pub(crate) epoch: Arc<Epoch>,
     /// Events applied since the cache was created.

@@ -21,7 +21,7 @@ use informer_core::wire::{
 pub use cells::{Cells, Rows, human_duration};
 pub(crate) use piece::{CachedPiece, LONG_CELLS, PIECES, Share};
 pub use piece::{Piece, pieces_bytes};
-use unstored::Unstored;
+use unstored::UnstoredObject;
 
 use crate::{
     entry::{Entry, LinePart, Schema},
@@ -131,7 +131,7 @@ impl Form {
         if self.is_plain() {
             return None;
         }
-        let unstored = Unstored::read(object, self.without_managed_fields)?;
+        let unstored = UnstoredObject::read(object, self.without_managed_fields)?;
         let mut text = Vec::with_capacity(object.len());
         match &self.content {
             Content::Whole => unstored.push_whole(self, &mut text),

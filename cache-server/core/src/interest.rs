@@ -165,11 +165,11 @@ pub(crate) fn look_or_wait<S, T>(
 pub(crate) struct Interest {
     /// True once the waking side was dropped. The writer then wakes the watchers itself.
     orphaned: AtomicBool,
-    rounds: Mutex<Touched>,
+    rounds: Mutex<TouchedBuckets>,
 }
 
 #[derive(Debug, Default)]
-struct Touched {
+struct TouchedBuckets {
     buckets: Vec<Arc<Waiters>>,
     /// Waker of the waking side.
     waker: Option<Waker>,

@@ -19,7 +19,7 @@ use crate::interest::Closed;
 
 /// The applied position, and the reads that wait for a later one.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct AppliedPosition {
     /// The cache's applied position; zero before the first listing.
     applied: AtomicU64,
     closed: AtomicBool,
@@ -33,7 +33,7 @@ struct WaitingReaders {
     next: u64,
 }
 
-impl Waiting {
+impl AppliedPosition {
     pub(crate) fn applied(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
     }
@@ -70,14 +70,14 @@ impl Waiting {
 /// Waits for a position; see [`Reader::reached`](crate::Reader::reached). Cancel safe.
 #[derive(Debug)]
 pub struct Reached {
-    waiting: Arc<Waiting>,
+    waiting: Arc<AppliedPosition>,
     position: u64,
     /// Its number among the waiting reads, once it is registered.
     number: Option<u64>,
 }
 
 impl Reached {
-    pub(crate) fn new(waiting: Arc<Waiting>, position: u64) -> Self {
+    pub(crate) fn new(waiting: Arc<AppliedPosition>, position: u64) -> Self {
         // No state has position zero: a read of it waits for the first listing.
         Self { waiting, position: position.max(1), number: None }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     client::{Ask, ClientError, Connection, collection},
     limits::{CHURN_PAGE, POPULATE_MAX},
-    populate::{self, Object, Spec},
+    populate::{self, GeneratedObject, Spec},
 };
 
 /// Percent of writes that create a pod.
@@ -29,13 +29,13 @@ const NAME_BASE: &str = "churn-";
 
 /// A write and the pod it concerns.
 #[derive(Debug)]
-pub(super) enum Write {
+pub(super) enum PodWrite {
     Update { pod: Pod, ask: Ask },
     Create { namespace: String, ask: Ask },
     Delete { pod: Pod, ask: Ask },
 }
 
-impl Write {
+impl PodWrite {
     pub(super) const fn ask(&self) -> &Ask {
         match self {
             Self::Update { ask, .. } | Self::Create { ask, .. } | Self::Delete { ask, .. } => ask,
@@ -43,7 +43,7 @@ impl Write {
     }
 }
 
-impl fmt::Display for Write {
+impl fmt::Display for PodWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Update { pod, .. } => write!(f, "update {pod}"),
@@ -86,7 +86,7 @@ pub(super) struct Pods {
     /// Namespace and node of each listed pod; new pods are created in these.
     places: Vec<(String, String)>,
     seed: u64,
-    templates: Box<dyn Iterator<Item = Object> + Send>,
+    templates: Box<dyn Iterator<Item = GeneratedObject> + Send>,
 }
 
 impl Pods {
@@ -122,7 +122,7 @@ impl Pods {
     }
 
     /// The next write. Its pod is not in the list until [`Self::settle`].
-    pub(super) fn next_write(&mut self) -> Write {
+    pub(super) fn next_write(&mut self) -> PodWrite {
         self.writes += 1;
         let dice = self.random.u32(0..100);
         if dice < CREATES || self.known.is_empty() {
@@ -131,10 +131,10 @@ impl Pods {
         let pod = self.known.swap_remove(self.random.usize(0..self.known.len()));
         if dice < CREATES + DELETES {
             let ask = Ask::delete(pod.path());
-            return Write::Delete { pod, ask };
+            return PodWrite::Delete { pod, ask };
         }
         let ask = self.patch(&pod);
-        Write::Update { pod, ask }
+        PodWrite::Update { pod, ask }
     }
 
     /// A patch of a label, an annotation or the status, always with a new value.
@@ -149,7 +149,7 @@ impl Pods {
         Ask::merge(path, patch.to_string())
     }
 
-    fn create(&mut self) -> Write {
+    fn create(&mut self) -> PodWrite {
         let (namespace, node) = self.places[self.random.usize(0..self.places.len())].clone();
         let mut pod = self.template();
         // Drop the name, which may be taken, the owner, which does not exist, and all fields that the server sets.
@@ -161,7 +161,7 @@ impl Pods {
         });
         pod["spec"]["nodeName"] = node.into();
         let ask = Ask::post(pods_of(&namespace), pod.to_string());
-        Write::Create { namespace, ask }
+        PodWrite::Create { namespace, ask }
     }
 
     fn template(&mut self) -> Value {
@@ -174,12 +174,14 @@ impl Pods {
     }
 
     /// Returns the pod of a finished write to the list, unless it was deleted or not found; adds the pod of a create.
-    pub(super) fn settle(&mut self, write: Write, answer: &Result<Bytes, ClientError>) {
+    pub(super) fn settle(&mut self, write: PodWrite, answer: &Result<Bytes, ClientError>) {
         match (write, answer) {
-            (Write::Delete { .. }, Ok(_)) | (Write::Create { .. }, Err(_)) => {}
-            (Write::Update { .. } | Write::Delete { .. }, Err(error)) if error.not_found() => {}
-            (Write::Update { pod, .. }, Ok(_) | Err(_)) | (Write::Delete { pod, .. }, Err(_)) => self.known.push(pod),
-            (Write::Create { .. }, Ok(created)) => {
+            (PodWrite::Delete { .. }, Ok(_)) | (PodWrite::Create { .. }, Err(_)) => {}
+            (PodWrite::Update { .. } | PodWrite::Delete { .. }, Err(error)) if error.not_found() => {}
+            (PodWrite::Update { pod, .. }, Ok(_) | Err(_)) | (PodWrite::Delete { pod, .. }, Err(_)) => {
+                self.known.push(pod)
+            }
+            (PodWrite::Create { .. }, Ok(created)) => {
                 if let Ok(meta) = Meta::read(created) {
                     self.known.push(Pod { namespace: (&*meta.namespace).into(), name: (&*meta.name).into() });
                 }
@@ -189,7 +191,7 @@ impl Pods {
 }
 
 /// An endless supply, in practice, of generated pods.
-fn templates(seed: u64) -> Box<dyn Iterator<Item = Object> + Send> {
+fn templates(seed: u64) -> Box<dyn Iterator<Item = GeneratedObject> + Send> {
     let spec = Spec { pods: POPULATE_MAX, seed, ..Spec::default() };
     Box::new(populate::objects(&spec).filter(|object| object.plural == "pods"))
 }
@@ -258,12 +260,12 @@ mod tests {
         for _ in 0..1_000 {
             let write = pods.next_write();
             match &write {
-                Write::Update { ask, .. } => {
+                PodWrite::Update { ask, .. } => {
                     updates += 1;
                     assert!(bodies.insert(ask.body.clone()), "{:?}", ask.body);
                 }
-                Write::Create { .. } => creates += 1,
-                Write::Delete { .. } => deletes += 1,
+                PodWrite::Create { .. } => creates += 1,
+                PodWrite::Delete { .. } => deletes += 1,
             }
             let made = json!({"metadata": {"namespace": "ns", "name": format!("made-{creates}")}}).to_string();
             pods.settle(write, &Ok(made.into()));
@@ -276,8 +278,8 @@ mod tests {
     #[test]
     fn a_pod_has_one_write_at_a_time() {
         let mut pods = pods(3);
-        let open: Vec<Write> = (0..100).map(|_| pods.next_write()).collect();
-        let creates = open.iter().filter(|write| matches!(write, Write::Create { .. })).count();
+        let open: Vec<PodWrite> = (0..100).map(|_| pods.next_write()).collect();
+        let creates = open.iter().filter(|write| matches!(write, PodWrite::Create { .. })).count();
         assert_eq!((creates, pods.known.len()), (97, 0));
         let gone = || ClientError::Refused { code: 404, reason: None, message: "gone".to_owned() };
         for write in open {
@@ -288,7 +290,7 @@ mod tests {
 
     #[test]
     fn created_pods_live_where_others_do() {
-        let Write::Create { namespace, ask } = pods(0).next_write() else { panic!("there is nothing to update") };
+        let PodWrite::Create { namespace, ask } = pods(0).next_write() else { panic!("there is nothing to update") };
         let pod: Value = serde_json::from_slice(&ask.body).unwrap();
         assert_eq!((&*namespace, &pod["spec"]["nodeName"]), ("ns", &json!("node-3")));
         assert_eq!(ask.path, "/api/v1/namespaces/ns/pods");

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Ask, ClientError, Connection, ServerUrl, collection};
 use crate::{
     limits::CLIENT_CONNECTIONS,
-    populate::{Object, Spec, objects},
+    populate::{GeneratedObject, Spec, objects},
 };
 
 /// Result of a run.
@@ -54,7 +54,7 @@ pub(crate) async fn populate(
     progress: impl FnMut(Counts),
 ) -> Result<Counts, CreateError> {
     let idle = (0..CLIENT_CONNECTIONS).map(|_| Connection::new(server.clone())).collect();
-    let mut populating = Populating { idle, counts: Counts::default(), progress };
+    let mut populating = PopulateRun { idle, counts: Counts::default(), progress };
     // The generator yields namespaces first; wait for all of them before sending other objects.
     let namespaces = usize::try_from(spec.namespaces).unwrap_or(usize::MAX);
     populating.create_all(objects(spec).take(namespaces)).await?;
@@ -62,7 +62,7 @@ pub(crate) async fn populate(
     Ok(populating.counts)
 }
 
-struct Populating<P> {
+struct PopulateRun<P> {
     idle: Vec<Connection>,
     counts: Counts,
     progress: P,
@@ -71,8 +71,8 @@ struct Populating<P> {
 /// The freed connection, and true if the object was created, false if it existed.
 type CreateResult = (Connection, Result<bool, CreateError>);
 
-impl<P: FnMut(Counts)> Populating<P> {
-    async fn create_all(&mut self, objects: impl Iterator<Item = Object>) -> Result<(), CreateError> {
+impl<P: FnMut(Counts)> PopulateRun<P> {
+    async fn create_all(&mut self, objects: impl Iterator<Item = GeneratedObject>) -> Result<(), CreateError> {
         let mut creating = FuturesUnordered::new();
         for object in objects {
             if self.idle.is_empty() {
@@ -100,7 +100,7 @@ impl<P: FnMut(Counts)> Populating<P> {
     }
 }
 
-async fn create(mut connection: Connection, object: Object) -> CreateResult {
+async fn create(mut connection: Connection, object: GeneratedObject) -> CreateResult {
     let (namespace, name) = match Meta::read(&object.json) {
         Ok(meta) => (meta.namespace.into_owned(), meta.name.into_owned()),
         Err(_) => unreachable!("the generator makes objects"),

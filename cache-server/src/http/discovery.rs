@@ -55,20 +55,20 @@ pub(super) struct Document {
 
 /// A version of aggregated discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Aggregated {
+struct AggregatedVersion {
     parameter: &'static str,
     api_version: &'static str,
     content_type: &'static str,
 }
 
 /// The two versions that clients request. They differ only in their names.
-const AGGREGATED: [Aggregated; 2] = [
-    Aggregated {
+const AGGREGATED: [AggregatedVersion; 2] = [
+    AggregatedVersion {
         parameter: "v=v2",
         api_version: "apidiscovery.k8s.io/v2",
         content_type: "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
     },
-    Aggregated {
+    AggregatedVersion {
         parameter: "v=v2beta1",
         api_version: "apidiscovery.k8s.io/v2beta1",
         content_type: "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
@@ -106,7 +106,7 @@ pub(super) fn document(
 }
 
 /// Returns the aggregated form of the first clause of Accept that is understood; `None` for the legacy form.
-fn aggregated(accept: Option<&str>) -> Option<Aggregated> {
+fn aggregated(accept: Option<&str>) -> Option<AggregatedVersion> {
     for clause in accept.unwrap_or_default().split(',') {
         let mut parts = clause.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
@@ -227,7 +227,7 @@ fn subresources(ty: &ResourceType) -> Vec<Subresource<'_>> {
     ordered.into_iter().flatten().collect()
 }
 
-fn everything(registry: &Registry, core: bool, form: Aggregated) -> Document {
+fn everything(registry: &Registry, core: bool, form: AggregatedVersion) -> Document {
     let groups = if core {
         vec![("", registry.groups().filter(|group| group.group.is_empty()).collect())]
     } else {

@@ -13,10 +13,10 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use watch_cache::{Budget, Entry, Page, Slices};
 
-use self::{gzip::Gzip, indented::Indented, yaml::Yaml};
+use self::{gzip::Gzip, indented::IndentedList, yaml::Yaml};
 use super::{
     Response, body,
-    negotiate::{AnswerFormat, Encoding},
+    negotiate::{AnswerEncoding, AnswerFormat},
     pretty,
 };
 
@@ -26,7 +26,7 @@ pub(super) enum Encoder {
     /// The stored bytes: shared slices.
     Plain,
     /// Indented JSON.
-    Indented(Indented),
+    Indented(IndentedList),
     /// YAML, for people.
     Yaml(Box<Yaml>),
     /// Gzip of objects as stored.
@@ -51,10 +51,10 @@ impl RequestedEncoding {
     /// Returns the encoding for an answer format.
     pub(super) const fn of(answer: &AnswerFormat) -> Self {
         match (answer.encoding, answer.indent, answer.gzip) {
-            (Encoding::Yaml, ..) => Self::Yaml,
-            (Encoding::Json, true, _) => Self::Indented,
-            (Encoding::Json, false, true) => Self::Gzip,
-            (Encoding::Json, false, false) => Self::Json,
+            (AnswerEncoding::Yaml, ..) => Self::Yaml,
+            (AnswerEncoding::Json, true, _) => Self::Indented,
+            (AnswerEncoding::Json, false, true) => Self::Gzip,
+            (AnswerEncoding::Json, false, false) => Self::Json,
         }
     }
 
@@ -82,7 +82,7 @@ impl Encoder {
     pub(super) fn new(wanted: RequestedEncoding, head: &[u8], tail: &[u8]) -> Self {
         match wanted {
             RequestedEncoding::Json | RequestedEncoding::Gzip => Self::Plain,
-            RequestedEncoding::Indented => Self::Indented(Indented::default()),
+            RequestedEncoding::Indented => Self::Indented(IndentedList::default()),
             RequestedEncoding::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),
         }
     }
@@ -91,7 +91,7 @@ impl Encoder {
     pub(super) fn head(&mut self, head: Bytes, out: &mut Slices) {
         match self {
             Self::Plain => out.push(head),
-            Self::Indented(_) => out.push(Indented::head(&head).into()),
+            Self::Indented(_) => out.push(IndentedList::head(&head).into()),
             Self::Yaml(yaml) => out.push(yaml.head().to_owned().into()),
             Self::Gzip(gzip) => {
                 Gzip::start(out);

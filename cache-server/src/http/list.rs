@@ -56,7 +56,7 @@ pub(super) async fn list(
     options: &ListOptions,
     answer: &AnswerFormat,
 ) -> Result<Response, Status> {
-    let (selected, state) = Selected::read(app, target, options).await?;
+    let (selected, state) = SelectedObjects::read(app, target, options).await?;
     let page = selected.page(state).await;
     selected.hold_next(app, &page);
     respond(app, &target.ty, page, selected.resource_version, answer).await
@@ -77,7 +77,7 @@ pub(super) async fn delete(
 ) -> Result<Response, Status> {
     let deletion = write::Collection::read(app, request).await?;
     answer.form(&target.ty, AnswerSubject::List)?;
-    let (selected, state) = Selected::read(app, target, options).await?;
+    let (selected, state) = SelectedObjects::read(app, target, options).await?;
     // Detach the snapshot from the window: the events of this deletion could evict its position and cut the answer.
     let objects = state.objects.clone();
     drop(state);
@@ -100,7 +100,7 @@ pub(super) async fn delete(
 }
 
 /// The objects of one state that a collection request selects.
-struct Selected {
+struct SelectedObjects {
     reader: Reader,
     /// The resourceVersion of the answer.
     resource_version: u64,
@@ -112,7 +112,7 @@ struct Selected {
     following: Option<u64>,
 }
 
-impl Selected {
+impl SelectedObjects {
     /// Waits for the state that `options` request.
     async fn read(app: &App, target: &Target, options: &ListOptions) -> Result<(Self, Snapshot), Status> {
         let filter = query::filter(options, target)?;

@@ -9,7 +9,7 @@ use http::{StatusCode, header, request::Parts};
 use crate::{app::App, limits::LOGGED_CHARS_MAX};
 
 /// A request in progress. Counts and logs it exactly once, also if its client disconnects before the answer.
-pub(super) struct Answering<'a> {
+pub(super) struct RequestGuard<'a> {
     app: &'a App,
     parts: &'a Parts,
     verb: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Answering<'a> {
     answered: bool,
 }
 
-impl<'a> Answering<'a> {
+impl<'a> RequestGuard<'a> {
     /// `verb` and `resource` come from the registry and fixed names, never from the request's text, so that metric
     /// labels are bounded.
     pub(super) const fn new(app: &'a App, parts: &'a Parts, verb: &'static str, resource: &'a str) -> Self {
@@ -40,7 +40,7 @@ impl<'a> Answering<'a> {
     }
 }
 
-impl Drop for Answering<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if !self.answered {
             let Self { app, parts, verb, resource, .. } = *self;

@@ -18,7 +18,8 @@ use super::{encode::RequestedEncoding, status};
 use crate::registry::ResourceType;
 
 /// Media types of this server's answers, the preferred one first.
-const SERVED: &[(&str, Encoding)] = &[("application/json", Encoding::Json), ("application/yaml", Encoding::Yaml)];
+const SERVED: &[(&str, AnswerEncoding)] =
+    &[("application/json", AnswerEncoding::Json), ("application/yaml", AnswerEncoding::Yaml)];
 
 /// Media types of this server's streams.
 const STREAMED: [&str; 1] = ["application/json;stream=watch"];
@@ -29,7 +30,7 @@ const KNOWN: [&str; 4] =
 
 /// Encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub(crate) enum AnswerEncoding {
     /// JSON.
     Json,
     /// YAML; not available in streams.
@@ -65,7 +66,7 @@ pub(crate) enum AnswerSubject {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AnswerFormat {
     /// Encoding of the answer.
-    pub(crate) encoding: Encoding,
+    pub(crate) encoding: AnswerEncoding,
     /// True if JSON that is not a stream is indented.
     pub(crate) indent: bool,
     /// True if long lists may be compressed.
@@ -88,7 +89,7 @@ impl AnswerFormat {
         let clauses = clauses(&accept);
         if clauses.is_empty() && accept.trim().is_empty() {
             let (shape, without_managed_fields) = (AnswerShape::Whole, false);
-            let (encoding, indent) = (Encoding::Json, is_read_by_people(headers, query));
+            let (encoding, indent) = (AnswerEncoding::Json, is_read_by_people(headers, query));
             return Ok(Self { encoding, indent, gzip, shape, without_managed_fields, include_object });
         }
         let Some((clause, encoding, shape)) = clauses.iter().find_map(|clause| {
@@ -119,8 +120,8 @@ impl AnswerFormat {
     /// 406 if it cannot. Other clauses are not tried, as in kube-apiserver.
     pub(crate) fn check_stream(&self) -> Result<(), Status> {
         match self.encoding {
-            Encoding::Json => Ok(()),
-            Encoding::Yaml => Err(Status::not_acceptable(&STREAMED)),
+            AnswerEncoding::Json => Ok(()),
+            AnswerEncoding::Yaml => Err(Status::not_acceptable(&STREAMED)),
         }
     }
 
@@ -195,7 +196,7 @@ pub(crate) fn of_error(headers: &HeaderMap, query: &Query) -> RequestedEncoding 
     let accept = joined(headers, header::ACCEPT);
     let clauses = clauses(&accept);
     match clauses.iter().find(|clause| clause.is_plain()).map(Clause::encoding) {
-        Some(Some(Encoding::Yaml)) => RequestedEncoding::Yaml,
+        Some(Some(AnswerEncoding::Yaml)) => RequestedEncoding::Yaml,
         None if !accept.trim().is_empty() => RequestedEncoding::Indented,
         Some(_) | None if is_for_people(headers, query) => RequestedEncoding::Indented,
         Some(_) | None => RequestedEncoding::Json,
@@ -258,10 +259,10 @@ impl<'a> Clause<'a> {
     }
 
     /// Returns the encoding; `None` if this server does not have it, or not as a stream.
-    fn encoding(&self) -> Option<Encoding> {
+    fn encoding(&self) -> Option<AnswerEncoding> {
         let streams = self.parameter("stream").is_some_and(|stream| !stream.is_empty());
         let (_, encoding) = SERVED.iter().find(|(name, _)| self.names(name))?;
-        (!streams || *encoding != Encoding::Yaml).then_some(*encoding)
+        (!streams || *encoding != AnswerEncoding::Yaml).then_some(*encoding)
     }
 
     /// Returns the form that the parameters request; `None` if it cannot be served.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{
-    Object, cluster,
+    GeneratedObject, cluster,
     pod::{PodHealth, PodTemplateInputs},
     random::{Random, time},
     template::{Fill, Template},
@@ -80,7 +80,7 @@ impl Workload {
         nodes: u32,
         namespaces: u32,
         random: &mut Random,
-    ) -> (Self, Vec<Object>) {
+    ) -> (Self, Vec<GeneratedObject>) {
         let kind = match random.between(0, 99) {
             0..=2 if nodes <= pods => ControllerKind::DaemonSet,
             0..=74 => ControllerKind::Deployment,
@@ -108,7 +108,7 @@ impl Workload {
     }
 
     /// The next pod, placed on `node`; `None` once all replicas are generated.
-    pub(super) fn next_pod(&mut self, node: u32, random: &mut Random) -> Option<Object> {
+    pub(super) fn next_pod(&mut self, node: u32, random: &mut Random) -> Option<GeneratedObject> {
         if self.made == self.replicas {
             return None;
         }
@@ -141,7 +141,7 @@ impl Workload {
                 |index| if index < self.containers { random.hex(64) } else { String::new() },
             ),
         };
-        Some(Object { group: "", version: "v1", plural: "pods", json: self.template.render(&fill) })
+        Some(GeneratedObject { group: "", version: "v1", plural: "pods", json: self.template.render(&fill) })
     }
 
     fn free_suffix(&mut self, random: &mut Random) -> String {
@@ -166,7 +166,7 @@ struct WorkloadDraft {
 }
 
 impl WorkloadDraft {
-    fn finish(mut self, random: &mut Random) -> (Workload, Vec<Object>) {
+    fn finish(mut self, random: &mut Random) -> (Workload, Vec<GeneratedObject>) {
         let uid = random.uid();
         let selector = json!({"matchLabels": {"app": self.app, "release": self.name}});
         let (kind, plural) = match self.kind {
@@ -286,6 +286,6 @@ impl WorkloadDraft {
     }
 }
 
-fn object(group: &'static str, plural: &'static str, value: &Value) -> Object {
-    Object { group, version: "v1", plural, json: value.to_string().into_bytes() }
+fn object(group: &'static str, plural: &'static str, value: &Value) -> GeneratedObject {
+    GeneratedObject { group, version: "v1", plural, json: value.to_string().into_bytes() }
 }

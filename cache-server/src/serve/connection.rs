@@ -16,7 +16,7 @@ use super::{
     flood,
     handler::Handler,
     http1, http2,
-    moving::{Moving, Socket},
+    moving::{Socket, StallGuard},
 };
 use crate::{
     access::{Protocol, tls::Acceptor},
@@ -86,7 +86,7 @@ async fn in_the_clear(
         () = handler.app.crowd.outlasts() => None,
     };
     let patience = handler.app.config.socket_stuck;
-    Ok(protocol.map(|protocol| speak(Moving::tcp(stream, patience), protocol, handler, closed)))
+    Ok(protocol.map(|protocol| speak(StallGuard::tcp(stream, patience), protocol, handler, closed)))
 }
 
 async fn over_tls(
@@ -97,7 +97,7 @@ async fn over_tls(
 ) -> hyper::Result<Option<ConnectionPhase>> {
     let patience = handler.app.config.socket_stuck;
     let accepted = tokio::select! {
-        accepted = tls.accept(stream, |stream| Moving::tcp(stream, patience)) => accepted,
+        accepted = tls.accept(stream, |stream| StallGuard::tcp(stream, patience)) => accepted,
         _ = closed.changed() => return Ok(None),
         () = handler.app.crowd.outlasts() => return Ok(None),
     };

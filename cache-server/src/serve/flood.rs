@@ -9,11 +9,11 @@ use tokio::time::Instant;
 const EVERY: Duration = Duration::from_secs(60);
 
 /// Disconnected floods of this process.
-static FLOODS: Floods = Floods(Mutex::new(Untold { last: None, count: 0 }));
+static FLOODS: Floods = Floods(Mutex::new(UnloggedConnections { last: None, count: 0 }));
 
-struct Floods(Mutex<Untold>);
+struct Floods(Mutex<UnloggedConnections>);
 
-struct Untold {
+struct UnloggedConnections {
     /// Time of the last log line.
     last: Option<Instant>,
     /// Connections since that line.
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_told_once_a_minute_with_its_count() {
-        let floods = Floods(Mutex::new(Untold { last: None, count: 0 }));
+        let floods = Floods(Mutex::new(UnloggedConnections { last: None, count: 0 }));
         let start = Instant::now();
         let told = [0, 1, 59, 60, 61, 200].map(|seconds| floods.count(start + Duration::from_secs(seconds)));
         assert_eq!(told, [Some(1), None, None, Some(3), None, Some(2)]);

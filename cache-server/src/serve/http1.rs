@@ -53,7 +53,7 @@ pub(super) fn requests<S: Socket>(
 ) -> ConnectionPhase {
     let (slot, app) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app));
     let service = WatchHandover { handler, slot: Arc::clone(&slot) };
-    let stream = TokioIo::new(Resumed { stream, kept, slot: Arc::clone(&slot) });
+    let stream = TokioIo::new(RewoundStream { stream, kept, slot: Arc::clone(&slot) });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = builder.serve_connection(stream, service);
@@ -71,7 +71,8 @@ pub(super) fn requests<S: Socket>(
             }
         };
         let parts = connection.into_parts();
-        let (Resumed { stream, kept, .. }, WatchHandover { handler, .. }) = (parts.io.into_inner(), parts.service);
+        let (RewoundStream { stream, kept, .. }, WatchHandover { handler, .. }) =
+            (parts.io.into_inner(), parts.service);
         match ended {
             Ok(Some(AcceptedWatch { response, last })) => {
                 let last = last || is_closing(&closed);
@@ -135,7 +136,7 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
 
 /// Serves requests until the connection is closed, or a watch is accepted and all earlier responses were sent.
 fn poll_serve<S: Socket>(
-    connection: &mut http1::Connection<TokioIo<Resumed<S>>, WatchHandover>,
+    connection: &mut http1::Connection<TokioIo<RewoundStream<S>>, WatchHandover>,
     slot: &HandoverState,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<AcceptedWatch>>> {
@@ -182,16 +183,16 @@ impl HandoverState {
 }
 
 /// Guard of a response in progress. Dropped with its body.
-struct Working(Arc<HandoverState>);
+struct BusyGuard(Arc<HandoverState>);
 
-impl Working {
+impl BusyGuard {
     fn new(slot: &Arc<HandoverState>) -> Self {
         *slot.idle_since.lock() = None;
         Self(Arc::clone(slot))
     }
 }
 
-impl Drop for Working {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         *self.0.idle_since.lock() = Some(Instant::now());
     }
@@ -200,7 +201,7 @@ impl Drop for Working {
 /// A body that marks its connection as busy.
 struct BusyBody {
     body: Body,
-    _working: Working,
+    _working: BusyGuard,
 }
 
 impl http_body::Body for BusyBody {
@@ -241,7 +242,7 @@ impl Service<Request<Incoming>> for WatchHandover {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (plain, last) = (is_plain(&request), asks_to_close(request.headers()));
         let (answer, slot) = (self.handler.answer(request), Arc::clone(&self.slot));
-        let working = Working::new(&slot);
+        let working = BusyGuard::new(&slot);
         Box::pin(async move {
             let response = answer.await;
             let taken_over = match response.status() {
@@ -274,13 +275,13 @@ fn asks_to_close(headers: &HeaderMap) -> bool {
 }
 
 /// A stream with bytes that were read from it before.
-struct Resumed<S> {
+struct RewoundStream<S> {
     stream: S,
     kept: Bytes,
     slot: Arc<HandoverState>,
 }
 
-impl<S: Socket> AsyncRead for Resumed<S> {
+impl<S: Socket> AsyncRead for RewoundStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.kept.is_empty() {
             return Pin::new(&mut self.stream).poll_read(cx, into);
@@ -292,7 +293,7 @@ impl<S: Socket> AsyncRead for Resumed<S> {
     }
 }
 
-impl<S: Socket> AsyncWrite for Resumed<S> {
+impl<S: Socket> AsyncWrite for RewoundStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.slot.is_stuck.store(written.is_pending(), Ordering::Relaxed);

@@ -18,7 +18,7 @@ use tokio::{sync::watch, time::Instant};
 
 use self::{
     overdue::Streams,
-    paged::{PAGE_BYTES, Paged},
+    paged::{PAGE_BYTES, PagedBody},
     preface::{PrefaceFlag, PrefaceStream},
 };
 use super::{handler::Handler, moving::Socket};
@@ -76,9 +76,9 @@ impl Pages {
 }
 
 impl Service<Request<Incoming>> for Pages {
-    type Response = Response<Paged>;
+    type Response = Response<PagedBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Paged>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<PagedBody>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.room.clone());
@@ -88,7 +88,7 @@ impl Service<Request<Incoming>> for Pages {
             if let Some(deadline) = response.body().deadline() {
                 overdue::set_deadline(deadline);
             }
-            Ok(response.map(Paged::new))
+            Ok(response.map(PagedBody::new))
         })
     }
 }

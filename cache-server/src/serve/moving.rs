@@ -20,7 +20,7 @@ use tokio::{
 use crate::access::tls::TlsStream;
 
 /// A stream whose writes fail once the client has read none of them for `patience`.
-pub(super) struct Moving<S> {
+pub(super) struct StallGuard<S> {
     stream: S,
     /// Makes the close of the stream a reset: data that the kernel still holds must not look like an orderly end
     /// later.
@@ -37,7 +37,7 @@ pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     fn reset_on_close(&self);
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for Moving<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for StallGuard<S> {
     fn reset_on_close(&self) {
         (self.abort)(&self.stream);
     }
@@ -49,7 +49,7 @@ impl<S: Socket> Socket for TlsStream<S> {
     }
 }
 
-impl Moving<TcpStream> {
+impl StallGuard<TcpStream> {
     pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> Self {
         Self { stream, abort: reset_on_close, patience, stuck: None }
     }
@@ -61,7 +61,7 @@ fn reset_on_close(stream: &TcpStream) {
     }
 }
 
-impl<S> Moving<S> {
+impl<S> StallGuard<S> {
     /// Passes `written` on, unless writes have been blocked for too long.
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
@@ -76,13 +76,13 @@ impl<S> Moving<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watch(cx, written)
@@ -125,11 +125,11 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn moving(stream: DuplexStream) -> Moving<DuplexStream> {
+    fn moving(stream: DuplexStream) -> StallGuard<DuplexStream> {
         let abort = |_: &DuplexStream| {
             ABORTS.fetch_add(1, Ordering::Relaxed);
         };
-        Moving { stream, abort, patience: PATIENCE, stuck: None }
+        StallGuard { stream, abort, patience: PATIENCE, stuck: None }
     }
 
     /// Goal: a slow reader is served to the end, and one that stops is not. Method: a byte every 59 s for an hour,

@@ -28,7 +28,7 @@ use tokio::{
 };
 use watch_cache::Slices;
 
-use self::incoming::{Incoming, Message};
+use self::incoming::{ControlFrame, FrameParser};
 use super::{connection::ConnectionPhase, moving::Socket, takeover::head};
 use crate::{
     http::body::{self, BodyError},
@@ -101,7 +101,7 @@ struct WebSocket<S, B> {
     /// Answer to the latest ping.
     pong: Option<Bytes>,
     /// Parser of the client's frames. `None` once its input is ignored: after its close frame or a protocol error.
-    incoming: Option<Incoming>,
+    incoming: Option<FrameParser>,
     /// True once the client sent its close frame.
     client_closed: bool,
     /// Time at which the body ends by itself, if it is polled then.
@@ -152,7 +152,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
             unflushed: false,
             stage: CloseStage::Open,
             pong: None,
-            incoming: Some(Incoming::new()),
+            incoming: Some(FrameParser::new()),
             client_closed: false,
             deadline,
             overdue: None,
@@ -290,8 +290,8 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
         while let Some(incoming) = &mut self.incoming {
             match incoming.read(&mut bytes) {
                 Ok(None) => return,
-                Ok(Some(Message::Ping(payload))) => self.pong = Some(frames::pong(&payload)),
-                Ok(Some(Message::Close(code))) => {
+                Ok(Some(ControlFrame::Ping(payload))) => self.pong = Some(frames::pong(&payload)),
+                Ok(Some(ControlFrame::Close(code))) => {
                     (self.incoming, self.client_closed) = (None, true);
                     self.close(code);
                 }

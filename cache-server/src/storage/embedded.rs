@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
 use watch_cache::Entry;
 
-use self::recast::Defined;
+use self::recast::SchemaVersion;
 use super::{Change, Expect, Followed, Listed, Storage, StorageError, Txn, WriteError, Written};
 use crate::registry::ResourceType;
 
@@ -45,7 +45,7 @@ struct StoreState {
 struct TypeStore {
     objects: Objects<Entry>,
     /// The schema of `objects`; `None` until the first write or reader.
-    defined: Option<Defined>,
+    defined: Option<SchemaVersion>,
     /// True while some of `objects` may be entries of an earlier schema.
     is_mixed: bool,
     queues: Vec<Queue>,
@@ -132,7 +132,7 @@ impl Embedded {
                 Ok(opened) => return Ok(opened),
                 Err(objects) => objects,
             };
-            let (store, id, into) = (Arc::clone(&self.store), ty.id().to_owned(), Defined::of(ty));
+            let (store, id, into) = (Arc::clone(&self.store), ty.id().to_owned(), SchemaVersion::of(ty));
             // Parsing 100,000 objects again takes a second: do it neither under the lock nor on a runtime worker.
             let read = tokio::task::spawn_blocking(move || recast::all(&store, &id, &objects, &into));
             let failed = |_| StorageError::Unavailable("objects could not be read with a new schema".to_owned());
@@ -152,7 +152,7 @@ impl Embedded {
         kept.queues.push(Queue { number, told: revision, sender });
         // A weak reference: a dropped store must not be kept alive by its readers.
         let store = Arc::downgrade(&self.store);
-        let subscribed = Subscribed { receiver, number, ty: ty.id().to_owned(), store };
+        let subscribed = QueueReceiver { receiver, number, ty: ty.id().to_owned(), store };
         Ok(OpenedType { revision, objects: kept.objects.clone(), subscribed })
     }
 
@@ -193,21 +193,21 @@ impl StoreState {
 struct OpenedType {
     revision: u64,
     objects: Objects<Entry>,
-    subscribed: Subscribed,
+    subscribed: QueueReceiver,
 }
 
 /// The queues changed while capacity was being reserved.
 struct Retry;
 
 /// The receiving end of a queue. Dropping it removes the queue.
-struct Subscribed {
+struct QueueReceiver {
     receiver: Receiver<Change>,
     number: u64,
     ty: String,
     store: Weak<Mutex<StoreState>>,
 }
 
-impl Drop for Subscribed {
+impl Drop for QueueReceiver {
     fn drop(&mut self) {
         if let Some(store) = self.store.upgrade() {
             store.lock().close(&self.ty, self.number);
@@ -259,18 +259,18 @@ impl TypeStore {
     /// Adopts the definition of `ty`: later writes become entries of its schema. Returns the objects as an error if
     /// some of them are entries of an earlier schema. A definition older than the adopted one is ignored.
     fn adopt(&mut self, ty: &ResourceType) -> Result<(), Objects<Entry>> {
-        let known = self.defined.get_or_insert_with(|| Defined::of(ty));
+        let known = self.defined.get_or_insert_with(|| SchemaVersion::of(ty));
         if ty.defined_at < known.at {
             return Ok(());
         }
         self.is_mixed |= !known.is_same(&ty.schema) && !self.objects.is_empty();
-        *known = Defined::of(ty);
+        *known = SchemaVersion::of(ty);
         if self.is_mixed { Err(self.objects.clone()) } else { Ok(()) }
     }
 
     /// Returns `entry`, which was made for `ty`, as an entry of the adopted schema.
     fn cast(&mut self, entry: Arc<Entry>, ty: &ResourceType) -> Arc<Entry> {
-        let known = self.defined.get_or_insert_with(|| Defined::of(ty));
+        let known = self.defined.get_or_insert_with(|| SchemaVersion::of(ty));
         if known.is_same(&ty.schema) { entry } else { recast::one(&entry, &known.schema) }
     }
 

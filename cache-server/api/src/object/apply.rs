@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::{
     WriteTarget,
     body::{Encoding, Object},
-    managed::{Fields, ManagerIdentity, Ownership},
+    managed::{FieldSet, ManagerIdentity, Ownership},
     metadata::{self, Part},
     options::{FieldValidation, PatchOptions},
     update, validation,
@@ -50,18 +50,18 @@ const UNOWNED: [&str; 9] = [
 
 /// A configuration to apply, and its manager.
 #[derive(Debug)]
-pub struct Applied {
+pub struct AppliedConfiguration {
     manager: String,
     force: bool,
     /// As sent, without nulls and without the part of the object that the request may not change.
     config: Object,
     /// Fields that the configuration sets.
-    fields: Fields,
+    fields: FieldSet,
     /// The entry's `subresource`.
     subresource: &'static str,
 }
 
-impl Applied {
+impl AppliedConfiguration {
     /// Parses the body of an apply.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ fn without_nulls(object: &mut Object, shape: Option<&Shape>) {
 }
 
 /// Reduces a configuration and its fields to the part that the request may change. Returns the subresource.
-fn restrict(place: &WriteTarget<'_>, config: &mut Object, fields: &mut Fields) -> &'static str {
+fn restrict(place: &WriteTarget<'_>, config: &mut Object, fields: &mut FieldSet) -> &'static str {
     if let Some(metadata) = fields.inside.get_mut("f:metadata") {
         metadata.inside.retain(|step, _| !UNOWNED.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
         metadata.own = false;

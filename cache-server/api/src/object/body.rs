@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{
     options::FieldValidation,
-    protobuf::{self, Unreadable},
+    protobuf::{self, ProtobufRefusal},
     validation::{self, BoundedValueSeed},
     weight::Weight,
 };
@@ -184,9 +184,9 @@ fn read_noting(
     let mut object = match encoding {
         Encoding::Json | Encoding::Yaml => document(ty, encoding, body, duplicates)?,
         Encoding::Protobuf => protobuf::read(body, ty.api_version(), &ty.kind).map_err(|error| match error {
-            Unreadable::Unrecognized(error) => unrecognized(ty, &error),
-            Unreadable::TooHeavy(error) => error.into(),
-            Unreadable::Broken { version, kind, error } => cannot_be_handled(ty, &kind, &version, &error),
+            ProtobufRefusal::Unrecognized(error) => unrecognized(ty, &error),
+            ProtobufRefusal::TooHeavy(error) => error.into(),
+            ProtobufRefusal::Broken { version, kind, error } => cannot_be_handled(ty, &kind, &version, &error),
         })?,
     };
     check_type(registry, ty, &object)?;

@@ -5,7 +5,7 @@
 use informer_core::wire::status::Status;
 
 use super::{body::Object, metadata};
-use crate::registry::{Definition, DefinitionChange, Refused, ResourceType};
+use crate::registry::{Definition, DefinitionChange, DefinitionRefusal, ResourceType};
 
 /// Fills in the defaults of a definition, and validates the rest. Does nothing for other types.
 ///
@@ -16,12 +16,14 @@ pub(crate) fn prepare(ty: &ResourceType, object: &mut Object, change: Definition
         return Ok(());
     }
     Definition::prepare(object, change).map_err(|refused| match refused {
-        Refused::Malformed => Status::bad_request(format!(
+        DefinitionRefusal::Malformed => Status::bad_request(format!(
             "{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal the object",
             ty.version,
             kind = ty.kind
         )),
-        Refused::Invalid(causes) => Status::invalid(&ty.group, &ty.kind, metadata::text(object, "name"), causes),
+        DefinitionRefusal::Invalid(causes) => {
+            Status::invalid(&ty.group, &ty.kind, metadata::text(object, "name"), causes)
+        }
     })
 }
 

@@ -22,14 +22,14 @@ use super::body::Object;
 
 /// A set of fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Fields {
+pub(crate) struct FieldSet {
     /// True if the value itself is in the set.
     pub own: bool,
     /// Descendants, by step.
     pub inside: BTreeMap<String, Self>,
 }
 
-impl Fields {
+impl FieldSet {
     /// Creates a set of the value alone.
     pub(crate) fn leaf() -> Self {
         Self { own: true, inside: BTreeMap::new() }
@@ -179,13 +179,13 @@ impl<'a> Ownership<'a> {
     }
 
     /// Returns the fields of the owner's last apply.
-    pub(crate) fn last(&self) -> Fields {
+    pub(crate) fn last(&self) -> FieldSet {
         self.entries.iter().find(|entry| self.owner.is(entry)).map(fields).unwrap_or_default()
     }
 
     /// Returns the fields of all other entries.
-    pub(crate) fn others(&self) -> Fields {
-        let mut all = Fields::default();
+    pub(crate) fn others(&self) -> FieldSet {
+        let mut all = FieldSet::default();
         for entry in self.entries.iter().filter(|entry| !self.owner.is(entry)) {
             all.add(&fields(entry));
         }
@@ -196,7 +196,7 @@ impl<'a> Ownership<'a> {
     ///
     /// # Errors
     /// 409 without `force`, with a cause for each field.
-    pub(crate) fn take_over(&mut self, changed: &Fields, force: bool) -> Result<(), Status> {
+    pub(crate) fn take_over(&mut self, changed: &FieldSet, force: bool) -> Result<(), Status> {
         let mut conflicts = Vec::new();
         for entry in self.entries.iter_mut().filter(|entry| !self.owner.is(entry)) {
             let owned = fields(entry);
@@ -219,12 +219,12 @@ impl<'a> Ownership<'a> {
     }
 
     /// Returns true if the owner's entry already has exactly these fields.
-    pub(crate) fn says(&self, fields: &Fields) -> bool {
+    pub(crate) fn says(&self, fields: &FieldSet) -> bool {
         self.last() == *fields
     }
 
     /// Returns the entries after the owner applied `fields` at `now`.
-    pub(crate) fn with(mut self, fields: &Fields, now: &str) -> Vec<Value> {
+    pub(crate) fn with(mut self, fields: &FieldSet, now: &str) -> Vec<Value> {
         self.entries.retain(|entry| !self.owner.is(entry));
         if !fields.is_empty() {
             let mut entry = json!({
@@ -249,8 +249,8 @@ fn compare(one: &Value, other: &Value) -> Ordering {
     key(one).cmp(&key(other))
 }
 
-fn fields(entry: &Value) -> Fields {
-    entry.get("fieldsV1").map(Fields::read).unwrap_or_default()
+fn fields(entry: &Value) -> FieldSet {
+    entry.get("fieldsV1").map(FieldSet::read).unwrap_or_default()
 }
 
 fn text<'a>(entry: &'a Value, member: &str) -> &'a str {
@@ -324,11 +324,11 @@ mod tests {
             "f:metadata": {"f:finalizers": {"v:\"x\"": {}}, "f:labels": {".": {}, "f:a": {}}},
             "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}}
         });
-        assert_eq!(Fields::read(&fields).write(), fields);
+        assert_eq!(FieldSet::read(&fields).write(), fields);
         let spaced = json!({"k:{\"protocol\": \"TCP\", \"containerPort\": 80}": {}});
-        assert_eq!(Fields::read(&spaced).write(), json!({"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {}}));
+        assert_eq!(FieldSet::read(&spaced).write(), json!({"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {}}));
         for odd in [json!(null), json!([]), json!({"k:{": {}, "x": 7})] {
-            Fields::read(&odd);
+            FieldSet::read(&odd);
         }
     }
 
@@ -337,7 +337,7 @@ mod tests {
         let fields = json!({"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}}}},
             "f:metadata": {"f:finalizers": {"v:\"x\"": {}}}});
         assert_eq!(
-            Fields::read(&fields).paths(),
+            FieldSet::read(&fields).paths(),
             [".metadata.finalizers[=\"x\"]", ".spec.containers[name=\"c\"]", ".spec.containers[name=\"c\"].image"]
         );
     }
@@ -348,12 +348,12 @@ mod tests {
         let update = entry("me", "Update", "2026-01-01T00:00:00Z", json!({"f:data": {"f:u": {}}}));
         let mine = entry("me", "Apply", "2026-01-01T00:00:00Z", json!({"f:data": {"f:a": {}, "f:b": {}}}));
         let owned = owned_by(&[update.clone(), theirs.clone(), mine]);
-        assert_eq!(owned.last(), Fields::read(&json!({"f:data": {"f:a": {}, "f:b": {}}})));
-        assert_eq!(owned.others(), Fields::read(&json!({"f:data": {"f:k": {}, "f:u": {}}})));
-        let fields = Fields::read(&json!({"f:data": {"f:c": {}}}));
+        assert_eq!(owned.last(), FieldSet::read(&json!({"f:data": {"f:a": {}, "f:b": {}}})));
+        assert_eq!(owned.others(), FieldSet::read(&json!({"f:data": {"f:k": {}, "f:u": {}}})));
+        let fields = FieldSet::read(&json!({"f:data": {"f:c": {}}}));
         let new = entry("me", "Apply", "2026-01-03T00:00:00Z", json!({"f:data": {"f:c": {}}}));
         assert_eq!(owned.with(&fields, "2026-01-03T00:00:00Z"), [theirs.clone(), new, update.clone()]);
-        let gone = owned_by(&[update.clone(), theirs.clone()]).with(&Fields::default(), "2026-01-03T00:00:00Z");
+        let gone = owned_by(&[update.clone(), theirs.clone()]).with(&FieldSet::default(), "2026-01-03T00:00:00Z");
         assert_eq!(gone, [theirs, update]);
     }
 
@@ -361,7 +361,7 @@ mod tests {
     fn what_others_own_is_taken_by_force_alone() {
         let theirs = entry("them", "Apply", "t", json!({"f:data": {"f:a": {}, "f:b": {}}}));
         let update = entry("u", "Update", "2026-01-01T00:00:00Z", json!({"f:data": {"f:a": {}}}));
-        let changed = Fields::read(&json!({"f:data": {"f:a": {}, "f:z": {}}}));
+        let changed = FieldSet::read(&json!({"f:data": {"f:a": {}, "f:z": {}}}));
         let refused = |entries: &[Value]| owned_by(entries).take_over(&changed, false).expect_err("owned");
         let one = refused(std::slice::from_ref(&theirs));
         assert_eq!(

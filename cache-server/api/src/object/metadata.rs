@@ -13,7 +13,7 @@ use informer_core::wire::{
 use serde_json::{Value, json};
 
 use super::{body::Object, definition, managed};
-use crate::registry::{CreatedStatus, DefinitionChange, Fixed, ResourceType, StatusMetadata, refuse_namespace};
+use crate::registry::{CreatedStatus, DefinitionChange, FixedMember, ResourceType, StatusMetadata, refuse_namespace};
 
 /// Members that hold a string.
 const TEXTS: [&str; 7] =
@@ -171,7 +171,7 @@ pub fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birth<'_>) 
 
 /// Sets the fixed member of the type to its default if it is unset.
 fn fill_fixed(ty: &ResourceType, object: &mut Object) {
-    let Some(Fixed { member, default }) = ty.fixed else { return };
+    let Some(FixedMember { member, default }) = ty.fixed else { return };
     if object.get(member).is_none_or(is_unset) {
         object.insert(member.to_owned(), default.into());
     }
@@ -352,7 +352,7 @@ fn check_immutable(ty: &ResourceType, stored: &Object, next: &Object) -> Vec<Cau
             causes.push(Cause::invalid(&format!("metadata.{name}"), &shown, "field is immutable"));
         }
     }
-    if let Some(Fixed { member, default }) = ty.fixed {
+    if let Some(FixedMember { member, default }) = ty.fixed {
         let value = |object: &Object| object.get(member).cloned().unwrap_or_else(|| default.into());
         let now = value(next);
         if value(stored) != now {

@@ -17,7 +17,7 @@ use super::{
     body::{Encoding, Object, media_type},
     metadata::check_shape,
     options::FieldValidation,
-    strategic::{self, Refusal},
+    strategic::{self, PatchRefusal},
     validation,
 };
 use crate::{
@@ -64,13 +64,13 @@ impl PatchType {
 /// A parsed patch.
 #[derive(Debug)]
 pub struct Patch {
-    how: How,
+    how: PatchKind,
     /// Complaints of strict validation about the patch itself.
     complaints: Vec<String>,
 }
 
 #[derive(Debug)]
-enum How {
+enum PatchKind {
     /// Members to replace; null removes a member.
     Merge(Object),
     /// Operations, in order.
@@ -100,15 +100,15 @@ impl Patch {
         let how = match (patch_type, value) {
             (PatchType::Json, Value::Array(operations)) => {
                 complaints.extend(unknown_members(&operations));
-                How::Json(operations::read(operations, validation != FieldValidation::Ignore, malformed)?)
+                PatchKind::Json(operations::read(operations, validation != FieldValidation::Ignore, malformed)?)
             }
             // Go reads null as an empty patch.
-            (PatchType::Json, Value::Null) => How::Json(Vec::new()),
-            (PatchType::Strategic, Value::Null) => How::Strategic(Object::new()),
+            (PatchType::Json, Value::Null) => PatchKind::Json(Vec::new()),
+            (PatchType::Strategic, Value::Null) => PatchKind::Strategic(Object::new()),
             (PatchType::Merge, Value::Null) => return Err(Status::bad_request("Invalid JSON Patch")),
             (PatchType::Json, other) => return Err(mistyped(&other, "[]handlers.jsonPatchOp")),
-            (PatchType::Strategic, Value::Object(patch)) => How::Strategic(patch),
-            (PatchType::Merge | PatchType::Apply, Value::Object(patch)) => How::Merge(patch),
+            (PatchType::Strategic, Value::Object(patch)) => PatchKind::Strategic(patch),
+            (PatchType::Merge | PatchType::Apply, Value::Object(patch)) => PatchKind::Merge(patch),
             (PatchType::Merge | PatchType::Strategic | PatchType::Apply, other) => {
                 return Err(mistyped(&other, "map[string]interface {}"));
             }
@@ -129,7 +129,7 @@ impl Patch {
     /// # Errors
     /// 422 if an operation does not apply, or the result is no object of the type; 400 for malformed directives.
     pub fn apply(&self, ty: &ResourceType, object: &Object) -> Result<Object, Status> {
-        let shape = if matches!(self.how, How::Strategic(_)) { schemas::of(ty) } else { None };
+        let shape = if matches!(self.how, PatchKind::Strategic(_)) { schemas::of(ty) } else { None };
         let mut object = self.edit(object, shape.as_ref())?;
         for (member, wanted) in [("kind", ty.kind.as_str()), ("apiVersion", ty.api_version())] {
             // Bodies may omit the member, so a patch may remove it; strategic merge patches cannot change it.
@@ -151,8 +151,8 @@ impl Patch {
     pub fn edit(&self, object: &Object, shape: Option<&Shape>) -> Result<Object, Status> {
         let mut object = object.clone();
         match &self.how {
-            How::Merge(patch) => merge::merge(&mut object, patch),
-            How::Json(operations) => {
+            PatchKind::Merge(patch) => merge::merge(&mut object, patch),
+            PatchKind::Json(operations) => {
                 let mut value = Value::Object(object);
                 operations::run(&mut value, operations)?;
                 let Value::Object(patched) = value else {
@@ -160,7 +160,7 @@ impl Patch {
                 };
                 object = patched;
             }
-            How::Strategic(patch) => {
+            PatchKind::Strategic(patch) => {
                 let Some(shape) = shape else { return Err(Status::generic_unsupported_media_type()) };
                 object = strategic::merge(object, patch.clone(), shape).map_err(refused)?;
             }
@@ -172,7 +172,7 @@ impl Patch {
     /// Builds a merge patch.
     #[cfg(test)]
     pub fn merge(patch: Value) -> Self {
-        Self { how: How::Merge(patch.as_object().expect("an object").clone()), complaints: Vec::new() }
+        Self { how: PatchKind::Merge(patch.as_object().expect("an object").clone()), complaints: Vec::new() }
     }
 }
 
@@ -190,11 +190,11 @@ fn malformed(patch_type: PatchType, validation: FieldValidation, text: &str) -> 
 
 /// Maps a refused strategic merge patch to a Status. Where kube-apiserver prints a part of the patch, or answers 500,
 /// this server gives the reason.
-fn refused(refusal: Refusal) -> Status {
+fn refused(refusal: PatchRefusal) -> Status {
     match refusal {
-        Refusal::Malformed(text) => Status::bad_request(text),
-        Refusal::ListOfLists => Status::generic_invalid(),
-        Refusal::Unfit(text) => undecodable(&text),
+        PatchRefusal::Malformed(text) => Status::bad_request(text),
+        PatchRefusal::ListOfLists => Status::generic_invalid(),
+        PatchRefusal::Unfit(text) => undecodable(&text),
     }
 }
 

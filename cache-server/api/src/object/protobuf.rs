@@ -19,7 +19,7 @@ mod wire;
 
 use serde_json::Value;
 
-use self::wire::Malformed;
+use self::wire::ProtobufError;
 use super::{
     body::Object,
     weight::{TooHeavy, Weight},
@@ -33,7 +33,7 @@ const PREFIX: &[u8] = b"k8s\0";
 
 /// Reason for refusing a body.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub(crate) enum ProtobufRefusal {
     /// The envelope cannot be decoded.
     Unrecognized(String),
     /// The envelope is valid, but not the object in it.
@@ -44,7 +44,7 @@ pub(crate) enum Unreadable {
 
 /// Type in the envelope; empty strings if absent.
 #[derive(Debug, Default)]
-struct Said {
+struct EnvelopeType {
     api_version: String,
     kind: String,
 }
@@ -60,8 +60,8 @@ pub(crate) fn reads(ty: &ResourceType) -> bool {
 ///
 /// # Errors
 /// Go's message, without text of the body.
-pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object, Unreadable> {
-    let unrecognized = |error: &str| Unreadable::Unrecognized(error.to_owned());
+pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object, ProtobufRefusal> {
+    let unrecognized = |error: &str| ProtobufRefusal::Unrecognized(error.to_owned());
     if body.is_empty() {
         return Err(unrecognized("empty data"));
     }
@@ -81,16 +81,16 @@ pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
     let mut object = Object::new();
     if let Some(message) = definition(&said).and_then(|name| table::find(&name)) {
         message::decode(message, raw, &mut object, 1, &mut Weight::default()).map_err(|error| match error {
-            Malformed::TooHeavy(error) => Unreadable::TooHeavy(error),
-            error @ (Malformed::UnexpectedEof
-            | Malformed::Overflow
-            | Malformed::NegativeLength
-            | Malformed::EndOfNoGroup(_)
-            | Malformed::IllegalTag(..)
-            | Malformed::IllegalWireType(_)
-            | Malformed::WrongWireType(..)
-            | Malformed::TooDeep(_)
-            | Malformed::Value(_)) => Unreadable::Broken {
+            ProtobufError::TooHeavy(error) => ProtobufRefusal::TooHeavy(error),
+            error @ (ProtobufError::UnexpectedEof
+            | ProtobufError::Overflow
+            | ProtobufError::NegativeLength
+            | ProtobufError::EndOfNoGroup(_)
+            | ProtobufError::IllegalTag(..)
+            | ProtobufError::IllegalWireType(_)
+            | ProtobufError::WrongWireType(..)
+            | ProtobufError::TooDeep(_)
+            | ProtobufError::Value(_)) => ProtobufRefusal::Broken {
                 version: said.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
                 kind: said.kind.clone(),
                 error: error.to_string(),
@@ -108,20 +108,20 @@ pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
 /// Go's message.
 pub(crate) fn read_options(body: &[u8]) -> Result<Value, String> {
     read(body, "v1", "DeleteOptions").map(Value::Object).map_err(|error| match error {
-        Unreadable::Unrecognized(error) | Unreadable::Broken { error, .. } => error,
-        Unreadable::TooHeavy(error) => error.to_string(),
+        ProtobufRefusal::Unrecognized(error) | ProtobufRefusal::Broken { error, .. } => error,
+        ProtobufRefusal::TooHeavy(error) => error.to_string(),
     })
 }
 
 /// Returns the schema definition of a kind. DeleteOptions belong to every group.
-fn definition(said: &Said) -> Option<String> {
+fn definition(said: &EnvelopeType) -> Option<String> {
     let api_version = if said.kind == "DeleteOptions" { "v1" } else { &said.api_version };
     crate::schemas::definition(api_version, &said.kind)
 }
 
 /// Decodes an envelope: the type and the bytes of the object.
-fn open(envelope: &[u8]) -> Result<(Said, &[u8]), Malformed> {
-    let (mut said, mut raw): (_, &[u8]) = (Said::default(), &[]);
+fn open(envelope: &[u8]) -> Result<(EnvelopeType, &[u8]), ProtobufError> {
+    let (mut said, mut raw): (_, &[u8]) = (EnvelopeType::default(), &[]);
     let mut reader = wire::MessageReader::new("Unknown", envelope);
     while let Some((number, piece)) = reader.next()? {
         match number {
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn bodies_that_cannot_be_read_are_refused_in_words_of_go() {
         let refused = |body: &[u8]| read(body, "v1", "Pod").expect_err("is refused");
-        let unrecognized = |text: &str| Unreadable::Unrecognized(text.to_owned());
+        let unrecognized = |text: &str| ProtobufRefusal::Unrecognized(text.to_owned());
         assert_eq!(refused(b""), unrecognized("empty data"));
         assert_eq!(refused(PREFIX), unrecognized("empty body"));
         assert_eq!(
@@ -213,7 +213,7 @@ mod tests {
             unrecognized("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
         );
         assert_eq!(refused(b"k8s\0\x0a\x05"), unrecognized("unexpected EOF"));
-        let broken = |error: &str| Unreadable::Broken {
+        let broken = |error: &str| ProtobufRefusal::Broken {
             version: "v1".to_owned(),
             kind: "Deployment".to_owned(),
             error: error.to_owned(),
@@ -247,7 +247,7 @@ mod tests {
         let object = value(&nested(PROTOBUF_DEPTH_MAX - 6));
         assert!(serde_json::from_str::<Value>(&object.to_string()).is_ok(), "it is read again");
         let refused = read(&nested(PROTOBUF_DEPTH_MAX), "", "").expect_err("too deep");
-        assert!(matches!(refused, Unreadable::Broken { error, .. } if error.contains("nested deeper than")));
+        assert!(matches!(refused, ProtobufRefusal::Broken { error, .. } if error.contains("nested deeper than")));
     }
 
     /// Goal: no input causes a panic. Method: random bytes for every kind, many of them valid field numbers.

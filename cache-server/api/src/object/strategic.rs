@@ -31,7 +31,7 @@ const SET_ORDER: &str = "$setElementOrder";
 
 /// Reason for refusing a patch.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum PatchRefusal {
     /// A malformed directive, with Kubernetes' message.
     Malformed(&'static str),
     /// A list inside a list that would be merged.
@@ -44,7 +44,7 @@ pub(crate) enum Refusal {
 ///
 /// # Errors
 /// Invalid directives, and items without the key of their list.
-pub(crate) fn merge(object: Object, patch: Object, shape: &Shape) -> Result<Object, Refusal> {
+pub(crate) fn merge(object: Object, patch: Object, shape: &Shape) -> Result<Object, PatchRefusal> {
     merge_objects(object, patch, Some(shape))
 }
 
@@ -56,17 +56,17 @@ enum Directive {
 }
 
 /// Parses `$patch`; absent means merge.
-fn directive(said: Option<&Value>) -> Result<Directive, Refusal> {
+fn directive(said: Option<&Value>) -> Result<Directive, PatchRefusal> {
     match said {
         None => Ok(Directive::Merge),
         Some(Value::String(word)) if word == "merge" => Ok(Directive::Merge),
         Some(Value::String(word)) if word == "replace" => Ok(Directive::Replace),
         Some(Value::String(word)) if word == "delete" => Ok(Directive::Delete),
-        Some(_) => Err(Refusal::Unfit("unknown patch type".to_owned())),
+        Some(_) => Err(PatchRefusal::Unfit("unknown patch type".to_owned())),
     }
 }
 
-fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&Shape>) -> Result<Object, Refusal> {
+fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&Shape>) -> Result<Object, PatchRefusal> {
     match directive(patch.get(PATCH))? {
         Directive::Merge => patch.remove(PATCH),
         Directive::Delete => return Ok(Object::new()),
@@ -103,8 +103,8 @@ fn member(shape: Option<&Shape>, name: &str) -> Option<Shape> {
 
 /// Carries out `$retainKeys`: removes the object's members that it does not list. It must list all members that the
 /// patch sets.
-fn retain_keys(object: &mut Object, patch: &mut Object) -> Result<(), Refusal> {
-    const MALFORMED: Refusal = Refusal::Malformed("invalid patch format of retainKeys");
+fn retain_keys(object: &mut Object, patch: &mut Object) -> Result<(), PatchRefusal> {
+    const MALFORMED: PatchRefusal = PatchRefusal::Malformed("invalid patch format of retainKeys");
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(MALFORMED) };
     let retained: std::collections::HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
@@ -117,7 +117,11 @@ fn retain_keys(object: &mut Object, patch: &mut Object) -> Result<(), Refusal> {
 }
 
 /// Takes the members `prefix/list` out of the patch; returns the names of the lists and the values.
-fn take_lists(patch: &mut Object, prefix: &str, malformed: &'static str) -> Result<Vec<(String, Vec<Value>)>, Refusal> {
+fn take_lists(
+    patch: &mut Object,
+    prefix: &str,
+    malformed: &'static str,
+) -> Result<Vec<(String, Vec<Value>)>, PatchRefusal> {
     let names: Vec<String> = patch.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
     let mut lists = Vec::new();
     for name in names {
@@ -126,14 +130,14 @@ fn take_lists(patch: &mut Object, prefix: &str, malformed: &'static str) -> Resu
             // As everywhere in a patch, null for an absent value has no effect.
             (Some(_), Some(Value::Null)) => {}
             (Some(list), Some(Value::Array(items))) => lists.push((list.to_owned(), items)),
-            _ => return Err(Refusal::Malformed(malformed)),
+            _ => return Err(PatchRefusal::Malformed(malformed)),
         }
     }
     Ok(lists)
 }
 
 /// Merges one member into the object, or into an empty value if the object lacks it.
-fn merge_member(object: &mut Object, name: String, value: Value, shape: Option<&Shape>) -> Result<(), Refusal> {
+fn merge_member(object: &mut Object, name: String, value: Value, shape: Option<&Shape>) -> Result<(), PatchRefusal> {
     let before = object.remove(&name);
     let after = match (before, value) {
         (_, Value::Null) => None,
@@ -167,7 +171,7 @@ fn set_order(
     patch: Option<Value>,
     order: Vec<Value>,
     shape: Option<&Shape>,
-) -> Result<(), Refusal> {
+) -> Result<(), PatchRefusal> {
     let before = match object.remove(name) {
         Some(Value::Array(items)) => Some(items),
         Some(_) | None => None,
@@ -176,7 +180,7 @@ fn set_order(
         Some(Value::Array(items)) => Some(items),
         // Null removes the list, whatever order is requested.
         Some(Value::Null) => return Ok(()),
-        Some(_) => return Err(Refusal::Unfit("the value of an ordered list is no list".to_owned())),
+        Some(_) => return Err(PatchRefusal::Unfit("the value of an ordered list is no list".to_owned())),
         None => None,
     };
     if before.is_none() && patch.is_none() {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{
     WriteTarget,
-    apply::Applied,
+    apply::AppliedConfiguration,
     body::Object,
     metadata,
     options::Options,
@@ -26,7 +26,7 @@ pub enum RequestedChange<'a> {
     /// Patch the stored object.
     Patch(Patch),
     /// Apply a configuration to the stored object.
-    Apply(Applied),
+    Apply(AppliedConfiguration),
 }
 
 /// An object as sent. The write consumes it without a copy; after a conflict, which is rare, it is parsed from the body

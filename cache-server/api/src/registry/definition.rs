@@ -15,8 +15,8 @@ mod check;
 mod types;
 
 pub use self::{
-    accept::{Accepted, TakenNames},
-    check::Refused,
+    accept::{AcceptedStatus, TakenNames},
+    check::DefinitionRefusal,
 };
 
 use std::sync::Arc;

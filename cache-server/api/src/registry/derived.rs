@@ -9,9 +9,9 @@ use parking_lot::RwLock;
 /// Derived values of one resource type, at most one of each Rust type. Cost of a look-up: one read lock and a scan of two or
 /// three entries.
 #[derive(Default)]
-pub struct Derived(RwLock<Vec<Arc<dyn Any + Send + Sync>>>);
+pub struct DerivedValues(RwLock<Vec<Arc<dyn Any + Send + Sync>>>);
 
-impl Derived {
+impl DerivedValues {
     /// Returns the value of type `T`, which `make` makes if there is none. When two threads make it, the first value stays,
     /// so that all callers get the same `Arc`.
     pub fn get_or_make<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
@@ -37,7 +37,7 @@ fn find_in<T: Any + Send + Sync>(values: &[Arc<dyn Any + Send + Sync>]) -> Optio
     values.iter().find_map(|value| Arc::clone(value).downcast().ok())
 }
 
-impl fmt::Debug for Derived {
+impl fmt::Debug for DerivedValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Derived").field("values", &self.0.read().len()).finish()
     }
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_value_is_made_once_for_each_type() {
-        let derived = Derived::default();
+        let derived = DerivedValues::default();
         let first = derived.get_or_make(|| 7_u32);
         assert!(Arc::ptr_eq(&first, &derived.get_or_make(|| 8_u32)));
         assert_eq!(*derived.get_or_make(|| "x".to_owned()), "x");

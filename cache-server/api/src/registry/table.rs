@@ -28,7 +28,7 @@ pub enum StatusMetadata {
 
 /// A member that every object has and no update may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fixed {
+pub struct FixedMember {
     /// Name of the member.
     pub member: &'static str,
     /// Value for objects that are created without one.
@@ -61,7 +61,7 @@ pub struct Grace {
 
 /// Form of the error for an unsupported field selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnknownField {
+pub enum UnknownFieldText {
     /// `"X" is not a known field selector: only "metadata.name", "metadata.namespace"`: types without a field list.
     Default,
     /// `field label not supported: X`.
@@ -93,7 +93,7 @@ pub(crate) struct TypeRow {
     pub has_status: bool,
     pub created_status: CreatedStatus,
     pub status_metadata: StatusMetadata,
-    pub fixed: Option<Fixed>,
+    pub fixed: Option<FixedMember>,
     pub texts: Option<Texts>,
     pub tracks_generation: bool,
     pub tracked_metadata: &'static [&'static str],
@@ -112,21 +112,21 @@ pub(crate) struct TypeRow {
 pub(crate) struct Fields {
     /// (label, path, value if absent or empty, which kube-apiserver would fill in).
     pub own: &'static [(&'static str, &'static str, &'static str)],
-    pub unknown: UnknownField,
+    pub unknown: UnknownFieldText,
     /// A field that may be empty, and the field that is used instead; both by label.
     pub or: Option<(&'static str, &'static str)>,
 }
 
 impl Fields {
     const fn of(own: &'static [(&'static str, &'static str, &'static str)]) -> Self {
-        Self { own, unknown: UnknownField::Plain, or: None }
+        Self { own, unknown: UnknownFieldText::Plain, or: None }
     }
 
     const fn or(self, empty: &'static str, other: &'static str) -> Self {
         Self { or: Some((empty, other)), ..self }
     }
 
-    const fn refused(self, unknown: UnknownField) -> Self {
+    const fn refused(self, unknown: UnknownFieldText) -> Self {
         Self { unknown, ..self }
     }
 }
@@ -165,10 +165,10 @@ const SERVICE: Fields =
     Fields::of(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "ClusterIP")]);
 const REPLICATION_CONTROLLER: Fields = Fields::of(&[("status.replicas", "status.replicas", "0")]);
 const JOB: Fields =
-    Fields::of(&[("status.successful", "status.succeeded", "0")]).refused(UnknownField::Quoted("batchv1.Job"));
+    Fields::of(&[("status.successful", "status.succeeded", "0")]).refused(UnknownFieldText::Quoted("batchv1.Job"));
 const RESOURCE_SLICE: Fields =
     Fields::of(&[("spec.nodeName", "spec.nodeName", ""), ("spec.driver", "spec.driver", "")])
-        .refused(UnknownField::Kind("resource.k8s.io/v1, Kind=ResourceSlice"));
+        .refused(UnknownFieldText::Kind("resource.k8s.io/v1, Kind=ResourceSlice"));
 const SIGNING_REQUEST: Fields = Fields::of(&[("spec.signerName", "spec.signerName", "")]);
 
 const fn namespaced(plural: &'static str, kind: &'static str) -> TypeRow {
@@ -179,7 +179,7 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> TypeRow {
         short_names: &[],
         categories: &[],
         verbs: &VERBS,
-        fields: Fields::of(&[]).refused(UnknownField::Default),
+        fields: Fields::of(&[]).refused(UnknownFieldText::Default),
         name_rule: NameRule::Subdomain,
         has_status: false,
         created_status: CreatedStatus::Kept,
@@ -248,7 +248,7 @@ impl TypeRow {
     }
 
     const fn fixed(self, member: &'static str, default: &'static str) -> Self {
-        Self { fixed: Some(Fixed { member, default }), ..self }
+        Self { fixed: Some(FixedMember { member, default }), ..self }
     }
 
     const fn texts(self, from: &'static str, to: &'static str) -> Self {

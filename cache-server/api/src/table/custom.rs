@@ -33,7 +33,7 @@ pub struct PrinterColumn {
 
 /// A column, ready to print.
 #[derive(Clone, Debug)]
-pub(crate) struct Printed {
+pub(crate) struct PrintedColumn {
     kind: CellKind,
     /// `None` if the path is not supported.
     path: Option<Path>,
@@ -85,7 +85,7 @@ impl PrinterColumn {
         }
     }
 
-    pub(crate) fn printed(&self) -> Printed {
+    pub(crate) fn printed(&self) -> PrintedColumn {
         let kind = match &*self.kind {
             "string" => CellKind::Text,
             "integer" => CellKind::Integer,
@@ -94,7 +94,7 @@ impl PrinterColumn {
             "date" => CellKind::Date,
             _ => CellKind::Unknown,
         };
-        Printed { kind, path: Path::parse(&self.json_path) }
+        PrintedColumn { kind, path: Path::parse(&self.json_path) }
     }
 }
 
@@ -123,7 +123,7 @@ impl CellBudget {
 }
 
 /// Writes the name, and a cell for each column. `bytes` is the length of the object's JSON.
-pub(crate) fn print(columns: &[Printed], object: &Json<'_>, bytes: usize, row: &mut Row) {
+pub(crate) fn print(columns: &[PrintedColumn], object: &Json<'_>, bytes: usize, row: &mut Row) {
     let mut budget = CellBudget::of(bytes);
     row.text(name(object));
     for column in columns {

@@ -33,7 +33,7 @@ impl Row {
     pub(crate) fn write(&mut self, text: fmt::Arguments<'_>) -> &mut Self {
         self.next().text.push('"');
         // Writing to a String cannot fail.
-        let _ = Escaped(&mut self.text).write_fmt(text);
+        let _ = EscapedText(&mut self.text).write_fmt(text);
         self.text.push('"');
         self
     }
@@ -110,9 +110,9 @@ impl Row {
 const ROOM: usize = 256;
 
 /// Escapes the text written through it.
-struct Escaped<'a>(&'a mut String);
+struct EscapedText<'a>(&'a mut String);
 
-impl fmt::Write for Escaped<'_> {
+impl fmt::Write for EscapedText<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         escape(text, self.0);
         Ok(())

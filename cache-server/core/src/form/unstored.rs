@@ -5,7 +5,7 @@ use informer_core::{object::Meta as ObjectMeta, wire::json};
 use super::{Form, Meta};
 
 /// One object as JSON, with its metadata already in the requested format.
-pub(super) struct Unstored<'a> {
+pub(super) struct UnstoredObject<'a> {
     /// Key and text of every member except kind and apiVersion; `None` is a placeholder for metadata.
     members: Vec<(Vec<u8>, Option<&'a [u8]>)>,
     kind: &'a [u8],
@@ -14,7 +14,7 @@ pub(super) struct Unstored<'a> {
     pub(super) resource_version: Vec<u8>,
 }
 
-impl<'a> Unstored<'a> {
+impl<'a> UnstoredObject<'a> {
     /// Returns `None` for a Status, and for text that is not an object.
     pub(super) fn read(object: &'a [u8], without_managed_fields: bool) -> Option<Self> {
         let meta = ObjectMeta::read(object).ok()?;

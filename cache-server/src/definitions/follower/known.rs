@@ -10,7 +10,7 @@ use std::{
 
 use watch_cache::Schema;
 
-use crate::registry::{Accepted, Definition, Registry, ResourceType, TakenNames};
+use crate::registry::{AcceptedStatus, Definition, Registry, ResourceType, TakenNames};
 
 type TypeList = Vec<Arc<ResourceType>>;
 
@@ -130,7 +130,7 @@ impl KnownDefinitions {
     }
 
     /// The new status of a definition; `None` if the status is up to date or the definition is terminating.
-    pub(super) fn accept(&mut self, name: &str, now: &str) -> Option<Accepted> {
+    pub(super) fn accept(&mut self, name: &str, now: &str) -> Option<AcceptedStatus> {
         let definition = &self.known.get(name)?.definition;
         let taken = &mut self.groups.get_mut(definition.group())?.taken;
         if definition.is_terminating() {

@@ -9,11 +9,11 @@ const MEMBER_DEPTH: usize = 1;
 
 /// State of one indented list.
 #[derive(Debug, Default)]
-pub(crate) struct Indented {
+pub(crate) struct IndentedList {
     any: bool,
 }
 
-impl Indented {
+impl IndentedList {
     /// Returns the part of the list before its items: `head` ends with their opening bracket.
     pub(crate) fn head(head: &[u8]) -> Vec<u8> {
         let mut text = indent_at(head, 0);
@@ -42,8 +42,8 @@ mod tests {
     use super::*;
 
     fn list(head: &str, items: &[&str], tail: &str) -> String {
-        let mut out = Indented::head(head.as_bytes());
-        let mut list = Indented::default();
+        let mut out = IndentedList::head(head.as_bytes());
+        let mut list = IndentedList::default();
         for item in items {
             list.item(item.as_bytes(), &mut out);
         }

@@ -78,7 +78,7 @@ pub(crate) fn document(json: &[u8]) -> Option<String> {
 
 /// Returns `None` if the text exceeds `bytes_max`; YAML can hold every JSON value.
 fn write(value: &Value, bytes_max: usize) -> Option<String> {
-    let mut text = Bounded { text: String::new(), room: bytes_max };
+    let mut text = BoundedText { text: String::new(), room: bytes_max };
     serde_saphyr::to_fmt_writer(&mut text, value).ok()?;
     let mut text = text.text;
     if !text.ends_with('\n') {
@@ -88,12 +88,12 @@ fn write(value: &Value, bytes_max: usize) -> Option<String> {
 }
 
 /// A text that may grow by `room` more bytes.
-struct Bounded {
+struct BoundedText {
     text: String,
     room: usize,
 }
 
-impl fmt::Write for Bounded {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.room = self.room.checked_sub(text.len()).ok_or(fmt::Error)?;
         self.text.push_str(text);

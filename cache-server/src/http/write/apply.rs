@@ -1,6 +1,8 @@
 //! Server-side apply: reads the object, applies the configuration to it, and writes it; again when another write came first.
 
-use api_rules::object::{WriteTarget, apply::Applied, metadata::Part, options::PatchOptions, update::RequestedChange};
+use api_rules::object::{
+    WriteTarget, apply::AppliedConfiguration, metadata::Part, options::PatchOptions, update::RequestedChange,
+};
 use informer_core::wire::status::{Reason, Status};
 
 use super::{WriteAnswer, create, now, read, unread, update};
@@ -18,7 +20,7 @@ pub(super) async fn apply(
     warnings: &mut Vec<String>,
 ) -> Result<WriteAnswer, Status> {
     let options = asked.options;
-    let change = match Applied::read(place, body, asked, warnings) {
+    let change = match AppliedConfiguration::read(place, body, asked, warnings) {
         Ok(applied) => RequestedChange::Apply(applied),
         Err(status) => {
             if place.part == Part::Status {

@@ -27,19 +27,19 @@ const FRAME_HEAD_BYTES: usize = 9;
 const SLICES_MAX: usize = 16;
 
 /// A body in pages.
-pub(super) struct Paged<B = crate::http::body::Body> {
+pub(super) struct PagedBody<B = crate::http::body::Body> {
     body: B,
     /// Bytes of the body that are in no page yet.
     rest: Slices,
 }
 
-impl<B> Paged<B> {
+impl<B> PagedBody<B> {
     pub(super) const fn new(body: B) -> Self {
         Self { body, rest: Slices::new() }
     }
 }
 
-impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for Paged<B> {
+impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for PagedBody<B> {
     type Data = Slices;
     type Error = BodyError;
 
@@ -134,11 +134,11 @@ mod tests {
         }
     }
 
-    fn paged(turns: &[Turn]) -> Paged<Script> {
-        Paged::new(Script { turns: turns.iter().copied().collect(), given: Vec::new() })
+    fn paged(turns: &[Turn]) -> PagedBody<Script> {
+        PagedBody::new(Script { turns: turns.iter().copied().collect(), given: Vec::new() })
     }
 
-    fn poll(paged: &mut Paged<Script>) -> Poll<Option<Result<Slices, BodyError>>> {
+    fn poll(paged: &mut PagedBody<Script>) -> Poll<Option<Result<Slices, BodyError>>> {
         let mut cx = Context::from_waker(noop_waker_ref());
         let frame = Pin::new(paged).poll_frame(&mut cx);
         frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.into_data().expect("data"))))

@@ -15,7 +15,7 @@ const HEADER_BYTES_MAX: usize = 14;
 
 /// A control frame that the server has to act on.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Message {
+pub(super) enum ControlFrame {
     /// Answer with a pong that carries this payload.
     Ping(Vec<u8>),
     /// Close, and send this code back; `None` if the client gave none.
@@ -35,7 +35,7 @@ enum FramePosition {
 
 /// A parser for the frames of one connection, fed with pieces of any size.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct FrameParser {
     state: FramePosition,
     header: [u8; HEADER_BYTES_MAX],
     /// Bytes of `header` that were read.
@@ -46,7 +46,7 @@ pub(super) struct Incoming {
     ignores: u64,
 }
 
-impl Incoming {
+impl FrameParser {
     pub(super) const fn new() -> Self {
         Self {
             state: FramePosition::Header,
@@ -62,7 +62,7 @@ impl Incoming {
     /// # Errors
     /// The code to close with, if the client violates the protocol or sends more data than is skipped. Must not be
     /// called after an error.
-    pub(super) fn read(&mut self, bytes: &mut &[u8]) -> Result<Option<Message>, Code> {
+    pub(super) fn read(&mut self, bytes: &mut &[u8]) -> Result<Option<ControlFrame>, Code> {
         loop {
             match self.state {
                 FramePosition::Header => {
@@ -158,12 +158,12 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
 }
 
 /// Interprets a control frame; `None` for a pong, since the server sends no pings.
-fn message(kind: u8, payload: Vec<u8>) -> Result<Option<Message>, Code> {
+fn message(kind: u8, payload: Vec<u8>) -> Result<Option<ControlFrame>, Code> {
     match (kind, &payload[..]) {
-        (PING, _) => Ok(Some(Message::Ping(payload))),
-        (CLOSE, []) => Ok(Some(Message::Close(None))),
+        (PING, _) => Ok(Some(ControlFrame::Ping(payload))),
+        (CLOSE, []) => Ok(Some(ControlFrame::Close(None))),
         (CLOSE, &[high, low, ..]) => match Code::sent(u16::from_be_bytes([high, low])) {
-            Some(code) => Ok(Some(Message::Close(Some(code)))),
+            Some(code) => Ok(Some(ControlFrame::Close(Some(code)))),
             None => Err(Code::PROTOCOL),
         },
         (CLOSE, [_]) => Err(Code::PROTOCOL),
@@ -196,7 +196,7 @@ mod tests {
         out
     }
 
-    fn read_all(incoming: &mut Incoming, mut bytes: &[u8]) -> Result<Vec<Message>, Code> {
+    fn read_all(incoming: &mut FrameParser, mut bytes: &[u8]) -> Result<Vec<ControlFrame>, Code> {
         let mut messages = Vec::new();
         while let Some(message) = incoming.read(&mut bytes)? {
             messages.push(message);
@@ -218,9 +218,13 @@ mod tests {
             frame(0x88, b"\x03\xe9going away"),
         ]
         .concat();
-        let expected = [Message::Ping(b"hello".to_vec()), Message::Ping(Vec::new()), Message::Close(Some(Code(1001)))];
+        let expected = [
+            ControlFrame::Ping(b"hello".to_vec()),
+            ControlFrame::Ping(Vec::new()),
+            ControlFrame::Close(Some(Code(1001))),
+        ];
         for width in [1, 2, 3, 5, 7, 64, sent.len()] {
-            let mut incoming = Incoming::new();
+            let mut incoming = FrameParser::new();
             let pieces = sent.chunks(width).map(|piece| read_all(&mut incoming, piece).unwrap());
             assert_eq!(pieces.flatten().collect::<Vec<_>>(), expected, "pieces of {width}");
         }
@@ -242,20 +246,20 @@ mod tests {
             ("a code that is never sent", frame(0x88, &1005_u16.to_be_bytes())),
             ("a code below all", frame(0x88, &999_u16.to_be_bytes())),
         ] {
-            assert_eq!(read_all(&mut Incoming::new(), &sent), Err(Code::PROTOCOL), "{name}");
+            assert_eq!(read_all(&mut FrameParser::new(), &sent), Err(Code::PROTOCOL), "{name}");
         }
     }
 
     #[test]
     fn data_is_skipped_up_to_a_bound() {
         let large = vec![0; usize::try_from(WEBSOCKET_IGNORED_BYTES_MAX).unwrap() - 8];
-        let mut incoming = Incoming::new();
+        let mut incoming = FrameParser::new();
         assert_eq!(read_all(&mut incoming, &frame(0x82, &large)), Ok(Vec::new()));
         assert_eq!(read_all(&mut incoming, &frame(0x81, b"")), Err(Code::TOO_BIG));
-        let mut incoming = Incoming::new();
+        let mut incoming = FrameParser::new();
         let endless = [&[0x82, 0x80 | 127][..], &[0xff; 8], &MASK].concat();
         assert_eq!(read_all(&mut incoming, &endless), Err(Code::TOO_BIG));
-        let (mut incoming, mut frames) = (Incoming::new(), 0);
+        let (mut incoming, mut frames) = (FrameParser::new(), 0);
         while read_all(&mut incoming, &frame(0x81, b"")).is_ok() {
             frames += 1;
         }

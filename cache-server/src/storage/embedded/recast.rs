@@ -14,12 +14,12 @@ use crate::registry::ResourceType;
 
 /// A schema, and the storage's revision when it was defined.
 #[derive(Debug)]
-pub(super) struct Defined {
+pub(super) struct SchemaVersion {
     pub(super) schema: Arc<Schema>,
     pub(super) at: u64,
 }
 
-impl Defined {
+impl SchemaVersion {
     pub(super) fn of(ty: &ResourceType) -> Self {
         Self { schema: Arc::clone(&ty.schema), at: ty.defined_at }
     }
@@ -31,7 +31,7 @@ impl Defined {
 
 /// Replaces `objects`, the type's entries when it adopted the schema, by entries of the schema `into`. Skips those
 /// that were replaced meanwhile. Cost: about 15 µs for each object of 5 KB.
-pub(super) fn all(store: &Mutex<StoreState>, ty: &str, objects: &Objects<Entry>, into: &Defined) {
+pub(super) fn all(store: &Mutex<StoreState>, ty: &str, objects: &Objects<Entry>, into: &SchemaVersion) {
     let mut left = objects.iter();
     loop {
         let read: Vec<_> = left.by_ref().take(RECAST_PER_LOCK).map(|entry| (entry, one(entry, &into.schema))).collect();

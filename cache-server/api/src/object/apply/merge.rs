@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::{
-    super::{body::Object, managed::Fields},
+    super::{body::Object, managed::FieldSet},
     typed::{is_associative, is_granular, member, step},
 };
 use crate::schemas::Shape;
@@ -87,11 +87,16 @@ fn places(steps: &[Option<String>]) -> HashMap<&str, usize> {
 }
 
 /// Returns the part of `fields` that differs between two states of an object.
-pub(crate) fn changed(before: &Object, after: &Object, shape: &Shape, fields: &Fields) -> Fields {
+pub(crate) fn changed(before: &Object, after: &Object, shape: &Shape, fields: &FieldSet) -> FieldSet {
     changed_members(Some(before), Some(after), Some(shape), fields)
 }
 
-fn changed_members(before: Option<&Object>, after: Option<&Object>, shape: Option<&Shape>, fields: &Fields) -> Fields {
+fn changed_members(
+    before: Option<&Object>,
+    after: Option<&Object>,
+    shape: Option<&Shape>,
+    fields: &FieldSet,
+) -> FieldSet {
     let inside = fields.inside.iter().filter_map(|(step, below)| {
         let name = step.strip_prefix("f:")?;
         let inner = member(shape, name);
@@ -99,15 +104,15 @@ fn changed_members(before: Option<&Object>, after: Option<&Object>, shape: Optio
         let changed = changed_values(before, after, inner.as_ref(), below);
         (!changed.is_empty()).then(|| (step.clone(), changed))
     });
-    Fields { own: false, inside: inside.collect() }
+    FieldSet { own: false, inside: inside.collect() }
 }
 
-fn changed_values(before: Option<&Value>, after: Option<&Value>, shape: Option<&Shape>, fields: &Fields) -> Fields {
+fn changed_values(before: Option<&Value>, after: Option<&Value>, shape: Option<&Shape>, fields: &FieldSet) -> FieldSet {
     if before == after {
-        return Fields::default();
+        return FieldSet::default();
     }
     if fields.inside.is_empty() {
-        return Fields::leaf();
+        return FieldSet::leaf();
     }
     let mut changed = match (after, shape) {
         (Some(Value::Array(items)), Some(shape)) => {
@@ -120,7 +125,7 @@ fn changed_values(before: Option<&Value>, after: Option<&Value>, shape: Option<&
     changed
 }
 
-fn changed_items(before: &[Value], after: &[Value], shape: &Shape, fields: &Fields) -> Fields {
+fn changed_items(before: &[Value], after: &[Value], shape: &Shape, fields: &FieldSet) -> FieldSet {
     let by_step = |items| -> HashMap<String, &Value> {
         let items: &[Value] = items;
         items.iter().filter_map(|item| Some((step(shape, item).ok()?, item))).collect()
@@ -131,16 +136,16 @@ fn changed_items(before: &[Value], after: &[Value], shape: &Shape, fields: &Fiel
         let changed = changed_values(before, after, inner.as_ref(), below);
         (!changed.is_empty()).then(|| (step.clone(), changed))
     });
-    Fields { own: false, inside: inside.collect() }
+    FieldSet { own: false, inside: inside.collect() }
 }
 
 /// Removes from the object the fields in `last` that are not in `kept`. An object or list that becomes empty is removed
 /// too unless `kept` has fields in it.
-pub(crate) fn remove(object: &mut Object, shape: &Shape, last: &Fields, kept: &Fields) {
+pub(crate) fn remove(object: &mut Object, shape: &Shape, last: &FieldSet, kept: &FieldSet) {
     remove_members(object, Some(shape), last, Some(kept));
 }
 
-fn remove_members(object: &mut Object, shape: Option<&Shape>, last: &Fields, kept: Option<&Fields>) {
+fn remove_members(object: &mut Object, shape: Option<&Shape>, last: &FieldSet, kept: Option<&FieldSet>) {
     for (step, below) in &last.inside {
         let Some(name) = step.strip_prefix("f:") else { continue };
         let kept = kept.and_then(|kept| kept.inside.get(step));
@@ -166,7 +171,7 @@ fn remove_members(object: &mut Object, shape: Option<&Shape>, last: &Fields, kep
     }
 }
 
-fn remove_items(items: &mut Vec<Value>, shape: Option<&Shape>, last: &Fields, kept: Option<&Fields>) {
+fn remove_items(items: &mut Vec<Value>, shape: Option<&Shape>, last: &FieldSet, kept: Option<&FieldSet>) {
     let Some(shape) = shape.filter(|shape| is_associative(Some(shape))) else { return };
     let inner = shape.item();
     items.retain_mut(|item| {

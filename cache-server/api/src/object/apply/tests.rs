@@ -15,9 +15,14 @@ fn ty(group: &str, plural: &str) -> Arc<ResourceType> {
     Registry::builtin().find(group, "v1", plural).expect("a built-in type")
 }
 
-fn read(place: &WriteTarget<'_>, manager: &str, force: bool, config: &Value) -> Result<Applied, (u16, String)> {
+fn read(
+    place: &WriteTarget<'_>,
+    manager: &str,
+    force: bool,
+    config: &Value,
+) -> Result<AppliedConfiguration, (u16, String)> {
     let asked = PatchOptions { manager: manager.to_owned(), force, ..PatchOptions::default() };
-    Applied::read(place, config.to_string().as_bytes(), asked, &mut Vec::new())
+    AppliedConfiguration::read(place, config.to_string().as_bytes(), asked, &mut Vec::new())
         .map_err(|status| (status.code, status.message))
 }
 
@@ -283,7 +288,7 @@ fn yaml_is_read_as_well_as_json() {
     let read = |body: &str| {
         let asked = PatchOptions { manager: "m".to_owned(), ..PatchOptions::default() };
         let mut warnings = Vec::new();
-        Applied::read(&place, body.as_bytes(), asked, &mut warnings)
+        AppliedConfiguration::read(&place, body.as_bytes(), asked, &mut warnings)
             .map(|applied| (Value::Object(applied.config)["data"].clone(), warnings))
             .map_err(|status| (status.code, status.message))
     };

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::super::{
     body::Object,
-    managed::{self, Fields},
+    managed::{self, FieldSet},
     validation::fits,
 };
 use crate::{
@@ -26,7 +26,7 @@ const KEY_DEFAULTS: [(&str, &str); 1] = [("protocol", "TCP")];
 ///
 /// # Errors
 /// All schema violations, in Kubernetes' words.
-pub(crate) fn fields(config: &Object, shape: &Shape) -> Result<Fields, String> {
+pub(crate) fn fields(config: &Object, shape: &Shape) -> Result<FieldSet, String> {
     let mut walk = ApplyWalk::default();
     let fields = walk.object(config, Some(shape));
     match walk.errors.as_slice() {
@@ -103,8 +103,8 @@ impl ApplyWalk {
         value
     }
 
-    fn object(&mut self, object: &Object, shape: Option<&Shape>) -> Fields {
-        let mut fields = Fields::default();
+    fn object(&mut self, object: &Object, shape: Option<&Shape>) -> FieldSet {
+        let mut fields = FieldSet::default();
         for (name, value) in object {
             let step = format!("f:{name}");
             let below = self.at(&step, |walk| walk.member(name, value, shape));
@@ -115,14 +115,14 @@ impl ApplyWalk {
         fields
     }
 
-    fn member(&mut self, name: &str, value: &Value, shape: Option<&Shape>) -> Fields {
+    fn member(&mut self, name: &str, value: &Value, shape: Option<&Shape>) -> FieldSet {
         let (inner, is_named) = match shape.map(|shape| shape.member(name)) {
             Some(Member::Known(inner)) => (Some(inner), true),
             Some(Member::Free(inner)) => (inner, false),
             None => (None, false),
             Some(Member::Unknown) => {
                 self.refuse("field not declared in schema");
-                return Fields::default();
+                return FieldSet::default();
             }
         };
         let mut below = self.value(value, inner.as_ref());
@@ -131,16 +131,16 @@ impl ApplyWalk {
         below
     }
 
-    fn value(&mut self, value: &Value, shape: Option<&Shape>) -> Fields {
+    fn value(&mut self, value: &Value, shape: Option<&Shape>) -> FieldSet {
         if let Some(shape) = shape.filter(|shape| !fits(shape, value) && !value.is_null()) {
             self.mistyped(value, shape);
-            return Fields::default();
+            return FieldSet::default();
         }
         match value {
             Value::Object(object) if is_granular(shape) => self.object(object, shape),
             Value::Array(items) if is_associative(shape) => self.items(items, shape),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                Fields::leaf()
+                FieldSet::leaf()
             }
         }
     }
@@ -156,8 +156,8 @@ impl ApplyWalk {
         self.refuse(&format!("expected {wanted}, got {}", json_type(value)));
     }
 
-    fn items(&mut self, items: &[Value], shape: Option<&Shape>) -> Fields {
-        let mut fields = Fields::default();
+    fn items(&mut self, items: &[Value], shape: Option<&Shape>) -> FieldSet {
+        let mut fields = FieldSet::default();
         let Some(shape) = shape else { return fields };
         let inner = shape.item();
         let mut seen = HashSet::new();

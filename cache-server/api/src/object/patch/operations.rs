@@ -98,7 +98,7 @@ impl Operation {
 /// 422 with the operation that does not apply, or whose result would be too deep, too large or too costly. `value` is
 /// then in an unspecified state.
 pub(crate) fn run(value: &mut Value, operations: &[Operation]) -> Result<(), Status> {
-    let mut spent = Spent::default();
+    let mut spent = OperationCost::default();
     for (at, operation) in operations.iter().enumerate() {
         step(value, operation, &mut spent).map_err(|why| refused(at, operation, why))?;
     }
@@ -125,14 +125,14 @@ const TOO_MUCH: &str = "the patch moves or copies too much";
 
 /// Cost of the operations so far.
 #[derive(Default)]
-struct Spent {
+struct OperationCost {
     /// Memory of copied values.
     copied: Weight,
     /// List items shifted, and values carried along.
     moved: usize,
 }
 
-fn step(document: &mut Value, operation: &Operation, spent: &mut Spent) -> Result<(), &'static str> {
+fn step(document: &mut Value, operation: &Operation, spent: &mut OperationCost) -> Result<(), &'static str> {
     let path = operation.path.as_deref().ok_or("it has no path");
     let from = || operation.from.as_deref().ok_or("it has no from");
     match operation.op.as_deref() {
@@ -198,7 +198,7 @@ fn get<'v>(document: &'v mut Value, path: &str) -> Result<Option<&'v Value>, &'s
     }
 }
 
-fn add(document: &mut Value, path: &str, value: Value, spent: &mut Spent) -> Result<(), &'static str> {
+fn add(document: &mut Value, path: &str, value: Value, spent: &mut OperationCost) -> Result<(), &'static str> {
     check_depth(path, &value, spent)?;
     let (parent, key) = parent(document, path)?;
     match parent {
@@ -216,7 +216,7 @@ fn add(document: &mut Value, path: &str, value: Value, spent: &mut Spent) -> Res
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &str, spent: &mut Spent) -> Result<Value, &'static str> {
+fn remove(document: &mut Value, path: &str, spent: &mut OperationCost) -> Result<Value, &'static str> {
     let (parent, key) = parent(document, path)?;
     match parent {
         Value::Array(items) => {
@@ -229,7 +229,7 @@ fn remove(document: &mut Value, path: &str, spent: &mut Spent) -> Result<Value, 
     }
 }
 
-fn replace(document: &mut Value, path: &str, value: Value, spent: &mut Spent) -> Result<(), &'static str> {
+fn replace(document: &mut Value, path: &str, value: Value, spent: &mut OperationCost) -> Result<(), &'static str> {
     check_depth(path, &value, spent)?;
     if path.is_empty() {
         if !value.is_object() && !value.is_array() {
@@ -258,7 +258,7 @@ fn test(document: &mut Value, path: &str, wanted: &Value) -> Result<(), &'static
 }
 
 /// Refuses a result that could not be decoded again, before it is built.
-fn check_depth(path: &str, value: &Value, spent: &mut Spent) -> Result<(), &'static str> {
+fn check_depth(path: &str, value: &Value, spent: &mut OperationCost) -> Result<(), &'static str> {
     let (levels, values) = extent(value);
     spent.list(values)?;
     if path.matches('/').count() + levels > DEPTH_MAX {
@@ -267,7 +267,7 @@ fn check_depth(path: &str, value: &Value, spent: &mut Spent) -> Result<(), &'sta
     Ok(())
 }
 
-impl Spent {
+impl OperationCost {
     fn list(&mut self, items: usize) -> Result<(), &'static str> {
         self.moved += items;
         if self.moved > MOVES_MAX { Err(TOO_MUCH) } else { Ok(()) }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     special, table,
-    wire::{FieldValue, Malformed, MessageReader},
+    wire::{FieldValue, MessageReader, ProtobufError},
 };
 use crate::{
     limits::PROTOBUF_DEPTH_MAX,
@@ -76,9 +76,9 @@ pub(crate) fn decode(
     object: &mut Object,
     depth: usize,
     weight: &mut Weight,
-) -> Result<(), Malformed> {
+) -> Result<(), ProtobufError> {
     if depth > PROTOBUF_DEPTH_MAX {
-        return Err(Malformed::TooDeep(PROTOBUF_DEPTH_MAX));
+        return Err(ProtobufError::TooDeep(PROTOBUF_DEPTH_MAX));
     }
     let mut reader = MessageReader::new(message.name, bytes);
     while let Some((number, piece)) = reader.next()? {
@@ -109,7 +109,7 @@ fn once(
     object: &mut Object,
     depth: usize,
     weight: &mut Weight,
-) -> Result<(), Malformed> {
+) -> Result<(), ProtobufError> {
     let value = match field.ty {
         Type::Scalar(ty) => {
             Some(scalar(ty, piece, field.name, weight)?).filter(|value| field.zero_stays || !is_zero(value))
@@ -133,7 +133,7 @@ fn once(
 }
 
 /// Counts the weight of a member, unless `object` has it already.
-fn weigh(object: &Object, name: &str, weight: &mut Weight) -> Result<(), Malformed> {
+fn weigh(object: &Object, name: &str, weight: &mut Weight) -> Result<(), ProtobufError> {
     if !object.contains_key(name) {
         weight.member(object.len())?;
         weight.text(name.len())?;
@@ -147,7 +147,7 @@ fn repeated(
     object: &mut Object,
     depth: usize,
     weight: &mut Weight,
-) -> Result<(), Malformed> {
+) -> Result<(), ProtobufError> {
     weigh(object, field.name, weight)?;
     let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
     let Value::Array(list) = list else { return Ok(()) };
@@ -174,7 +174,7 @@ fn entry(
     object: &mut Object,
     depth: usize,
     weight: &mut Weight,
-) -> Result<(), Malformed> {
+) -> Result<(), ProtobufError> {
     let mut reader = MessageReader::new(field.name, piece.bytes(field.name)?);
     let mut key = String::new();
     let mut held = FieldValue::Bytes(&[]);
@@ -194,7 +194,13 @@ fn entry(
 }
 
 /// Decodes a value in a list or a map, where zero values are kept.
-fn value(ty: Type, piece: FieldValue<'_>, field: &str, depth: usize, weight: &mut Weight) -> Result<Value, Malformed> {
+fn value(
+    ty: Type,
+    piece: FieldValue<'_>,
+    field: &str,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<Value, ProtobufError> {
     match ty {
         Type::Scalar(ty) => scalar(ty, piece, field, weight),
         Type::Message(name) if special::is(name) => {
@@ -209,7 +215,7 @@ fn value(ty: Type, piece: FieldValue<'_>, field: &str, depth: usize, weight: &mu
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "numbers are cut as Go cuts them")]
-fn scalar(ty: Scalar, piece: FieldValue<'_>, field: &str, weight: &mut Weight) -> Result<Value, Malformed> {
+fn scalar(ty: Scalar, piece: FieldValue<'_>, field: &str, weight: &mut Weight) -> Result<Value, ProtobufError> {
     if let FieldValue::Bytes(bytes) = piece {
         weight.text(bytes.len())?;
     }
@@ -224,11 +230,11 @@ fn scalar(ty: Scalar, piece: FieldValue<'_>, field: &str, weight: &mut Weight) -
 }
 
 /// Converts a number to Go's JSON form: integers without a decimal point.
-fn double(number: f64) -> Result<Value, Malformed> {
+fn double(number: f64) -> Result<Value, ProtobufError> {
     /// 2^53: every integer up to here is exactly representable.
     const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
     if !number.is_finite() {
-        return Err(Malformed::Value("json: unsupported value"));
+        return Err(ProtobufError::Value("json: unsupported value"));
     }
     #[expect(clippy::cast_possible_truncation, reason = "is whole and small")]
     let value =

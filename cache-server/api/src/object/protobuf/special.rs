@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 use super::{
     message::decode,
     table,
-    wire::{Malformed, MessageReader},
+    wire::{MessageReader, ProtobufError},
 };
 use crate::{
     limits::PROTOBUF_DEPTH_MAX,
@@ -47,7 +47,12 @@ pub(crate) fn is(name: &str) -> bool {
 ///
 /// # Errors
 /// The first error in the bytes.
-pub(crate) fn value(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
+pub(crate) fn value(
+    name: &str,
+    bytes: &[u8],
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<Option<Value>, ProtobufError> {
     match name {
         TIME | MICRO_TIME => return time(name, bytes),
         RAW_EXTENSION | FIELDS | JSON => return raw(name, bytes, depth, weight),
@@ -63,7 +68,7 @@ pub(crate) fn value(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight)
         QUANTITY => Some(take("string").unwrap_or_else(|| Value::from("0"))),
         INT_OR_STRING => Some(match take("type") {
             Some(Value::Number(ty)) if ty == Number::from(1) => take("strVal").unwrap_or_else(|| Value::from("")),
-            Some(_) => return Err(Malformed::Value("impossible IntOrString.Type")),
+            Some(_) => return Err(ProtobufError::Value("impossible IntOrString.Type")),
             None => take("intVal").unwrap_or_else(|| Value::from(0)),
         }),
         EXTRA_VALUE => Some(take("items").unwrap_or_else(|| Value::Array(Vec::new()))),
@@ -80,7 +85,7 @@ const SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799
 const UNSET: i64 = -62_135_596_800;
 
 /// Decodes a time, in whole seconds or with microseconds.
-fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
+fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, ProtobufError> {
     let (mut seconds, mut nanos) = (0, 0);
     let mut reader = MessageReader::new("Timestamp", bytes);
     while let Some((number, piece)) = reader.next()? {
@@ -98,7 +103,7 @@ fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
     if bytes.is_empty() || seconds == UNSET {
         return Ok(None);
     }
-    let refused = || Malformed::Value("Time.MarshalJSON: year outside of range [0,9999]");
+    let refused = || ProtobufError::Value("Time.MarshalJSON: year outside of range [0,9999]");
     if !SECONDS.contains(&seconds) {
         return Err(refused());
     }
@@ -109,7 +114,7 @@ fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, Malformed> {
 }
 
 /// Decodes a message that holds JSON text.
-fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, Malformed> {
+fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, ProtobufError> {
     let mut held: &[u8] = &[];
     let mut reader = MessageReader::new("Raw", bytes);
     while let Some((number, piece)) = reader.next()? {
@@ -121,9 +126,10 @@ fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Op
         return Ok((name == JSON).then_some(Value::Null));
     }
     weight.json(held)?;
-    let value: Value = serde_json::from_slice(held).map_err(|_| Malformed::Value("json: error calling MarshalJSON"))?;
+    let value: Value =
+        serde_json::from_slice(held).map_err(|_| ProtobufError::Value("json: error calling MarshalJSON"))?;
     if depth + nesting(&value) > PROTOBUF_DEPTH_MAX {
-        return Err(Malformed::TooDeep(PROTOBUF_DEPTH_MAX));
+        return Err(ProtobufError::TooDeep(PROTOBUF_DEPTH_MAX));
     }
     Ok(Some(value))
 }

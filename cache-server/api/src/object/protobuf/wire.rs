@@ -6,7 +6,7 @@ use super::super::weight::TooHeavy;
 
 /// Bytes that are no valid protobuf, or do not fit the message. The messages are Go's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Malformed {
+pub(crate) enum ProtobufError {
     #[error("unexpected EOF")]
     UnexpectedEof,
     #[error("proto: integer overflow")]
@@ -60,28 +60,28 @@ impl<'a> MessageReader<'a> {
     }
 
     /// Returns the next field: its number and its value.
-    pub(crate) fn next(&mut self) -> Result<Option<(u32, FieldValue<'a>)>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, FieldValue<'a>)>, ProtobufError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let tag = self.varint()?;
         if tag & 7 == GROUP_END {
-            return Err(Malformed::EndOfNoGroup(self.message));
+            return Err(ProtobufError::EndOfNoGroup(self.message));
         }
         #[expect(clippy::cast_possible_truncation, reason = "as Go has it")]
         let number = (tag >> 3) as i32;
         let Some(field) = u32::try_from(number).ok().filter(|&number| number > 0) else {
-            return Err(Malformed::IllegalTag(self.message, number, tag));
+            return Err(ProtobufError::IllegalTag(self.message, number, tag));
         };
         Ok(Some((field, self.piece(tag & 7)?)))
     }
 
     /// Returns the next number of a packed list.
-    pub(crate) fn number(&mut self) -> Result<Option<u64>, Malformed> {
+    pub(crate) fn number(&mut self) -> Result<Option<u64>, ProtobufError> {
         if self.rest.is_empty() { Ok(None) } else { self.varint().map(Some) }
     }
 
-    fn piece(&mut self, wire_type: u64) -> Result<FieldValue<'a>, Malformed> {
+    fn piece(&mut self, wire_type: u64) -> Result<FieldValue<'a>, ProtobufError> {
         match wire_type {
             VARINT => Ok(FieldValue::Varint(self.varint()?)),
             FIXED64 => {
@@ -90,8 +90,8 @@ impl<'a> MessageReader<'a> {
                 Ok(FieldValue::Fixed64(u64::from_le_bytes(bytes)))
             }
             BYTES => {
-                let length = i64::try_from(self.varint()?).map_err(|_| Malformed::NegativeLength)?;
-                let length = usize::try_from(length).map_err(|_| Malformed::UnexpectedEof)?;
+                let length = i64::try_from(self.varint()?).map_err(|_| ProtobufError::NegativeLength)?;
+                let length = usize::try_from(length).map_err(|_| ProtobufError::UnexpectedEof)?;
                 Ok(FieldValue::Bytes(self.take(length)?))
             }
             GROUP => {
@@ -99,12 +99,12 @@ impl<'a> MessageReader<'a> {
                 Ok(FieldValue::Group)
             }
             FIXED32 => self.take(4).map(|_| FieldValue::Fixed32),
-            other => Err(Malformed::IllegalWireType(other)),
+            other => Err(ProtobufError::IllegalWireType(other)),
         }
     }
 
     /// Skips a group. Nested groups are counted instead of entered, so the stack stays bounded.
-    fn skip_group(&mut self) -> Result<(), Malformed> {
+    fn skip_group(&mut self) -> Result<(), ProtobufError> {
         let mut depth = 1_u32;
         while depth > 0 {
             match self.varint()? & 7 {
@@ -116,28 +116,28 @@ impl<'a> MessageReader<'a> {
         Ok(())
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed::UnexpectedEof)?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], ProtobufError> {
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(ProtobufError::UnexpectedEof)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    fn varint(&mut self) -> Result<u64, ProtobufError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.rest.split_first().ok_or(Malformed::UnexpectedEof)?;
+            let (&byte, rest) = self.rest.split_first().ok_or(ProtobufError::UnexpectedEof)?;
             self.rest = rest;
             number |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(number);
             }
         }
-        Err(Malformed::Overflow)
+        Err(ProtobufError::Overflow)
     }
 }
 
 impl<'a> FieldValue<'a> {
-    pub(crate) fn bytes(self, field: &str) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn bytes(self, field: &str) -> Result<&'a [u8], ProtobufError> {
         match self {
             FieldValue::Bytes(bytes) => Ok(bytes),
             FieldValue::Varint(_) | FieldValue::Fixed64(_) | FieldValue::Group | FieldValue::Fixed32 => {
@@ -147,11 +147,11 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Returns a string. Invalid UTF-8 is replaced, as in Go's JSON.
-    pub(crate) fn text(self, field: &str) -> Result<String, Malformed> {
+    pub(crate) fn text(self, field: &str) -> Result<String, ProtobufError> {
         Ok(String::from_utf8_lossy(self.bytes(field)?).into_owned())
     }
 
-    pub(crate) fn varint(self, field: &str) -> Result<u64, Malformed> {
+    pub(crate) fn varint(self, field: &str) -> Result<u64, ProtobufError> {
         match self {
             FieldValue::Varint(number) => Ok(number),
             FieldValue::Bytes(_) | FieldValue::Fixed64(_) | FieldValue::Group | FieldValue::Fixed32 => {
@@ -160,7 +160,7 @@ impl<'a> FieldValue<'a> {
         }
     }
 
-    pub(crate) fn double(self, field: &str) -> Result<f64, Malformed> {
+    pub(crate) fn double(self, field: &str) -> Result<f64, ProtobufError> {
         match self {
             FieldValue::Fixed64(bits) => Ok(f64::from_bits(bits)),
             FieldValue::Varint(_) | FieldValue::Bytes(_) | FieldValue::Group | FieldValue::Fixed32 => {
@@ -170,7 +170,7 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Builds the error; Go's name of the field begins with a capital letter.
-    fn unfit(self, field: &str) -> Malformed {
+    fn unfit(self, field: &str) -> ProtobufError {
         let wire_type = match self {
             FieldValue::Varint(_) => VARINT,
             FieldValue::Fixed64(_) => FIXED64,
@@ -182,7 +182,7 @@ impl<'a> FieldValue<'a> {
         if let Some(first) = name.get_mut(..1) {
             first.make_ascii_uppercase();
         }
-        Malformed::WrongWireType(wire_type, name)
+        ProtobufError::WrongWireType(wire_type, name)
     }
 }
 
@@ -190,7 +190,7 @@ impl<'a> FieldValue<'a> {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> Result<Vec<(u32, FieldValue<'_>)>, Malformed> {
+    fn read(bytes: &[u8]) -> Result<Vec<(u32, FieldValue<'_>)>, ProtobufError> {
         let mut reader = MessageReader::new("M", bytes);
         let mut pieces = Vec::new();
         while let Some(piece) = reader.next()? {

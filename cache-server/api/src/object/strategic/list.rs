@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::{Directive, PATCH, Refusal, bare_list, directive, merge_objects};
+use super::{Directive, PATCH, PatchRefusal, bare_list, directive, merge_objects};
 use crate::schemas::{Merge, Shape};
 
 /// Merges a list by the strategy of its shape.
-pub(crate) fn merge(before: Vec<Value>, patch: Vec<Value>, shape: Option<&Shape>) -> Result<Vec<Value>, Refusal> {
+pub(crate) fn merge(before: Vec<Value>, patch: Vec<Value>, shape: Option<&Shape>) -> Result<Vec<Value>, PatchRefusal> {
     let Some(identity) = ItemIdentity::of(shape) else { return Ok(bare_list(patch)) };
     let (merged, order) = merge_items(before.clone(), patch, &identity, shape)?;
     Ok(match order {
@@ -27,7 +27,7 @@ pub(crate) fn merge_in_order(
     patch: Option<Vec<Value>>,
     order: &[Value],
     shape: Option<&Shape>,
-) -> Result<Vec<Value>, Refusal> {
+) -> Result<Vec<Value>, PatchRefusal> {
     let Some(identity) = ItemIdentity::of(shape) else { return Ok(patch.map_or(before, bare_list)) };
     for named in order {
         identity.required(named)?;
@@ -68,13 +68,13 @@ impl ItemIdentity {
     }
 
     /// Returns the identity of an item of a patch, which must have one.
-    fn required<'a>(&self, item: &'a Value) -> Result<&'a Value, Refusal> {
+    fn required<'a>(&self, item: &'a Value) -> Result<&'a Value, PatchRefusal> {
         match self {
             Self::Value => Ok(item),
             // Kubernetes prints the whole map here; this server does not, as it may be secret.
-            Self::Key(key) => item
-                .get(key)
-                .ok_or_else(|| Refusal::Unfit(format!("map: map[...] does not contain declared merge key: {key}"))),
+            Self::Key(key) => item.get(key).ok_or_else(|| {
+                PatchRefusal::Unfit(format!("map: map[...] does not contain declared merge key: {key}"))
+            }),
         }
     }
 }
@@ -109,9 +109,9 @@ fn merge_items(
     patch: Vec<Value>,
     identity: &ItemIdentity,
     shape: Option<&Shape>,
-) -> Result<(Vec<Value>, Option<Vec<Value>>), Refusal> {
+) -> Result<(Vec<Value>, Option<Vec<Value>>), PatchRefusal> {
     if before.iter().chain(&patch).any(Value::is_array) {
-        return Err(Refusal::ListOfLists);
+        return Err(PatchRefusal::ListOfLists);
     }
     let ItemIdentity::Key(_) = identity else {
         let mut seen = HashSet::new();
@@ -144,8 +144,8 @@ fn merge_items(
     Ok((merged, Some(order)))
 }
 
-fn mixed() -> Refusal {
-    Refusal::Unfit("list element types are not identical".to_owned())
+fn mixed() -> PatchRefusal {
+    PatchRefusal::Unfit("list element types are not identical".to_owned())
 }
 
 /// The parsed patch of a list.
@@ -159,7 +159,7 @@ struct Instructions {
 }
 
 impl Instructions {
-    fn read(patch: Vec<Value>, identity: &ItemIdentity) -> Result<Self, Refusal> {
+    fn read(patch: Vec<Value>, identity: &ItemIdentity) -> Result<Self, PatchRefusal> {
         let mut read = Self { plain: Vec::new(), deleted: HashSet::new(), replace: false };
         for mut item in patch {
             let Value::Object(object) = &mut item else { return Err(mixed()) };
@@ -180,12 +180,12 @@ impl Instructions {
 }
 
 /// Checks that the items of a patch, except deletions, are in the order that the patch requests.
-fn check_order(patch: &[Value], order: &[Value], identity: &ItemIdentity) -> Result<(), Refusal> {
+fn check_order(patch: &[Value], order: &[Value], identity: &ItemIdentity) -> Result<(), PatchRefusal> {
     let mut rest = order.iter();
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
         let key = identity.required(item)?;
         if !order.is_empty() && !rest.any(|named| identity.find(named) == Some(key)) {
-            return Err(Refusal::Unfit(
+            return Err(PatchRefusal::Unfit(
                 "the order in the patch list doesn't match the $setElementOrder list".to_owned(),
             ));
         }

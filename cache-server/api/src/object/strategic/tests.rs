@@ -13,13 +13,13 @@ fn shape(group: &str, plural: &str) -> Shape {
     schemas::of(&ty).expect("a schema")
 }
 
-fn patched(shape: &Shape, object: &Value, patch: &Value) -> Result<Value, Refusal> {
+fn patched(shape: &Shape, object: &Value, patch: &Value) -> Result<Value, PatchRefusal> {
     let members = |value: &Value| value.as_object().expect("an object").clone();
     merge(members(object), members(patch), shape).map(Value::Object)
 }
 
 /// Returns the spec of a pod after a patch.
-fn spec(before: Value, patch: Value) -> Result<Value, Refusal> {
+fn spec(before: Value, patch: Value) -> Result<Value, PatchRefusal> {
     static PODS: LazyLock<Shape> = LazyLock::new(|| shape("", "pods"));
     let after = patched(&PODS, &json!({ "spec": before }), &json!({ "spec": patch }))?;
     Ok(after["spec"].clone())
@@ -173,7 +173,7 @@ fn sets_of_texts_merge() {
         (json!(["a"]), json!({"finalizers": null, "$setElementOrder/finalizers": []}), json!(null)),
     ];
     for (before, patch, after) in table {
-        assert_eq!(metadata(before.clone(), patch.clone()), Ok::<_, Refusal>(after), "{before} {patch}");
+        assert_eq!(metadata(before.clone(), patch.clone()), Ok::<_, PatchRefusal>(after), "{before} {patch}");
     }
 }
 
@@ -243,20 +243,20 @@ fn keys_that_are_not_retained_go() {
 
 #[test]
 fn malformed_directives_are_refused() {
-    let unfit = |text: &str| Refusal::Unfit(text.to_owned());
-    let retain = Refusal::Malformed("invalid patch format of retainKeys");
+    let unfit = |text: &str| PatchRefusal::Unfit(text.to_owned());
+    let retain = PatchRefusal::Malformed("invalid patch format of retainKeys");
     let order = "the order in the patch list doesn't match the $setElementOrder list";
     let table = [
         (json!({"$patch": "explode"}), unfit("unknown patch type")),
         (json!({"securityContext": {"$patch": 7}}), unfit("unknown patch type")),
-        (json!({"$retainKeys": "name"}), Refusal::Malformed("invalid patch format of retainKeys")),
+        (json!({"$retainKeys": "name"}), PatchRefusal::Malformed("invalid patch format of retainKeys")),
         (json!({"$retainKeys": ["a"], "b": 1}), retain),
-        (json!({"$deleteFromPrimitiveList": ["a"]}), Refusal::Malformed("invalid patch format of primitive list")),
-        (json!({"$deleteFromPrimitiveList/x": "a"}), Refusal::Malformed("invalid patch format of primitive list")),
-        (json!({"$setElementOrder": []}), Refusal::Malformed("invalid patch format of setElementOrder list")),
+        (json!({"$deleteFromPrimitiveList": ["a"]}), PatchRefusal::Malformed("invalid patch format of primitive list")),
+        (json!({"$deleteFromPrimitiveList/x": "a"}), PatchRefusal::Malformed("invalid patch format of primitive list")),
+        (json!({"$setElementOrder": []}), PatchRefusal::Malformed("invalid patch format of setElementOrder list")),
         (
             json!({"$setElementOrder/containers": {}}),
-            Refusal::Malformed("invalid patch format of setElementOrder list"),
+            PatchRefusal::Malformed("invalid patch format of setElementOrder list"),
         ),
         (json!({"containers": [{"image": "i"}]}), unfit("map: map[...] does not contain declared merge key: name")),
         (
@@ -268,7 +268,7 @@ fn malformed_directives_are_refused() {
             unfit("map: map[...] does not contain declared merge key: name"),
         ),
         (json!({"containers": ["a"]}), unfit("list element types are not identical")),
-        (json!({"containers": [[]]}), Refusal::ListOfLists),
+        (json!({"containers": [[]]}), PatchRefusal::ListOfLists),
         (
             json!({"$setElementOrder/containers": [{"name": "a"}, {"name": "b"}], "containers": [{"name": "b"}, {"name": "a"}]}),
             unfit(order),

@@ -107,11 +107,11 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
 /// Complaints about a document, in its order.
 pub struct ComplaintOrder<'a> {
     unknown: HashSet<&'a str>,
-    told: RefCell<Told>,
+    told: RefCell<DocumentComplaints>,
 }
 
 #[derive(Default)]
-struct Told {
+struct DocumentComplaints {
     texts: Vec<String>,
     seen: HashSet<String>,
     path: String,

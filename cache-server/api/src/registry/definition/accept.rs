@@ -77,7 +77,7 @@ impl Definition {
 
     /// The new status of this definition if other types use the `taken` names. `None` if the status is up to date.
     /// Cost: proportional to its own names.
-    pub fn accept(&self, taken: &TakenNames, now: &str) -> Option<Accepted> {
+    pub fn accept(&self, taken: &TakenNames, now: &str) -> Option<AcceptedStatus> {
         let (names, conflict) = self.deconflict(taken);
         let accepted = match conflict {
             None => condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
@@ -92,7 +92,7 @@ impl Definition {
         let mut changed = [accepted, established].map(|wanted| set(&mut conditions, wanted, now)).contains(&true);
         let stored = self.stored_versions();
         changed |= names != self.status.accepted_names || stored != self.status.stored_versions;
-        changed.then_some(Accepted { names, conditions, stored })
+        changed.then_some(AcceptedStatus { names, conditions, stored })
     }
 
     /// `status.storedVersions`, with the current storage version added.
@@ -142,13 +142,13 @@ impl Definition {
 
 /// A new status.
 #[derive(Debug, PartialEq)]
-pub struct Accepted {
+pub struct AcceptedStatus {
     names: Names,
     conditions: Vec<Condition>,
     stored: Vec<String>,
 }
 
-impl Accepted {
+impl AcceptedStatus {
     /// Writes the new status into the definition.
     pub fn write(&self, object: &mut Object) {
         let status = object.entry("status").or_insert_with(|| Value::Object(Object::new()));

@@ -24,7 +24,7 @@ use crate::{
 
 /// Reason why a definition is rejected.
 #[derive(Debug, PartialEq)]
-pub enum Refused {
+pub enum DefinitionRefusal {
     /// A member has a wrong type.
     Malformed,
     /// Members have invalid values.
@@ -42,11 +42,11 @@ impl Definition {
     /// Fills in defaults and validates the result.
     ///
     /// # Errors
-    /// [`Refused`]; the object may be partly filled in and must not be stored.
-    pub fn prepare(object: &mut Object, change: DefinitionChange<'_>) -> Result<(), Refused> {
-        let asked = Self::read(object).ok_or(Refused::Malformed)?;
+    /// [`DefinitionRefusal`]; the object may be partly filled in and must not be stored.
+    pub fn prepare(object: &mut Object, change: DefinitionChange<'_>) -> Result<(), DefinitionRefusal> {
+        let asked = Self::read(object).ok_or(DefinitionRefusal::Malformed)?;
         fill_in(object, &asked);
-        let definition = Self::read(object).ok_or(Refused::Malformed)?;
+        let definition = Self::read(object).ok_or(DefinitionRefusal::Malformed)?;
         let mut causes = Causes::default();
         definition.check_names(&mut causes);
         definition.check_spec(&mut causes);
@@ -56,7 +56,7 @@ impl Definition {
                 definition.check_update(&Self::read(stored).unwrap_or_default(), &mut causes)
             }
         }
-        if causes.is_empty() { Ok(()) } else { Err(Refused::Invalid(causes)) }
+        if causes.is_empty() { Ok(()) } else { Err(DefinitionRefusal::Invalid(causes)) }
     }
 
     /// Marks a definition as terminating: it is kept until its objects are deleted.

@@ -6,8 +6,8 @@ use watch_cache::{Field, Schema};
 
 use super::{Definition, ScalePaths, Version};
 use crate::registry::{
-    Custom, Derived, NameRule, ResourceType, Scale, ScaleSelector, VERBS,
-    table::{CreatedStatus, StatusMetadata, UnknownField},
+    Custom, DerivedValues, NameRule, ResourceType, Scale, ScaleSelector, VERBS,
+    table::{CreatedStatus, StatusMetadata, UnknownFieldText},
 };
 
 /// Verbs allowed while the definition is being deleted.
@@ -94,9 +94,9 @@ impl Definition {
             defines_types: false,
             terminating: self.is_terminating(),
             field_labels: version.labels().map(str::to_owned).collect(),
-            unknown_field: UnknownField::Plain,
+            unknown_field: UnknownFieldText::Plain,
             defined_at,
-            derived: Derived::default(),
+            derived: DerivedValues::default(),
             list_kind: names.list_kind.clone(),
             id: format!("{}.{group}", names.plural),
             api_version: format!("{group}/{}", version.name),

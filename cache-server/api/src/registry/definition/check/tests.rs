@@ -25,7 +25,7 @@ fn read(object: &Object) -> Definition {
 }
 
 /// The new status of a definition beside others.
-fn accept(object: &Object, others: &[Definition], now: &str) -> Option<accept::Accepted> {
+fn accept(object: &Object, others: &[Definition], now: &str) -> Option<accept::AcceptedStatus> {
     let definition = read(object);
     let registry = Registry::builtin();
     let mut taken = TakenNames::of_builtin(definition.group(), registry.iter().map(|ty| &**ty));
@@ -38,8 +38,8 @@ fn refused(change: impl FnOnce(&mut Value)) -> Vec<String> {
     change(&mut object);
     match Definition::prepare(object.as_object_mut().expect("still an object"), DefinitionChange::Create) {
         Ok(()) => Vec::new(),
-        Err(Refused::Malformed) => vec!["malformed".to_owned()],
-        Err(Refused::Invalid(causes)) => {
+        Err(DefinitionRefusal::Malformed) => vec!["malformed".to_owned()],
+        Err(DefinitionRefusal::Invalid(causes)) => {
             causes.into_parts().0.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
         }
     }
