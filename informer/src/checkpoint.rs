@@ -29,11 +29,11 @@ pub(crate) use self::{
 use self::{place::CheckpointFiles, replay::Replay};
 
 /// Result of opening a checkpoint.
-pub(crate) struct Opened {
+pub(crate) struct OpenedCheckpoint {
     /// The last saved state; `None` if none is usable.
     pub(crate) saved: Option<Saved>,
     /// Why the existing checkpoint is not used.
-    pub(crate) ignored: Option<Ignored>,
+    pub(crate) ignored: Option<IgnoreReason>,
     /// Writer for further saves; `None` if the directory must not be written, for the reason in `ignored`.
     pub(crate) writer: Option<CheckpointWriter>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Saved {
 
 /// Why a checkpoint is not used. The informer then reads its initial state from the server.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Ignored {
+pub(crate) enum IgnoreReason {
     /// Another informer, possibly of another process, holds the lock. This one does not write until that informer ends.
     #[error("another informer uses it")]
     Locked,
@@ -86,7 +86,7 @@ pub(crate) enum Ignored {
     Damaged,
 }
 
-impl Ignored {
+impl IgnoreReason {
     fn because(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, source }
     }
@@ -96,30 +96,30 @@ impl Ignored {
 /// existing one unchanged.
 ///
 /// Blocks. Cost: reads the file once. Memory: one key and one number per object.
-pub(crate) fn open(dir: &Path, identity: &Identity) -> Opened {
+pub(crate) fn open(dir: &Path, identity: &Identity) -> OpenedCheckpoint {
     let place = match CheckpointFiles::take(dir, &identity.file_stem()) {
         Ok(place) => place,
-        Err(ignored) => return Opened { saved: None, ignored: Some(ignored), writer: None },
+        Err(ignored) => return OpenedCheckpoint { saved: None, ignored: Some(ignored), writer: None },
     };
     let identity = identity.to_string();
     let found = find(&place, &identity);
     let mut writer = CheckpointWriter::new(place, identity);
     match found {
-        Ok(None) => Opened { saved: None, ignored: None, writer: Some(writer) },
+        Ok(None) => OpenedCheckpoint { saved: None, ignored: None, writer: Some(writer) },
         Ok(Some((saved, file))) => {
             writer.continues(file, &saved.replay);
-            Opened { saved: Some(saved), ignored: None, writer: Some(writer) }
+            OpenedCheckpoint { saved: Some(saved), ignored: None, writer: Some(writer) }
         }
-        Err(ignored) => Opened { saved: None, ignored: Some(ignored), writer: Some(writer) },
+        Err(ignored) => OpenedCheckpoint { saved: None, ignored: Some(ignored), writer: Some(writer) },
     }
 }
 
 /// Reads the existing state. Also returns a second handle of the file, for the writer.
-fn find(place: &CheckpointFiles, identity: &str) -> Result<Option<(Saved, File)>, Ignored> {
-    let Some(file) = place.open().map_err(Ignored::because("open the file"))? else { return Ok(None) };
+fn find(place: &CheckpointFiles, identity: &str) -> Result<Option<(Saved, File)>, IgnoreReason> {
+    let Some(file) = place.open().map_err(IgnoreReason::because("open the file"))? else { return Ok(None) };
     let replay = Replay::read(&file, identity)?;
-    let bytes = file.metadata().map_err(Ignored::because("read"))?.len();
-    let again = file.try_clone().map_err(Ignored::because("open the file"))?;
+    let bytes = file.metadata().map_err(IgnoreReason::because("read"))?.len();
+    let again = file.try_clone().map_err(IgnoreReason::because("open the file"))?;
     let (position, confirmed_at) = (replay.position.clone(), replay.confirmed_at);
     Ok(Some((Saved { position, confirmed_at, cut_bytes: bytes.saturating_sub(replay.end), file, replay }, again)))
 }
@@ -130,9 +130,9 @@ impl Saved {
     /// Blocks. Cost: reads the file a second time, and stores each object.
     ///
     /// # Errors
-    /// [`Ignored`] if the file cannot be read again. The store then has some of the objects and no position; a relist
+    /// [`IgnoreReason`] if the file cannot be read again. The store then has some of the objects and no position; a relist
     /// can still report differences to those objects.
-    pub(crate) fn restore(self, store: &mut Store) -> Result<(), Ignored> {
+    pub(crate) fn restore(self, store: &mut Store) -> Result<(), IgnoreReason> {
         self.replay.each(&self.file, |object| {
             let labels = Some(object.labels.as_bytes()).filter(|labels| !labels.is_empty());
             store.restore_object(&object.meta(), object.json, labels);

@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 ///
 /// Memory: one slot for each decoded object in use, and at most as many unused slots. A `Weak` keeps its allocation, so
 /// unused slots are swept whenever they could outnumber the used ones.
-pub(crate) struct Decoded<K> {
+pub(crate) struct DecodedObjects<K> {
     slots: Mutex<Slots<K>>,
     undecodable: Arc<AtomicU64>,
 }
@@ -36,13 +36,13 @@ struct DecodedSlot<K> {
     object: Weak<K>,
 }
 
-impl<K> Default for Decoded<K> {
+impl<K> Default for DecodedObjects<K> {
     fn default() -> Self {
         Self::counting(Arc::default())
     }
 }
 
-impl<K> Decoded<K> {
+impl<K> DecodedObjects<K> {
     /// Creates a cache that continues another cache's count.
     pub(crate) fn counting(undecodable: Arc<AtomicU64>) -> Self {
         let slots = Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST };
@@ -104,17 +104,17 @@ fn typed<K: Send + Sync + 'static>(value: Arc<dyn Value>) -> Option<Arc<K>> {
 }
 
 /// Stores objects decoded.
-pub(crate) struct Typed<K> {
-    decoded: Arc<Decoded<K>>,
+pub(crate) struct DecodedForm<K> {
+    decoded: Arc<DecodedObjects<K>>,
 }
 
-impl<K> Typed<K> {
-    pub(crate) const fn new(decoded: Arc<Decoded<K>>) -> Self {
+impl<K> DecodedForm<K> {
+    pub(crate) const fn new(decoded: Arc<DecodedObjects<K>>) -> Self {
         Self { decoded }
     }
 }
 
-impl<K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static> Represent for Typed<K> {
+impl<K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static> Represent for DecodedForm<K> {
     fn keep(&mut self, json: &[u8], value: Option<Arc<dyn Value>>) -> Body {
         let value = match value.and_then(typed::<K>) {
             Some(value) => Some(Arc::unwrap_or_clone(value)),
@@ -153,7 +153,7 @@ impl<K> Slots<K> {
     }
 }
 
-impl<K> fmt::Debug for Decoded<K> {
+impl<K> fmt::Debug for DecodedObjects<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decoded").field("of", &PhantomData::<K>).finish_non_exhaustive()
     }

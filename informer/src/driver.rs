@@ -43,7 +43,7 @@ use crate::{
     error::{Error, Kind},
     progress::{InitialPhase, Outlet},
     stats::Strategy,
-    transport::{Answer, ResponseForm, Transport, Wanted},
+    transport::{Answer, RequestedParts, ResponseForm, Transport},
 };
 
 pub(crate) struct Driver<S> {
@@ -73,8 +73,10 @@ impl<S: Sink> Driver<S> {
     /// state. Needs a tokio runtime.
     pub(crate) fn new(mut setup: Setup, sink: S, progress: Outlet, resume: Option<ResourceVersion>) -> Self {
         let timeout = setup.config.headers_timeout;
-        let wanted =
-            Wanted { metadata_only: setup.metadata_only, without_managed_fields: setup.config.drops_managed_fields() };
+        let wanted = RequestedParts {
+            metadata_only: setup.metadata_only,
+            without_managed_fields: setup.config.drops_managed_fields(),
+        };
         let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, wanted);
         let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();
         let endpoints = Endpoints::new(transports.len(), setup.cluster.endpoints().clone(), fastrand::u64(..));

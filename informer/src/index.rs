@@ -20,23 +20,23 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use informer_core::wire::json;
 use serde::Deserialize;
 
-use crate::{decode::Decoded, object::Object};
+use crate::{decode::DecodedObjects, object::Object};
 
 /// Handle of an index over the [`Snapshot`](crate::Snapshot)s of one informer, for
 /// [`Snapshot::by`](crate::Snapshot::by). In snapshots of other informers it matches no objects.
 pub struct Index<K> {
     position: usize,
     // Identifies the informer it was declared for: all snapshots of one informer, and no others, share this `Arc`.
-    of: Arc<Decoded<K>>,
+    of: Arc<DecodedObjects<K>>,
 }
 
 impl<K> Index<K> {
-    pub(crate) const fn new(position: usize, of: Arc<Decoded<K>>) -> Self {
+    pub(crate) const fn new(position: usize, of: Arc<DecodedObjects<K>>) -> Self {
         Self { position, of }
     }
 
     /// Position of the index in the store, if the store belongs to this informer.
-    pub(crate) fn position_in(&self, informer: &Arc<Decoded<K>>) -> Option<usize> {
+    pub(crate) fn position_in(&self, informer: &Arc<DecodedObjects<K>>) -> Option<usize> {
         Arc::ptr_eq(&self.of, informer).then_some(self.position)
     }
 }

@@ -16,7 +16,7 @@ use self::keeping::Keep;
 pub use self::{builder::InformerBuilder, keeping::Representation};
 use crate::{
     cluster::{self, InformerState},
-    decode::Decoded,
+    decode::DecodedObjects,
     driver::{self, Setup, StoreSink},
     error::{NotReady, Ready},
     progress::Progress,
@@ -31,7 +31,7 @@ use crate::{
 pub struct Informer<K> {
     store: Store<K>,
     progress: watch::Receiver<Progress>,
-    decoded: Arc<Decoded<K>>,
+    decoded: Arc<DecodedObjects<K>>,
     source: Source,
     stopper: Arc<Stopper>,
 }

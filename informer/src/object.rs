@@ -5,17 +5,17 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use informer_core::{object::string_map, store::Entry};
 use serde::de::DeserializeOwned;
 
-use crate::decode::{DecodeError, Decoded};
+use crate::decode::{DecodeError, DecodedObjects};
 
 /// One version of one object. Cheap to clone. Shares its bytes with the store, and keeps them after the store drops
 /// them.
 pub struct Object<K> {
     entry: Arc<Entry>,
-    decoded: Arc<Decoded<K>>,
+    decoded: Arc<DecodedObjects<K>>,
 }
 
 impl<K> Object<K> {
-    pub(crate) const fn new(entry: Arc<Entry>, decoded: Arc<Decoded<K>>) -> Self {
+    pub(crate) const fn new(entry: Arc<Entry>, decoded: Arc<DecodedObjects<K>>) -> Self {
         Self { entry, decoded }
     }
 

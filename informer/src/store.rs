@@ -5,17 +5,17 @@ use std::{fmt, sync::Arc};
 use informer_core::{ResourceVersion, selector::label, store};
 use tokio::sync::watch;
 
-use crate::{decode::Decoded, index::Index, object::Object};
+use crate::{decode::DecodedObjects, index::Index, object::Object};
 
 /// The read side of an informer's store. Cheap to clone. Does not keep the informer running: after the informer has
 /// ended, its last state stays readable, and [`is_live`](Self::is_live) returns false.
 pub struct Store<K> {
     now: watch::Receiver<store::Snapshot>,
-    decoded: Arc<Decoded<K>>,
+    decoded: Arc<DecodedObjects<K>>,
 }
 
 impl<K> Store<K> {
-    pub(crate) const fn new(now: watch::Receiver<store::Snapshot>, decoded: Arc<Decoded<K>>) -> Self {
+    pub(crate) const fn new(now: watch::Receiver<store::Snapshot>, decoded: Arc<DecodedObjects<K>>) -> Self {
         Self { now, decoded }
     }
 
@@ -47,7 +47,7 @@ impl<K> fmt::Debug for Store<K> {
 /// One state at one version. Cheap to clone. Holding it keeps its objects in memory, including ones replaced since.
 pub struct Snapshot<K> {
     state: store::Snapshot,
-    decoded: Arc<Decoded<K>>,
+    decoded: Arc<DecodedObjects<K>>,
 }
 
 impl<K> Snapshot<K> {

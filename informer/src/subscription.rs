@@ -23,7 +23,7 @@ use self::{
     source::{SavedTarget, Wait},
     telling::{DeliveryTarget, Teller},
 };
-use crate::{decode::Decoded, object::Object};
+use crate::{decode::DecodedObjects, object::Object};
 
 /// A change of an informer's objects, as one subscriber sees it. Cheap to clone.
 #[non_exhaustive]
@@ -76,7 +76,7 @@ pub struct Subscription<K> {
 pub const EVENTS_AT_ONCE: usize = 64;
 
 impl<K> Subscription<K> {
-    pub(crate) fn new(source: Source, decoded: Arc<Decoded<K>>) -> Self {
+    pub(crate) fn new(source: Source, decoded: Arc<DecodedObjects<K>>) -> Self {
         Self { saved: source.saved(), wait: Wait::new(source.now), teller: Teller::new(decoded) }
     }
 

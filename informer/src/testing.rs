@@ -81,7 +81,7 @@ use self::{
     faults::Faults,
     history::{Demand, History},
     log::RequestLog,
-    types::Type,
+    types::FakeType,
 };
 
 /// A Kubernetes API server in memory. Cheap to clone; clones are the same server. See the [module](self) for an
@@ -396,7 +396,7 @@ impl FakeApiServer {
     }
 
     fn declare(&self, resource: &ApiResource, namespaced: Option<bool>) -> Self {
-        let ty = Type::new(&resource.api_version, &resource.plural, &resource.kind, namespaced);
+        let ty = FakeType::new(&resource.api_version, &resource.plural, &resource.kind, namespaced);
         self.write(|history| history.serve(ty));
         self.clone()
     }

@@ -29,12 +29,12 @@ pub(crate) struct Transport {
     // response bodies.
     bodies: kube::Client,
     headers_timeout: Duration,
-    wanted: Wanted,
+    wanted: RequestedParts,
 }
 
 /// Parts of the objects requested from the server. A server that does not support this sends whole objects.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedParts {
     /// Only the metadata.
     pub(crate) metadata_only: bool,
     /// Not `metadata.managedFields`, almost half of a generated pod. They are cut here in any case.
@@ -62,7 +62,7 @@ pub(crate) struct Answer {
 
 impl Transport {
     /// Must be called inside a tokio runtime.
-    pub(crate) fn new(client: kube::Client, headers_timeout: Duration, wanted: Wanted) -> Self {
+    pub(crate) fn new(client: kube::Client, headers_timeout: Duration, wanted: RequestedParts) -> Self {
         let empty = tower::service_fn(|_: http::Request<Body>| async {
             Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new()))
         });
@@ -114,7 +114,7 @@ impl Transport {
     /// (apiserver `endpoints/handlers/negotiation`, `acceptMediaTypeOptions`); for servers that refuse them, the type
     /// is repeated without parameters.
     const fn accept(&self, form: ResponseForm) -> &'static str {
-        let Wanted { metadata_only, without_managed_fields } = self.wanted;
+        let RequestedParts { metadata_only, without_managed_fields } = self.wanted;
         match (metadata_only, without_managed_fields, form) {
             (false, false, ResponseForm::Watch | ResponseForm::List | ResponseForm::Object) => "application/json",
             (false, true, ResponseForm::Watch | ResponseForm::List | ResponseForm::Object) => {

@@ -28,12 +28,12 @@ use crate::{
     time::Time,
 };
 
-use listing::Listing;
+use listing::ListSession;
 use memory::{Memory, Way};
-use proving::{ProofReason, Proving};
-use streaming::Streaming;
-use waiting::{NextAction, Waiting};
-use watching::Watching;
+use proving::{ProofReason, ProofSession};
+use streaming::StreamSession;
+use waiting::{BackoffWait, NextAction};
+use watching::WatchSession;
 
 pub use vocabulary::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Observed, Proof, ProofBy, RelistCause, Report,
@@ -126,15 +126,15 @@ enum State {
     /// Not started.
     Idle,
     /// A LIST, or a page of one, is open.
-    Listing(Listing),
+    Listing(ListSession),
     /// A stream is open and its initial state is incomplete.
-    Streaming(Streaming),
+    Streaming(StreamSession),
     /// One stored object is being read again to prove the position.
-    Proving(Proving),
+    Proving(ProofSession),
     /// A watch is open, or a stream past its initial state.
-    Watching(Watching),
+    Watching(WatchSession),
     /// No request is open; one follows later.
-    Waiting(Waiting),
+    Waiting(BackoffWait),
     /// No request is open and none follows.
     Over,
 }
@@ -288,7 +288,7 @@ fn start(now: Time, memory: &mut Memory) -> State {
         Some(pause) => {
             let until = now + pause;
             memory.report(Report::Spread { until });
-            Waiting::until(until, NextAction::Begin)
+            BackoffWait::until(until, NextAction::Begin)
         }
         None => begin(now, memory),
     }
@@ -297,7 +297,7 @@ fn start(now: Time, memory: &mut Memory) -> State {
 fn begin(now: Time, memory: &mut Memory) -> State {
     if memory.position.is_some() {
         // Proving and resuming a saved position costs less than a list.
-        return Proving::begin(now, ProofReason::Resume, memory);
+        return ProofSession::begin(now, ProofReason::Resume, memory);
     }
     relist(now, RelistCause::Start, memory)
 }
@@ -316,7 +316,7 @@ fn moved(now: Time, home: bool, memory: &mut Memory) -> State {
         (true, true) => ProofReason::Outage,
     };
     memory.on_probation = why == ProofReason::Moved;
-    Proving::begin(now, why, memory)
+    ProofSession::begin(now, why, memory)
 }
 
 /// Requests initial state by the strategy that fits the endpoint.
@@ -324,8 +324,8 @@ fn relist(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
     memory.stats.count_relist(cause);
     memory.report(Report::Relist { cause });
     match memory.choose_way(now) {
-        Way::Stream => Streaming::begin(now, memory),
-        Way::List { limit, trial } => Listing::begin(now, limit, trial, memory),
+        Way::Stream => StreamSession::begin(now, memory),
+        Way::List { limit, trial } => ListSession::begin(now, limit, trial, memory),
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Ignored;
+use super::IgnoreReason;
 
 /// The files of one informer in a directory.
 #[derive(Debug)]
@@ -24,17 +24,17 @@ pub(super) struct CheckpointFiles {
 
 impl CheckpointFiles {
     /// Locks the files for this process, and removes the remains of an interrupted compaction.
-    pub(super) fn take(dir: &Path, stem: &str) -> Result<Self, Ignored> {
-        create_dir(dir).map_err(Ignored::because("create the directory"))?;
+    pub(super) fn take(dir: &Path, stem: &str) -> Result<Self, IgnoreReason> {
+        create_dir(dir).map_err(IgnoreReason::because("create the directory"))?;
         let file = |ending: &str| dir.join(format!("{stem}.{ending}"));
         let lock = private().create(true).truncate(false).open(file("lock"));
-        let lock = lock.map_err(Ignored::because("open the lock"))?;
+        let lock = lock.map_err(IgnoreReason::because("open the lock"))?;
         lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => Ignored::Locked,
-            TryLockError::Error(error) => Ignored::because("lock")(error),
+            TryLockError::WouldBlock => IgnoreReason::Locked,
+            TryLockError::Error(error) => IgnoreReason::because("lock")(error),
         })?;
         let place = Self { dir: dir.to_owned(), log: file("checkpoint"), beside: file("new"), _lock: lock };
-        remove(&place.beside).map_err(Ignored::because("remove an unfinished file"))?;
+        remove(&place.beside).map_err(IgnoreReason::because("remove an unfinished file"))?;
         Ok(place)
     }
 

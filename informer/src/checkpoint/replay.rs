@@ -13,7 +13,7 @@ use std::{
 use informer_core::ResourceVersion;
 
 use super::{
-    Ignored,
+    IgnoreReason,
     record::{LogChecksum, LogRecord, RecordedObject, Records, fill},
 };
 
@@ -57,14 +57,14 @@ struct RecordLocation {
 
 impl Replay {
     /// Reads a log that must belong to `identity`.
-    pub(super) fn read(file: &File, identity: &str) -> Result<Self, Ignored> {
+    pub(super) fn read(file: &File, identity: &str) -> Result<Self, IgnoreReason> {
         let end = file.metadata().map_err(READ)?.len();
         let mut records = records(file, end)?;
         match records.next().map_err(READ)? {
             Some(LogRecord::Identity(found)) if found == identity => {}
-            Some(LogRecord::Identity(found)) => return Err(Ignored::Foreign { found: found.to_owned() }),
+            Some(LogRecord::Identity(found)) => return Err(IgnoreReason::Foreign { found: found.to_owned() }),
             Some(LogRecord::Put(_) | LogRecord::Delete { .. } | LogRecord::Commit { .. }) | None => {
-                return Err(Ignored::Damaged);
+                return Err(IgnoreReason::Damaged);
             }
         }
         let mut state = None;
@@ -102,7 +102,7 @@ impl Replay {
             }
             state = Some((commit, records.at(), records.chain()));
         }
-        let ((position, confirmed_at), end, chain) = state.ok_or(Ignored::Damaged)?;
+        let ((position, confirmed_at), end, chain) = state.ok_or(IgnoreReason::Damaged)?;
         Ok(Self { position, confirmed_at, live, live_bytes, end, chain })
     }
 
@@ -112,7 +112,7 @@ impl Replay {
     }
 
     /// Passes each object of the state to `take`, in the order they were written.
-    pub(super) fn each(&self, file: &File, mut take: impl FnMut(RecordedObject<'_>)) -> Result<(), Ignored> {
+    pub(super) fn each(&self, file: &File, mut take: impl FnMut(RecordedObject<'_>)) -> Result<(), IgnoreReason> {
         let mut records = records(file, self.end)?;
         loop {
             let at = records.at();
@@ -127,25 +127,25 @@ impl Replay {
             }
         }
         // The first pass could read up to the end, so a shorter read now is damage.
-        if records.at() == self.end { Ok(()) } else { Err(Ignored::Damaged) }
+        if records.at() == self.end { Ok(()) } else { Err(IgnoreReason::Damaged) }
     }
 }
 
 /// The records of a log of this version, from the first one.
-fn records(mut file: &File, end: u64) -> Result<Records<BufReader<&File>>, Ignored> {
+fn records(mut file: &File, end: u64) -> Result<Records<BufReader<&File>>, IgnoreReason> {
     file.seek(SeekFrom::Start(0)).map_err(READ)?;
     let mut file = BufReader::with_capacity(READ_BYTES, file);
     let mut found = [0; HEAD_BYTES];
     if !fill(&mut file, &mut found).map_err(READ)? {
-        return Err(Ignored::NotACheckpoint);
+        return Err(IgnoreReason::NotACheckpoint);
     }
     let (magic, version) = found.split_at(MAGIC.len());
     if magic != MAGIC {
-        return Err(Ignored::NotACheckpoint);
+        return Err(IgnoreReason::NotACheckpoint);
     }
     let version = u32::from_le_bytes(version.try_into().expect("four bytes follow the magic"));
     if version != VERSION {
-        return Err(Ignored::Version { found: version });
+        return Err(IgnoreReason::Version { found: version });
     }
     Ok(Records::new(file, HEAD_BYTES as u64, end, LogChecksum::begin(&found)))
 }
@@ -153,4 +153,4 @@ fn records(mut file: &File, end: u64) -> Result<Records<BufReader<&File>>, Ignor
 /// Read buffer, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
-const READ: fn(io::Error) -> Ignored = |source| Ignored::Io { doing: "read", source };
+const READ: fn(io::Error) -> IgnoreReason = |source| IgnoreReason::Io { doing: "read", source };

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::StoreSink;
 use crate::{
-    checkpoint::{self, CheckpointWriter, Identity, Ignored, Opened},
+    checkpoint::{self, CheckpointWriter, Identity, IgnoreReason, OpenedCheckpoint},
     cluster::InformerRegistration,
     error::Chain,
     progress::{ConfirmedTime, Outlet, Progress},
@@ -68,7 +68,7 @@ pub(super) async fn load(
                 Err(_) => return std::future::pending().await,
             },
         };
-        if matches!(ignored, Some(Ignored::Locked)) && Instant::now() < locked_until {
+        if matches!(ignored, Some(IgnoreReason::Locked)) && Instant::now() < locked_until {
             sink = loaded.sink;
             sleep(Duration::from_millis(50)).await;
             continue;
@@ -84,8 +84,8 @@ pub(super) async fn load(
 }
 
 /// Restores the saved state into the sink's store. Blocks.
-fn fill(opened: Opened, mut sink: StoreSink, resource: &str) -> (LoadedCheckpoint, Option<Ignored>, Option<ConfirmedTime>) {
-    let Opened { saved, mut ignored, mut writer } = opened;
+fn fill(opened: OpenedCheckpoint, mut sink: StoreSink, resource: &str) -> (LoadedCheckpoint, Option<IgnoreReason>, Option<ConfirmedTime>) {
+    let OpenedCheckpoint { saved, mut ignored, mut writer } = opened;
     let Some(saved) = saved else {
         return (LoadedCheckpoint { sink, position: None, writer }, ignored, None);
     };
@@ -108,7 +108,7 @@ fn fill(opened: Opened, mut sink: StoreSink, resource: &str) -> (LoadedCheckpoin
 }
 
 /// Saves published states.
-pub(super) struct Saving {
+pub(super) struct CheckpointSaver {
     // Name of the type, for logs.
     resource: String,
     directory: PathBuf,
@@ -128,7 +128,7 @@ type SaveResult = (CheckpointWriter, io::Result<u64>);
 enum SavingState {
     /// No writer: another informer holds the checkpoint, or the file system refuses access.
     Closed,
-    Opening(JoinHandle<Opened>),
+    Opening(JoinHandle<OpenedCheckpoint>),
     /// No unsaved change.
     Idle(CheckpointWriter),
     /// The state has changed since the last save.
@@ -138,7 +138,7 @@ enum SavingState {
     Over,
 }
 
-impl Saving {
+impl CheckpointSaver {
     pub(super) fn new(
         directory: PathBuf,
         identity: Identity,
@@ -236,7 +236,7 @@ impl Saving {
 
     /// Handles an opened checkpoint. The state in it is not restored: this informer already has a state, which replaces
     /// it.
-    fn opened(&mut self, opened: Option<Opened>) -> bool {
+    fn opened(&mut self, opened: Option<OpenedCheckpoint>) -> bool {
         let (ignored, writer) = opened.map_or((None, None), |opened| (opened.ignored, opened.writer));
         match (writer, ignored) {
             (Some(writer), _) => {

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::{
     Driver, Setup, StoreSink,
     link::Link,
-    saving::{self, Saving},
+    saving::{self, CheckpointSaver},
 };
 use crate::{
     cluster::InformerRegistration,
@@ -49,7 +49,7 @@ async fn run_saved(
         loaded = saving::load(directory.clone(), identity.clone(), sink, &progress, &running.resource) => loaded,
     };
     let is_closed = loaded.writer.is_none();
-    let saving = Saving::new(directory, identity, loaded.writer, &running);
+    let saving = CheckpointSaver::new(directory, identity, loaded.writer, &running);
     let driver = Driver::new(setup, loaded.sink, progress, loaded.position);
     if is_closed {
         driver.core.not_saved();
@@ -59,7 +59,12 @@ async fn run_saved(
 
 impl Driver<StoreSink> {
     /// Runs until the last handle is dropped.
-    async fn run(mut self, mut stop: oneshot::Receiver<()>, mut saving: Option<Saving>, running: InformerRegistration) {
+    async fn run(
+        mut self,
+        mut stop: oneshot::Receiver<()>,
+        mut saving: Option<CheckpointSaver>,
+        running: InformerRegistration,
+    ) {
         loop {
             tokio::select! { biased;
                 _ = &mut stop => break,
@@ -80,7 +85,7 @@ impl Driver<StoreSink> {
     }
 }
 
-async fn saved(saving: &mut Option<Saving>) -> bool {
+async fn saved(saving: &mut Option<CheckpointSaver>) -> bool {
     match saving {
         Some(saving) => saving.turn().await,
         None => std::future::pending().await,

@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::InformerBuilder;
 use crate::{
     checkpoint::KeptAs,
-    decode::{Decoded, Typed},
+    decode::{DecodedForm, DecodedObjects},
     index::Index,
     object::Object,
 };
@@ -27,7 +27,7 @@ use crate::{
 /// | | memory | receive and store one | [`Object::decode`] |
 /// | --- | ---: | ---: | ---: |
 /// | `Json` | 23.8 MiB, 1.1 x the JSON | 10 us | tens of us, shared while in use |
-/// | `Typed` | 121 MiB, 5.6 x | 43 us | 0 |
+/// | `DecodedForm` | 121 MiB, 5.6 x | 43 us | 0 |
 /// | `Packed` | 6.2 MiB, 0.29 x | 24 us | like `Json`, plus a few us to unpack |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -49,7 +49,7 @@ pub enum Representation {
 /// Storage settings of a builder, and the cache of decoded objects.
 pub(crate) struct Keep<K> {
     pub(crate) keeping: Keeping,
-    pub(crate) decoded: Arc<Decoded<K>>,
+    pub(crate) decoded: Arc<DecodedObjects<K>>,
 }
 
 impl<K> Default for Keep<K> {
@@ -105,7 +105,7 @@ impl<K> InformerBuilder<K> {
         T: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
         // The inherited transforms count undecodable objects there.
-        let decoded = Decoded::<T>::counting(self.keep.decoded.undecodable_count());
+        let decoded = DecodedObjects::<T>::counting(self.keep.decoded.undecodable_count());
         let mut keep = Keep { keeping: Keeping::default(), decoded: Arc::new(decoded) };
         keep.keeping.transforms = self.keep.keeping.transforms;
         keep.keeping.linger = self.keep.keeping.linger;
@@ -196,7 +196,7 @@ impl<K> Keep<K> {
     {
         match representation {
             Representation::Json => Box::new(Json),
-            Representation::Typed => Box::new(Typed::new(Arc::clone(&self.decoded))),
+            Representation::Typed => Box::new(DecodedForm::new(Arc::clone(&self.decoded))),
             #[cfg(feature = "packed")]
             Representation::Packed => Box::new(crate::compression::Packer::new()),
         }

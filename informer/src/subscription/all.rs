@@ -22,7 +22,7 @@ use super::{
     source::{SavedTarget, Source, Wait},
     telling::{DeliveryTarget, Teller},
 };
-use crate::decode::Decoded;
+use crate::decode::DecodedObjects;
 
 /// Every change of an informer, in order: first the objects present, then one event per change.
 ///
@@ -55,7 +55,7 @@ enum DeliveryState {
 }
 
 impl<K> SubscriptionAll<K> {
-    pub(crate) fn new(source: Source, decoded: Arc<Decoded<K>>, capacity: usize) -> Self {
+    pub(crate) fn new(source: Source, decoded: Arc<DecodedObjects<K>>, capacity: usize) -> Self {
         let saved = source.saved();
         let listener = source.ring.listen(capacity, &source.now.borrow());
         let (wait, state) = (Wait::new(source.now), DeliveryState::Starting { saved });

@@ -11,7 +11,7 @@ use informer_core::{
 };
 
 use super::{EVENTS_AT_ONCE, Event};
-use crate::{decode::Decoded, object::Object};
+use crate::{decode::DecodedObjects, object::Object};
 
 /// A state to deliver.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl From<ring::Start> for DeliveryTarget {
 }
 
 pub(super) struct Teller<K> {
-    decoded: Arc<Decoded<K>>,
+    decoded: Arc<DecodedObjects<K>>,
     told: Objects<Entry>,
     /// Of the last state delivered in full: a change of either field makes a `Synced` due.
     is_synced: bool,
@@ -71,7 +71,7 @@ struct DeliveredState {
 type Pair = (Option<Arc<Entry>>, Option<Arc<Entry>>);
 
 impl<K> Teller<K> {
-    pub(super) fn new(decoded: Arc<Decoded<K>>) -> Self {
+    pub(super) fn new(decoded: Arc<DecodedObjects<K>>) -> Self {
         let (told, queue) = (Objects::new(), VecDeque::new());
         Self { decoded, told, is_synced: false, relists: 0, walk: None, queue }
     }

@@ -5,18 +5,18 @@ use informer_core::wire::{marks, options::ListOptions, query::Query, reads::Watc
 
 use super::{
     Asked, Body, FakeApiServer,
-    form::{Form, ResponseShape},
+    form::{FakeForm, ResponseShape},
     read,
-    types::{self, Target},
+    types::{self, PathTarget},
     watch,
-    write::Write,
+    write::FakeWrite,
 };
 
 /// A parsed request.
 pub(super) struct FakeCall<'a> {
     parts: &'a Parts,
     query: Query,
-    target: Option<Target>,
+    target: Option<PathTarget>,
     options: Result<ListOptions, Status>,
 }
 
@@ -33,11 +33,11 @@ impl<'a> FakeCall<'a> {
         if self.parts.method != Method::GET {
             return Asked::Write;
         }
-        let one = |options: &ListOptions, target: &Target| {
+        let one = |options: &ListOptions, target: &PathTarget| {
             options.names_one(target.namespaced(), target.namespace.as_deref())
         };
         match (&self.target, &self.options) {
-            (Some(Target { name: Some(_), .. }), _) => Asked::Get,
+            (Some(PathTarget { name: Some(_), .. }), _) => Asked::Get,
             (_, Ok(options)) if options.watch => match WatchStart::of(options) {
                 Ok(WatchStart::State(_)) => Asked::Stream,
                 Ok(WatchStart::Now(_) | WatchStart::After(_)) | Err(_) => Asked::Watch,
@@ -55,17 +55,17 @@ impl<'a> FakeCall<'a> {
         };
         if self.parts.method != Method::GET {
             let (method, query) = (&self.parts.method, &self.query);
-            let write = Write { method, content_type: header(header::CONTENT_TYPE), query, body };
+            let write = FakeWrite { method, content_type: header(header::CONTENT_TYPE), query, body };
             return write.apply(server, target).map(|(code, body)| (code, Body::whole(body)));
         }
         let accept = header(header::ACCEPT);
         if let Some(name) = &target.name {
-            let form = Form::accepted(accept, ResponseShape::Object)?;
+            let form = FakeForm::accepted(accept, ResponseShape::Object)?;
             return read::get(server, target, name, &self.query, form).await.map(|body| (200, Body::whole(body)));
         }
         let options = self.options.as_ref().map_err(Status::clone)?;
         let shape = if options.watch { ResponseShape::Object } else { ResponseShape::List };
-        let form = Form::accepted(accept, shape)?;
+        let form = FakeForm::accepted(accept, shape)?;
         let answer = if options.watch {
             let asked = self.query.flag("sendInitialEvents") == Some(true);
             self.may_watch(server, asked)?;

@@ -7,20 +7,20 @@ use informer_core::{
     wire::{go, options::ListOptions, status::Status},
 };
 
-use super::{history::StoredObject, types::Target};
+use super::{history::StoredObject, types::PathTarget};
 
 /// A namespace and selectors.
 #[derive(Clone, Debug)]
-pub(super) struct Filter {
+pub(super) struct FakeFilter {
     namespace: Option<String>,
     labels: label::Selector,
     fields: field::Selector,
 }
 
-impl Filter {
+impl FakeFilter {
     /// # Errors
     /// 400 for a field the type cannot be selected by.
-    pub(super) fn new(options: &ListOptions, target: &Target) -> Result<Self, Status> {
+    pub(super) fn new(options: &ListOptions, target: &PathTarget) -> Result<Self, Status> {
         let ty = &target.ty;
         let knows = |name: &str| match name {
             "metadata.name" => true,

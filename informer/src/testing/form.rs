@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use informer_core::{object, wire::status::Status};
 use serde_json::{Value, json};
 
-use super::types::Type;
+use super::types::FakeType;
 
 /// Shape of the requested response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum ResponseShape {
 
 /// Form in which objects are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum FakeForm {
     /// Unchanged.
     Whole,
     /// `PartialObjectMetadata`.
@@ -28,7 +28,7 @@ pub(super) enum Form {
 /// The group version of the metadata form.
 const META: &str = "meta.k8s.io/v1";
 
-impl Form {
+impl FakeForm {
     /// Selects the first acceptable clause of the Accept header. Ignores quality values.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Form {
     }
 
     /// Kind and apiVersion of a list of such objects.
-    pub(super) fn list_type(self, ty: &Type) -> (String, &str) {
+    pub(super) fn list_type(self, ty: &FakeType) -> (String, &str) {
         match self {
             Self::Whole => (format!("{}List", ty.kind), &ty.api_version),
             Self::Metadata => ("PartialObjectMetadataList".to_owned(), META),
@@ -90,7 +90,7 @@ impl Form {
     }
 
     /// Kind and apiVersion of a single object.
-    pub(super) fn object_type(self, ty: &Type) -> (&str, &str) {
+    pub(super) fn object_type(self, ty: &FakeType) -> (&str, &str) {
         match self {
             Self::Whole => (&ty.kind, &ty.api_version),
             Self::Metadata => ("PartialObjectMetadata", META),

@@ -18,7 +18,7 @@ use informer_core::object::{self, Meta};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Map, Value};
 
-use super::types::{self, Type};
+use super::types::{self, FakeType};
 
 /// One object at one version.
 #[derive(Clone, Debug)]
@@ -44,12 +44,12 @@ pub(super) struct FakeChange {
 }
 
 /// Objects of one type, by key.
-pub(super) type Objects = BTreeMap<String, Arc<StoredObject>>;
+pub(super) type ObjectsByKey = BTreeMap<String, Arc<StoredObject>>;
 
 #[derive(Clone, Debug)]
 struct FakeCollection {
-    ty: Arc<Type>,
-    now: Objects,
+    ty: Arc<FakeType>,
+    now: ObjectsByKey,
     changes: Vec<FakeChange>,
 }
 
@@ -93,7 +93,7 @@ impl History {
     pub(super) fn new() -> Self {
         let collections = types::builtin().map(|ty| {
             let id = (ty.api_version.clone(), ty.plural.clone());
-            (id, FakeCollection { ty: Arc::new(ty), now: Objects::new(), changes: Vec::new() })
+            (id, FakeCollection { ty: Arc::new(ty), now: ObjectsByKey::new(), changes: Vec::new() })
         });
         let id = HISTORIES.fetch_add(1, Ordering::Relaxed);
         Self { position: 1, collections: collections.collect(), epoch: 0, id, uids: 0 }
@@ -109,15 +109,15 @@ impl History {
         self.position = position;
     }
 
-    pub(super) fn find(&self, api_version: &str, plural: &str) -> Option<Arc<Type>> {
+    pub(super) fn find(&self, api_version: &str, plural: &str) -> Option<Arc<FakeType>> {
         let found = self.collections.get(&(api_version.to_owned(), plural.to_owned()));
         found.map(|collection| Arc::clone(&collection.ty))
     }
 
     /// Serves a type from now on.
-    pub(super) fn serve(&mut self, ty: Type) -> Arc<Type> {
+    pub(super) fn serve(&mut self, ty: FakeType) -> Arc<FakeType> {
         let id = (ty.api_version.clone(), ty.plural.clone());
-        let new = || FakeCollection { ty: Arc::new(ty), now: Objects::new(), changes: Vec::new() };
+        let new = || FakeCollection { ty: Arc::new(ty), now: ObjectsByKey::new(), changes: Vec::new() };
         Arc::clone(&self.collections.entry(id).or_insert_with(new).ty)
     }
 
@@ -125,7 +125,7 @@ impl History {
     ///
     /// # Panics
     /// If `object` has no apiVersion or kind, which every API server would refuse.
-    pub(super) fn type_of(&mut self, object: &Value) -> Arc<Type> {
+    pub(super) fn type_of(&mut self, object: &Value) -> Arc<FakeType> {
         let text = |member: &str| object[member].as_str().filter(|text| !text.is_empty());
         let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
             panic!("an object without apiVersion and kind");
@@ -136,15 +136,15 @@ impl History {
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let plural = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)).plural;
-        self.serve(Type::new(api_version, &plural, kind, None))
+        self.serve(FakeType::new(api_version, &plural, kind, None))
     }
 
-    pub(super) fn get(&self, ty: &Type, key: &str) -> Option<&Arc<StoredObject>> {
+    pub(super) fn get(&self, ty: &FakeType, key: &str) -> Option<&Arc<StoredObject>> {
         self.collection(ty).now.get(key)
     }
 
     /// The objects at a past or current position.
-    pub(super) fn at(&self, ty: &Type, position: u64) -> Objects {
+    pub(super) fn at(&self, ty: &FakeType, position: u64) -> ObjectsByKey {
         let collection = self.collection(ty);
         let mut objects = collection.now.clone();
         for change in collection.changes.iter().rev().take_while(|change| change.version > position) {
@@ -157,7 +157,7 @@ impl History {
     }
 
     /// The first change after a position.
-    pub(super) fn next(&self, ty: &Type, after: u64) -> Option<&FakeChange> {
+    pub(super) fn next(&self, ty: &FakeType, after: u64) -> Option<&FakeChange> {
         let changes = &self.collection(ty).changes;
         changes.get(changes.partition_point(|change| change.version <= after))
     }
@@ -166,7 +166,7 @@ impl History {
     /// deleted is removed once its last finalizer is gone.
     pub(super) fn put(
         &mut self,
-        ty: &Type,
+        ty: &FakeType,
         mut object: Value,
         demand: Demand,
     ) -> Result<Arc<StoredObject>, WriteRefusal> {
@@ -204,7 +204,7 @@ impl History {
     }
 
     /// Deletes an object, or marks it while it has finalizers. Returns its state before, or the marked object.
-    pub(super) fn delete(&mut self, ty: &Type, key: &str) -> Option<Arc<StoredObject>> {
+    pub(super) fn delete(&mut self, ty: &FakeType, key: &str) -> Option<Arc<StoredObject>> {
         let before = Arc::clone(self.get(ty, key)?);
         let mut object = before.value();
         if has_no(metadata(&mut object).get("finalizers")) {
@@ -218,7 +218,8 @@ impl History {
 
     /// Forgets every change after a position.
     pub(super) fn restore(&mut self, position: u64) {
-        let types: Vec<Arc<Type>> = self.collections.values().map(|collection| Arc::clone(&collection.ty)).collect();
+        let types: Vec<Arc<FakeType>> =
+            self.collections.values().map(|collection| Arc::clone(&collection.ty)).collect();
         for ty in types {
             let objects = self.at(&ty, position);
             let collection = self.collection_mut(&ty);
@@ -255,17 +256,23 @@ impl History {
         self.epoch += 1;
     }
 
-    fn collection(&self, ty: &Type) -> &FakeCollection {
+    fn collection(&self, ty: &FakeType) -> &FakeCollection {
         let id = (ty.api_version.clone(), ty.plural.clone());
         self.collections.get(&id).expect("a type is served from its first mention on")
     }
 
-    fn collection_mut(&mut self, ty: &Type) -> &mut FakeCollection {
+    fn collection_mut(&mut self, ty: &FakeType) -> &mut FakeCollection {
         let id = (ty.api_version.clone(), ty.plural.clone());
         self.collections.get_mut(&id).expect("a type is served from its first mention on")
     }
 
-    fn record(&mut self, ty: &Type, key: String, before: Option<Arc<StoredObject>>, after: Option<Arc<StoredObject>>) {
+    fn record(
+        &mut self,
+        ty: &FakeType,
+        key: String,
+        before: Option<Arc<StoredObject>>,
+        after: Option<Arc<StoredObject>>,
+    ) {
         let version = self.position;
         let collection = self.collection_mut(ty);
         match &after {
@@ -318,7 +325,7 @@ fn metadata(object: &mut Value) -> &mut Map<String, Value> {
 ///
 /// # Panics
 /// If the object has no name.
-pub(super) fn place(ty: &Type, object: &mut Value) -> (String, String) {
+pub(super) fn place(ty: &FakeType, object: &mut Value) -> (String, String) {
     assert!(object.is_object(), "an object is a JSON object, not {object}");
     let metadata = metadata(object);
     if ty.namespaced == Some(true) {
@@ -336,7 +343,7 @@ pub(super) fn place(ty: &Type, object: &mut Value) -> (String, String) {
 }
 
 impl StoredObject {
-    fn new(ty: &Type, namespace: &str, name: &str, version: u64, mut object: Value) -> Self {
+    fn new(ty: &FakeType, namespace: &str, name: &str, version: u64, mut object: Value) -> Self {
         metadata(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
         let members = object.as_object_mut().expect("an object is a JSON object");
         members.retain(|member, _| !matches!(member.as_str(), "kind" | "apiVersion"));

@@ -8,7 +8,7 @@ use informer_core::wire::{
     options::ListOptions,
 };
 
-use super::{FakeApiServer, form::Form, types::Target};
+use super::{FakeApiServer, form::FakeForm, types::PathTarget};
 
 /// Marks of one stream.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ impl MarkSchedule {
     /// Evaluates the header value `asked`: returns the marks to send, and where to resume if the token is valid.
     pub(super) fn new(
         server: &FakeApiServer,
-        target: &Target,
+        target: &PathTarget,
         options: &ListOptions,
-        form: Form,
+        form: FakeForm,
         asked: &str,
     ) -> Option<(Self, Option<MarkedStart>)> {
         let faults = server.faults();

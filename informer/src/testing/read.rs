@@ -15,10 +15,10 @@ use informer_core::wire::{
 
 use super::{
     Body, FakeApiServer,
-    filter::Filter,
-    form::Form,
-    history::{Objects, StoredObject},
-    types::{Target, Type},
+    filter::FakeFilter,
+    form::FakeForm,
+    history::{ObjectsByKey, StoredObject},
+    types::{FakeType, PathTarget},
 };
 
 /// Size of a list's chunks, in bytes.
@@ -27,11 +27,11 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// `GET .../{plural}`.
 pub(super) async fn list(
     server: &FakeApiServer,
-    target: &Target,
+    target: &PathTarget,
     options: &ListOptions,
-    form: Form,
+    form: FakeForm,
 ) -> Result<Body, Status> {
-    let filter = Filter::new(options, target)?;
+    let filter = FakeFilter::new(options, target)?;
     let read = ListRead::of(options, options.names_one(target.namespaced(), target.namespace.as_deref()))?;
     let (position, objects) = state(server, &target.ty, &read).await?;
     let page = ListPage::cut(target, &filter, &read, &objects, position);
@@ -41,10 +41,10 @@ pub(super) async fn list(
 /// `GET .../{plural}/{name}`.
 pub(super) async fn get(
     server: &FakeApiServer,
-    target: &Target,
+    target: &PathTarget,
     name: &str,
     query: &Query,
-    form: Form,
+    form: FakeForm,
 ) -> Result<Bytes, Status> {
     match query.get("resourceVersion").unwrap_or_default() {
         "" => {}
@@ -58,7 +58,7 @@ pub(super) async fn get(
 }
 
 /// Selects the position and the objects a LIST returns.
-async fn state(server: &FakeApiServer, ty: &Type, read: &ListRead) -> Result<(u64, Objects), Status> {
+async fn state(server: &FakeApiServer, ty: &FakeType, read: &ListRead) -> Result<(u64, ObjectsByKey), Status> {
     match read.which {
         Which::MostRecent | Which::Any => {}
         Which::NotOlderThan(at) => server.reach(at).await?,
@@ -83,7 +83,7 @@ struct ListPage {
 
 impl ListPage {
     /// Takes at most `limit` objects that match; adds a token if any object follows, matching or not.
-    fn cut(target: &Target, filter: &Filter, read: &ListRead, objects: &Objects, position: u64) -> Self {
+    fn cut(target: &PathTarget, filter: &FakeFilter, read: &ListRead, objects: &ObjectsByKey, position: u64) -> Self {
         let prefix = target.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
         let start = format!("{prefix}{}", read.start.as_deref().unwrap_or_default());
         let mut rest = objects.range(start..).take_while(|(key, _)| key.starts_with(&prefix)).peekable();
@@ -103,10 +103,10 @@ impl ListPage {
         Self { items, remaining: token.as_ref().map(|_| remaining).filter(|_| filter.selects_all()), token }
     }
 
-    fn into_body(self, ty: &Type, position: u64, form: Form) -> Body {
+    fn into_body(self, ty: &FakeType, position: u64, form: FakeForm) -> Body {
         let (kind, api_version) = form.list_type(ty);
         let token = self.token.as_deref();
-        let (head, tail) = if ty.builtin || form == Form::Metadata {
+        let (head, tail) = if ty.builtin || form == FakeForm::Metadata {
             (list::head(&kind, api_version, position, token, self.remaining), list::TAIL.to_vec())
         } else {
             (list::custom_head(api_version), list::custom_tail(&kind, position, token, self.remaining))
@@ -115,8 +115,8 @@ impl ListPage {
         let items = self.items.into_iter().enumerate().map(move |(at, stored)| {
             let separator = if at == 0 { &b""[..] } else { list::SEPARATOR };
             let item = match form {
-                Form::Whole if bare => stored.item(),
-                Form::Whole | Form::Metadata => form.object(&stored.json).into_owned(),
+                FakeForm::Whole if bare => stored.item(),
+                FakeForm::Whole | FakeForm::Metadata => form.object(&stored.json).into_owned(),
             };
             [separator, &item].concat()
         });

@@ -9,7 +9,7 @@ use informer_core::wire::query::unescape;
 
 /// One resource type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Type {
+pub(super) struct FakeType {
     /// Empty for the core group.
     pub(super) group: String,
     /// `v1`, `apps/v1`.
@@ -24,7 +24,7 @@ pub(super) struct Type {
     pub(super) builtin: bool,
 }
 
-impl Type {
+impl FakeType {
     pub(super) fn new(api_version: &str, plural: &str, kind: &str, namespaced: Option<bool>) -> Self {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         Self {
@@ -152,7 +152,7 @@ const BUILTIN: &[GroupTypes] = &[
 ];
 
 /// The types that every server serves.
-pub(super) fn builtin() -> impl Iterator<Item = Type> {
+pub(super) fn builtin() -> impl Iterator<Item = FakeType> {
     let rows = BUILTIN.iter().flat_map(|(api_version, inside, outside)| {
         let inside = inside.iter().map(|row| (row, true));
         let rows = inside.chain(outside.iter().map(|row| (row, false)));
@@ -160,14 +160,14 @@ pub(super) fn builtin() -> impl Iterator<Item = Type> {
     });
     rows.filter_map(|(api_version, row, namespaced)| {
         let (plural, kind) = row.split_once('=')?;
-        Some(Type { builtin: true, ..Type::new(api_version, plural, kind, Some(namespaced)) })
+        Some(FakeType { builtin: true, ..FakeType::new(api_version, plural, kind, Some(namespaced)) })
     })
 }
 
 /// Target of a path.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) ty: Arc<Type>,
+pub(super) struct PathTarget {
+    pub(super) ty: Arc<FakeType>,
     /// The namespace in the path.
     pub(super) namespace: Option<String>,
     /// The object; `None` for the collection.
@@ -176,7 +176,7 @@ pub(super) struct Target {
     pub(super) subresource: Option<String>,
 }
 
-impl Target {
+impl PathTarget {
     /// Key of the object `name`.
     pub(super) fn key(&self, name: &str) -> String {
         self.ty.key(self.namespace.as_deref().unwrap_or_default(), name)
@@ -189,7 +189,7 @@ impl Target {
 }
 
 /// Parses a path; `find` looks up a type by `apiVersion` and plural.
-pub(super) fn route(path: &str, find: impl Fn(&str, &str) -> Option<Arc<Type>>) -> Option<Target> {
+pub(super) fn route(path: &str, find: impl Fn(&str, &str) -> Option<Arc<FakeType>>) -> Option<PathTarget> {
     let segments: Vec<String> =
         path.trim_matches('/').split('/').map(|segment| unescape(segment, false)).collect::<Option<_>>()?;
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -219,7 +219,7 @@ pub(super) fn route(path: &str, find: impl Fn(&str, &str) -> Option<Arc<Type>>) 
     };
     let owned = |text: Option<&str>| text.map(str::to_owned);
     let named = [namespace, name].into_iter().flatten().all(|segment| !segment.is_empty());
-    (fits && named).then(|| Target {
+    (fits && named).then(|| PathTarget {
         ty,
         namespace: owned(namespace),
         name: owned(name),

@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     Body, FakeApiServer, body,
-    filter::Filter,
-    form::Form,
+    filter::FakeFilter,
+    form::FakeForm,
     history::{FakeChange, StoredObject},
     marking::MarkSchedule,
-    types::{Target, Type},
+    types::{FakeType, PathTarget},
 };
 
 /// Lifetime of a watch without `timeoutSeconds`.
@@ -42,15 +42,15 @@ pub(super) struct WatchRequest<'a> {
 /// `GET .../{plural}?watch=true`.
 pub(super) async fn watch(
     server: &FakeApiServer,
-    target: &Target,
+    target: &PathTarget,
     options: &ListOptions,
     asked: WatchRequest<'_>,
-    form: Form,
+    form: FakeForm,
 ) -> Result<Body, Status> {
     let arrived = Instant::now();
     // Read before the position, so that a restore in between ends the watch.
     let epoch = server.history().epoch;
-    let filter = Filter::new(options, target)?;
+    let filter = FakeFilter::new(options, target)?;
     let start = WatchStart::of(options)?;
     let waited = match start {
         WatchStart::State(Some(at)) => server.reach(at).await,
@@ -153,9 +153,9 @@ impl FakeBookmarks {
 
 struct FakeWatch {
     server: FakeApiServer,
-    ty: Arc<Type>,
-    filter: Filter,
-    form: Form,
+    ty: Arc<FakeType>,
+    filter: FakeFilter,
+    form: FakeForm,
     /// Objects of the initial state not sent yet.
     initial: VecDeque<(String, Arc<StoredObject>)>,
     marks: Option<MarkSchedule>,

@@ -10,23 +10,23 @@ use serde_json::Value;
 use super::{
     FakeApiServer,
     history::{Demand, WriteRefusal},
-    types::Target,
+    types::PathTarget,
 };
 
 /// The only supported kind of patch.
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// One write.
-pub(super) struct Write<'a> {
+pub(super) struct FakeWrite<'a> {
     pub(super) method: &'a Method,
     pub(super) content_type: &'a str,
     pub(super) query: &'a Query,
     pub(super) body: &'a [u8],
 }
 
-impl Write<'_> {
+impl FakeWrite<'_> {
     /// Carries out the write. Returns the status code and the body.
-    pub(super) fn apply(&self, server: &FakeApiServer, target: &Target) -> Result<(u16, Vec<u8>), Status> {
+    pub(super) fn apply(&self, server: &FakeApiServer, target: &PathTarget) -> Result<(u16, Vec<u8>), Status> {
         if self.query.get("dryRun").is_some() {
             return Err(Status::bad_request("this server has no dry run"));
         }
@@ -59,7 +59,7 @@ impl Write<'_> {
         object.ok_or_else(|| Status::bad_request("the body of the request is no JSON object"))
     }
 
-    fn create(&self, server: &FakeApiServer, target: &Target) -> Result<(u16, Vec<u8>), Status> {
+    fn create(&self, server: &FakeApiServer, target: &PathTarget) -> Result<(u16, Vec<u8>), Status> {
         let mut object = self.json()?;
         has_metadata(&object)?;
         let metadata = &mut object["metadata"];
@@ -79,7 +79,7 @@ impl Write<'_> {
     fn update(
         &self,
         server: &FakeApiServer,
-        target: &Target,
+        target: &PathTarget,
         name: &str,
         mut object: Value,
     ) -> Result<(u16, Vec<u8>), Status> {
@@ -100,7 +100,7 @@ impl Write<'_> {
         put(server, target, name, object, Demand::Present).map(|body| (200, body))
     }
 
-    fn delete(&self, server: &FakeApiServer, target: &Target, name: &str) -> Result<(u16, Vec<u8>), Status> {
+    fn delete(&self, server: &FakeApiServer, target: &PathTarget, name: &str) -> Result<(u16, Vec<u8>), Status> {
         let (group, plural) = (&*target.ty.group, &*target.ty.plural);
         let options = if self.body.is_empty() { Value::Null } else { self.json()? };
         let demanded = |member: &str| options["preconditions"][member].as_str();
@@ -127,7 +127,7 @@ fn text<'a>(metadata: &'a Value, member: &str) -> &'a str {
 }
 
 /// Sets the namespace from the path; refuses an object that names another one.
-fn into_namespace(object: &mut Value, target: &Target) -> Result<(), Status> {
+fn into_namespace(object: &mut Value, target: &PathTarget) -> Result<(), Status> {
     let Some(namespace) = target.namespace.as_deref() else { return Ok(()) };
     let said = text(&object["metadata"], "namespace");
     if !said.is_empty() && said != namespace {
@@ -144,12 +144,18 @@ fn has_metadata(object: &Value) -> Result<(), Status> {
     if found { Ok(()) } else { Err(Status::bad_request("metadata is required")) }
 }
 
-fn current(server: &FakeApiServer, target: &Target, name: &str) -> Result<Value, Status> {
+fn current(server: &FakeApiServer, target: &PathTarget, name: &str) -> Result<Value, Status> {
     let found = server.history().get(&target.ty, &target.key(name)).map(|stored| stored.value());
     found.ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))
 }
 
-fn put(server: &FakeApiServer, target: &Target, name: &str, object: Value, demand: Demand) -> Result<Vec<u8>, Status> {
+fn put(
+    server: &FakeApiServer,
+    target: &PathTarget,
+    name: &str,
+    object: Value,
+    demand: Demand,
+) -> Result<Vec<u8>, Status> {
     let (group, plural) = (&*target.ty.group, &*target.ty.plural);
     let written = server.write(|history| history.put(&target.ty, object, demand));
     match written {

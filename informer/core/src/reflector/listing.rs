@@ -7,10 +7,10 @@ use std::{cmp::Ordering, time::Duration};
 
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
-    Verdict, Watching,
+    Verdict, WatchSession,
     memory::cause_after,
     moved,
-    waiting::{NextAction, Waiting},
+    waiting::{BackoffWait, NextAction},
 };
 use crate::{
     limits::{LIST_OBJECTS_MAX, LIST_TIME_MAX},
@@ -24,7 +24,7 @@ const EMPTY_PAGES_MAX: u32 = 16;
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Listing {
+pub(super) struct ListSession {
     /// List semantic of the first page; an unpaged second attempt uses it too.
     semantic: ListSemantic,
     /// Objects per page; `None` for an unpaged list.
@@ -82,7 +82,7 @@ impl Landmark {
     }
 }
 
-impl Listing {
+impl ListSession {
     pub(super) fn begin(now: Time, limit: Option<u32>, trial: Option<FallBack>, memory: &mut Memory) -> State {
         Self::first_page(now, memory.semantic(), limit, trial, memory)
     }
@@ -240,7 +240,7 @@ impl Listing {
         // Set before the first state is shown, because the watch that follows will be refused.
         memory.polling |= memory.verdict == Verdict::Pages(FallBack::Forbidden);
         memory.synced(now, position);
-        Watching::after_list(now, memory)
+        WatchSession::after_list(now, memory)
     }
 
     fn failed(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
@@ -290,7 +290,7 @@ impl Listing {
         }
         self.retries += 1;
         let until = memory.unhealthy(now, ending, retry_after);
-        Waiting::until(until, NextAction::Page(Box::new(self)))
+        BackoffWait::until(until, NextAction::Page(Box::new(self)))
     }
 
     /// Requests the page that broke off again, from its beginning.
@@ -334,7 +334,7 @@ impl Listing {
     fn fail(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         self.abandon(memory);
         let until = memory.unhealthy(now, ending, retry_after);
-        Waiting::until(until, NextAction::Relist(cause_after(ending)))
+        BackoffWait::until(until, NextAction::Relist(cause_after(ending)))
     }
 
     fn abandon(&self, memory: &mut Memory) {

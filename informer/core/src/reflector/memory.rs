@@ -10,7 +10,7 @@ use super::{
     lateness::Lateness,
     missing::MissingObjects,
     proving::{Attempt, ProofReason},
-    waiting::{NextAction, Waiting},
+    waiting::{BackoffWait, NextAction},
 };
 use crate::{
     backoff::Backoff,
@@ -462,7 +462,7 @@ impl Memory {
             (self.verdict, self.verdict_until) = (Verdict::Streams, None);
         }
         let until = self.unhealthy(now, Ending::Failed(Class::Refused), retry_after);
-        Waiting::until(until, NextAction::Relist(RelistCause::Refused))
+        BackoffWait::until(until, NextAction::Relist(RelistCause::Refused))
     }
 
     /// Returns to the previous endpoint, where the position is proved. If there was an outage, it is proved there again
@@ -477,7 +477,7 @@ impl Memory {
         self.push(Action::Refuse);
         let next =
             if self.is_suspect { NextAction::Prove(Attempt::new(ProofReason::Outage)) } else { NextAction::Watch };
-        Waiting::until(self.unhealthy(now, Ending::Unproven, None), next)
+        BackoffWait::until(self.unhealthy(now, Ending::Unproven, None), next)
     }
 
     /// Notes that initial state is complete at `position`.

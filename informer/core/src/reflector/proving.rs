@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{
     Action, Class, End, Ending, Failure, Input, Memory, Proof, ProofBy, RelistCause, Report, State, Testimony,
-    Watching, moved, relist,
-    waiting::{NextAction, Waiting},
+    WatchSession, moved, relist,
+    waiting::{BackoffWait, NextAction},
 };
 use crate::{
     proof::{WITNESSES_CHANGED, WITNESSES_MAX},
@@ -49,7 +49,7 @@ pub(super) struct Attempt {
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Proving {
+pub(super) struct ProofSession {
     attempt: Attempt,
     sent: Time,
 }
@@ -64,7 +64,7 @@ impl Attempt {
     }
 }
 
-impl Proving {
+impl ProofSession {
     pub(super) fn begin(now: Time, why: ProofReason, memory: &mut Memory) -> State {
         Self::ask(now, Attempt::new(why), memory)
     }
@@ -168,7 +168,7 @@ impl Proving {
             // restart.
             ProofReason::Outage if nothing_stored => Self::take_for_granted(now, memory),
             ProofReason::Forbidden if nothing_stored => relist(now, RelistCause::WatchForbidden, memory),
-            ProofReason::Forbidden => Watching::after_list(now, memory),
+            ProofReason::Forbidden => WatchSession::after_list(now, memory),
             ProofReason::Moved | ProofReason::Resume | ProofReason::Doubt | ProofReason::Outage => {
                 Self::unproven(now, memory)
             }
@@ -178,15 +178,15 @@ impl Proving {
     /// Resumes without a proof. A later silence still raises doubt.
     fn take_for_granted(now: Time, memory: &mut Memory) -> State {
         memory.is_suspect = false;
-        Watching::resume(now, memory)
+        WatchSession::resume(now, memory)
     }
 
     fn proved(self, now: Time, memory: &mut Memory) -> State {
         memory.proved(now);
         match self.attempt.by {
-            ProofBy::Get => Watching::resume(now, memory),
+            ProofBy::Get => WatchSession::resume(now, memory),
             // The server answered a list, so a refusal of this watch concerns only watches.
-            ProofBy::List => Watching::after_list(now, memory),
+            ProofBy::List => WatchSession::after_list(now, memory),
         }
     }
 
@@ -238,7 +238,7 @@ impl Proving {
             return self.retry(now, ending, failure.retry_after, memory);
         }
         let until = memory.unhealthy(now, ending, failure.retry_after);
-        Waiting::until(until, NextAction::Relist(RelistCause::TooLarge))
+        BackoffWait::until(until, NextAction::Relist(RelistCause::TooLarge))
     }
 
     /// Reads by LIST of one object if GET is refused. If both are refused, a quiet watch alone does not justify a
@@ -261,24 +261,24 @@ impl Proving {
             (ProofBy::List, ProofReason::Outage) => Self::take_for_granted(now, memory),
             (ProofBy::List, ProofReason::Forbidden) => {
                 let until = memory.unhealthy(now, Ending::Failed(failure.class), failure.retry_after);
-                Waiting::until(until, NextAction::Watch)
+                BackoffWait::until(until, NextAction::Watch)
             }
             // The client may not read objects: resume, and reset the doubts so that the proof is not repeated at once.
             (ProofBy::List, ProofReason::Doubt) => {
                 memory.believe(now);
-                Watching::resume(now, memory)
+                WatchSession::resume(now, memory)
             }
         }
     }
 
     fn retry(self, now: Time, ending: Ending, retry_after: Option<Duration>, memory: &mut Memory) -> State {
         let until = memory.unhealthy(now, ending, retry_after);
-        Waiting::until(until, NextAction::Prove(self.attempt))
+        BackoffWait::until(until, NextAction::Prove(self.attempt))
     }
 }
 
 /// Relists after a delay: all clients of a restored server notice it together.
 pub(super) fn relist_later(now: Time, cause: RelistCause, memory: &mut Memory) -> State {
     let until = memory.unhealthy(now, Ending::Unproven, None);
-    Waiting::until(until, NextAction::Relist(cause))
+    BackoffWait::until(until, NextAction::Relist(cause))
 }

@@ -8,12 +8,12 @@ use std::{cmp::Ordering, time::Duration};
 
 use super::{
     Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
-    Watching,
+    WatchSession,
     marks::{MarkResult, ResumePoints},
     memory::cause_after,
     moved, relist,
     stall::Stall,
-    waiting::{NextAction, Waiting},
+    waiting::{BackoffWait, NextAction},
 };
 use crate::{
     resource_version::ResourceVersion,
@@ -23,7 +23,7 @@ use crate::{
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Streaming {
+pub(super) struct StreamSession {
     /// List semantic of the request.
     semantic: ListSemantic,
     sent: Time,
@@ -36,7 +36,7 @@ pub(super) struct Streaming {
     last_sign: Time,
 }
 
-impl Streaming {
+impl StreamSession {
     pub(super) fn begin(now: Time, memory: &mut Memory) -> State {
         let marks = ResumePoints::new(memory.config.resume_initial);
         let streaming = Self {
@@ -184,7 +184,7 @@ impl Streaming {
         }
         memory.synced(now, position);
         memory.is_live();
-        Watching::after_stream(now, self.sent, self.timeout_seconds)
+        WatchSession::after_stream(now, self.sent, self.timeout_seconds)
     }
 
     fn failed(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
@@ -292,7 +292,7 @@ impl Streaming {
         }
         let until = memory.unhealthy(now, ending, retry_after);
         let next = if goes_on { NextAction::Stream(Box::new(self)) } else { NextAction::Relist(cause_after(ending)) };
-        Waiting::until(until, next)
+        BackoffWait::until(until, next)
     }
 
     /// Handles a move: marks are useless at another endpoint. Alternating between two failing endpoints makes no

@@ -2,14 +2,14 @@
 //! were closed are ignored.
 
 use super::{
-    End, Input, Listing, Memory, RelistCause, State, Streaming, Watching, begin, moved, proving, proving::Proving,
-    relist,
+    End, Input, ListSession, Memory, RelistCause, State, StreamSession, WatchSession, begin, moved, proving,
+    proving::ProofSession, relist,
 };
 use crate::time::Time;
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Waiting {
+pub(super) struct BackoffWait {
     until: Time,
     next: NextAction,
 }
@@ -27,14 +27,14 @@ pub(super) enum NextAction {
     /// Request initial state.
     Relist(RelistCause),
     /// Retry the same page, with the stage still open.
-    Page(Box<Listing>),
+    Page(Box<ListSession>),
     /// Request the rest of a stream's initial state, with the stage still open.
-    Stream(Box<Streaming>),
+    Stream(Box<StreamSession>),
     /// Continue a proof.
     Prove(proving::Attempt),
 }
 
-impl Waiting {
+impl BackoffWait {
     pub(super) const fn until(until: Time, next: NextAction) -> State {
         State::Waiting(Self { until, next })
     }
@@ -43,12 +43,12 @@ impl Waiting {
         match input {
             Input::TimedOut if now >= self.until => match self.next {
                 NextAction::Begin => begin(now, memory),
-                NextAction::Watch => Watching::resume(now, memory),
-                NextAction::WatchAfterList => Watching::after_list(now, memory),
+                NextAction::Watch => WatchSession::resume(now, memory),
+                NextAction::WatchAfterList => WatchSession::after_list(now, memory),
                 NextAction::Relist(cause) => relist(now, cause, memory),
                 NextAction::Page(listing) => listing.ask_again(now, memory),
                 NextAction::Stream(streaming) => streaming.go_on(now, memory),
-                NextAction::Prove(attempt) => Proving::ask(now, attempt, memory),
+                NextAction::Prove(attempt) => ProofSession::ask(now, attempt, memory),
             },
             Input::Moved { home } => match self.next {
                 // The spread of starts still applies.

@@ -9,14 +9,14 @@ use super::{
     lateness::LateDecision,
     memory::DOUBTS_MAX,
     moved,
-    proving::{Attempt, ProofReason, Proving, relist_later},
-    waiting::{NextAction, Waiting},
+    proving::{Attempt, ProofReason, ProofSession, relist_later},
+    waiting::{BackoffWait, NextAction},
 };
 use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Watching {
+pub(super) struct WatchSession {
     sent: Time,
     /// Time after which the server ends the response by itself.
     lifetime: Duration,
@@ -31,7 +31,7 @@ pub(super) struct Watching {
     last_sign: Time,
 }
 
-impl Watching {
+impl WatchSession {
     /// Opens the first watch after a list.
     pub(super) fn after_list(now: Time, memory: &mut Memory) -> State {
         Self::ask(now, true, memory)
@@ -206,7 +206,7 @@ impl Watching {
         memory.stats.silences += 1;
         if memory.doubts >= DOUBTS_MAX {
             // A server restored to an older state sends no event until its versions reach the position.
-            return Proving::begin(now, ProofReason::Doubt, memory);
+            return ProofSession::begin(now, ProofReason::Doubt, memory);
         }
         Self::resume(now, memory)
     }
@@ -282,13 +282,13 @@ impl Watching {
         let (cause, next) = (Ending::Failed(Class::Expired), NextAction::Relist(RelistCause::Expired));
         if memory.expires_early(now) {
             // Regardless of this session's health: a server whose lists keep expiring is not healthy.
-            return Waiting::until(memory.unhealthy(now, cause, failure.retry_after), next);
+            return BackoffWait::until(memory.unhealthy(now, cause, failure.retry_after), next);
         }
         if self.was_worth_something(memory) {
             // A single 410 after a healthy session is normal; do not grow the backoff.
             let until = now + memory.backoff.brief();
             memory.report(Report::Waiting { until, cause });
-            return Waiting::until(until, next);
+            return BackoffWait::until(until, next);
         }
         self.pause(now, cause, failure.retry_after, next, memory)
     }
@@ -312,7 +312,7 @@ impl Watching {
         let cause = Ending::Failed(failure.class);
         if let Some(until) = memory.next_refused_watch(now, failure.retry_after) {
             memory.report(Report::Waiting { until, cause });
-            return Waiting::until(until, NextAction::WatchAfterList);
+            return BackoffWait::until(until, NextAction::WatchAfterList);
         }
         if memory.synced {
             return Self::poll_later(now, failure.class, memory);
@@ -329,7 +329,7 @@ impl Watching {
         }
         let until = memory.next_poll(now, class);
         memory.report(Report::Waiting { until, cause: Ending::WatchForbidden });
-        Waiting::until(until, NextAction::Relist(RelistCause::WatchForbidden))
+        BackoffWait::until(until, NextAction::Relist(RelistCause::WatchForbidden))
     }
 
     fn pause(
@@ -353,11 +353,11 @@ impl Watching {
             | NextAction::Prove(_) => next,
         };
         if !self.healthy {
-            return Waiting::until(memory.unhealthy(now, cause, retry_after), next);
+            return BackoffWait::until(memory.unhealthy(now, cause, retry_after), next);
         }
         memory.settle(now);
         let until = now + memory.backoff.after_healthy(retry_after);
         memory.report(Report::Waiting { until, cause });
-        Waiting::until(until, next)
+        BackoffWait::until(until, next)
     }
 }

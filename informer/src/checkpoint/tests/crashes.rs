@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::fixture::{OnDisk, Source, beside_of, found, identity, log_of, restart, several_saves, writer};
-use crate::checkpoint::{Ignored, open, writer::SLACK_BYTES};
+use crate::checkpoint::{IgnoreReason, open, writer::SLACK_BYTES};
 
 /// The last state whose commit lies within the first `bytes` of the log.
 fn committed(saves: &[(OnDisk, usize)], bytes: usize) -> Option<&OnDisk> {
@@ -31,7 +31,7 @@ fn a_log_cut_at_any_byte_is_the_last_state_committed_in_it_and_goes_on() {
                 assert_eq!(open(dir.path(), &identity()).saved.unwrap().cut_bytes, 0, "what did not count is gone");
                 assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()), "cut at {cut}, then saved");
             }
-            (Err(Ignored::Damaged | Ignored::NotACheckpoint), None) => assert!(writer.is_some()),
+            (Err(IgnoreReason::Damaged | IgnoreReason::NotACheckpoint), None) => assert!(writer.is_some()),
             (result, expected) => panic!("cut at {cut}: {:?}, not {expected:?}", result.map(|it| it.map(|it| it.0))),
         }
     }
@@ -49,9 +49,9 @@ fn a_byte_changed_anywhere_leaves_the_last_state_committed_before_it() {
         fs::write(log_of(dir.path()), damaged).unwrap();
         match (found(dir.path()), committed(&saves, at)) {
             (Ok(Some(state)), Some(expected)) => assert_eq!(state, *expected, "byte {at}"),
-            (Err(Ignored::NotACheckpoint), None) => assert!(at < 8, "byte {at}"),
-            (Err(Ignored::Version { .. }), None) => assert!((8..12).contains(&at), "byte {at}"),
-            (Err(Ignored::Damaged), None) => assert!(12 <= at, "byte {at}"),
+            (Err(IgnoreReason::NotACheckpoint), None) => assert!(at < 8, "byte {at}"),
+            (Err(IgnoreReason::Version { .. }), None) => assert!((8..12).contains(&at), "byte {at}"),
+            (Err(IgnoreReason::Damaged), None) => assert!(12 <= at, "byte {at}"),
             (result, expected) => panic!("byte {at}: {result:?}, not {expected:?}"),
         }
     }
@@ -76,7 +76,7 @@ fn blocks_that_are_missing_or_come_twice_leave_the_last_state_before_them() {
             fs::write(log_of(dir.path()), &damaged).unwrap();
             match (found(dir.path()), committed(&saves, same)) {
                 (Ok(Some(state)), Some(expected)) => assert_eq!(state, *expected, "{size} bytes at {at}"),
-                (Err(Ignored::NotACheckpoint | Ignored::Version { .. } | Ignored::Damaged), None) => {}
+                (Err(IgnoreReason::NotACheckpoint | IgnoreReason::Version { .. } | IgnoreReason::Damaged), None) => {}
                 (result, expected) => panic!("{size} bytes at {at}: {result:?}, not {expected:?}"),
             }
         }
@@ -106,7 +106,7 @@ fn a_record_that_is_missing_or_comes_twice_leaves_the_last_state_before_it() {
             fs::write(log_of(dir.path()), &damaged).unwrap();
             match (found(dir.path()), committed(&saves, same)) {
                 (Ok(Some(state)), Some(expected)) => assert_eq!(state, *expected, "record {index}"),
-                (Err(Ignored::Damaged), None) => {}
+                (Err(IgnoreReason::Damaged), None) => {}
                 (result, expected) => panic!("record {index}: {result:?}, not {expected:?}"),
             }
         }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::fixture::{Source, found, identity, identity_of, log_of, several_saves, writer};
-use crate::checkpoint::{Ignored, Opened, open, writer::SaveStats};
+use crate::checkpoint::{IgnoreReason, OpenedCheckpoint, open, writer::SaveStats};
 
 #[test]
 fn nothing_there_is_no_reason_to_complain() {
@@ -71,7 +71,7 @@ fn the_second_user_of_a_file_gets_nothing_and_writes_nothing() {
     let first = open(dir.path(), &identity());
     let before = fs::read(log_of(dir.path())).unwrap();
     let second = open(dir.path(), &identity());
-    assert!(matches!(second, Opened { saved: None, ignored: Some(Ignored::Locked), writer: None }));
+    assert!(matches!(second, OpenedCheckpoint { saved: None, ignored: Some(IgnoreReason::Locked), writer: None }));
     assert_eq!(fs::read(log_of(dir.path())).unwrap(), before);
     drop(first);
     assert_eq!(found(dir.path()).unwrap().as_ref(), saves.last().map(|(state, _)| state));
@@ -92,7 +92,7 @@ fn informers_share_a_directory_and_never_a_state() {
     let (mut source, mut open_ones) = (Source::new(), Vec::new());
     source.put("other", 3);
     for other in &others {
-        let Opened { saved, ignored, writer } = open(dir.path(), other);
+        let OpenedCheckpoint { saved, ignored, writer } = open(dir.path(), other);
         assert!(saved.is_none() && ignored.is_none(), "{other:?}");
         open_ones.push(writer.unwrap());
         source.save(open_ones.last_mut().unwrap());
@@ -129,7 +129,7 @@ fn what_is_not_this_informers_state_is_ignored_with_a_reason() {
         (&log[..100], "it is damaged"),
     ] {
         fs::write(log_of(dir.path()), bytes).unwrap();
-        let Opened { saved, ignored, writer } = open(dir.path(), &identity());
+        let OpenedCheckpoint { saved, ignored, writer } = open(dir.path(), &identity());
         let told = ignored.unwrap().to_string();
         assert!(saved.is_none() && told.starts_with(reason), "{told}");
         let mut source = Source::new();
@@ -144,7 +144,7 @@ fn a_directory_that_cannot_be_one_is_a_reason_and_no_panic() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    let Opened { saved, ignored, writer } = open(&file, &identity());
+    let OpenedCheckpoint { saved, ignored, writer } = open(&file, &identity());
     assert!(saved.is_none() && writer.is_none());
     assert_eq!(ignored.unwrap().to_string(), "cannot create the directory");
     fs::create_dir(log_of(dir.path())).unwrap();

@@ -13,13 +13,13 @@ use informer_core::{
     store::{Event, Keeping, Snapshot, Store},
 };
 
-use crate::checkpoint::{CheckpointWriter, Identity, Ignored, Opened, open, writer::SaveStats};
+use crate::checkpoint::{CheckpointWriter, Identity, IgnoreReason, OpenedCheckpoint, open, writer::SaveStats};
 
 /// JSON by key.
 pub(in crate::checkpoint) type Contents = BTreeMap<String, String>;
 
 /// The state found, none, or the reason why it is unusable.
-pub(in crate::checkpoint) type Found<T> = Result<Option<T>, Ignored>;
+pub(in crate::checkpoint) type Found<T> = Result<Option<T>, IgnoreReason>;
 
 /// A state on disk: its position and its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Source {
 
 /// Returns the state that a newly started informer loads, and the writer that continues its log.
 pub(in crate::checkpoint) fn restart(dir: &Path) -> (Found<(OnDisk, Source)>, Option<CheckpointWriter>) {
-    let Opened { saved, ignored, mut writer } = open(dir, &identity());
+    let OpenedCheckpoint { saved, ignored, mut writer } = open(dir, &identity());
     if let Some(ignored) = ignored {
         assert!(saved.is_none(), "used or ignored, not both");
         return (Err(ignored), writer);
@@ -141,7 +141,7 @@ pub(in crate::checkpoint) fn found(dir: &Path) -> Found<OnDisk> {
 
 /// Returns a writer for an empty directory.
 pub(in crate::checkpoint) fn writer(dir: &Path) -> CheckpointWriter {
-    let Opened { saved, ignored, writer } = open(dir, &identity());
+    let OpenedCheckpoint { saved, ignored, writer } = open(dir, &identity());
     assert!(saved.is_none() && ignored.is_none());
     writer.unwrap()
 }
