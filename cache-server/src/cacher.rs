@@ -44,7 +44,7 @@ pub struct NotReady {
 
 /// A read could not be made as fresh as requested.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Unfresh {
+pub enum FreshnessError {
     /// The position was not reached in time: 504.
     #[error("too large resource version: {asked}, current: {current}")]
     TooLarge {
@@ -123,11 +123,11 @@ impl Caches {
     /// most 3 s.
     ///
     /// # Errors
-    /// [`Unfresh`].
-    pub async fn fresh(&self, ty: &Arc<ResourceType>) -> Result<Reader, Unfresh> {
+    /// [`FreshnessError`].
+    pub async fn fresh(&self, ty: &Arc<ResourceType>) -> Result<Reader, FreshnessError> {
         let deadline = Instant::now() + FRESH_WAIT;
         let reader = self.listed(ty, deadline).await?;
-        let late = |asked| Unfresh::TooLarge { asked, current: reader.applied() };
+        let late = |asked| FreshnessError::TooLarge { asked, current: reader.applied() };
         let Ok(committed) = timeout_at(deadline, self.storage.progress(ty)).await else {
             // The storage is slow or its queue is full: its revision is unknown, but above ours.
             return Err(late(reader.applied() + 1));
@@ -143,8 +143,8 @@ impl Caches {
     /// Returns the type's reader once it has applied `resource_version`. Waits at most 3 s.
     ///
     /// # Errors
-    /// [`Unfresh::TooLarge`] and [`Unfresh::NotReady`].
-    pub async fn at_least(&self, ty: &Arc<ResourceType>, resource_version: u64) -> Result<Reader, Unfresh> {
+    /// [`FreshnessError::TooLarge`] and [`FreshnessError::NotReady`].
+    pub async fn at_least(&self, ty: &Arc<ResourceType>, resource_version: u64) -> Result<Reader, FreshnessError> {
         let deadline = Instant::now() + FRESH_WAIT;
         let reader = self.listed(ty, deadline).await?;
         let mut reached = std::pin::pin!(reader.reached(resource_version));
@@ -160,7 +160,7 @@ impl Caches {
                 Ok(Ok(())) => return Ok(reader),
                 Ok(Err(watch_cache::Closed)) => return Err(self.stopped(ty).into()),
                 Err(_) if again < deadline => {}
-                Err(_) => return Err(Unfresh::TooLarge { asked: resource_version, current: reader.applied() }),
+                Err(_) => return Err(FreshnessError::TooLarge { asked: resource_version, current: reader.applied() }),
             }
         }
     }

@@ -7,7 +7,7 @@ use informer_core::wire::json;
 use serde_json::Value;
 use watch_cache::Entry;
 
-use crate::cacher::{Caches, Unfresh};
+use crate::cacher::{Caches, FreshnessError};
 
 /// A stored object, decoded.
 pub(crate) struct Current {
@@ -28,7 +28,7 @@ pub(crate) enum ReadFailure {
     Malformed,
     /// The cache is not ready.
     #[error(transparent)]
-    Unfresh(#[from] Unfresh),
+    Unfresh(#[from] FreshnessError),
 }
 
 impl Current {

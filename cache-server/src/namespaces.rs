@@ -34,7 +34,7 @@ use tokio::{
 use watch_cache::{Closed, Entry, Reader, Snapshot};
 
 use crate::{
-    cacher::{Caches, NotReady, Unfresh},
+    cacher::{Caches, FreshnessError, NotReady},
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
     removal::{DeleteContext, DeleteError, delete_listed},
@@ -146,13 +146,13 @@ enum DeletionPass {
 #[derive(Debug, thiserror::Error)]
 enum NamespaceError {
     #[error(transparent)]
-    Unfresh(#[from] Unfresh),
+    Unfresh(#[from] FreshnessError),
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(transparent)]
     Undeleted(#[from] DeleteError),
     #[error("nobody knows which {resource} there are: {error}")]
-    Unknown { resource: String, error: Unfresh },
+    Unknown { resource: String, error: FreshnessError },
 }
 
 impl Ender {
@@ -288,7 +288,7 @@ impl Ender {
 
     /// The cache of a type; `None` if the storage has no object of it in a terminating namespace. A cache is started
     /// only for types that have such objects: most types are never read.
-    async fn reader(&self, caches: &Caches, ty: &Arc<ResourceType>) -> Result<Option<Reader>, Unfresh> {
+    async fn reader(&self, caches: &Caches, ty: &Arc<ResourceType>) -> Result<Option<Reader>, FreshnessError> {
         let error = if caches.is_started(ty) {
             match caches.fresh(ty).await {
                 Ok(reader) => return Ok(Some(reader)),

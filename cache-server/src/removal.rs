@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use watch_cache::Entry;
 
 use crate::{
-    cacher::{Caches, Unfresh},
+    cacher::{Caches, FreshnessError},
     current::{Current, ReadFailure},
     storage::{Expect, Storage, StorageError, Txn, WriteError},
 };
@@ -88,7 +88,7 @@ pub(crate) enum DeleteError {
     Refused(Box<Status>),
     /// The cache is not ready.
     #[error(transparent)]
-    Unfresh(#[from] Unfresh),
+    Unfresh(#[from] FreshnessError),
     /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -274,21 +274,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::storage::{Followed, Listed, Written, embedded::Embedded};
+    use crate::storage::{ListAndWatch, ListSnapshot, WriteResult, embedded::Embedded};
 
     /// A storage in which another write always comes first.
     struct Contested(Embedded);
 
     impl Storage for Contested {
-        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
             self.0.list(ty)
         }
 
-        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
             self.0.follow(ty)
         }
 
-        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
             if matches!(txn.expect, Expect::At(_)) {
                 return async { Err(WriteError::Exists) }.boxed();
             }

@@ -23,21 +23,21 @@ pub trait Storage: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StorageError`], also within the stream.
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>>;
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>>;
 
     /// Lists all objects of one type as entries of its schema, and streams every change after them, in commit order
     /// and without a gap. Dropping the changes frees the storage's state for the reader.
     ///
     /// # Errors
     /// [`StorageError`], also within both streams. The change stream ends after an error: call `follow` again.
-    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>>;
+    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>>;
 
     /// Writes one object. Cancel safe: a committed write reaches the change stream even if the future is not polled
     /// again.
     ///
     /// # Errors
     /// [`WriteError`] if the expectation does not hold; no object is written then.
-    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>>;
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>>;
 
     /// Returns the storage's current revision, and promises a [`Change::Progress`] or a change at or above it in the
     /// type's stream.
@@ -51,7 +51,7 @@ pub trait Storage: Send + Sync + 'static {
 pub type Changes = BoxStream<'static, Result<Change, StorageError>>;
 
 /// All objects of one type at one revision.
-pub struct Listed {
+pub struct ListSnapshot {
     /// The revision. Never zero.
     pub resource_version: u64,
     /// The objects in any order.
@@ -59,10 +59,10 @@ pub struct Listed {
 }
 
 /// A listing and the changes after it.
-pub struct Followed {
+pub struct ListAndWatch {
     /// The listing.
-    pub listed: Listed,
-    /// The changes after [`Listed::resource_version`].
+    pub listed: ListSnapshot,
+    /// The changes after [`ListSnapshot::resource_version`].
     pub changes: Changes,
 }
 
@@ -90,7 +90,7 @@ pub struct Txn {
 
 /// Result of a write.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WriteResult {
     /// The revision of the write.
     pub resource_version: u64,
     /// The object as stored, or the last one for a deletion.

@@ -1,6 +1,6 @@
 //! Structure of the JSON values of a type: members, kinds, and merge strategies.
 //!
-//! A [`Shape`] describes one value. It is made from the schemas of the built-in types (feature `openapi`, all at once
+//! A [`ValueShape`] describes one value. It is made from the schemas of the built-in types (feature `openapi`, all at once
 //! on first use) or from the `openAPIV3Schema` of a CustomResourceDefinition.
 //!
 //! INVARIANT: this module describes values and validates none.
@@ -16,7 +16,7 @@ mod published;
 mod read;
 mod shape;
 
-pub use shape::{JsonKind, Member, Merge, Shape};
+pub use shape::{JsonKind, Merge, ShapeMember, ValueShape};
 
 #[cfg(feature = "openapi")]
 pub use published::definitions;
@@ -32,20 +32,25 @@ pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 ///
 /// Cost: the first call for any built-in type makes the shapes of all of them, which takes milliseconds; later calls
 /// are one lookup. The shape of a custom type is made on the first call for it.
-pub fn of(ty: &ResourceType) -> Option<Shape> {
+pub fn of(ty: &ResourceType) -> Option<ValueShape> {
     let Some(custom) = &ty.custom else { return of_builtin(ty.api_version(), &ty.kind) };
-    let read =
-        || if custom.preserve_unknown_fields { Shape::free() } else { Shape::from_openapi(&custom.read_schema()) };
+    let read = || {
+        if custom.preserve_unknown_fields {
+            ValueShape::free()
+        } else {
+            ValueShape::from_openapi(&custom.read_schema())
+        }
+    };
     Some((*ty.derived.get_or_make(read)).clone())
 }
 
 #[cfg(feature = "openapi")]
-fn of_builtin(api_version: &str, kind: &str) -> Option<Shape> {
+fn of_builtin(api_version: &str, kind: &str) -> Option<ValueShape> {
     builtin::find(api_version, kind)
 }
 
 #[cfg(not(feature = "openapi"))]
-fn of_builtin(_: &str, _: &str) -> Option<Shape> {
+fn of_builtin(_: &str, _: &str) -> Option<ValueShape> {
     None
 }
 
@@ -71,12 +76,12 @@ pub fn definition(_: &str, _: &str) -> Option<String> {
 
 /// The shape of `metadata`.
 #[cfg(feature = "openapi")]
-pub fn object_meta() -> Option<Shape> {
+pub fn object_meta() -> Option<ValueShape> {
     builtin::named(OBJECT_META)
 }
 
 /// Returns `None`: nothing is known without the feature `openapi`.
 #[cfg(not(feature = "openapi"))]
-pub fn object_meta() -> Option<Shape> {
+pub fn object_meta() -> Option<ValueShape> {
     None
 }

@@ -37,8 +37,8 @@ pub use self::custom::PrinterColumn;
 use self::{
     column::{AGE, CREATED, Column, NAME, define},
     custom::PrintedColumn,
-    json::{GO_ZERO, Json},
-    row::Row,
+    json::{CellJson, GO_ZERO},
+    row::RowWriter,
 };
 use crate::registry::ResourceType;
 
@@ -52,7 +52,7 @@ pub struct Columns {
 /// Prints the cells of an object.
 #[derive(Debug)]
 enum Print {
-    BuiltIn(fn(&Json<'_>, &mut Row)),
+    BuiltIn(fn(&CellJson<'_>, &mut RowWriter)),
     Custom(Box<[PrintedColumn]>),
 }
 
@@ -62,7 +62,7 @@ struct TypeColumns {
     id: &'static str,
     columns: &'static [Column],
     /// Writes one cell for each column.
-    print: fn(&Json<'_>, &mut Row),
+    print: fn(&CellJson<'_>, &mut RowWriter),
 }
 
 impl Columns {
@@ -117,7 +117,7 @@ impl Columns {
 
 impl Rows for Columns {
     fn cells(&self, text: &[u8]) -> Cells {
-        let (object, mut row) = (Json::read(text), Row::new());
+        let (object, mut row) = (CellJson::read(text), RowWriter::new());
         match &self.print {
             Print::BuiltIn(print) => print(&object, &mut row),
             Print::Custom(columns) => custom::print(columns, &object, text.len(), &mut row),
@@ -141,12 +141,12 @@ const OTHER: TypeColumns = TypeColumns {
 };
 
 /// Returns the object's name.
-fn name<'s>(object: &'s Json<'_>) -> &'s str {
+fn name<'s>(object: &'s CellJson<'_>) -> &'s str {
     object.at("metadata.name").text()
 }
 
 /// Returns the object's creationTimestamp, in Unix seconds.
-fn created(object: &Json<'_>) -> Option<i64> {
+fn created(object: &CellJson<'_>) -> Option<i64> {
     object.at("metadata.creationTimestamp").time()
 }
 

@@ -7,13 +7,13 @@
 //!
 //! INVARIANT (lock order): a thread that takes a second lock of this crate does so in one of these orders.
 //!
-//! 1. An index of `Backlog`, then `Shared::state` for reading (`View::with`).
-//! 2. `Shared::state` for reading or writing, then `Epoch::needs` (pin, hold and evict positions).
-//! 3. `Shared::state` for reading, then the places of one `Waiters` (`look_or_wait`).
+//! 1. An index of `Backlog`, then `CacheCore::state` for reading (`View::with`).
+//! 2. `CacheCore::state` for reading or writing, then `Epoch::needs` (pin, hold and evict positions).
+//! 3. `CacheCore::state` for reading, then the places of one `Waiters` (`look_or_wait`).
 //!
-//! No code holds three locks. `Shared::state` is never locked recursively, not even for reading, because a waiting
+//! No code holds three locks. `CacheCore::state` is never locked recursively, not even for reading, because a waiting
 //! writer would turn that into a deadlock. All other locks are leaves that are taken while no lock is held:
-//! `Shared::exact`, `Shared::retired`, the table of `Filters`, the readers of `AppliedPosition`, the rounds of `Interest`, and
+//! `CacheCore::exact`, `CacheCore::retired`, the table of `Filters`, the readers of `AppliedPosition`, the rounds of `Interest`, and
 //! the objects of a `Held`. No lock is taken under a leaf, under `Epoch::needs` or under the places of a `Waiters`.
 //!
 //! INVARIANT: no waker is called or dropped, and no object map or exact state is freed, under any of these locks.
@@ -79,7 +79,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
         epoch: Epoch::new(0),
         events: 0,
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(CacheCore {
         schema,
         limits,
         state: RwLock::new(state),
@@ -97,7 +97,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
 }
 
 /// Shared by the writer, the readers and the cursors.
-pub(crate) struct Shared {
+pub(crate) struct CacheCore {
     pub(crate) schema: Arc<Schema>,
     pub(crate) limits: Limits,
     pub(crate) state: RwLock<CacheState>,
@@ -112,7 +112,7 @@ pub(crate) struct Shared {
     pub(crate) retired: Mutex<Vec<Weak<Epoch>>>,
 }
 
-/// The state behind the `Shared::state` lock.
+/// The state behind the `CacheCore::state` lock.
 pub(crate) struct CacheState {
     pub(crate) objects: Objects<Entry>,
     pub(crate) window: Window,
@@ -192,7 +192,7 @@ impl CacheState {
 
 /// The only writer. Dropping it closes the cache, and open watches end cleanly.
 pub struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<CacheCore>,
     total: Total,
     /// Buffer reused between events; empty between calls.
     touched: Vec<Arc<Waiters>>,
@@ -306,7 +306,7 @@ impl Drop for Writer {
     }
 }
 
-impl Shared {
+impl CacheCore {
     /// Frees cut readers, evicted events and unreachable exact states. Called without the lock.
     fn forget(&self, gone: &mut ReleasedState, lost: u64) {
         gone.readers.drain(..).for_each(|reader| reader.release(&self.counters.cuts));
@@ -323,7 +323,7 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for CacheCore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cache({} at {})", self.schema.kind, self.waiting.applied())
     }

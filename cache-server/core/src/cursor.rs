@@ -13,7 +13,7 @@ use std::{
 use crate::{
     backlog::EventsBehind,
     buckets::{Join, Scope},
-    cache::{CacheState, Expired, Shared},
+    cache::{CacheCore, CacheState, Expired},
     epoch::Epoch,
     event::Event,
     filter::{CachedFilter, Filter},
@@ -61,7 +61,7 @@ pub enum Step {
 /// of the number of objects.
 #[derive(Debug)]
 pub struct Cursor {
-    shared: Arc<Shared>,
+    shared: Arc<CacheCore>,
     epoch: Arc<Epoch>,
     judge: Arc<CachedFilter>,
     scope: Scope,
@@ -101,7 +101,7 @@ enum LockedRead {
 }
 
 impl Cursor {
-    pub(crate) fn open(shared: Arc<Shared>, start: Start, filter: Arc<Filter>) -> Result<Self, Expired> {
+    pub(crate) fn open(shared: Arc<CacheCore>, start: Start, filter: Arc<Filter>) -> Result<Self, Expired> {
         let scope = filter.scope();
         let (epoch, position) = match &start {
             Start::Initial(snapshot) | Start::Rest(snapshot, _) => {
@@ -158,7 +158,7 @@ impl Cursor {
             };
             match (joined, &mut past) {
                 (Join::Far, Some(past)) => {
-                    let Shared { state, backlog, schema, .. } = &*self.shared;
+                    let CacheCore { state, backlog, schema, .. } = &*self.shared;
                     backlog.read(state, &self.epoch, &self.scope, schema.node_field, past);
                 }
                 (Join::Joined(waiters), _) => {

@@ -11,7 +11,7 @@ use std::{
 use informer_core::{Objects, Time};
 
 use crate::{
-    cache::{Expired, Shared},
+    cache::{CacheCore, Expired},
     cursor::{Cursor, Start},
     entry::{Entry, Schema},
     epoch::{Epoch, FrozenState, Pin},
@@ -66,11 +66,11 @@ impl Snapshot {
 /// Reads the cache. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    shared: Arc<Shared>,
+    shared: Arc<CacheCore>,
 }
 
 impl Reader {
-    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) const fn new(shared: Arc<CacheCore>) -> Self {
         Self { shared }
     }
 

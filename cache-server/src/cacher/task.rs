@@ -23,7 +23,7 @@ use watch_cache::{Entry, Limits, Reader, Total, Waking, Writer, cache_within};
 
 use crate::{
     registry::ResourceType,
-    storage::{Changes, Followed, Storage, StorageError},
+    storage::{Changes, ListAndWatch, Storage, StorageError},
 };
 
 /// The inputs of one type's tasks.
@@ -150,7 +150,7 @@ impl Cacher {
 
     /// Lists and starts the epoch. The changes after the listing are subscribed before it is shown.
     async fn open(&mut self) -> Result<Changes, StorageError> {
-        let Followed { listed, changes } = self.tasks.storage.follow(&self.tasks.ty).await?;
+        let ListAndWatch { listed, changes } = self.tasks.storage.follow(&self.tasks.ty).await?;
         let entries: Vec<Arc<Entry>> = listed.entries.try_collect().await?;
         let objects: Objects<Entry> = entries.into_iter().collect();
         let (resource, version) = (self.tasks.ty.id(), listed.resource_version);

@@ -14,7 +14,7 @@ use watch_cache::{Budget, Cursor, Draft, Entry, Filter, Slices, Start, Step};
 use super::*;
 use crate::{
     registry::{Definition, Registry},
-    storage::{Change, Expect, Followed, Listed, Txn, WriteError, Written, embedded::Embedded},
+    storage::{Change, Expect, ListAndWatch, ListSnapshot, Txn, WriteError, WriteResult, embedded::Embedded},
 };
 
 fn ty(plural: &str) -> Arc<ResourceType> {
@@ -73,7 +73,7 @@ async fn a_position_ahead_is_waited_for_and_then_refused() {
     let (pods, maps) = (ty("pods"), ty("configmaps"));
     let before = Instant::now();
     let refused = caches.at_least(&pods, 105).await.expect_err("nobody writes");
-    assert!(matches!(refused, Unfresh::TooLarge { asked: 105, current: 100 }), "{refused}");
+    assert!(matches!(refused, FreshnessError::TooLarge { asked: 105, current: 100 }), "{refused}");
     assert_eq!(before.elapsed().as_millis(), 3_000);
     let waits = caches.at_least(&pods, 103);
     let writes = async {
@@ -138,11 +138,11 @@ struct History {
 }
 
 impl Storage for Scripted {
-    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
         std::future::pending().boxed()
     }
 
-    fn follow(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+    fn follow(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
         self.listed.fetch_add(1, Ordering::Relaxed);
         let Some(History { listed, changes }) = self.histories.lock().pop_front() else {
             return std::future::pending().boxed();
@@ -155,12 +155,12 @@ impl Storage for Scripted {
                     None => std::future::pending().await,
                 }
             });
-            Followed { listed: Listed { resource_version, entries }, changes: changes.boxed() }
+            ListAndWatch { listed: ListSnapshot { resource_version, entries }, changes: changes.boxed() }
         });
         std::future::ready(followed).boxed()
     }
 
-    fn write(&self, _: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+    fn write(&self, _: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
         std::future::pending().boxed()
     }
 
@@ -214,7 +214,7 @@ async fn a_cache_that_cannot_list_is_not_ready() {
     assert_eq!((refused.stopped, refused.resource.as_str()), (false, "pods"));
     assert_eq!(before.elapsed().as_millis(), 3_000);
     let again = caches.fresh(&pods).await.expect_err("never listed");
-    assert!(matches!(again, Unfresh::NotReady(NotReady { since, .. }) if since.as_secs() == 6), "{again}");
+    assert!(matches!(again, FreshnessError::NotReady(NotReady { since, .. }) if since.as_secs() == 6), "{again}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +222,7 @@ async fn a_fresh_read_that_cannot_be_had_says_how_far_we_are() {
     let history = History { listed: Ok((10, vec![])), changes: vec![Some(Ok(Change::Progress(12))), None] };
     let (_storage, caches) = scripted(vec![history]);
     let refused = caches.fresh(&ty("pods")).await.expect_err("30 is never reached");
-    assert!(matches!(refused, Unfresh::TooLarge { asked: 30, current: 12 }), "{refused}");
+    assert!(matches!(refused, FreshnessError::TooLarge { asked: 30, current: 12 }), "{refused}");
 }
 
 /// The embedded store, whose change stream panics once at each object called `defect`.
@@ -232,14 +232,14 @@ struct Defective {
 }
 
 impl Storage for Defective {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
         self.inner.list(ty)
     }
 
-    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
         let (followed, panics) = (self.inner.follow(ty), Arc::clone(&self.panics));
         async move {
-            let Followed { listed, changes } = followed.await?;
+            let ListAndWatch { listed, changes } = followed.await?;
             let changes = changes.inspect(move |change| {
                 if let Ok(Change::Put(entry)) = change
                     && entry.name() == "defect"
@@ -248,12 +248,12 @@ impl Storage for Defective {
                     panic!("as a defect would");
                 }
             });
-            Ok(Followed { listed, changes: changes.boxed() })
+            Ok(ListAndWatch { listed, changes: changes.boxed() })
         }
         .boxed()
     }
 
-    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
         self.inner.write(txn)
     }
 

@@ -21,9 +21,9 @@ use watch_cache::{Draft, Entry, Reader, Snapshot};
 
 use self::known::{KnownDefinition, KnownDefinitions};
 use crate::{
-    cacher::{Caches, NotReady, Unfresh},
+    cacher::{Caches, FreshnessError, NotReady},
     registry::{CLEANUP, Definition, Live, Object, ResourceType},
-    storage::{Expect, Storage, Txn, WriteError, Written},
+    storage::{Expect, Storage, Txn, WriteError, WriteResult},
 };
 
 /// Delay before a retry when the storage or a cache fails.
@@ -60,7 +60,7 @@ struct CleanedUp {
 #[derive(Debug, thiserror::Error)]
 enum FollowError {
     #[error(transparent)]
-    Unfresh(#[from] Unfresh),
+    Unfresh(#[from] FreshnessError),
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error("a stored object cannot be read")]
@@ -262,8 +262,8 @@ impl Follower {
     async fn sweep(&self, name: &str) -> Result<(), FollowError> {
         let Some(known) = self.known.get(name) else { return Ok(()) };
         let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(()) };
-        let listed = self.storage.list(&ty).await.map_err(Unfresh::from)?;
-        let left: Vec<_> = listed.entries.try_collect().await.map_err(Unfresh::from)?;
+        let listed = self.storage.list(&ty).await.map_err(FreshnessError::from)?;
+        let left: Vec<_> = listed.entries.try_collect().await.map_err(FreshnessError::from)?;
         for entry in &left {
             self.put(&ty, entry, None).await?;
         }
@@ -330,7 +330,7 @@ impl Follower {
         ty: &Arc<ResourceType>,
         entry: &Arc<Entry>,
         put: Option<&Object>,
-    ) -> Result<Option<Written>, FollowError> {
+    ) -> Result<Option<WriteResult>, FollowError> {
         let put = put.map(|object| {
             let text = serde_json::to_vec(object).expect("a JSON object has a text");
             Draft::new(&ty.schema, &text).map_err(|_| FollowError::Unreadable)

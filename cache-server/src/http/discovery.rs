@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::registry::{GroupVersion, Registry, ResourceType};
 
 use self::documents::{
-    ApiGroup, ApiGroupList, ApiResource, ApiResourceList, ApiVersions, GroupDiscovery, GroupDiscoveryList, Named,
+    ApiGroup, ApiGroupList, ApiResource, ApiResourceList, ApiVersions, GroupDiscovery, GroupDiscoveryList, ObjectName,
     ResourceDiscovery, ResponseKind, RootPaths, ServerAddress, SubresourceDiscovery, VersionDiscovery, VersionInfo,
     VersionName,
 };
@@ -236,14 +236,14 @@ fn everything(registry: &Registry, core: bool, form: AggregatedVersion) -> Docum
     let items = groups
         .into_iter()
         .map(|(name, served)| GroupDiscovery {
-            metadata: Named { name },
+            metadata: ObjectName { name },
             versions: served.into_iter().map(version_discovery).collect(),
         })
         .collect();
     let list = GroupDiscoveryList {
         kind: "APIGroupDiscoveryList",
         api_version: form.api_version,
-        metadata: Named { name: "" },
+        metadata: ObjectName { name: "" },
         items,
     };
     let document = json(&list);

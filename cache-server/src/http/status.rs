@@ -13,7 +13,7 @@ use super::{
     encode::{self, RequestedEncoding},
 };
 use crate::{
-    cacher::{NotReady, Unfresh},
+    cacher::{FreshnessError, NotReady},
     limits::MESSAGE_BYTES_MAX,
     registry::ResourceType,
     storage::{StorageError, WriteError},
@@ -145,12 +145,12 @@ impl From<NotReady> for Status {
     }
 }
 
-impl From<Unfresh> for Status {
-    fn from(error: Unfresh) -> Self {
+impl From<FreshnessError> for Status {
+    fn from(error: FreshnessError) -> Self {
         match error {
-            Unfresh::TooLarge { asked, current } => Self::too_large_resource_version(asked, current),
-            Unfresh::NotReady(error) => error.into(),
-            Unfresh::Storage(error) => error.into(),
+            FreshnessError::TooLarge { asked, current } => Self::too_large_resource_version(asked, current),
+            FreshnessError::NotReady(error) => error.into(),
+            FreshnessError::Storage(error) => error.into(),
         }
     }
 }
@@ -195,11 +195,11 @@ mod tests {
             (not_ready(false).into(), 429, "storage is (re)initializing"),
             (not_ready(true).into(), 429, "apiserver cacher is stopped"),
             (
-                Unfresh::TooLarge { asked: 9, current: 7 }.into(),
+                FreshnessError::TooLarge { asked: 9, current: 7 }.into(),
                 504,
                 "Timeout: Too large resource version: 9, current: 7",
             ),
-            (Unfresh::Storage(unavailable()).into(), 503, "storage is not available"),
+            (FreshnessError::Storage(unavailable()).into(), 503, "storage is not available"),
             (WriteError::Storage(unavailable()).into(), 503, "storage is not available"),
         ] {
             let status: Status = status;

@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     limits,
     registry::ResourceType,
-    storage::{Followed, Listed, Storage, StorageError, Txn, WriteError, Written},
+    storage::{ListAndWatch, ListSnapshot, Storage, StorageError, Txn, WriteError, WriteResult},
 };
 
 mod forms;
@@ -303,15 +303,15 @@ async fn health_version_and_metrics_have_their_documents() {
 struct Away;
 
 impl Storage for Away {
-    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
         std::future::ready(Err(StorageError::Unavailable("away".to_owned()))).boxed()
     }
 
-    fn follow(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+    fn follow(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
         std::future::ready(Err(StorageError::Unavailable("away".to_owned()))).boxed()
     }
 
-    fn write(&self, _: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+    fn write(&self, _: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
         std::future::pending().boxed()
     }
 

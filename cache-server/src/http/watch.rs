@@ -33,7 +33,7 @@ use super::{
     resuming::{self, ResumeRequest, StreamMarks},
     route::Target,
 };
-use crate::{app::App, cacher::Unfresh, metrics::WatchGauge, registry::ResourceType};
+use crate::{app::App, cacher::FreshnessError, metrics::WatchGauge, registry::ResourceType};
 
 /// Range of the lifetime of a watch without `timeoutSeconds`: random, so that clients that came together reconnect
 /// spread out.
@@ -87,8 +87,10 @@ pub(super) async fn watch(
     };
     let (reader, start) = match found {
         Ok(found) => found,
-        Err(Unfresh::NotReady(error)) => return Err(error.into()),
-        Err(error @ (Unfresh::TooLarge { .. } | Unfresh::Storage(_))) => return Ok(refused(&error.into())),
+        Err(FreshnessError::NotReady(error)) => return Err(error.into()),
+        Err(error @ (FreshnessError::TooLarge { .. } | FreshnessError::Storage(_))) => {
+            return Ok(refused(&error.into()));
+        }
     };
     let (marks, answered) = asked.and_then(|asked| asked.marks(app, &reader, &start)).unzip();
     let cursor = match reader.cursor(start, filter) {
@@ -134,7 +136,7 @@ fn lifetime(timeout_seconds: Option<i64>) -> Duration {
 }
 
 /// Finds the cache and the start position of a watch.
-async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Start), Unfresh> {
+async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Start), FreshnessError> {
     let reader = match from {
         WatchStart::State(None) | WatchStart::Now(true) => app.caches.fresh(ty).await?,
         WatchStart::State(Some(0)) | WatchStart::Now(false) | WatchStart::After(_) => app.caches.reader(ty).await?,
@@ -167,12 +169,12 @@ impl AheadCheck {
         Some(Self(Box::pin(async move {
             let error = caches.at_least(&ty, position).await.err()?;
             match error {
-                Unfresh::TooLarge { asked, .. } => match caches.committed(&ty).await {
+                FreshnessError::TooLarge { asked, .. } => match caches.committed(&ty).await {
                     Some(current) if current < asked => Some(Status::unknown_position(asked, current)),
                     Some(_) | None => Some(error.into()),
                 },
                 // A cache that stopped meanwhile ends the cursor as well.
-                Unfresh::NotReady(_) | Unfresh::Storage(_) => None,
+                FreshnessError::NotReady(_) | FreshnessError::Storage(_) => None,
             }
         })))
     }

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
 use watch_cache::Entry;
 
 use self::recast::SchemaVersion;
-use super::{Change, Expect, Followed, Listed, Storage, StorageError, Txn, WriteError, Written};
+use super::{Change, Expect, ListAndWatch, ListSnapshot, Storage, StorageError, Txn, WriteError, WriteResult};
 use crate::registry::ResourceType;
 
 /// The embedded store.
@@ -111,7 +111,7 @@ impl Embedded {
         QueuePermits { version, permits }
     }
 
-    fn commit(&self, txn: &mut Txn, room: QueuePermits) -> Result<Result<Written, WriteError>, Retry> {
+    fn commit(&self, txn: &mut Txn, room: QueuePermits) -> Result<Result<WriteResult, WriteError>, Retry> {
         let StoreState { revision, types, .. } = &mut *self.store.lock();
         let kept = types.entry(txn.ty.id().to_owned()).or_default();
         let outcome =
@@ -233,7 +233,7 @@ impl TypeStore {
         revision: &mut u64,
         txn: &mut Txn,
         permits: Vec<(u64, OwnedPermit<Change>)>,
-    ) -> Result<Written, WriteError> {
+    ) -> Result<WriteResult, WriteError> {
         self.check(&txn.key, txn.expect)?;
         let resource_version = *revision + 1;
         let (change, entry) = match txn.put.take() {
@@ -253,7 +253,7 @@ impl TypeStore {
         };
         *revision = resource_version;
         self.tell(&change, resource_version, permits);
-        Ok(Written { resource_version, entry })
+        Ok(WriteResult { resource_version, entry })
     }
 
     /// Adopts the definition of `ty`: later writes become entries of its schema. Returns the objects as an error if
@@ -291,18 +291,18 @@ impl TypeStore {
 }
 
 /// Streams a state in parts, so that no iterator borrows from it.
-fn listed(resource_version: u64, objects: Objects<Entry>) -> Listed {
+fn listed(resource_version: u64, objects: Objects<Entry>) -> ListSnapshot {
     let parts = stream::unfold((objects, None::<Arc<Entry>>), |(objects, last)| async move {
         let after = last.as_ref().map(|entry| informer_core::Keyed::key(&**entry));
         let part: Vec<_> = objects.after(after).take(LISTED_AT_ONCE).map(|entry| Ok(Arc::clone(entry))).collect();
         let last = part.last().and_then(|entry: &Result<_, StorageError>| entry.as_ref().ok().cloned())?;
         Some((stream::iter(part), (objects, Some(last))))
     });
-    Listed { resource_version, entries: parts.flatten().boxed() }
+    ListSnapshot { resource_version, entries: parts.flatten().boxed() }
 }
 
 impl Storage for Embedded {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
         let (revision, objects) = {
             let store = &*self.store.lock();
             (store.revision, store.types.get(ty.id()).map(|kept| kept.objects.clone()).unwrap_or_default())
@@ -310,7 +310,7 @@ impl Storage for Embedded {
         std::future::ready(Ok(listed(revision, objects))).boxed()
     }
 
-    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
         let ty = Arc::clone(ty);
         async move {
             let OpenedType { revision, objects, subscribed } = self.open(&ty).await?;
@@ -318,12 +318,12 @@ impl Storage for Embedded {
                 let change = subscribed.receiver.recv().await?;
                 Some((Ok(change), subscribed))
             });
-            Ok(Followed { listed: listed(revision, objects), changes: changes.boxed() })
+            Ok(ListAndWatch { listed: listed(revision, objects), changes: changes.boxed() })
         }
         .boxed()
     }
 
-    fn write(&self, mut txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+    fn write(&self, mut txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
         async move {
             loop {
                 let room = self.reserve(txn.ty.id()).await;

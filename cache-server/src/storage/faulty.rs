@@ -8,7 +8,7 @@ use std::sync::{
 use futures::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 
-use super::{Followed, Listed, Storage, StorageError, Txn, WriteError, Written, embedded::Embedded};
+use super::{ListAndWatch, ListSnapshot, Storage, StorageError, Txn, WriteError, WriteResult, embedded::Embedded};
 use crate::registry::ResourceType;
 
 /// A verb of [`Storage`].
@@ -69,7 +69,7 @@ impl Faulty {
 }
 
 impl Storage for Faulty {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
         let ty = Arc::clone(ty);
         async move {
             self.meet(Verb::List, ty.id()).await?;
@@ -78,7 +78,7 @@ impl Storage for Faulty {
         .boxed()
     }
 
-    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
         let ty = Arc::clone(ty);
         async move {
             self.meet(Verb::Follow, ty.id()).await?;
@@ -87,7 +87,7 @@ impl Storage for Faulty {
         .boxed()
     }
 
-    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
         async move {
             self.meet(Verb::Write, txn.ty.id()).await?;
             self.inner.write(txn).await

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     registry::ResourceType,
-    schemas::{self, Member, Shape},
+    schemas::{self, ShapeMember, ValueShape},
 };
 
 /// Media type of an apply; the body may also be JSON.
@@ -158,9 +158,10 @@ fn put_entries(object: &mut Object, entries: Vec<Value>) {
 }
 
 /// Returns the shape of a type. For types without a schema, maps merge and lists are replaced.
-fn shape(ty: &ResourceType) -> Shape {
-    static ANY: LazyLock<Shape> =
-        LazyLock::new(|| Shape::from_openapi(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})));
+fn shape(ty: &ResourceType) -> ValueShape {
+    static ANY: LazyLock<ValueShape> = LazyLock::new(|| {
+        ValueShape::from_openapi(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
+    });
     schemas::of(ty).unwrap_or_else(|| ANY.clone())
 }
 
@@ -220,8 +221,8 @@ fn qualified(ty: &ResourceType) -> String {
 }
 
 /// Removes fields that are null, but keeps the keys of maps whatever their value.
-fn without_nulls(object: &mut Object, shape: Option<&Shape>) {
-    let is_key = |name: &str| matches!(shape.map(|shape| shape.member(name)), Some(Member::Free(Some(_))));
+fn without_nulls(object: &mut Object, shape: Option<&ValueShape>) {
+    let is_key = |name: &str| matches!(shape.map(|shape| shape.member(name)), Some(ShapeMember::Free(Some(_))));
     object.retain(|name, value| !value.is_null() || is_key(name));
     for (name, value) in object {
         let inner = typed::member(shape, name);

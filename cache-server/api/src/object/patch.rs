@@ -23,7 +23,7 @@ use super::{
 use crate::{
     limits::STRICT_ERRORS_MAX,
     registry::ResourceType,
-    schemas::{self, Shape},
+    schemas::{self, ValueShape},
 };
 
 const MERGE: &str = "application/merge-patch+json";
@@ -148,7 +148,7 @@ impl Patch {
     ///
     /// # Errors
     /// As [`Self::apply`], but the kind may change.
-    pub fn edit(&self, object: &Object, shape: Option<&Shape>) -> Result<Object, Status> {
+    pub fn edit(&self, object: &Object, shape: Option<&ValueShape>) -> Result<Object, Status> {
         let mut object = object.clone();
         match &self.how {
             PatchKind::Merge(patch) => merge::merge(&mut object, patch),

@@ -1,6 +1,6 @@
 //! Strategic merge patches: merge patches that follow the schema's merge strategy of each list.
 //!
-//! A patch is merged into an object by the object's [`Shape`]. Objects merge member by member, and null removes a
+//! A patch is merged into an object by the object's [`ValueShape`]. Objects merge member by member, and null removes a
 //! member. Lists with a merge strategy merge by their key, or as sets; all other lists are replaced. Unknown fields
 //! merge as in a merge patch. Directives, members that begin with `$`, change that:
 //!
@@ -22,7 +22,7 @@ mod list;
 use serde_json::Value;
 
 use super::body::Object;
-use crate::schemas::{Member, Merge, Shape};
+use crate::schemas::{Merge, ShapeMember, ValueShape};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -44,7 +44,7 @@ pub(crate) enum PatchRefusal {
 ///
 /// # Errors
 /// Invalid directives, and items without the key of their list.
-pub(crate) fn merge(object: Object, patch: Object, shape: &Shape) -> Result<Object, PatchRefusal> {
+pub(crate) fn merge(object: Object, patch: Object, shape: &ValueShape) -> Result<Object, PatchRefusal> {
     merge_objects(object, patch, Some(shape))
 }
 
@@ -66,7 +66,7 @@ fn directive(said: Option<&Value>) -> Result<Directive, PatchRefusal> {
     }
 }
 
-fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&Shape>) -> Result<Object, PatchRefusal> {
+fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&ValueShape>) -> Result<Object, PatchRefusal> {
     match directive(patch.get(PATCH))? {
         Directive::Merge => patch.remove(PATCH),
         Directive::Delete => return Ok(Object::new()),
@@ -94,10 +94,10 @@ fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&Shape>) -
 }
 
 /// Returns the shape of a member; `None` if the schema does not know it.
-fn member(shape: Option<&Shape>, name: &str) -> Option<Shape> {
+fn member(shape: Option<&ValueShape>, name: &str) -> Option<ValueShape> {
     match shape?.member(name) {
-        Member::Known(inner) | Member::Free(Some(inner)) => Some(inner),
-        Member::Free(None) | Member::Unknown => None,
+        ShapeMember::Known(inner) | ShapeMember::Free(Some(inner)) => Some(inner),
+        ShapeMember::Free(None) | ShapeMember::Unknown => None,
     }
 }
 
@@ -137,7 +137,12 @@ fn take_lists(
 }
 
 /// Merges one member into the object, or into an empty value if the object lacks it.
-fn merge_member(object: &mut Object, name: String, value: Value, shape: Option<&Shape>) -> Result<(), PatchRefusal> {
+fn merge_member(
+    object: &mut Object,
+    name: String,
+    value: Value,
+    shape: Option<&ValueShape>,
+) -> Result<(), PatchRefusal> {
     let before = object.remove(&name);
     let after = match (before, value) {
         (_, Value::Null) => None,
@@ -160,7 +165,7 @@ fn merge_member(object: &mut Object, name: String, value: Value, shape: Option<&
 }
 
 /// Returns true if the existing object is replaced as a whole.
-fn is_replaced(shape: Option<&Shape>) -> bool {
+fn is_replaced(shape: Option<&ValueShape>) -> bool {
     shape.is_some_and(|shape| shape.merge() == Merge::Atomic)
 }
 
@@ -170,7 +175,7 @@ fn set_order(
     name: &str,
     patch: Option<Value>,
     order: Vec<Value>,
-    shape: Option<&Shape>,
+    shape: Option<&ValueShape>,
 ) -> Result<(), PatchRefusal> {
     let before = match object.remove(name) {
         Some(Value::Array(items)) => Some(items),

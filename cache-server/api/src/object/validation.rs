@@ -25,7 +25,7 @@ use super::{
 use crate::{
     limits::{STRICT_ERRORS_MAX, WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, WARNINGS_MAX},
     registry::{ResourceType, Texts},
-    schemas::{self, JsonKind, Member, Shape},
+    schemas::{self, JsonKind, ShapeMember, ValueShape},
 };
 
 pub use document::{BoundedValueSeed, ComplaintOrder};
@@ -180,23 +180,23 @@ impl ValuePath<'_> {
     }
 }
 
-fn members(object: &mut Object, shape: &Shape, path: &ValuePath<'_>, found: &mut Findings) {
+fn members(object: &mut Object, shape: &ValueShape, path: &ValuePath<'_>, found: &mut Findings) {
     let mut gone: Vec<String> = Vec::new();
     for (name, value) in object.iter_mut() {
         match shape.member(name) {
-            Member::Known(_) if value.is_null() => gone.push(name.clone()),
-            Member::Known(inner) => {
+            ShapeMember::Known(_) if value.is_null() => gone.push(name.clone()),
+            ShapeMember::Known(inner) => {
                 walk(value, &inner, &ValuePath::Field(path, name, shape.type_name()), found);
                 if is_nothing(value, &inner) {
                     gone.push(name.clone());
                 }
             }
-            Member::Free(Some(inner)) => {
+            ShapeMember::Free(Some(inner)) => {
                 read_null(value, &inner);
                 walk(value, &inner, &ValuePath::Key(path, name), found);
             }
-            Member::Free(None) => {}
-            Member::Unknown => {
+            ShapeMember::Free(None) => {}
+            ShapeMember::Unknown => {
                 if found.unknown.len() < STRICT_ERRORS_MAX {
                     found.unknown.push(ValuePath::Key(path, name).text());
                 }
@@ -210,7 +210,7 @@ fn members(object: &mut Object, shape: &Shape, path: &ValuePath<'_>, found: &mut
 }
 
 /// Returns true for an empty list or map; kube-apiserver's store does not distinguish these from absent ones.
-fn is_nothing(value: &Value, shape: &Shape) -> bool {
+fn is_nothing(value: &Value, shape: &ValueShape) -> bool {
     match value {
         Value::Array(items) => items.is_empty(),
         Value::Object(members) => members.is_empty() && shape.is_map(),
@@ -219,7 +219,7 @@ fn is_nothing(value: &Value, shape: &Shape) -> bool {
 }
 
 /// Replaces null in a map or list by the zero value of its Go type.
-fn read_null(value: &mut Value, shape: &Shape) {
+fn read_null(value: &mut Value, shape: &ValueShape) {
     if !value.is_null() {
         return;
     }
@@ -234,7 +234,7 @@ fn read_null(value: &mut Value, shape: &Shape) {
     };
 }
 
-fn walk(value: &mut Value, shape: &Shape, path: &ValuePath<'_>, found: &mut Findings) {
+fn walk(value: &mut Value, shape: &ValueShape, path: &ValuePath<'_>, found: &mut Findings) {
     match (shape.kind(), value) {
         // Go's decoder ignores null for a field.
         (_, Value::Null) | (JsonKind::Any, _) => {}
@@ -266,7 +266,7 @@ fn walk(value: &mut Value, shape: &Shape, path: &ValuePath<'_>, found: &mut Find
 }
 
 /// Returns true if a value has the kind of the shape; integers must fit the width of their format.
-pub fn fits(shape: &Shape, value: &Value) -> bool {
+pub fn fits(shape: &ValueShape, value: &Value) -> bool {
     match (shape.kind(), value) {
         (JsonKind::Any, _)
         | (JsonKind::Object, Value::Object(_))
@@ -301,7 +301,7 @@ fn is_int32(number: &serde_json::Number) -> bool {
 }
 
 /// Returns Go's name of a value's type, as far as the schema tells.
-fn go_type(shape: &Shape) -> String {
+fn go_type(shape: &ValueShape) -> String {
     match (shape.kind(), shape.format()) {
         (JsonKind::String, "byte") => "[]uint8".to_owned(),
         (JsonKind::String, "date-time") => "v1.Time".to_owned(),
@@ -317,8 +317,8 @@ fn go_type(shape: &Shape) -> String {
         (JsonKind::Object, _) if !shape.type_name().is_empty() => format!("v1.{}", shape.type_name()),
         (JsonKind::Object, _) => {
             let values = match shape.member("") {
-                Member::Known(values) | Member::Free(Some(values)) => go_type(&values),
-                Member::Free(None) | Member::Unknown => "interface {}".to_owned(),
+                ShapeMember::Known(values) | ShapeMember::Free(Some(values)) => go_type(&values),
+                ShapeMember::Free(None) | ShapeMember::Unknown => "interface {}".to_owned(),
             };
             format!("map[string]{values}")
         }

@@ -24,12 +24,12 @@ use k8s_openapi::{
 use serde_json::Value;
 
 use super::{
-    read::{Reader, any},
-    shape::{JsonKind, MergeStrategy, Shape, Strategies},
+    read::{SchemaReader, any},
+    shape::{JsonKind, MergeStrategy, Strategies, ValueShape},
 };
 
 /// The shape of objects of a built-in type.
-pub(crate) fn find(api_version: &str, kind: &str) -> Option<Shape> {
+pub(crate) fn find(api_version: &str, kind: &str) -> Option<ValueShape> {
     named(&(root(api_version, kind)?.name)())
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn root(api_version: &str, kind: &str) -> Option<&'static Root> {
 }
 
 /// The shape of a definition, such as `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`.
-pub(crate) fn named(name: &str) -> Option<Shape> {
+pub(crate) fn named(name: &str) -> Option<ValueShape> {
     SHAPES.get(name).cloned()
 }
 
@@ -141,13 +141,13 @@ pub(crate) static DELETE_OPTIONS: Root = Root {
 };
 
 /// Shapes of all definitions, by name.
-static SHAPES: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
+static SHAPES: LazyLock<HashMap<String, ValueShape>> = LazyLock::new(|| {
     let mut generator = SchemaGenerator::default();
     for root in ROOTS.iter().chain([&DELETE_OPTIONS]) {
         (root.schema)(&mut generator);
     }
     let definitions = generator.take_definitions(false);
-    let mut reader = Reader { strategies: strategies(), ..Reader::default() };
+    let mut reader = SchemaReader { strategies: strategies(), ..SchemaReader::default() };
     for name in definitions.keys() {
         let at = reader.graph.add(any(JsonKind::Any));
         reader.named.insert(name.clone(), at);
@@ -156,11 +156,11 @@ static SHAPES: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
         read(&mut reader, name, schema);
     }
     let graph = Arc::new(reader.graph);
-    reader.named.into_iter().map(|(name, at)| (name, Shape::new(Arc::clone(&graph), at))).collect()
+    reader.named.into_iter().map(|(name, at)| (name, ValueShape::new(Arc::clone(&graph), at))).collect()
 });
 
 /// Adds a definition to the graph. Some schemas do not state the kind of the value; their names decide.
-fn read(reader: &mut Reader, name: &str, schema: &Value) {
+fn read(reader: &mut SchemaReader, name: &str, schema: &Value) {
     let kind = match name.rsplit('.').next().unwrap_or_default() {
         "Quantity" => JsonKind::Quantity,
         "FieldsV1" | "RawExtension" => JsonKind::Object,
@@ -198,17 +198,17 @@ fn strategy(word: &str) -> MergeStrategy {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Member, *};
+    use super::{super::ShapeMember, *};
     use crate::{registry::Registry, schemas::Merge};
 
     /// The shape at a dotted path, in which `[]` is an item of a list.
-    fn at(kind: (&str, &str), path: &str) -> Shape {
+    fn at(kind: (&str, &str), path: &str) -> ValueShape {
         let mut shape = find(kind.0, kind.1).expect("a built-in kind");
         for name in path.split('.') {
             shape = match (name, shape.member(name)) {
                 ("[]", _) => shape.item().expect("a list"),
-                (_, Member::Known(shape) | Member::Free(Some(shape))) => shape,
-                (_, Member::Free(None) | Member::Unknown) => panic!("no {name} in {path}"),
+                (_, ShapeMember::Known(shape) | ShapeMember::Free(Some(shape))) => shape,
+                (_, ShapeMember::Free(None) | ShapeMember::Unknown) => panic!("no {name} in {path}"),
             };
         }
         shape
@@ -284,13 +284,13 @@ mod tests {
     #[test]
     fn members_are_known_unknown_or_free() {
         let spec = at(POD, "spec");
-        assert!(matches!(spec.member("containers"), Member::Known(_)));
-        assert!(matches!(spec.member("container"), Member::Unknown));
-        assert!(matches!(at(POD, "metadata.labels").member("any"), Member::Free(Some(_))));
-        assert!(matches!(at(POD, "metadata.managedFields.[].fieldsV1").member("f:a"), Member::Free(None)));
-        assert!(matches!(at(POD, "metadata.name").member("any"), Member::Unknown));
+        assert!(matches!(spec.member("containers"), ShapeMember::Known(_)));
+        assert!(matches!(spec.member("container"), ShapeMember::Unknown));
+        assert!(matches!(at(POD, "metadata.labels").member("any"), ShapeMember::Free(Some(_))));
+        assert!(matches!(at(POD, "metadata.managedFields.[].fieldsV1").member("f:a"), ShapeMember::Free(None)));
+        assert!(matches!(at(POD, "metadata.name").member("any"), ShapeMember::Unknown));
         let subresource = at(DEFINITION, "spec.versions.[].subresources.status");
-        assert!(matches!(subresource.member("any"), Member::Unknown), "a type without members");
+        assert!(matches!(subresource.member("any"), ShapeMember::Unknown), "a type without members");
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
             let (ty, member) = what.rsplit_once('.').expect("a dotted name");
             // The table has all stable types; some of them appear in no stored object.
             if let Some(ty) = named(ty) {
-                assert!(matches!(ty.member(member), Member::Known(_)), "{what}");
+                assert!(matches!(ty.member(member), ShapeMember::Known(_)), "{what}");
                 known += 1;
             }
         }

@@ -10,16 +10,16 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::shape::{Graph, JsonKind, MergeStrategy, Node, Shape, Strategies, UndeclaredMembers, ValueContent};
+use super::shape::{Graph, JsonKind, MergeStrategy, Node, Strategies, UndeclaredMembers, ValueContent, ValueShape};
 
 /// Levels of nested schemas that are read.
 const DEPTH_MAX: usize = 64;
 
-impl Shape {
+impl ValueShape {
     /// The shape of objects with the `openAPIV3Schema` of a CustomResourceDefinition, with kind, apiVersion and
     /// metadata as in every object.
     pub fn from_openapi(schema: &Value) -> Self {
-        let mut reader = Reader::default();
+        let mut reader = SchemaReader::default();
         let at = reader.root(schema);
         Self::new(Arc::new(reader.graph), at)
     }
@@ -32,7 +32,7 @@ impl Shape {
 
 /// Builds a graph from schemas.
 #[derive(Default)]
-pub(crate) struct Reader {
+pub(crate) struct SchemaReader {
     pub graph: Graph,
     /// Indices of the definitions, by name.
     pub named: HashMap<String, u32>,
@@ -40,7 +40,7 @@ pub(crate) struct Reader {
     pub strategies: HashMap<&'static str, Strategies>,
 }
 
-impl Reader {
+impl SchemaReader {
     /// Reads a definition into the node that `named` has reserved for it.
     pub(crate) fn define(&mut self, name: &str, schema: &Value) {
         let mut node = self.node(schema, name, DEPTH_MAX);
@@ -190,20 +190,20 @@ mod tests {
     use serde_json::json;
 
     use super::{
-        super::shape::{Member, Merge},
+        super::shape::{Merge, ShapeMember},
         *,
     };
 
-    fn known(shape: &Shape, name: &str) -> Shape {
+    fn known(shape: &ValueShape, name: &str) -> ValueShape {
         match shape.member(name) {
-            Member::Known(shape) => shape,
-            other @ (Member::Free(_) | Member::Unknown) => panic!("{name}: {other:?}"),
+            ShapeMember::Known(shape) => shape,
+            other @ (ShapeMember::Free(_) | ShapeMember::Unknown) => panic!("{name}: {other:?}"),
         }
     }
 
     #[test]
     fn a_custom_type_has_the_members_of_its_schema_and_of_every_object() {
-        let shape = Shape::from_openapi(&json!({"type": "object", "properties": {
+        let shape = ValueShape::from_openapi(&json!({"type": "object", "properties": {
             "metadata": {"type": "object"},
             "spec": {"type": "object", "properties": {
                 "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
@@ -223,35 +223,35 @@ mod tests {
         assert_eq!(known(&spec, "place").apply(), Merge::Atomic);
         assert_eq!(known(&spec, "size").kind(), JsonKind::IntOrString);
         assert!(
-            matches!(known(&spec, "labels").member("x"), Member::Free(Some(value)) if value.kind() == JsonKind::Boolean)
+            matches!(known(&spec, "labels").member("x"), ShapeMember::Free(Some(value)) if value.kind() == JsonKind::Boolean)
         );
-        assert!(matches!(spec.member("other"), Member::Unknown));
+        assert!(matches!(spec.member("other"), ShapeMember::Unknown));
         assert_eq!(known(&shape, "kind").kind(), JsonKind::String);
         let metadata = known(&shape, "metadata");
         assert_eq!(metadata.kind(), JsonKind::Object);
         if cfg!(feature = "openapi") {
             assert_eq!(known(&metadata, "finalizers").apply(), Merge::Set, "metadata is that of built-in types");
-            assert!(matches!(metadata.member("other"), Member::Unknown));
+            assert!(matches!(metadata.member("other"), ShapeMember::Unknown));
         }
     }
 
     #[test]
     fn unknown_fields_are_free_where_the_schema_keeps_them() {
         let kept = "x-kubernetes-preserve-unknown-fields";
-        let shape = Shape::from_openapi(&json!({"type": "object", "properties": {
+        let shape = ValueShape::from_openapi(&json!({"type": "object", "properties": {
             "kept": {"type": "object", kept: true, "properties": {"a": {"type": "string"}}},
             "any": {kept: true},
             "pod": {"type": "object", "x-kubernetes-embedded-resource": true},
         }}));
         let inside = known(&shape, "kept");
         assert_eq!(known(&inside, "a").kind(), JsonKind::String);
-        assert!(matches!(inside.member("b"), Member::Free(None)));
+        assert!(matches!(inside.member("b"), ShapeMember::Free(None)));
         assert_eq!(known(&shape, "any").kind(), JsonKind::Any);
         assert_eq!(known(&known(&shape, "pod"), "apiVersion").kind(), JsonKind::String);
-        for shape in [Shape::free(), Shape::from_openapi(&json!({kept: true}))] {
+        for shape in [ValueShape::free(), ValueShape::from_openapi(&json!({kept: true}))] {
             assert_eq!(shape.kind(), JsonKind::Object);
-            assert!(matches!(shape.member("anything"), Member::Free(None)));
-            assert!(matches!(shape.member("metadata"), Member::Known(_)));
+            assert!(matches!(shape.member("anything"), ShapeMember::Free(None)));
+            assert!(matches!(shape.member("metadata"), ShapeMember::Known(_)));
         }
     }
 
@@ -261,7 +261,7 @@ mod tests {
         for _ in 0..2 * DEPTH_MAX {
             schema = json!({"type": "object", "properties": {"a": schema}});
         }
-        let mut shape = Shape::from_openapi(&schema);
+        let mut shape = ValueShape::from_openapi(&schema);
         for _ in 0..DEPTH_MAX {
             shape = known(&shape, "a");
         }

@@ -1,4 +1,4 @@
-//! A [`Shape`]: a node of an immutable graph of JSON value types, cheap to clone.
+//! A [`ValueShape`]: a node of an immutable graph of JSON value types, cheap to clone.
 //!
 //! INVARIANT: a graph never changes once a shape refers to it, and every index in a node refers to its own graph. Types
 //! may contain themselves, so code must walk a shape along with a value, which ends the recursion.
@@ -7,21 +7,21 @@ use std::{fmt, sync::Arc};
 
 /// The structure of a JSON value. Cost of a clone: one reference count.
 #[derive(Clone)]
-pub struct Shape {
+pub struct ValueShape {
     graph: Arc<Graph>,
     at: u32,
 }
 
 /// Structure of an object's member.
 #[derive(Debug, Clone)]
-pub enum Member {
+pub enum ShapeMember {
     /// A member declared by the type.
-    Known(Shape),
+    Known(ValueShape),
     /// An undeclared member: strict validation rejects it, and kube-apiserver would drop it.
     Unknown,
     /// A member with a free name: a map key, or an unknown field that the schema preserves. Has the shape of the values
     /// if the schema declares one.
-    Free(Option<Shape>),
+    Free(Option<ValueShape>),
 }
 
 /// Strategy to merge two values.
@@ -60,19 +60,19 @@ pub enum JsonKind {
     Any,
 }
 
-impl Shape {
+impl ValueShape {
     /// The shape of member `name` of an object.
-    pub fn member(&self, name: &str) -> Member {
+    pub fn member(&self, name: &str) -> ShapeMember {
         let (graph, node) = self.target();
         let ValueContent::Object { members, rest } = &node.content else {
-            return if node.kind == JsonKind::Any { Member::Free(None) } else { Member::Unknown };
+            return if node.kind == JsonKind::Any { ShapeMember::Free(None) } else { ShapeMember::Unknown };
         };
         match members.binary_search_by(|(known, _)| (**known).cmp(name)) {
-            Ok(found) => Member::Known(Self::new(Arc::clone(graph), members[found].1)),
+            Ok(found) => ShapeMember::Known(Self::new(Arc::clone(graph), members[found].1)),
             Err(_) => match *rest {
-                UndeclaredMembers::None => Member::Unknown,
-                UndeclaredMembers::Any => Member::Free(None),
-                UndeclaredMembers::Values(values) => Member::Free(Some(Self::new(Arc::clone(graph), values))),
+                UndeclaredMembers::None => ShapeMember::Unknown,
+                UndeclaredMembers::Any => ShapeMember::Free(None),
+                UndeclaredMembers::Values(values) => ShapeMember::Free(Some(Self::new(Arc::clone(graph), values))),
             },
         }
     }
@@ -177,7 +177,7 @@ pub(crate) enum ValueContent {
     /// Like that node, with strategies of its own.
     As(u32),
     /// A value of another graph.
-    Of(Shape),
+    Of(ValueShape),
 }
 
 /// Members that the type does not declare.
@@ -205,7 +205,7 @@ impl Graph {
     }
 }
 
-impl Shape {
+impl ValueShape {
     pub(crate) fn new(graph: Arc<Graph>, at: u32) -> Self {
         Self { graph, at }
     }
@@ -227,7 +227,7 @@ impl Shape {
     }
 }
 
-impl fmt::Debug for Shape {
+impl fmt::Debug for ValueShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Shape({:?} {})", self.kind(), self.type_name())
     }

@@ -6,9 +6,9 @@ use super::{
     Column, TypeColumns,
     column::{AGE, NAME, integer, text},
     created,
-    json::Json,
+    json::CellJson,
     labels, name,
-    row::Row,
+    row::RowWriter,
     workloads::count,
 };
 
@@ -107,7 +107,7 @@ const PARAM_KIND: Column = text("ParamKind", "The kind of its parameters.");
 const POLICY_BINDING: &[Column] =
     &[NAME, text("PolicyName", "The policy it puts to work."), text("ParamRef", "That policy's parameters."), AGE];
 
-fn role_binding(object: &Json<'_>, row: &mut Row) {
+fn role_binding(object: &CellJson<'_>, row: &mut RowWriter) {
     let role = object.get("roleRef");
     row.text(name(object)).write(format_args!("{}/{}", role.get("kind").text(), role.get("name").text()));
     row.age(created(object));
@@ -123,7 +123,7 @@ fn role_binding(object: &Json<'_>, row: &mut Row) {
     }
 }
 
-fn signing_request(object: &Json<'_>, row: &mut Row) {
+fn signing_request(object: &CellJson<'_>, row: &mut RowWriter) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     row.text(name(object)).age(created(object)).text(spec.get("signerName").text_or("<none>"));
     row.text(spec.get("username").text());
@@ -142,11 +142,11 @@ fn signing_request(object: &Json<'_>, row: &mut Row) {
     row.write(format_args!("{answer}{failed}{issued}"));
 }
 
-fn webhooks(object: &Json<'_>, row: &mut Row) {
+fn webhooks(object: &CellJson<'_>, row: &mut RowWriter) {
     row.text(name(object)).integer(count(object.get("webhooks"))).age(created(object));
 }
 
-fn policy(object: &Json<'_>, rules: &str, row: &mut Row) {
+fn policy(object: &CellJson<'_>, rules: &str, row: &mut RowWriter) {
     let spec = object.get("spec");
     row.text(name(object)).integer(count(spec.get(rules)));
     match spec.get("paramKind").present() {
@@ -156,7 +156,7 @@ fn policy(object: &Json<'_>, rules: &str, row: &mut Row) {
     row.age(created(object));
 }
 
-fn policy_binding(object: &Json<'_>, row: &mut Row) {
+fn policy_binding(object: &CellJson<'_>, row: &mut RowWriter) {
     let spec = object.get("spec");
     row.text(name(object)).text(spec.get("policyName").text());
     let params = spec.get("paramRef");
@@ -168,7 +168,7 @@ fn policy_binding(object: &Json<'_>, row: &mut Row) {
     row.age(created(object));
 }
 
-fn flow_schema(object: &Json<'_>, row: &mut Row) {
+fn flow_schema(object: &CellJson<'_>, row: &mut RowWriter) {
     let spec = object.get("spec");
     row.text(name(object)).text(spec.at("priorityLevelConfiguration.name").text());
     row.integer(spec.get("matchingPrecedence").integer());
@@ -181,7 +181,7 @@ fn flow_schema(object: &Json<'_>, row: &mut Row) {
     row.age(created(object)).text(dangling.map_or("?", |condition| condition.get("status").text()));
 }
 
-fn priority_level(object: &Json<'_>, row: &mut Row) {
+fn priority_level(object: &CellJson<'_>, row: &mut RowWriter) {
     let limited = object.at("spec.limited");
     let queuing = limited.at("limitResponse.queuing");
     row.text(name(object)).text(object.at("spec.type").text());
@@ -199,7 +199,7 @@ fn priority_level(object: &Json<'_>, row: &mut Row) {
     row.age(created(object));
 }
 
-fn api_service(object: &Json<'_>, row: &mut Row) {
+fn api_service(object: &CellJson<'_>, row: &mut RowWriter) {
     row.text(name(object));
     match object.at("spec.service").present() {
         None => row.text("Local"),

@@ -6,9 +6,9 @@ use super::{
     TypeColumns,
     column::{AGE, NAME, text},
     created,
-    json::Json,
+    json::CellJson,
     name,
-    row::Row,
+    row::RowWriter,
 };
 
 pub(crate) const KINDS: &[TypeColumns] = &[TypeColumns {
@@ -28,7 +28,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[TypeColumns {
 /// Metrics that are shown; further ones are counted.
 const SHOWN_MAX: usize = 2;
 
-fn print(object: &Json<'_>, row: &mut Row) {
+fn print(object: &CellJson<'_>, row: &mut RowWriter) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     let target = spec.get("scaleTargetRef");
     row.text(name(object)).write(format_args!("{}/{}", target.get("kind").text(), target.get("name").text()));
@@ -41,11 +41,11 @@ fn print(object: &Json<'_>, row: &mut Row) {
     row.age(created(object));
 }
 
-fn metrics(specs: &[Json<'_>], statuses: &[Json<'_>]) -> String {
+fn metrics(specs: &[CellJson<'_>], statuses: &[CellJson<'_>]) -> String {
     if specs.is_empty() {
         return "<none>".to_owned();
     }
-    let missing = Json::Null;
+    let missing = CellJson::Null;
     let shown = specs.iter().enumerate().take(SHOWN_MAX);
     let texts: Vec<String> = shown.map(|(at, spec)| metric(spec, statuses.get(at).unwrap_or(&missing))).collect();
     let text = texts.join(", ");
@@ -53,7 +53,7 @@ fn metrics(specs: &[Json<'_>], statuses: &[Json<'_>]) -> String {
 }
 
 /// Formats one metric and its current status.
-fn metric(spec: &Json<'_>, status: &Json<'_>) -> String {
+fn metric(spec: &CellJson<'_>, status: &CellJson<'_>) -> String {
     let (source, named) = match spec.get("type").text() {
         "External" => ("external", false),
         "Pods" => ("pods", false),
@@ -67,7 +67,7 @@ fn metric(spec: &Json<'_>, status: &Json<'_>) -> String {
     let average = target.get("averageValue").plain();
     let now = |field: &str| current.get(field).plain_or("<unknown>");
     if named {
-        let percent = |value: &Json<'_>, absent: &'static str| {
+        let percent = |value: &CellJson<'_>, absent: &'static str| {
             value.as_integer().map_or(Cow::Borrowed(absent), |percent| format!("{percent}%").into())
         };
         let name = spec.get("name").text();

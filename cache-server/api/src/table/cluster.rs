@@ -6,9 +6,9 @@ use super::{
     TypeColumns,
     column::{AGE, NAME, boolean, integer, text},
     created,
-    json::Json,
+    json::CellJson,
     name,
-    row::Row,
+    row::RowWriter,
     workloads::count,
 };
 
@@ -123,7 +123,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 const ROLE: &str = "kubernetes.io/role";
 
-fn node(object: &Json<'_>, row: &mut Row) {
+fn node(object: &CellJson<'_>, row: &mut RowWriter) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     let mut conditions = status.get("conditions").items().iter();
     let ready = match conditions.rfind(|condition| condition.get("type").text() == "Ready") {
@@ -153,7 +153,7 @@ fn node(object: &Json<'_>, row: &mut Row) {
     }
 }
 
-fn event(object: &Json<'_>, row: &mut Row) {
+fn event(object: &CellJson<'_>, row: &mut RowWriter) {
     let first = object.get("firstTimestamp").time().or_else(|| object.get("eventTime").time());
     let series = object.get("series");
     let (last, count) = if series.is_null() {
@@ -179,14 +179,14 @@ fn event(object: &Json<'_>, row: &mut Row) {
     row.text(object.get("message").text().trim()).age(first).integer(count).text(name(object));
 }
 
-fn quota(object: &Json<'_>, row: &mut Row) {
+fn quota(object: &CellJson<'_>, row: &mut RowWriter) {
     let (hard, used) = (object.at("status.hard"), object.at("status.used"));
-    let used: HashMap<&str, &Json<'_>> = used.members().iter().rev().map(|(key, value)| (&**key, value)).collect();
+    let used: HashMap<&str, &CellJson<'_>> = used.members().iter().rev().map(|(key, value)| (&**key, value)).collect();
     let mut resources: Vec<_> = hard.members().iter().collect();
     resources.sort_by(|(left, _), (right, _)| left.cmp(right));
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     for (resource, most) in resources {
-        let amount = |value: &Json<'_>| value.plain_or("0").into_owned();
+        let amount = |value: &CellJson<'_>| value.plain_or("0").into_owned();
         let text = format!(
             "{resource}: {}/{}",
             used.get(&**resource).map_or_else(|| "0".to_owned(), |used| amount(used)),

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::{
-    json::{Json, time},
+    json::{CellJson, time},
     name,
     path::Path,
-    row::{Row, escape},
+    row::{RowWriter, escape},
 };
 use crate::limits::{ROW_BYTES_MAX, ROW_LOOKS_MAX, ROW_LOOKS_MIN, ROW_LOOKS_PER_BYTE};
 
@@ -123,7 +123,7 @@ impl CellBudget {
 }
 
 /// Writes the name, and a cell for each column. `bytes` is the length of the object's JSON.
-pub(crate) fn print(columns: &[PrintedColumn], object: &Json<'_>, bytes: usize, row: &mut Row) {
+pub(crate) fn print(columns: &[PrintedColumn], object: &CellJson<'_>, bytes: usize, row: &mut RowWriter) {
     let mut budget = CellBudget::of(bytes);
     row.text(name(object));
     for column in columns {
@@ -136,20 +136,20 @@ pub(crate) fn print(columns: &[PrintedColumn], object: &Json<'_>, bytes: usize, 
 
 impl CellKind {
     /// Writes a value, or `null` if its type does not fit the column. A string column shows other values as JSON.
-    fn print(self, value: &Json<'_>, budget: &mut CellBudget, row: &mut Row) {
+    fn print(self, value: &CellJson<'_>, budget: &mut CellBudget, row: &mut RowWriter) {
         match (self, value) {
-            (Self::Text, Json::Text(text)) if budget.write(text.len()) => row.text(text),
-            (Self::Text, Json::Text(_)) => row.null(),
-            (Self::Text, Json::Null) => row.text("<no value>"),
+            (Self::Text, CellJson::Text(text)) if budget.write(text.len()) => row.text(text),
+            (Self::Text, CellJson::Text(_)) => row.null(),
+            (Self::Text, CellJson::Null) => row.text("<no value>"),
             (Self::Text, value) => {
                 let mut text = String::new();
                 if write_json(value, budget, &mut text) { row.text(&text) } else { row.null() }
             }
-            (Self::Integer | Self::Number, Json::Integer(number)) => row.integer(*number),
-            (Self::Number, Json::Float(number)) => row.float(*number),
-            (Self::Integer, Json::Float(number)) => row.float(number.trunc()),
-            (Self::Bool, Json::Bool(value)) => row.boolean(*value),
-            (Self::Date, Json::Text(text)) => match (time(text), &**text) {
+            (Self::Integer | Self::Number, CellJson::Integer(number)) => row.integer(*number),
+            (Self::Number, CellJson::Float(number)) => row.float(*number),
+            (Self::Integer, CellJson::Float(number)) => row.float(number.trunc()),
+            (Self::Bool, CellJson::Bool(value)) => row.boolean(*value),
+            (Self::Date, CellJson::Text(text)) => match (time(text), &**text) {
                 (Some(since), _) => row.age(Some(since)),
                 (None, "" | "null" | "0001-01-01T00:00:00Z") => row.age(None),
                 (None, _) => row.text("<invalid>"),
@@ -160,7 +160,7 @@ impl CellKind {
 }
 
 /// Writes JSON as Go does: compact, members sorted. Stops and returns false when the budget is exhausted.
-fn write_json(value: &Json<'_>, budget: &mut CellBudget, out: &mut String) -> bool {
+fn write_json(value: &CellJson<'_>, budget: &mut CellBudget, out: &mut String) -> bool {
     let quote = |text: &str, budget: &mut CellBudget, out: &mut String| {
         let fits = budget.write(text.len() + 2);
         if fits {
@@ -175,12 +175,12 @@ fn write_json(value: &Json<'_>, budget: &mut CellBudget, out: &mut String) -> bo
         budget.write(text.len())
     };
     match value {
-        Json::Null => plain("null", budget, out),
-        Json::Bool(value) => plain(if *value { "true" } else { "false" }, budget, out),
-        Json::Integer(number) => plain(&number.to_string(), budget, out),
-        Json::Float(number) => plain(&number.to_string(), budget, out),
-        Json::Text(text) => quote(text, budget, out),
-        Json::List(items) => {
+        CellJson::Null => plain("null", budget, out),
+        CellJson::Bool(value) => plain(if *value { "true" } else { "false" }, budget, out),
+        CellJson::Integer(number) => plain(&number.to_string(), budget, out),
+        CellJson::Float(number) => plain(&number.to_string(), budget, out),
+        CellJson::Text(text) => quote(text, budget, out),
+        CellJson::List(items) => {
             out.push('[');
             let written = items
                 .iter()
@@ -189,7 +189,7 @@ fn write_json(value: &Json<'_>, budget: &mut CellBudget, out: &mut String) -> bo
             out.push(']');
             written
         }
-        Json::Object(members) => {
+        CellJson::Object(members) => {
             // Sorting costs more than writing: skip it if the members cannot fit anyway.
             if budget.bytes < members.len() {
                 return false;

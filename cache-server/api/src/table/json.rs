@@ -15,7 +15,7 @@ const DEPTH_MAX: usize = 96;
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Json<'a> {
+pub(crate) enum CellJson<'a> {
     Null,
     Bool(bool),
     Integer(i64),
@@ -25,13 +25,13 @@ pub(crate) enum Json<'a> {
     Object(Vec<(Cow<'a, str>, Self)>),
 }
 
-static NULL: Json<'static> = Json::Null;
+static NULL: CellJson<'static> = CellJson::Null;
 
-impl<'a> Json<'a> {
+impl<'a> CellJson<'a> {
     /// Parses a document; returns `Null` if it is invalid.
     pub(crate) fn read(bytes: &'a [u8]) -> Self {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        Seed { depth: 0, place: ValueLocation::Object }.deserialize(&mut reader).unwrap_or(Json::Null)
+        Seed { depth: 0, place: ValueLocation::Object }.deserialize(&mut reader).unwrap_or(CellJson::Null)
     }
 
     /// Returns the member `name`, or `Null`.
@@ -51,7 +51,7 @@ impl<'a> Json<'a> {
     }
 
     pub(crate) const fn is_null(&self) -> bool {
-        matches!(self, Json::Null)
+        matches!(self, CellJson::Null)
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -59,7 +59,7 @@ impl<'a> Json<'a> {
     }
 
     pub(crate) fn as_text(&self) -> Option<&str> {
-        if let Json::Text(text) = self { Some(text) } else { None }
+        if let CellJson::Text(text) = self { Some(text) } else { None }
     }
 
     /// Returns the string, or `absent` if it is missing or empty.
@@ -73,19 +73,19 @@ impl<'a> Json<'a> {
     }
 
     pub(crate) const fn as_integer(&self) -> Option<i64> {
-        if let Json::Integer(number) = *self { Some(number) } else { None }
+        if let CellJson::Integer(number) = *self { Some(number) } else { None }
     }
 
     pub(crate) const fn is_true(&self) -> bool {
-        matches!(self, Json::Bool(true))
+        matches!(self, CellJson::Bool(true))
     }
 
     pub(crate) fn items(&self) -> &[Self] {
-        if let Json::List(items) = self { items } else { &[] }
+        if let CellJson::List(items) = self { items } else { &[] }
     }
 
     pub(crate) fn members(&self) -> &[(Cow<'a, str>, Self)] {
-        if let Json::Object(members) = self { members } else { &[] }
+        if let CellJson::Object(members) = self { members } else { &[] }
     }
 
     /// Parses a timestamp, in whole Unix seconds.
@@ -96,10 +96,10 @@ impl<'a> Json<'a> {
     /// Formats a string or a number, such as a quantity or an IntOrString.
     pub(crate) fn plain(&self) -> Option<Cow<'_, str>> {
         match self {
-            Json::Text(text) => Some(Cow::Borrowed(text)),
-            Json::Integer(number) => Some(Cow::Owned(number.to_string())),
-            Json::Float(number) => Some(Cow::Owned(number.to_string())),
-            Json::Null | Json::Bool(_) | Json::List(_) | Json::Object(_) => None,
+            CellJson::Text(text) => Some(Cow::Borrowed(text)),
+            CellJson::Integer(number) => Some(Cow::Owned(number.to_string())),
+            CellJson::Float(number) => Some(Cow::Owned(number.to_string())),
+            CellJson::Null | CellJson::Bool(_) | CellJson::List(_) | CellJson::Object(_) => None,
         }
     }
 
@@ -134,62 +134,62 @@ struct Seed {
 }
 
 impl<'de> DeserializeSeed<'de> for Seed {
-    type Value = Json<'de>;
+    type Value = CellJson<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Json<'de>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CellJson<'de>, D::Error> {
         if self.depth > DEPTH_MAX {
-            return from.deserialize_ignored_any(IgnoredAny).map(|_| Json::Null);
+            return from.deserialize_ignored_any(IgnoredAny).map(|_| CellJson::Null);
         }
         from.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Seed {
-    type Value = Json<'de>;
+    type Value = CellJson<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Json<'de>, E> {
-        Ok(Json::Null)
+    fn visit_unit<E: Error>(self) -> Result<CellJson<'de>, E> {
+        Ok(CellJson::Null)
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Json<'de>, E> {
-        Ok(Json::Bool(value))
+    fn visit_bool<E: Error>(self, value: bool) -> Result<CellJson<'de>, E> {
+        Ok(CellJson::Bool(value))
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Json<'de>, E> {
-        Ok(Json::Integer(value))
+    fn visit_i64<E: Error>(self, value: i64) -> Result<CellJson<'de>, E> {
+        Ok(CellJson::Integer(value))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "above all integers of Kubernetes; only shown")]
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Json<'de>, E> {
-        Ok(i64::try_from(value).map_or(Json::Float(value as f64), Json::Integer))
+    fn visit_u64<E: Error>(self, value: u64) -> Result<CellJson<'de>, E> {
+        Ok(i64::try_from(value).map_or(CellJson::Float(value as f64), CellJson::Integer))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Json<'de>, E> {
-        Ok(Json::Float(value))
+    fn visit_f64<E: Error>(self, value: f64) -> Result<CellJson<'de>, E> {
+        Ok(CellJson::Float(value))
     }
 
-    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Json<'de>, E> {
-        Ok(Json::Text(Cow::Borrowed(value)))
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<CellJson<'de>, E> {
+        Ok(CellJson::Text(Cow::Borrowed(value)))
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<Json<'de>, E> {
-        Ok(Json::Text(Cow::Owned(value.to_owned())))
+    fn visit_str<E: Error>(self, value: &str) -> Result<CellJson<'de>, E> {
+        Ok(CellJson::Text(Cow::Owned(value.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Json<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<CellJson<'de>, A::Error> {
         let mut items = Vec::new();
         let seed = Self { depth: self.depth + 1, place: ValueLocation::Elsewhere };
         while let Some(item) = from.next_element_seed(seed)? {
             items.push(item);
         }
-        Ok(Json::List(items))
+        Ok(CellJson::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Json<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<CellJson<'de>, A::Error> {
         let mut members = Vec::new();
         while let Some(Name(name)) = from.next_key_seed(NameSeed)? {
             let place = match (self.place, &*name) {
@@ -204,7 +204,7 @@ impl<'de> Visitor<'de> for Seed {
             };
             members.push((name, from.next_value_seed(Self { depth: self.depth + 1, place })?));
         }
-        Ok(Json::Object(members))
+        Ok(CellJson::Object(members))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn fields_of_any_type_are_read_without_a_failure() {
         let object = br#"{"a":{"b":"x\n","n":-3,"f":1.5,"t":true,"u":18446744073709551615},"l":[1,"y",null]}"#;
-        let object = Json::read(object);
+        let object = CellJson::read(object);
         assert_eq!((object.at("a.b").text(), object.at("a.n").integer()), ("x\n", -3));
         assert_eq!((object.at("a.t").is_true(), object.at("a.b.c.d").is_null()), (true, true));
         assert_eq!(object.at("a.n").text_or("none"), "none");
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn managed_fields_are_left_out_of_the_metadata_alone() {
-        let object = Json::read(br#"{"metadata":{"managedFields":[{}],"name":"a"},"spec":{"managedFields":1}}"#);
+        let object = CellJson::read(br#"{"metadata":{"managedFields":[{}],"name":"a"},"spec":{"managedFields":1}}"#);
         assert_eq!(object.get("metadata").members().len(), 1);
         assert_eq!(object.at("spec.managedFields").integer(), 1);
     }
@@ -262,15 +262,15 @@ mod tests {
     #[test]
     fn depth_takes_nothing_from_what_stands_beside_it() {
         let deep = [r#"{"spec":"#, &"[".repeat(500), &"]".repeat(500), r#","metadata":{"name":"a"}}"#].concat();
-        assert_eq!(Json::read(deep.as_bytes()).at("metadata.name").text(), "a");
+        assert_eq!(CellJson::read(deep.as_bytes()).at("metadata.name").text(), "a");
         for broken in ["", "{", "[1", "nul", "\"\\x\""] {
-            assert!(Json::read(broken.as_bytes()).is_null(), "{broken}");
+            assert!(CellJson::read(broken.as_bytes()).is_null(), "{broken}");
         }
     }
 
     #[test]
     fn timestamps_are_read_to_the_second() {
-        let at = |text: &'static str| Json::Text(text.into()).time();
+        let at = |text: &'static str| CellJson::Text(text.into()).time();
         assert_eq!(at("1970-01-02T00:00:01Z"), Some(86_401));
         assert_eq!(at("1970-01-01T00:00:01.999999Z"), Some(1));
         assert_eq!(at("1970-01-01T01:00:00+01:00"), Some(0));

@@ -2,10 +2,10 @@
 //!
 //! Source: apimachinery `apis/meta/v1/helpers.go`, `labels/selector.go`, `labels/labels.go`.
 
-use super::json::Json;
+use super::json::CellJson;
 
 /// Formats a map of labels: `a=b,c=d`, sorted by key; `<none>` if empty.
-pub(crate) fn map(labels: &Json<'_>) -> String {
+pub(crate) fn map(labels: &CellJson<'_>) -> String {
     let mut pairs: Vec<String> =
         labels.members().iter().map(|(key, value)| format!("{key}={}", value.text())).collect();
     pairs.sort_unstable();
@@ -13,12 +13,12 @@ pub(crate) fn map(labels: &Json<'_>) -> String {
 }
 
 /// Formats a LabelSelector; `<none>` if empty, `<error>` if invalid.
-pub(crate) fn selector(selector: &Json<'_>) -> String {
+pub(crate) fn selector(selector: &CellJson<'_>) -> String {
     text(selector).map_or_else(|| "<error>".to_owned(), or_none)
 }
 
 /// Formats a LabelSelector in the syntax of `labelSelector`; `None` if invalid.
-pub(crate) fn text(selector: &Json<'_>) -> Option<String> {
+pub(crate) fn text(selector: &CellJson<'_>) -> Option<String> {
     let labels = selector.get("matchLabels").members().iter();
     let labels = labels.map(|(key, value)| Some((key.to_string(), format!("{key}={}", value.text()))));
     let expressions = selector.get("matchExpressions").items().iter().map(requirement);
@@ -29,9 +29,9 @@ pub(crate) fn text(selector: &Json<'_>) -> Option<String> {
 }
 
 /// Returns the key and the text of one of `matchExpressions`.
-fn requirement(expression: &Json<'_>) -> Option<(String, String)> {
+fn requirement(expression: &CellJson<'_>) -> Option<(String, String)> {
     let key = expression.get("key").text();
-    let mut values: Vec<&str> = expression.get("values").items().iter().map(Json::text).collect();
+    let mut values: Vec<&str> = expression.get("values").items().iter().map(CellJson::text).collect();
     values.sort_unstable();
     let values = values.join(",");
     let text = match expression.get("operator").text() {

@@ -6,9 +6,9 @@ use super::{
     TypeColumns,
     column::{AGE, NAME, SELECTOR, text},
     created,
-    json::Json,
+    json::CellJson,
     labels, name,
-    row::Row,
+    row::RowWriter,
 };
 
 pub(crate) const KINDS: &[TypeColumns] = &[
@@ -115,11 +115,11 @@ pub(crate) const KINDS: &[TypeColumns] = &[
 /// Items of a list that are shown; further ones are counted.
 const SHOWN_MAX: usize = 3;
 
-fn service(object: &Json<'_>, row: &mut Row) {
+fn service(object: &CellJson<'_>, row: &mut RowWriter) {
     let spec = object.get("spec");
     // Default set by kube-apiserver.
     let kind = if spec.is_null() { "" } else { spec.get("type").text_or("ClusterIP") };
-    let address = spec.get("clusterIPs").items().first().map_or("", Json::text);
+    let address = spec.get("clusterIPs").items().first().map_or("", CellJson::text);
     let address = if address.is_empty() { spec.get("clusterIP").text_or("<none>") } else { address };
     row.text(name(object)).text(kind).text(address).text(&external(object, kind));
     let ports = spec.get("ports").items().iter().map(port).collect::<Vec<_>>().join(",");
@@ -127,7 +127,7 @@ fn service(object: &Json<'_>, row: &mut Row) {
     row.age(created(object)).text(&labels::map(spec.get("selector")));
 }
 
-fn port(port: &Json<'_>) -> String {
+fn port(port: &CellJson<'_>) -> String {
     let (number, protocol) = (port.get("port").integer(), port.get("protocol").text_or("TCP"));
     match port.get("nodePort").integer() {
         node @ 1.. => format!("{number}:{node}/{protocol}"),
@@ -135,7 +135,7 @@ fn port(port: &Json<'_>) -> String {
     }
 }
 
-fn external(service: &Json<'_>, kind: &str) -> String {
+fn external(service: &CellJson<'_>, kind: &str) -> String {
     let external = joined(service.at("spec.externalIPs"));
     match kind {
         "ClusterIP" | "NodePort" if external.is_empty() => "<none>".to_owned(),
@@ -152,14 +152,14 @@ fn external(service: &Json<'_>, kind: &str) -> String {
 }
 
 /// Returns the distinct addresses of a load balancer, sorted.
-fn balancer(status: &Json<'_>) -> String {
+fn balancer(status: &CellJson<'_>) -> String {
     let ingress = status.at("loadBalancer.ingress").items().iter();
     let places = ingress.map(|place| place.get("ip").text_or(place.get("hostname").text()));
     let places: BTreeSet<&str> = places.filter(|place| !place.is_empty()).collect();
     places.into_iter().collect::<Vec<_>>().join(",")
 }
 
-fn endpoints(subsets: &[Json<'_>]) -> String {
+fn endpoints(subsets: &[CellJson<'_>]) -> String {
     if subsets.is_empty() {
         return "<none>".to_owned();
     }
@@ -179,7 +179,7 @@ fn endpoints(subsets: &[Json<'_>]) -> String {
     if count > SHOWN_MAX { format!("{text} + {} more...", count - SHOWN_MAX) } else { text }
 }
 
-fn hosts(rules: &[Json<'_>]) -> String {
+fn hosts(rules: &[CellJson<'_>]) -> String {
     let (mut shown, mut more) = (Vec::new(), false);
     for host in rules.iter().map(|rule| rule.get("host").text()) {
         more |= shown.len() == SHOWN_MAX;
@@ -195,7 +195,7 @@ fn hosts(rules: &[Json<'_>]) -> String {
     }
 }
 
-fn ip_address(object: &Json<'_>, row: &mut Row) {
+fn ip_address(object: &CellJson<'_>, row: &mut RowWriter) {
     row.text(name(object));
     let parent = object.at("spec.parentRef");
     if parent.is_null() {
@@ -239,11 +239,11 @@ fn first_of(items: impl Iterator<Item = String>) -> (String, usize) {
 }
 
 /// Joins a list of strings.
-pub(crate) fn joined(list: &Json<'_>) -> String {
-    list.items().iter().map(Json::text).collect::<Vec<_>>().join(",")
+pub(crate) fn joined(list: &CellJson<'_>) -> String {
+    list.items().iter().map(CellJson::text).collect::<Vec<_>>().join(",")
 }
 
 /// Returns a string, which may be empty, or `absent` if it is missing.
-pub(crate) fn given<'s>(value: &'s Json<'_>, absent: &'s str) -> &'s str {
+pub(crate) fn given<'s>(value: &'s CellJson<'_>, absent: &'s str) -> &'s str {
     value.as_text().unwrap_or(absent)
 }

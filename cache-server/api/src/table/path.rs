@@ -5,7 +5,7 @@
 //!
 //! Source: client-go `util/jsonpath`.
 
-use super::json::Json;
+use super::json::CellJson;
 
 /// Longest accepted path, in bytes. As filters nest, this also bounds the recursion of the parser.
 const PATH_BYTES_MAX: usize = 1 << 10;
@@ -88,7 +88,7 @@ impl Path {
 
     /// Returns the first match. Visits at most `looks` values and members, and subtracts the visited ones: nested
     /// descendant steps have no other bound. A value that is not found within the bound counts as absent.
-    pub(crate) fn find<'s, 'a>(&self, value: &'s Json<'a>, looks: &mut usize) -> Option<&'s Json<'a>> {
+    pub(crate) fn find<'s, 'a>(&self, value: &'s CellJson<'a>, looks: &mut usize) -> Option<&'s CellJson<'a>> {
         find(&self.0, value, looks)
     }
 }
@@ -176,7 +176,7 @@ impl ItemCondition {
         Some(Self { field: Path::parse(field)?, compared })
     }
 
-    fn takes(&self, item: &Json<'_>, looks: &mut usize) -> bool {
+    fn takes(&self, item: &CellJson<'_>, looks: &mut usize) -> bool {
         match (find(&self.field.0, item, looks), &self.compared) {
             (None, _) => false,
             (Some(_), None) => true,
@@ -186,13 +186,13 @@ impl ItemCondition {
 }
 
 impl CompareOperator {
-    fn holds(self, value: &Json<'_>, literal: &Literal) -> bool {
+    fn holds(self, value: &CellJson<'_>, literal: &Literal) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "numbers of columns are small")]
         let order = match (value, literal) {
-            (Json::Text(text), Literal::Text(other)) => Some((**text).cmp(other)),
-            (Json::Integer(number), Literal::Number(other)) => (*number as f64).partial_cmp(other),
-            (Json::Float(number), Literal::Number(other)) => number.partial_cmp(other),
-            (Json::Bool(value), Literal::Bool(other)) => Some(value.cmp(other)),
+            (CellJson::Text(text), Literal::Text(other)) => Some((**text).cmp(other)),
+            (CellJson::Integer(number), Literal::Number(other)) => (*number as f64).partial_cmp(other),
+            (CellJson::Float(number), Literal::Number(other)) => number.partial_cmp(other),
+            (CellJson::Bool(value), Literal::Bool(other)) => Some(value.cmp(other)),
             _ => None,
         };
         order.is_some_and(|order| match self {
@@ -224,7 +224,7 @@ fn unquoted(text: &str) -> Option<&str> {
 }
 
 /// Recursive step of [`Path::find`]; subtracts visited values from `looks`.
-fn find<'s, 'a>(steps: &[PathStep], value: &'s Json<'a>, looks: &mut usize) -> Option<&'s Json<'a>> {
+fn find<'s, 'a>(steps: &[PathStep], value: &'s CellJson<'a>, looks: &mut usize) -> Option<&'s CellJson<'a>> {
     *looks = looks.checked_sub(1)?;
     let Some((step, rest)) = steps.split_first() else { return Some(value) };
     match step {
@@ -253,7 +253,7 @@ fn find<'s, 'a>(steps: &[PathStep], value: &'s Json<'a>, looks: &mut usize) -> O
 }
 
 /// Iterates over member values or items.
-fn parts<'s, 'a>(value: &'s Json<'a>) -> impl Iterator<Item = &'s Json<'a>> {
+fn parts<'s, 'a>(value: &'s CellJson<'a>) -> impl Iterator<Item = &'s CellJson<'a>> {
     value.members().iter().map(|(_, member)| member).chain(value.items())
 }
 
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_path_leads_to_the_first_value_it_means() {
-        let object = Json::read(OBJECT.as_bytes());
+        let object = CellJson::read(OBJECT.as_bytes());
         for (path, expected) in [
             (".spec.a.b", Some("3")),
             ("$.spec.a.b", Some("3")),
@@ -308,10 +308,14 @@ mod tests {
             (".spec.*.b", Some("3")),
         ] {
             let found = Path::parse(path).expect(path);
-            assert_eq!(found.find(&object, &mut LOOKS.clone()).and_then(Json::plain).as_deref(), expected, "{path}");
+            assert_eq!(
+                found.find(&object, &mut LOOKS.clone()).and_then(CellJson::plain).as_deref(),
+                expected,
+                "{path}"
+            );
         }
         assert!(
-            Path::parse(".spec.none").expect("a path").find(&object, &mut LOOKS.clone()).is_some_and(Json::is_null)
+            Path::parse(".spec.none").expect("a path").find(&object, &mut LOOKS.clone()).is_some_and(CellJson::is_null)
         );
     }
 
@@ -327,7 +331,7 @@ mod tests {
     /// for them.
     #[test]
     fn a_path_that_leads_nowhere_ends_soon() {
-        let object = Json::read(OBJECT.as_bytes());
+        let object = CellJson::read(OBJECT.as_bytes());
         for path in [format!(".spec.list[{}]", i64::MAX), format!(".spec.list[{}]", i64::MIN)] {
             assert_eq!(Path::parse(&path).expect("a path").find(&object, &mut LOOKS.clone()), None, "{path}");
         }
@@ -337,7 +341,7 @@ mod tests {
         let deep = [&r#"{"a":"#.repeat(90), "1", &"}".repeat(90)].concat();
         let path = Path::parse(&["..a".repeat(12), ".b".to_owned()].concat()).expect("a path");
         let mut looks = 200_000;
-        assert_eq!(path.find(&Json::read(deep.as_bytes()), &mut looks), None);
+        assert_eq!(path.find(&CellJson::read(deep.as_bytes()), &mut looks), None);
         assert_eq!(looks, 0, "and is charged for its way");
     }
 
@@ -346,7 +350,7 @@ mod tests {
     fn any_text_is_read_without_panic() {
         const LETTERS: &[char] =
             &['.', '[', ']', '?', '(', ')', '@', '\'', '"', '=', '<', '*', 'a', '0', ':', '\\', 'é', '-'];
-        let (mut random, object) = (fastrand::Rng::with_seed(4), Json::read(OBJECT.as_bytes()));
+        let (mut random, object) = (fastrand::Rng::with_seed(4), CellJson::read(OBJECT.as_bytes()));
         for _ in 0..20_000 {
             let text: String = (0..random.usize(..24)).map(|_| LETTERS[random.usize(..LETTERS.len())]).collect();
             if let Some(path) = Path::parse(&text) {

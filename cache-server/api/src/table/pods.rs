@@ -9,9 +9,9 @@ use super::{
     TypeColumns,
     column::{AGE, NAME, text},
     created,
-    json::Json,
+    json::CellJson,
     name,
-    row::Row,
+    row::RowWriter,
 };
 
 pub(crate) const KINDS: &[TypeColumns] = &[TypeColumns {
@@ -35,7 +35,7 @@ const SUCCEEDED: &str =
     r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;
 const FAILED: &str = r#"[{"type":"Completed","status":"True","reason":"Failed","message":"The pod failed."}]"#;
 
-fn print(pod: &Json<'_>, row: &mut Row) {
+fn print(pod: &CellJson<'_>, row: &mut RowWriter) {
     let (spec, status) = (pod.get("spec"), pod.get("status"));
     let fares = Fares::read(pod);
     row.text(name(pod)).write(format_args!("{}/{}", fares.ready, fares.total)).text(&fares.word);
@@ -78,14 +78,14 @@ struct Restarts {
 }
 
 impl Restarts {
-    fn add(&mut self, report: &Json<'_>) {
+    fn add(&mut self, report: &CellJson<'_>) {
         self.count = self.count.saturating_add(report.get("restartCount").integer());
         self.last = self.last.max(report.at("lastState.terminated.finishedAt").time());
     }
 }
 
 impl<'s> Fares<'s> {
-    fn read(pod: &'s Json<'_>) -> Self {
+    fn read(pod: &'s CellJson<'_>) -> Self {
         let (spec, status) = (pod.get("spec"), pod.get("status"));
         let inits = spec.get("initContainers").items();
         let sidecars = inits.iter().filter(|container| is_sidecar(container)).count();
@@ -112,7 +112,7 @@ impl<'s> Fares<'s> {
 
     /// Reads the statuses of init containers up to the first that has not succeeded. Returns true if there is one, and
     /// the restarts of the sidecars.
-    fn read_inits(&mut self, status: &'s Json<'_>, inits: &[Json<'_>]) -> (bool, Restarts) {
+    fn read_inits(&mut self, status: &'s CellJson<'_>, inits: &[CellJson<'_>]) -> (bool, Restarts) {
         let mut of_sidecars = Restarts::default();
         let mut sidecars = HashMap::new();
         for container in inits {
@@ -146,7 +146,7 @@ impl<'s> Fares<'s> {
     }
 
     /// Reads the statuses of containers in reverse, so that the first container's status wins.
-    fn read_containers(&mut self, status: &'s Json<'_>) {
+    fn read_containers(&mut self, status: &'s CellJson<'_>) {
         let mut running = false;
         for report in status.get("containerStatuses").items().iter().rev() {
             self.restarts.add(report);
@@ -168,8 +168,8 @@ impl<'s> Fares<'s> {
 }
 
 /// Returns the status of the pod as a whole.
-fn own_word<'s>(status: &'s Json<'_>) -> &'s str {
-    let gated = |condition: &Json<'_>| {
+fn own_word<'s>(status: &'s CellJson<'_>) -> &'s str {
+    let gated = |condition: &CellJson<'_>| {
         condition.get("type").text() == "PodScheduled" && condition.get("reason").text() == "SchedulingGated"
     };
     if status.get("conditions").items().iter().any(gated) {
@@ -179,7 +179,7 @@ fn own_word<'s>(status: &'s Json<'_>) -> &'s str {
 }
 
 /// Returns why a container terminated.
-fn end_word<'s>(ended: &'s Json<'_>) -> Cow<'s, str> {
+fn end_word<'s>(ended: &'s CellJson<'_>) -> Cow<'s, str> {
     let (reason, signal) = (ended.get("reason").text(), ended.get("signal").integer());
     if !reason.is_empty() {
         reason.into()
@@ -191,12 +191,12 @@ fn end_word<'s>(ended: &'s Json<'_>) -> Cow<'s, str> {
 }
 
 /// Returns true if an init container is a sidecar, which runs beside the others.
-fn is_sidecar(container: &Json<'_>) -> bool {
+fn is_sidecar(container: &CellJson<'_>) -> bool {
     container.get("restartPolicy").text() == "Always"
 }
 
 /// Returns true if the first condition of that type is true.
-pub(crate) fn is_met(status: &Json<'_>, kind: &str) -> bool {
+pub(crate) fn is_met(status: &CellJson<'_>, kind: &str) -> bool {
     let conditions = status.get("conditions").items();
     let condition = conditions.iter().find(|condition| condition.get("type").text() == kind);
     condition.is_some_and(|condition| condition.get("status").text() == "True")

@@ -8,7 +8,7 @@ use watch_cache::Cells;
 
 /// A row being written: each method adds one cell.
 #[derive(Debug, Default)]
-pub(crate) struct Row {
+pub(crate) struct RowWriter {
     /// Text after the last age.
     text: String,
     cells: Cells,
@@ -16,7 +16,7 @@ pub(crate) struct Row {
     conditions: &'static str,
 }
 
-impl Row {
+impl RowWriter {
     /// Creates a row with capacity for the columns of a typical object.
     pub(crate) fn new() -> Self {
         Self { text: String::with_capacity(ROOM), ..Self::default() }

@@ -4,10 +4,10 @@ use super::{
     TypeColumns,
     column::{AGE, NAME, boolean, integer, text},
     created,
-    json::Json,
+    json::CellJson,
     name,
     network::{given, joined},
-    row::Row,
+    row::RowWriter,
     workloads::count,
 };
 
@@ -128,13 +128,13 @@ const DEFAULT_ATTRIBUTES: &[&str] = &["volumeattributesclass.alpha.kubernetes.io
 /// Annotation for the class, from before there was a field.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-fn class_name<'r>(object: &Json<'_>, marks: &[&str], row: &'r mut Row) -> &'r mut Row {
+fn class_name<'r>(object: &CellJson<'_>, marks: &[&str], row: &'r mut RowWriter) -> &'r mut RowWriter {
     let annotations = object.at("metadata.annotations");
     let default = marks.iter().any(|mark| annotations.get(mark).text() == "true");
     row.write(format_args!("{}{}", name(object), if default { " (default)" } else { "" }))
 }
 
-fn volume(object: &Json<'_>, row: &mut Row) {
+fn volume(object: &CellJson<'_>, row: &mut RowWriter) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     row.text(name(object)).text(&spec.at("capacity.storage").plain_or("0"));
     row.text(&modes(spec.get("accessModes")));
@@ -151,7 +151,7 @@ fn volume(object: &Json<'_>, row: &mut Row) {
     row.text(status.get("reason").text()).age(created(object)).text(volume_mode(spec));
 }
 
-fn claim(object: &Json<'_>, row: &mut Row) {
+fn claim(object: &CellJson<'_>, row: &mut RowWriter) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     let volume = spec.get("volumeName").text();
     row.text(name(object)).text(phase(object)).text(volume);
@@ -165,23 +165,23 @@ fn claim(object: &Json<'_>, row: &mut Row) {
     row.age(created(object)).text(volume_mode(spec));
 }
 
-fn phase<'s>(object: &'s Json<'_>) -> &'s str {
+fn phase<'s>(object: &'s CellJson<'_>) -> &'s str {
     let going = !object.at("metadata.deletionTimestamp").is_null();
     if going { "Terminating" } else { object.at("status.phase").text() }
 }
 
-fn class<'s>(object: &'s Json<'_>) -> &'s str {
+fn class<'s>(object: &'s CellJson<'_>) -> &'s str {
     let old = object.at("metadata.annotations").get(OLD_CLASS);
     given(old, object.at("spec.storageClassName").text())
 }
 
 /// Returns the volume mode, with kube-apiserver's default.
-fn volume_mode<'s>(spec: &'s Json<'_>) -> &'s str {
+fn volume_mode<'s>(spec: &'s CellJson<'_>) -> &'s str {
     given(spec.get("volumeMode"), if spec.is_null() { "<unset>" } else { "Filesystem" })
 }
 
 /// Formats access modes by their abbreviations, in a fixed order and each once.
-fn modes(modes: &Json<'_>) -> String {
+fn modes(modes: &CellJson<'_>) -> String {
     let given = |mode: &str| modes.items().iter().any(|item| item.text() == mode);
     let letters =
         [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
@@ -189,9 +189,9 @@ fn modes(modes: &Json<'_>) -> String {
     letters.join(",")
 }
 
-fn driver(object: &Json<'_>, row: &mut Row) {
+fn driver(object: &CellJson<'_>, row: &mut RowWriter) {
     let spec = object.get("spec");
-    row.text(name(object)).boolean(!matches!(spec.get("attachRequired"), Json::Bool(false)));
+    row.text(name(object)).boolean(!matches!(spec.get("attachRequired"), CellJson::Bool(false)));
     row.boolean(spec.get("podInfoOnMount").is_true()).boolean(spec.get("storageCapacity").is_true());
     let requests = spec.get("tokenRequests");
     let audiences: Vec<&str> = requests.items().iter().map(|request| request.get("audience").text()).collect();

@@ -6,10 +6,10 @@ use super::{
     TypeColumns,
     column::{AGE, CONTAINERS, IMAGES, NAME, SELECTOR, boolean, integer, text},
     created,
-    json::Json,
+    json::CellJson,
     labels, name,
     pods::is_met,
-    row::Row,
+    row::RowWriter,
 };
 
 pub(crate) const KINDS: &[TypeColumns] = &[
@@ -163,7 +163,7 @@ const REPLICAS: &[super::Column] = &[
 ];
 
 /// Writes all cells except the selector.
-fn replicas(object: &Json<'_>, row: &mut Row) {
+fn replicas(object: &CellJson<'_>, row: &mut RowWriter) {
     let status = object.get("status");
     row.text(name(object)).integer(wanted(object)).integer(status.get("replicas").integer());
     row.integer(status.get("readyReplicas").integer()).age(created(object));
@@ -171,12 +171,12 @@ fn replicas(object: &Json<'_>, row: &mut Row) {
 }
 
 /// Returns the wanted replicas. kube-apiserver defaults them to one.
-fn wanted(object: &Json<'_>) -> i64 {
+fn wanted(object: &CellJson<'_>) -> i64 {
     let spec = object.get("spec");
     spec.get("replicas").as_integer().unwrap_or_else(|| i64::from(!spec.is_null()))
 }
 
-fn deployment(object: &Json<'_>, row: &mut Row) {
+fn deployment(object: &CellJson<'_>, row: &mut RowWriter) {
     let status = object.get("status");
     let ready = status.get("readyReplicas").integer();
     row.text(name(object)).write(format_args!("{ready}/{}", wanted(object)));
@@ -186,7 +186,7 @@ fn deployment(object: &Json<'_>, row: &mut Row) {
     containers(object.at("spec.template"), row).text(selector.as_deref().unwrap_or("<invalid>"));
 }
 
-fn daemon_set(object: &Json<'_>, row: &mut Row) {
+fn daemon_set(object: &CellJson<'_>, row: &mut RowWriter) {
     row.text(name(object));
     for count in
         ["desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled", "numberAvailable"]
@@ -197,7 +197,7 @@ fn daemon_set(object: &Json<'_>, row: &mut Row) {
     containers(object.at("spec.template"), row).text(&labels::selector(object.at("spec.selector")));
 }
 
-fn job(object: &Json<'_>, row: &mut Row) {
+fn job(object: &CellJson<'_>, row: &mut RowWriter) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     row.text(name(object)).text(if is_met(status, "Complete") {
         "Complete"
@@ -228,7 +228,7 @@ fn job(object: &Json<'_>, row: &mut Row) {
     containers(spec.get("template"), row).text(&labels::selector(spec.get("selector")));
 }
 
-fn cron_job(object: &Json<'_>, row: &mut Row) {
+fn cron_job(object: &CellJson<'_>, row: &mut RowWriter) {
     let (spec, status) = (object.get("spec"), object.get("status"));
     row.text(name(object)).text(spec.get("schedule").text()).text(spec.get("timeZone").as_text().unwrap_or("<none>"));
     row.text(if spec.get("suspend").is_true() { "True" } else { "False" });
@@ -242,7 +242,7 @@ fn cron_job(object: &Json<'_>, row: &mut Row) {
     containers(template.get("template"), row).text(&labels::selector(template.get("selector")));
 }
 
-fn controller_revision(object: &Json<'_>, row: &mut Row) {
+fn controller_revision(object: &CellJson<'_>, row: &mut RowWriter) {
     row.text(name(object));
     let owners = object.at("metadata.ownerReferences").items();
     match owners.iter().find(|owner| owner.get("controller").is_true()) {
@@ -261,7 +261,7 @@ fn controller_revision(object: &Json<'_>, row: &mut Row) {
 }
 
 /// Writes the names and images of a template's containers.
-fn containers<'r>(template: &Json<'_>, row: &'r mut Row) -> &'r mut Row {
+fn containers<'r>(template: &CellJson<'_>, row: &'r mut RowWriter) -> &'r mut RowWriter {
     let containers = template.at("spec.containers").items();
     for field in ["name", "image"] {
         let texts: Vec<&str> = containers.iter().map(|container| container.get(field).text()).collect();
@@ -271,6 +271,6 @@ fn containers<'r>(template: &Json<'_>, row: &'r mut Row) -> &'r mut Row {
 }
 
 /// Returns the number of items or members.
-pub(crate) fn count(value: &Json<'_>) -> i64 {
+pub(crate) fn count(value: &CellJson<'_>) -> i64 {
     i64::try_from(value.items().len().max(value.members().len())).unwrap_or(i64::MAX)
 }

@@ -90,19 +90,19 @@ pub(super) struct ApiResource<'a> {
 pub(super) struct GroupDiscoveryList<'a> {
     pub(super) kind: &'static str,
     pub(super) api_version: &'static str,
-    pub(super) metadata: Named<'a>,
+    pub(super) metadata: ObjectName<'a>,
     pub(super) items: Vec<GroupDiscovery<'a>>,
 }
 
 #[derive(Serialize)]
-pub(super) struct Named<'a> {
+pub(super) struct ObjectName<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) name: &'a str,
 }
 
 #[derive(Serialize)]
 pub(super) struct GroupDiscovery<'a> {
-    pub(super) metadata: Named<'a>,
+    pub(super) metadata: ObjectName<'a>,
     pub(super) versions: Vec<VersionDiscovery<'a>>,
 }
 

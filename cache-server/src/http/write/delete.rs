@@ -135,22 +135,22 @@ mod tests {
     use super::*;
     use crate::{
         registry::Registry,
-        storage::{Expect, Followed, Listed, StorageError, Txn, WriteError, Written, embedded::Embedded},
+        storage::{Expect, ListAndWatch, ListSnapshot, StorageError, Txn, WriteError, WriteResult, embedded::Embedded},
     };
 
     /// A storage in another process: its writes take a while.
     struct Far(Embedded);
 
     impl Storage for Far {
-        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Listed, StorageError>> {
+        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
             self.0.list(ty)
         }
 
-        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<Followed, StorageError>> {
+        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
             self.0.follow(ty)
         }
 
-        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<Written, WriteError>> {
+        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
             let written = self.0.write(txn);
             async move {
                 let written = written.await;

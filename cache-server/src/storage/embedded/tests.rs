@@ -30,7 +30,7 @@ async fn list(store: &Embedded, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>
 }
 
 async fn follow(store: &Embedded, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>, Changes) {
-    let Followed { listed, changes } = store.follow(ty).await.expect("embedded storage is followed");
+    let ListAndWatch { listed, changes } = store.follow(ty).await.expect("embedded storage is followed");
     (listed.resource_version, listed.entries.try_collect().await.expect("embedded storage lists"), changes)
 }
 
@@ -80,7 +80,7 @@ async fn what_is_written_is_told_in_order_and_then_listed() {
 #[tokio::test]
 async fn an_expectation_that_does_not_hold_writes_nothing() {
     let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
-    let expect = |outcome: Result<Written, WriteError>| outcome.expect_err("refused").to_string();
+    let expect = |outcome: Result<WriteResult, WriteError>| outcome.expect_err("refused").to_string();
     assert_eq!(expect(store.write(put(&maps, "x", Expect::At(3), 1)).await), "the object does not exist");
     assert_eq!(expect(store.write(delete(&maps, "x", 3)).await), "the object does not exist");
     store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");

@@ -12,15 +12,15 @@ use super::{
     super::{body::Object, managed::FieldSet},
     typed::{is_associative, is_granular, member, step},
 };
-use crate::schemas::Shape;
+use crate::schemas::ValueShape;
 
 /// Merges `config` into `object`. Members that `config` does not set are unchanged.
-pub(crate) fn merge(mut object: Object, config: &Object, shape: &Shape) -> Object {
+pub(crate) fn merge(mut object: Object, config: &Object, shape: &ValueShape) -> Object {
     merge_members(&mut object, config, Some(shape));
     object
 }
 
-fn merge_members(object: &mut Object, config: &Object, shape: Option<&Shape>) {
+fn merge_members(object: &mut Object, config: &Object, shape: Option<&ValueShape>) {
     for (name, wanted) in config {
         let inner = member(shape, name);
         let merged = match object.remove(name) {
@@ -31,7 +31,7 @@ fn merge_members(object: &mut Object, config: &Object, shape: Option<&Shape>) {
     }
 }
 
-fn merge_values(before: Value, wanted: &Value, shape: Option<&Shape>) -> Value {
+fn merge_values(before: Value, wanted: &Value, shape: Option<&ValueShape>) -> Value {
     match (before, wanted) {
         (Value::Object(mut before), Value::Object(wanted)) if is_granular(shape) => {
             merge_members(&mut before, wanted, shape);
@@ -46,7 +46,7 @@ fn merge_values(before: Value, wanted: &Value, shape: Option<&Shape>) -> Value {
 
 /// Merges the wanted items into a list, in their order. Other items keep their order, and their place before the wanted
 /// items that followed them.
-fn merge_items(before: Vec<Value>, wanted: &[Value], shape: Option<&Shape>) -> Vec<Value> {
+fn merge_items(before: Vec<Value>, wanted: &[Value], shape: Option<&ValueShape>) -> Vec<Value> {
     let Some(shape) = shape else { return wanted.to_vec() };
     let inner = shape.item();
     let steps = |items: &[Value]| -> Vec<Option<String>> { items.iter().map(|item| step(shape, item).ok()).collect() };
@@ -87,14 +87,14 @@ fn places(steps: &[Option<String>]) -> HashMap<&str, usize> {
 }
 
 /// Returns the part of `fields` that differs between two states of an object.
-pub(crate) fn changed(before: &Object, after: &Object, shape: &Shape, fields: &FieldSet) -> FieldSet {
+pub(crate) fn changed(before: &Object, after: &Object, shape: &ValueShape, fields: &FieldSet) -> FieldSet {
     changed_members(Some(before), Some(after), Some(shape), fields)
 }
 
 fn changed_members(
     before: Option<&Object>,
     after: Option<&Object>,
-    shape: Option<&Shape>,
+    shape: Option<&ValueShape>,
     fields: &FieldSet,
 ) -> FieldSet {
     let inside = fields.inside.iter().filter_map(|(step, below)| {
@@ -107,7 +107,12 @@ fn changed_members(
     FieldSet { own: false, inside: inside.collect() }
 }
 
-fn changed_values(before: Option<&Value>, after: Option<&Value>, shape: Option<&Shape>, fields: &FieldSet) -> FieldSet {
+fn changed_values(
+    before: Option<&Value>,
+    after: Option<&Value>,
+    shape: Option<&ValueShape>,
+    fields: &FieldSet,
+) -> FieldSet {
     if before == after {
         return FieldSet::default();
     }
@@ -125,7 +130,7 @@ fn changed_values(before: Option<&Value>, after: Option<&Value>, shape: Option<&
     changed
 }
 
-fn changed_items(before: &[Value], after: &[Value], shape: &Shape, fields: &FieldSet) -> FieldSet {
+fn changed_items(before: &[Value], after: &[Value], shape: &ValueShape, fields: &FieldSet) -> FieldSet {
     let by_step = |items| -> HashMap<String, &Value> {
         let items: &[Value] = items;
         items.iter().filter_map(|item| Some((step(shape, item).ok()?, item))).collect()
@@ -141,11 +146,11 @@ fn changed_items(before: &[Value], after: &[Value], shape: &Shape, fields: &Fiel
 
 /// Removes from the object the fields in `last` that are not in `kept`. An object or list that becomes empty is removed
 /// too unless `kept` has fields in it.
-pub(crate) fn remove(object: &mut Object, shape: &Shape, last: &FieldSet, kept: &FieldSet) {
+pub(crate) fn remove(object: &mut Object, shape: &ValueShape, last: &FieldSet, kept: &FieldSet) {
     remove_members(object, Some(shape), last, Some(kept));
 }
 
-fn remove_members(object: &mut Object, shape: Option<&Shape>, last: &FieldSet, kept: Option<&FieldSet>) {
+fn remove_members(object: &mut Object, shape: Option<&ValueShape>, last: &FieldSet, kept: Option<&FieldSet>) {
     for (step, below) in &last.inside {
         let Some(name) = step.strip_prefix("f:") else { continue };
         let kept = kept.and_then(|kept| kept.inside.get(step));
@@ -171,7 +176,7 @@ fn remove_members(object: &mut Object, shape: Option<&Shape>, last: &FieldSet, k
     }
 }
 
-fn remove_items(items: &mut Vec<Value>, shape: Option<&Shape>, last: &FieldSet, kept: Option<&FieldSet>) {
+fn remove_items(items: &mut Vec<Value>, shape: Option<&ValueShape>, last: &FieldSet, kept: Option<&FieldSet>) {
     let Some(shape) = shape.filter(|shape| is_associative(Some(shape))) else { return };
     let inner = shape.item();
     items.retain_mut(|item| {

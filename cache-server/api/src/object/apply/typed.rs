@@ -16,7 +16,7 @@ use super::super::{
 };
 use crate::{
     limits::STRICT_ERRORS_MAX,
-    schemas::{JsonKind, Member, Merge, Shape},
+    schemas::{JsonKind, Merge, ShapeMember, ValueShape},
 };
 
 /// Default values of list keys that may be left out.
@@ -26,7 +26,7 @@ const KEY_DEFAULTS: [(&str, &str); 1] = [("protocol", "TCP")];
 ///
 /// # Errors
 /// All schema violations, in Kubernetes' words.
-pub(crate) fn fields(config: &Object, shape: &Shape) -> Result<FieldSet, String> {
+pub(crate) fn fields(config: &Object, shape: &ValueShape) -> Result<FieldSet, String> {
     let mut walk = ApplyWalk::default();
     let fields = walk.object(config, Some(shape));
     match walk.errors.as_slice() {
@@ -37,20 +37,20 @@ pub(crate) fn fields(config: &Object, shape: &Shape) -> Result<FieldSet, String>
 }
 
 /// Returns the shape of a member; `None` if the schema does not know it.
-pub(crate) fn member(shape: Option<&Shape>, name: &str) -> Option<Shape> {
+pub(crate) fn member(shape: Option<&ValueShape>, name: &str) -> Option<ValueShape> {
     match shape?.member(name) {
-        Member::Known(inner) | Member::Free(Some(inner)) => Some(inner),
-        Member::Free(None) | Member::Unknown => None,
+        ShapeMember::Known(inner) | ShapeMember::Free(Some(inner)) => Some(inner),
+        ShapeMember::Free(None) | ShapeMember::Unknown => None,
     }
 }
 
 /// Returns true if members of the object have owners of their own, instead of the object as a whole.
-pub(crate) fn is_granular(shape: Option<&Shape>) -> bool {
+pub(crate) fn is_granular(shape: Option<&ValueShape>) -> bool {
     shape.is_none_or(|shape| shape.apply() == Merge::Granular)
 }
 
 /// Returns true if items of the list have owners of their own.
-pub(crate) fn is_associative(shape: Option<&Shape>) -> bool {
+pub(crate) fn is_associative(shape: Option<&ValueShape>) -> bool {
     shape.is_some_and(|shape| matches!(shape.apply(), Merge::Set | Merge::ByKey(_)))
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn is_associative(shape: Option<&Shape>) -> bool {
 ///
 /// # Errors
 /// The reason if the item has no key.
-pub(crate) fn step(shape: &Shape, item: &Value) -> Result<String, String> {
+pub(crate) fn step(shape: &ValueShape, item: &Value) -> Result<String, String> {
     let Merge::ByKey(names) = shape.apply() else { return Ok(managed::step_of_value(item)) };
     let Value::Object(item) = item else {
         return Err("associative list with keys may not have non-map elements".to_owned());
@@ -103,7 +103,7 @@ impl ApplyWalk {
         value
     }
 
-    fn object(&mut self, object: &Object, shape: Option<&Shape>) -> FieldSet {
+    fn object(&mut self, object: &Object, shape: Option<&ValueShape>) -> FieldSet {
         let mut fields = FieldSet::default();
         for (name, value) in object {
             let step = format!("f:{name}");
@@ -115,12 +115,12 @@ impl ApplyWalk {
         fields
     }
 
-    fn member(&mut self, name: &str, value: &Value, shape: Option<&Shape>) -> FieldSet {
+    fn member(&mut self, name: &str, value: &Value, shape: Option<&ValueShape>) -> FieldSet {
         let (inner, is_named) = match shape.map(|shape| shape.member(name)) {
-            Some(Member::Known(inner)) => (Some(inner), true),
-            Some(Member::Free(inner)) => (inner, false),
+            Some(ShapeMember::Known(inner)) => (Some(inner), true),
+            Some(ShapeMember::Free(inner)) => (inner, false),
             None => (None, false),
-            Some(Member::Unknown) => {
+            Some(ShapeMember::Unknown) => {
                 self.refuse("field not declared in schema");
                 return FieldSet::default();
             }
@@ -131,7 +131,7 @@ impl ApplyWalk {
         below
     }
 
-    fn value(&mut self, value: &Value, shape: Option<&Shape>) -> FieldSet {
+    fn value(&mut self, value: &Value, shape: Option<&ValueShape>) -> FieldSet {
         if let Some(shape) = shape.filter(|shape| !fits(shape, value) && !value.is_null()) {
             self.mistyped(value, shape);
             return FieldSet::default();
@@ -145,7 +145,7 @@ impl ApplyWalk {
         }
     }
 
-    fn mistyped(&mut self, value: &Value, shape: &Shape) {
+    fn mistyped(&mut self, value: &Value, shape: &ValueShape) {
         let wanted = match shape.kind() {
             JsonKind::Object => "map",
             JsonKind::Array => "list",
@@ -156,7 +156,7 @@ impl ApplyWalk {
         self.refuse(&format!("expected {wanted}, got {}", json_type(value)));
     }
 
-    fn items(&mut self, items: &[Value], shape: Option<&Shape>) -> FieldSet {
+    fn items(&mut self, items: &[Value], shape: Option<&ValueShape>) -> FieldSet {
         let mut fields = FieldSet::default();
         let Some(shape) = shape else { return fields };
         let inner = shape.item();

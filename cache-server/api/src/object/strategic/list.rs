@@ -9,10 +9,14 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::{Directive, PATCH, PatchRefusal, bare_list, directive, merge_objects};
-use crate::schemas::{Merge, Shape};
+use crate::schemas::{Merge, ValueShape};
 
 /// Merges a list by the strategy of its shape.
-pub(crate) fn merge(before: Vec<Value>, patch: Vec<Value>, shape: Option<&Shape>) -> Result<Vec<Value>, PatchRefusal> {
+pub(crate) fn merge(
+    before: Vec<Value>,
+    patch: Vec<Value>,
+    shape: Option<&ValueShape>,
+) -> Result<Vec<Value>, PatchRefusal> {
     let Some(identity) = ItemIdentity::of(shape) else { return Ok(bare_list(patch)) };
     let (merged, order) = merge_items(before.clone(), patch, &identity, shape)?;
     Ok(match order {
@@ -26,7 +30,7 @@ pub(crate) fn merge_in_order(
     before: Vec<Value>,
     patch: Option<Vec<Value>>,
     order: &[Value],
-    shape: Option<&Shape>,
+    shape: Option<&ValueShape>,
 ) -> Result<Vec<Value>, PatchRefusal> {
     let Some(identity) = ItemIdentity::of(shape) else { return Ok(patch.map_or(before, bare_list)) };
     for named in order {
@@ -52,7 +56,7 @@ enum ItemIdentity {
 
 impl ItemIdentity {
     /// Returns the identity of a merged list; `None` for lists that are replaced.
-    fn of(shape: Option<&Shape>) -> Option<Self> {
+    fn of(shape: Option<&ValueShape>) -> Option<Self> {
         match shape?.merge() {
             Merge::Atomic | Merge::Granular => None,
             Merge::Set => Some(Self::Value),
@@ -108,7 +112,7 @@ fn merge_items(
     before: Vec<Value>,
     patch: Vec<Value>,
     identity: &ItemIdentity,
-    shape: Option<&Shape>,
+    shape: Option<&ValueShape>,
 ) -> Result<(Vec<Value>, Option<Vec<Value>>), PatchRefusal> {
     if before.iter().chain(&patch).any(Value::is_array) {
         return Err(PatchRefusal::ListOfLists);
@@ -125,7 +129,7 @@ fn merge_items(
     let mut merged: Vec<Value> = before;
     merged.retain(|item| !identity.find(item).is_some_and(|key| deleted.contains(&key.to_string())));
     let mut places = ItemPositions::of(&merged, identity);
-    let inner = shape.and_then(Shape::item);
+    let inner = shape.and_then(ValueShape::item);
     let mut order = Vec::with_capacity(plain.len());
     for item in plain {
         let key = identity.required(&item)?;

@@ -8,19 +8,19 @@ use serde_json::json;
 use super::*;
 use crate::{registry::Registry, schemas};
 
-fn shape(group: &str, plural: &str) -> Shape {
+fn shape(group: &str, plural: &str) -> ValueShape {
     let ty = Registry::builtin().find(group, "v1", plural).expect("a built-in type");
     schemas::of(&ty).expect("a schema")
 }
 
-fn patched(shape: &Shape, object: &Value, patch: &Value) -> Result<Value, PatchRefusal> {
+fn patched(shape: &ValueShape, object: &Value, patch: &Value) -> Result<Value, PatchRefusal> {
     let members = |value: &Value| value.as_object().expect("an object").clone();
     merge(members(object), members(patch), shape).map(Value::Object)
 }
 
 /// Returns the spec of a pod after a patch.
 fn spec(before: Value, patch: Value) -> Result<Value, PatchRefusal> {
-    static PODS: LazyLock<Shape> = LazyLock::new(|| shape("", "pods"));
+    static PODS: LazyLock<ValueShape> = LazyLock::new(|| shape("", "pods"));
     let after = patched(&PODS, &json!({ "spec": before }), &json!({ "spec": patch }))?;
     Ok(after["spec"].clone())
 }
