@@ -31,7 +31,7 @@ use self::{place::CheckpointFiles, replay::Replay};
 /// Result of opening a checkpoint.
 pub(crate) struct OpenedCheckpoint {
     /// The last saved state; `None` if none is usable.
-    pub(crate) saved: Option<Saved>,
+    pub(crate) saved: Option<SavedState>,
     /// Why the existing checkpoint is not used.
     pub(crate) ignored: Option<IgnoreReason>,
     /// Writer for further saves; `None` if the directory must not be written, for the reason in `ignored`.
@@ -39,7 +39,7 @@ pub(crate) struct OpenedCheckpoint {
 }
 
 /// A state on disk.
-pub(crate) struct Saved {
+pub(crate) struct SavedState {
     /// Position of the state.
     pub(crate) position: ResourceVersion,
     /// Time at which the server last confirmed the state, by the clock of then: in the future if the clock was set back
@@ -115,16 +115,16 @@ pub(crate) fn open(dir: &Path, identity: &Identity) -> OpenedCheckpoint {
 }
 
 /// Reads the existing state. Also returns a second handle of the file, for the writer.
-fn find(place: &CheckpointFiles, identity: &str) -> Result<Option<(Saved, File)>, IgnoreReason> {
+fn find(place: &CheckpointFiles, identity: &str) -> Result<Option<(SavedState, File)>, IgnoreReason> {
     let Some(file) = place.open().map_err(IgnoreReason::because("open the file"))? else { return Ok(None) };
     let replay = Replay::read(&file, identity)?;
     let bytes = file.metadata().map_err(IgnoreReason::because("read"))?.len();
     let again = file.try_clone().map_err(IgnoreReason::because("open the file"))?;
     let (position, confirmed_at) = (replay.position.clone(), replay.confirmed_at);
-    Ok(Some((Saved { position, confirmed_at, cut_bytes: bytes.saturating_sub(replay.end), file, replay }, again)))
+    Ok(Some((SavedState { position, confirmed_at, cut_bytes: bytes.saturating_sub(replay.end), file, replay }, again)))
 }
 
-impl Saved {
+impl SavedState {
     /// Loads the state into an empty store. Holds one object in memory at a time. Call [`CheckpointWriter::restored`] afterwards.
     ///
     /// Blocks. Cost: reads the file a second time, and stores each object.
