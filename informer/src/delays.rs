@@ -18,7 +18,7 @@ pub fn from_kube(policy: impl kube::runtime::utils::Backoff + 'static) -> impl D
 /// minutes, ends the policy; its last delay then repeats until a session is healthy.
 #[cfg(feature = "backoff")]
 pub fn from_backoff(policy: impl backoff::backoff::Backoff + Send + 'static) -> impl Delays + 'static {
-    Unmaintained(policy)
+    BackoffAdapter(policy)
 }
 
 #[cfg(feature = "runtime")]
@@ -36,10 +36,10 @@ impl<B: kube::runtime::utils::Backoff> Delays for Kube<B> {
 }
 
 #[cfg(feature = "backoff")]
-struct Unmaintained<B>(B);
+struct BackoffAdapter<B>(B);
 
 #[cfg(feature = "backoff")]
-impl<B: backoff::backoff::Backoff + Send> Delays for Unmaintained<B> {
+impl<B: backoff::backoff::Backoff + Send> Delays for BackoffAdapter<B> {
     fn next(&mut self) -> Option<Duration> {
         self.0.next_backoff()
     }

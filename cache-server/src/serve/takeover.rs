@@ -27,7 +27,7 @@ use tokio::{
 };
 use watch_cache::Slices;
 
-use self::chunked::Chunked;
+use self::chunked::ChunkedWriter;
 use super::moving::Socket;
 use crate::{
     http::body::BodyError,
@@ -38,7 +38,7 @@ use crate::{
 pub(super) struct Takeover<S, B> {
     stream: S,
     body: B,
-    out: Chunked,
+    out: ChunkedWriter,
     /// Bytes that the client sent after its request.
     read: BytesMut,
     /// True if the stream may hold unflushed bytes.
@@ -84,7 +84,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B
     /// ends with the response. The body ends by itself at `deadline`.
     pub(super) fn new(stream: S, read: Bytes, response: Response<B>, last: bool, deadline: Option<Instant>) -> Self {
         let (parts, body) = response.into_parts();
-        let out = Chunked::new(head::encode(&parts, last));
+        let out = ChunkedWriter::new(head::encode(&parts, last));
         // Copy the leftover bytes so that hyper's large read buffer can be freed.
         let read = BytesMut::from(&read[..]);
         Self { stream, body, out, read, unflushed: false, last, deadline, overdue: None }

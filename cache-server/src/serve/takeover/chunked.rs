@@ -16,7 +16,7 @@ use watch_cache::Slices;
 use crate::limits::SLICES_MAX;
 
 /// The unsent part of a response.
-pub(super) struct Chunked {
+pub(super) struct ChunkedWriter {
     /// Head of the response. Freed once it was sent.
     head: Vec<u8>,
     /// Bytes of `head` that were sent.
@@ -65,7 +65,7 @@ const CHUNK_AND_BODY_END: &[u8] = b"\r\n0\r\n\r\n";
 /// End of a body whose last chunk was sent before.
 const BODY_END: &[u8] = b"0\r\n\r\n";
 
-impl Chunked {
+impl ChunkedWriter {
     /// Starts a response with `head`.
     pub(super) fn new(head: Vec<u8>) -> Self {
         Self { head, head_sent: 0, size: SizeLine::default(), slices: Slices::new(), tail: &[], over: false }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// Writes at most `room` bytes and returns them.
-    fn write(out: &mut Chunked, room: usize) -> Vec<u8> {
+    fn write(out: &mut ChunkedWriter, room: usize) -> Vec<u8> {
         let mut space = vec![0; room];
         let mut into = Cursor::new(&mut space[..]);
         let mut cx = Context::from_waker(std::task::Waker::noop());
@@ -173,7 +173,7 @@ mod tests {
         space
     }
 
-    fn write_all(out: &mut Chunked) -> Vec<u8> {
+    fn write_all(out: &mut ChunkedWriter) -> Vec<u8> {
         let mut all = Vec::new();
         while !out.is_empty() {
             all.extend(write(out, 1 << 20));
@@ -186,7 +186,7 @@ mod tests {
         let whole = b"HEAD\r\n\r\n21\r\nfirst, second, and a longer third\r\n0\r\n\r\n".as_slice();
         for first in 0..=whole.len() {
             for second in 0..=whole.len() - first {
-                let mut out = Chunked::new(b"HEAD\r\n\r\n".to_vec());
+                let mut out = ChunkedWriter::new(b"HEAD\r\n\r\n".to_vec());
                 out.chunk(slices(&["first, ", "second", ", and a ", "longer third"]));
                 out.finish();
                 let mut sent = write(&mut out, first);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_chunk_of_more_slices_than_a_write_takes_goes_out_in_several() {
-        let mut out = Chunked::new(Vec::new());
+        let mut out = ChunkedWriter::new(Vec::new());
         out.chunk(slices(&["ab"; 300]));
         assert_eq!(write_all(&mut out), ["258\r\n", &"ab".repeat(300), "\r\n"].concat().as_bytes());
         assert!(out.is_empty() && !out.has_chunk() && !out.is_over());
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn nothing_is_no_chunk() {
-        let mut out = Chunked::new(Vec::new());
+        let mut out = ChunkedWriter::new(Vec::new());
         out.chunk(Slices::new());
         assert!(out.is_empty(), "an empty chunk would end the body");
         out.finish();
