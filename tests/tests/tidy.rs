@@ -232,6 +232,102 @@ fn files_say_what_they_are_and_fit_a_reader() {
     }
 }
 
+/// Crates whose type names are compared.
+const NAMED_CRATES: &[&str] = &["informer", "informer/core", "cache-server", "cache-server/core", "cache-server/api"];
+
+/// Type names that more than one file defines, per thousand names. May only fall; `.ci/names` lists them.
+const REPEATED_NAMES_PER_MILLE_MAX: usize = 24;
+
+/// Words that name nothing by themselves, besides those in "-ed" and "-ing".
+const NO_NOUNS: &[&str] = &[
+    "Again", "Ahead", "Began", "Begins", "Begun", "Behind", "Broken", "Done", "Found", "Frozen", "Gone", "Held", "How",
+    "Kept", "Known", "Last", "Lost", "Made", "Met", "Next", "Of", "Past", "Rest", "Said", "Seen", "Sent", "Shown",
+    "Spent", "Taken", "Told", "Unknown", "Unread", "Untold", "What", "When", "Where", "Whether", "Which", "Who",
+    "Whose", "Why", "Written", "Wrote",
+];
+
+/// Nouns in "-ed" and "-ing".
+const NOUNS: &[&str] = &["Encoding", "Ending", "Listing", "Posting", "Ring", "Seed"];
+
+/// Types that still have such a name, sorted. May only shrink.
+const BARE_TYPES: &[&str] = &[
+    "Answered",
+    "Asked",
+    "Begins",
+    "Behind",
+    "Closed",
+    "Embedded",
+    "Expired",
+    "Keeping",
+    "Keyed",
+    "Observed",
+    "Packed",
+    "Reached",
+    "Seen",
+    "Skipped",
+    "Transformed",
+    "Waking",
+    "Which",
+];
+
+/// Goal: a type's name names its thing without its module, and leads to one place. Method: the definitions in all code
+/// but tests.
+#[test]
+fn type_names_are_used_once() {
+    let types = type_names();
+    assert!(types.len() > 500);
+    let repeated: Vec<&str> =
+        types.iter().filter(|(_, files)| files.len() > 1).map(|(name, _)| name.as_str()).collect();
+    assert!(
+        repeated.len() * 1000 <= REPEATED_NAMES_PER_MILLE_MAX * types.len(),
+        "{} of {} type names are defined in more than one file: {repeated:?}",
+        repeated.len(),
+        types.len()
+    );
+    let bare: Vec<&str> = types.keys().map(String::as_str).filter(|name| is_bare(name)).collect();
+    assert_eq!(bare, BARE_TYPES, "a type is named by a noun; BARE_TYPES lists the exceptions that remain");
+}
+
+/// The files that define each type name, without tests.
+fn type_names() -> BTreeMap<String, BTreeSet<PathBuf>> {
+    let mut found = BTreeMap::<String, BTreeSet<PathBuf>>::new();
+    for name in NAMED_CRATES {
+        let folder = root().join(name).join("src");
+        let mut files = Vec::new();
+        sources(&folder, &mut files);
+        for file in files {
+            let path = file.strip_prefix(&folder).expect("it lies there").to_str().expect("a plain name");
+            if path.split(['/', '.']).any(|part| part == "tests") {
+                continue;
+            }
+            let source = fs::read_to_string(&file).expect("a readable file");
+            let code = source.split("#[cfg(test)]\nmod tests {").next().expect("a first part");
+            for name in code.lines().filter_map(defined_type) {
+                found.entry(name).or_default().insert(file.clone());
+            }
+        }
+    }
+    found
+}
+
+/// The name of the type that a line defines. Indented aliases are associated types.
+fn defined_type(line: &str) -> Option<String> {
+    let text = line.trim_start();
+    let is_indented = text.len() < line.len();
+    let scoped = || text.strip_prefix("pub(")?.split_once(") ").map(|(_, rest)| rest);
+    let text = text.strip_prefix("pub ").or_else(scoped).unwrap_or(text);
+    let (keyword, rest) = text.split_once(' ')?;
+    let is_type = matches!(keyword, "struct" | "enum" | "trait" | "union") || (keyword == "type" && !is_indented);
+    is_type.then(|| first_name(rest))
+}
+
+/// Returns true for a name of one word that is a participle, a question word or a preposition.
+fn is_bare(name: &str) -> bool {
+    let is_one_word = name.chars().filter(|letter| letter.is_uppercase()).count() == 1;
+    let is_participle = (name.ends_with("ed") || name.ends_with("ing")) && !NOUNS.contains(&name);
+    is_one_word && (is_participle || NO_NOUNS.contains(&name))
+}
+
 /// Words without an actor. `CONTRIBUTING.md` lists replacements.
 const OLD_WORDS: &[&str] = &["somebody", "nobody", "everybody", "whoever"];
 
