@@ -13,8 +13,9 @@
 //!
 //! No code holds three locks. `CacheCore::state` is never locked recursively, not even for reading, because a waiting
 //! writer would turn that into a deadlock. All other locks are leaves that are taken while no lock is held:
-//! `CacheCore::exact`, `CacheCore::retired`, the table of `Filters`, the readers of `AppliedPosition`, the rounds of `Interest`, and
-//! the objects of a `Held`. No lock is taken under a leaf, under `Epoch::needs` or under the places of a `Waiters`.
+//! `CacheCore::exact`, `CacheCore::retired`, the table of `Filters`, the readers of `AppliedPosition`, the rounds of
+//! `Interest`, and the objects of a `PinnedState`. No lock is taken under a leaf, under `Epoch::needs` or under the
+//! places of a `Waiters`.
 //!
 //! INVARIANT: no waker is called or dropped, and no object map or exact state is freed, under any of these locks.
 //! Functions return such values, or keep them in `_dropped_outside`, so that they are freed after the lock.

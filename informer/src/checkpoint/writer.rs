@@ -92,8 +92,8 @@ impl CheckpointWriter {
         self.found = Some((log, replay.len()));
     }
 
-    /// Confirms that `snapshot` is the state [`Saved::restore`](super::Saved::restore) loaded, so that saves continue
-    /// the log. Without this call, or if no state was restored, the first save writes everything.
+    /// Confirms that `snapshot` is the state [`SavedState::restore`](super::SavedState::restore) loaded, so that saves
+    /// continue the log. Without this call, or if no state was restored, the first save writes everything.
     pub(crate) fn restored(&mut self, snapshot: &Snapshot) {
         // A different count means the store rejected objects: it and the log differ, so the log must not be continued.
         let found = self.found.take().filter(|(_, objects)| *objects == snapshot.objects.len());
