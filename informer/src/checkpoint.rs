@@ -125,13 +125,14 @@ fn find(place: &CheckpointFiles, identity: &str) -> Result<Option<(SavedState, F
 }
 
 impl SavedState {
-    /// Loads the state into an empty store. Holds one object in memory at a time. Call [`CheckpointWriter::restored`] afterwards.
+    /// Loads the state into an empty store. Holds one object in memory at a time. Call
+    /// [`CheckpointWriter::restored`] afterwards.
     ///
     /// Blocks. Cost: reads the file a second time, and stores each object.
     ///
     /// # Errors
-    /// [`IgnoreReason`] if the file cannot be read again. The store then has some of the objects and no position; a relist
-    /// can still report differences to those objects.
+    /// [`IgnoreReason`] if the file cannot be read again. The store then has some of the objects and no position; a
+    /// relist can still report differences to those objects.
     pub(crate) fn restore(self, store: &mut Store) -> Result<(), IgnoreReason> {
         self.replay.each(&self.file, |object| {
             let labels = Some(object.labels.as_bytes()).filter(|labels| !labels.is_empty());

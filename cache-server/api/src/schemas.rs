@@ -1,7 +1,7 @@
 //! Structure of the JSON values of a type: members, kinds, and merge strategies.
 //!
-//! A [`ValueShape`] describes one value. It is made from the schemas of the built-in types (feature `openapi`, all at once
-//! on first use) or from the `openAPIV3Schema` of a CustomResourceDefinition.
+//! A [`ValueShape`] describes one value. It is made from the schemas of the built-in types (feature `openapi`, all at
+//! once on first use) or from the `openAPIV3Schema` of a CustomResourceDefinition.
 //!
 //! INVARIANT: this module describes values and validates none.
 //!

@@ -35,8 +35,8 @@ struct StoreState {
     /// Revision of the newest write.
     revision: u64,
     types: HashMap<String, TypeStore>,
-    /// Last number given to a queue or used as [`TypeStore::version`]. Never reused, even if a type is removed and added
-    /// again.
+    /// Last number given to a queue or used as [`TypeStore::version`]. Never reused, even if a type is removed and
+    /// added again.
     numbers: u64,
 }
 
