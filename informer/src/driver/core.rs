@@ -7,7 +7,7 @@ use crate::{
     delays::Delays,
     error::{Chain, Error, Kind},
     labels,
-    progress::{ConfirmedTime, Outlet, InitialPhase},
+    progress::{ConfirmedTime, InitialPhase, Outlet},
     stats::Strategy,
 };
 use informer_core::{

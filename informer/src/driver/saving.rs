@@ -84,7 +84,11 @@ pub(super) async fn load(
 }
 
 /// Restores the saved state into the sink's store. Blocks.
-fn fill(opened: OpenedCheckpoint, mut sink: StoreSink, resource: &str) -> (LoadedCheckpoint, Option<IgnoreReason>, Option<ConfirmedTime>) {
+fn fill(
+    opened: OpenedCheckpoint,
+    mut sink: StoreSink,
+    resource: &str,
+) -> (LoadedCheckpoint, Option<IgnoreReason>, Option<ConfirmedTime>) {
     let OpenedCheckpoint { saved, mut ignored, mut writer } = opened;
     let Some(saved) = saved else {
         return (LoadedCheckpoint { sink, position: None, writer }, ignored, None);
