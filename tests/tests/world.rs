@@ -1,6 +1,6 @@
 //! The reflector and the store against a model API server with every fault, and against servers that only refuse.
 //!
-//! `SEEDS=5000 cargo test -p tests --test world` runs more worlds; `SEED=17` repeats one and prints its trace.
+//! `SEEDS=5000 cargo test --workspace --test world` runs more worlds; `SEED=17` repeats one and prints its trace.
 
 use std::{env, time::Duration};
 
@@ -17,6 +17,9 @@ use tests::{
 /// Number of worlds in an ordinary run: enough for every fault to meet every state, in a few seconds.
 const SEEDS: u64 = 200;
 
+/// Seeds beyond those that found a defect: a late refusal of another endpoint led back to a restored server without a proof.
+const FOUND: [u64; 2] = [1_114, 1_980];
+
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
@@ -24,14 +27,15 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn every_guarantee_holds_in_random_worlds() {
     let one = number("SEED");
-    let seeds = one.map_or_else(|| 0..number("SEEDS").unwrap_or(SEEDS), |seed| seed..seed + 1);
-    let (ran, failed): (Vec<_>, Vec<_>) = seeds.map(world::run).partition(Result::is_ok);
+    let seeds = number("SEEDS").unwrap_or(SEEDS);
+    let seeds: Vec<u64> = one.map_or_else(|| (0..seeds).chain(FOUND).collect(), |seed| vec![seed]);
+    let (ran, failed): (Vec<_>, Vec<_>) = seeds.into_iter().map(world::run).partition(Result::is_ok);
     let broken: Vec<_> = failed.into_iter().filter_map(Result::err).collect();
     if let Some(first) = broken.first() {
         let others =
             broken.iter().skip(1).take(10).map(|failed| format!("{} {}", failed.seed, failed.violation.guarantee));
         panic!(
-            "{}\n{}\n{} of {} seeds failed, then {:?}. Again: SEED={} cargo test -p tests --test world random_worlds",
+            "{}\n{}\n{} of {} seeds failed, then {:?}. Again: SEED={} cargo test --workspace --test world random_worlds",
             first.trace.join("\n"),
             first.violation,
             broken.len(),

@@ -46,12 +46,15 @@ pub fn witness(snapshot: &Snapshot, asked: usize) -> Option<Arc<Entry>> {
 
 /// Returns the rank of the object to read after `asked` others, counted from the newest of `objects`.
 ///
-/// With more than [`WITNESSES_MAX`] objects each is twice as deep as the previous one: if the newest are deleted,
-/// objects of about the same age probably are too, and each missing one costs a request. This loses no evidence: where
-/// an older object proves nothing, the deletions of the missing ones do.
+/// The newest [`WITNESSES_CHANGED`] come one after the other. With more than [`WITNESSES_MAX`] objects each further one
+/// is about twice as deep as the previous one: if the newest are deleted, objects of about the same age probably are too,
+/// and each missing one costs a request. Where an older object proves nothing, the deletions of the missing ones do.
 #[must_use]
 pub const fn rank(asked: usize, objects: usize) -> usize {
-    if objects <= WITNESSES_MAX || asked >= WITNESSES_MAX { asked } else { (1 << asked) - 1 }
+    if objects <= WITNESSES_MAX || asked < WITNESSES_CHANGED || asked >= WITNESSES_MAX {
+        return asked;
+    }
+    (WITNESSES_CHANGED << (asked + 1 - WITNESSES_CHANGED)) - 1
 }
 
 fn is_newer(entry: &Entry, known: &Entry) -> bool {

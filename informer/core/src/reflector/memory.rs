@@ -475,8 +475,13 @@ impl Memory {
         self.endpoint_changed();
         self.stats.refused_moves += 1;
         self.push(Action::Refuse);
-        let next =
-            if self.is_suspect { NextAction::Prove(Attempt::new(ProofReason::Outage)) } else { NextAction::Watch };
+        // Outages at another endpoint, or while initial state was read, leave no suspicion, but the last sign is old then.
+        let is_stale = now.since(self.heard_at) >= PROOF_LASTS;
+        let next = if self.is_suspect || is_stale {
+            NextAction::Prove(Attempt::new(ProofReason::Outage))
+        } else {
+            NextAction::Watch
+        };
         BackoffWait::until(self.unhealthy(now, Ending::Unproven, None), next)
     }
 
