@@ -1,5 +1,5 @@
 //! Objects that a proof found deleted or replaced. In the position's history each was deleted after it, so a watch from
-//! there sends the deletion before its first bookmark. A watch that does not belongs to another history.
+//! there sends the deletion before its first later bookmark. A watch that does not belongs to another history.
 //!
 //! INVARIANT: an object stays here, across sessions and proofs, until its deletion arrives, it is seen alive, or
 //! initial state is complete.

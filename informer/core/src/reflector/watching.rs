@@ -185,9 +185,14 @@ impl WatchSession {
         if memory.missing.is_owed_at(&position) {
             return Self::other_history(now, memory);
         }
-        self.moved = true;
         // This server sends bookmarks, so the plain bound on silence applies again.
         memory.silences = 0;
+        if !memory.missing.is_empty() {
+            // It is at the position at which the deletions were found due, so it confirms neither history.
+            memory.stats.ignored += 1;
+            return State::Watching(self);
+        }
+        self.moved = true;
         memory.stats.bookmarks += 1;
         memory.push(Action::Bookmark(position));
         State::Watching(self)
