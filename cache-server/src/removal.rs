@@ -83,6 +83,9 @@ pub(crate) enum DeleteError {
     /// The stored bytes are no JSON object.
     #[error("a stored object cannot be read")]
     Malformed,
+    /// The task that deletes the object ended early.
+    #[error("the deletion was not finished")]
+    Unfinished,
     /// The object with its mark cannot be stored.
     #[error("{}", .0.message)]
     Refused(Box<Status>),

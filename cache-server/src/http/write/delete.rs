@@ -13,7 +13,7 @@ use api_rules::{
     registry::ResourceType,
 };
 use http::StatusCode;
-use informer_core::wire::status::{Reason, Status};
+use informer_core::wire::status::Status;
 use serde_json::Value;
 use watch_cache::Entry;
 
@@ -24,30 +24,35 @@ use crate::{
     storage::Storage,
 };
 
-/// Deletes one object and answers with it, or with a Status, depending on its type. Objects with a grace period are
-/// marked and then removed; that runs in a task of its own, so that a client that disconnects in between does not leave
-/// the object terminating for ever.
+/// Deletes one object and answers with it, or with a Status, depending on its type.
 pub(super) async fn delete(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Storage>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
 ) -> Result<WriteAnswer, Status> {
+    answer(place, options, remove(caches, storage, place, options).await)
+}
+
+/// Objects with a grace period are marked and then removed; that runs in a task of its own, so that a client that
+/// disconnects in between does not leave the object terminating for ever.
+async fn remove(
+    caches: &Arc<Caches>,
+    storage: &Arc<dyn Storage>,
+    place: &WriteTarget<'_>,
+    options: &DeleteOptions,
+) -> Result<DeleteOutcome, DeleteError> {
     if place.ty.grace.is_none() {
-        let deleted = removal::delete(DeleteContext { caches, storage: &**storage }, place, options).await;
-        return answer(place, options, deleted);
+        return removal::delete(DeleteContext { caches, storage: &**storage }, place, options).await;
     }
     let (caches, storage, ty) = (Arc::clone(caches), Arc::clone(storage), Arc::clone(place.ty));
     let (namespace, name, part) = (place.namespace.to_owned(), place.name.to_owned(), place.part);
-    let wanted = options.clone();
+    let options = options.clone();
     let deletion = tokio::spawn(async move {
         let place = WriteTarget { ty: &ty, namespace: &namespace, name: &name, part };
-        removal::delete(DeleteContext { caches: &caches, storage: &*storage }, &place, &wanted).await
+        removal::delete(DeleteContext { caches: &caches, storage: &*storage }, &place, &options).await
     });
-    match deletion.await {
-        Ok(deleted) => answer(place, options, deleted),
-        Err(_) => Err(Status::internal("the deletion was not finished")),
-    }
+    deletion.await.unwrap_or(Err(DeleteError::Unfinished))
 }
 
 /// Deletes the listed objects one by one.
@@ -64,11 +69,11 @@ pub(super) async fn delete_collection(
         // The uid precondition protects a new object with a listed object's name.
         let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
         let one = DeleteOptions { uid, ..options.clone() };
-        match delete(caches, storage, &place, &one).await {
-            Ok(_) => {}
-            Err(status) if status.reason == Reason::NotFound => {}
-            Err(status) if status.reason == Reason::Conflict && !asks => {}
-            Err(status) => return Err(status),
+        match remove(caches, storage, &place, &one).await {
+            Ok(_) | Err(DeleteError::NotFound) => {}
+            // The listed object is deleted: another one has its name.
+            Err(DeleteError::Precondition(_)) if !asks => {}
+            Err(error) => return Err(refusal(&place, error)),
         }
     }
     Ok(())
@@ -97,6 +102,7 @@ fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
         DeleteError::Precondition(text) => Status::conflict(group, &place.ty.kind, name, &text),
         DeleteError::Protected => Status::forbidden(group, &place.ty.plural, name, "this namespace may not be deleted"),
         DeleteError::Malformed => Status::internal("a stored object cannot be read"),
+        DeleteError::Unfinished => Status::internal("the deletion was not finished"),
         DeleteError::Refused(status) => *status,
         DeleteError::Unfresh(error) => error.into(),
         DeleteError::Storage(error) => error.into(),
