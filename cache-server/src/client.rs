@@ -185,7 +185,7 @@ impl Connection {
         match timeout(wait, self.exchange(ask)).await {
             Ok(answer) => answer,
             Err(_) => {
-                // Drop the connection: a late response must not be taken for that of the next request.
+                // Drop the connection: a late response must not be taken for the next response.
                 self.sender = None;
                 Err(ClientError::Silent { wait })
             }

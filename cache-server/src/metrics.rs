@@ -120,7 +120,7 @@ struct Series<L, M> {
 
 struct Labels<L> {
     all: HashSet<L>,
-    /// Number of series at which those of deleted types are removed.
+    /// Number of series above which the series of deleted types are removed.
     room: usize,
 }
 

@@ -4,7 +4,7 @@
 //! of who marked a namespace.
 //! INVARIANT: no task runs and no storage is read before the first namespace is deleted, and no cache is started for a
 //! type without objects in terminating namespaces.
-//! INVARIANT: the cost of a pass is that of the changed namespaces, and of the objects in terminating namespaces that
+//! INVARIANT: a pass costs as much as the changed namespaces, and the objects in terminating namespaces that
 //! it has not deleted or marked before.
 //!
 //! An object's create does not check that its namespace exists, so an object created while its namespace terminates may

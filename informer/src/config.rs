@@ -13,8 +13,8 @@ pub struct Config {
     /// Freshness required of the first read. Default [`ListSemantic::Any`], as client-go's first LIST; relists request
     /// "not older than seen". `MostRecent` makes servers before 1.31 read the whole prefix from etcd.
     pub list_semantic: ListSemantic,
-    /// How initial state is read. Default [`InitialList::Auto`]: as a stream, and in pages if the server refuses the
-    /// stream or lets it stall. `docs/requests.md` has the cost of each request at each kube-apiserver.
+    /// Way in which initial state is read. Default [`InitialList::Auto`]: as a stream, and in pages if the server
+    /// refuses the stream or lets it stall. `docs/requests.md` has the cost of each request at each kube-apiserver.
     pub initial_list: InitialList,
     /// Objects per page. Default 500, as client-go. Larger pages cost the server memory, smaller ones requests. Relists
     /// are not paged, because kube-apiserver before 1.34 would read the pages from etcd, unless the server has paged a

@@ -316,7 +316,7 @@ pub enum ConfigError {
     NoRuntime,
 }
 
-/// How a ready informer is kept in step.
+/// Way in which a ready informer is kept in step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ready {

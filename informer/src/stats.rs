@@ -4,7 +4,7 @@ use std::{ops::AddAssign, time::Duration};
 
 use informer_core::stats;
 
-/// How initial state is read.
+/// Way in which initial state is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -39,7 +39,7 @@ pub struct Stats {
     pub checkpoint_failures: u64,
     /// Times requests moved to another endpoint.
     pub moves: u64,
-    /// How initial state was last requested; `None` before the first request for it.
+    /// Way in which initial state was last requested; `None` before the first request for it.
     pub strategy: Option<Strategy>,
     /// Time from the request to its first object, for the first request that returned one.
     pub first_object_after: Option<Duration>,

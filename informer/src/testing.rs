@@ -118,7 +118,7 @@ struct ReplicaState {
     marks_key: RandomState,
 }
 
-/// How long a read waits for a position in the future, as kube-apiserver does.
+/// Time that a read waits for a position in the future, as kube-apiserver does.
 const FRESH_WAIT: Duration = Duration::from_secs(3);
 
 /// Largest request body, in bytes.

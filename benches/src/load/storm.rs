@@ -28,7 +28,7 @@ use super::{
 const BACK_WAIT: Duration = Duration::from_secs(120);
 const REST: Duration = Duration::from_millis(1_500);
 
-/// How clients return.
+/// Way in which clients return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Return {
     /// Watch from the old position.
@@ -40,7 +40,7 @@ pub(crate) enum Return {
 /// Flags of `reconnect-storm`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// How clients return.
+    /// Way in which clients return.
     #[arg(long = "return", value_name = "HOW", value_enum, default_value_t = Return::Resume)]
     pub(crate) way: Return,
 

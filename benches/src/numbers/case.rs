@@ -75,7 +75,7 @@ pub(crate) struct Row {
     pub(crate) seen: Option<f64>,
 }
 
-/// How a row's number is derived from the results.
+/// Derivation of a row's number from the results.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Take {
     /// A field.

@@ -81,7 +81,7 @@ impl Measured {
         }
     }
 
-    /// The value divided by that of the prototype.
+    /// The value divided by the prototype's value.
     pub(crate) fn ratio(&self) -> Option<f64> {
         Some(self.value? / self.seen?)
     }

@@ -228,8 +228,8 @@ impl Interest {
 impl Waiters {
     /// Returns true if a watcher waits here and the bucket was not flagged before: the caller then lists it.
     fn touch(&self) -> bool {
-        // If the flag is set, the waking side takes the waiters after this load, including those of the event just
-        // pushed.
+        // If the flag is set, the waking side takes the waiters after this load, including the waiters of the event
+        // just pushed.
         let noted = self.touched.load(Ordering::Acquire);
         !noted && !self.is_empty() && !self.touched.swap(true, Ordering::AcqRel)
     }

@@ -17,7 +17,7 @@ pub struct Stats {
     pub window_events: usize,
     /// Bytes charged to the window.
     pub window_bytes: usize,
-    /// How far back the window reaches; `None` before the first eviction.
+    /// Time that the window covers; `None` before the first eviction.
     pub window_covers: Option<Duration>,
     /// Buckets with watchers, not counting the window itself.
     pub buckets: usize,

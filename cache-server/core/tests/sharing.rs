@@ -38,7 +38,7 @@ fn write(writer: &mut Writer, positions: std::ops::Range<u64>) {
 }
 
 /// Goal: selectors cost per event and distinct selector, not per watcher. Method: count the evaluations of a thousand
-/// watchers with three selectors, and compare their lines with those of watchers with unshared filters.
+/// watchers with three selectors, and compare their lines with the lines of watchers with unshared filters.
 #[test]
 fn selectors_are_asked_once_for_all_watchers_that_have_them() {
     const EVENTS: u64 = 60;

@@ -79,7 +79,7 @@ fn pods_of(namespace: &str) -> String {
 /// The pods without a write in flight.
 pub(super) struct Pods {
     random: Rng,
-    /// Makes every written value differ from those of earlier runs.
+    /// Makes every written value differ from values of earlier runs.
     mark: String,
     writes: u64,
     known: Vec<Pod>,

@@ -173,7 +173,7 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
         .with_writer(io::stderr)
         .with_ansi(false)
         .try_init();
-    // Signals and timers have a runtime of their own: those of `runtime` stop when all its workers are busy.
+    // Signals and timers have a runtime of their own: timers of `runtime` stop when all its workers are busy.
     let supervisor = match Builder::new_current_thread().enable_all().build() {
         Ok(supervisor) => supervisor,
         Err(error) => return fail_input(&format!("cannot start: {error}")),

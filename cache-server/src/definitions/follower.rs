@@ -4,7 +4,7 @@
 //! still to do from this and earlier passes. Work is forgotten only once it succeeded, so a failing storage delays work
 //! but loses none.
 //! INVARIANT: a state is settled after a pass that wrote nothing and left nothing to do.
-//! INVARIANT: the cost of a pass is that of the changed definitions, and of those in their groups that wait for names.
+//! INVARIANT: a pass costs as much as the changed definitions, and the definitions of their groups that wait for names.
 
 mod known;
 

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use crate::reflector::{Class, FallBack, RelistCause};
 
-/// Counters of one reflector since its creation. Add those of several with `+=`.
+/// Counters of one reflector since its creation. Add the counters of several with `+=`.
 ///
 /// # Source
 /// Exposed by the SDK as `informer_*_total{resource, ...}`.

@@ -22,7 +22,7 @@ pub(crate) struct Identity {
     pub(super) program: String,
 }
 
-/// How the program changed objects before they were stored.
+/// Change that the program made to objects before they were stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeptAs {
     /// True if only metadata is stored.

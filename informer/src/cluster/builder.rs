@@ -78,9 +78,9 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the text that distinguishes this cluster's checkpoints from those of other clusters, for clients whose URL
-    /// is not known here. Default: URL and certificate authority of a [`kube::Config`], else empty; then only the
-    /// history proof protects against another cluster's state.
+    /// Sets the text that distinguishes this cluster's checkpoints from the checkpoints of other clusters, for clients
+    /// whose URL is not known here. Default: URL and certificate authority of a [`kube::Config`], else empty; then only
+    /// the history proof protects against another cluster's state.
     pub fn identity(mut self, text: impl Into<String>) -> Self {
         self.identity = text.into();
         self

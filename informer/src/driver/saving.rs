@@ -1,7 +1,7 @@
 //! Checkpointing of one informer: loads the saved state before the first request, saves it while the informer runs.
 //!
-//! INVARIANT: no error here is final, and nothing here stops the informer; each kind of error is logged once, and a panic
-//! ends saving with a log line. Blocking calls run on blocking threads.
+//! INVARIANT: no error here is final, and nothing here stops the informer; each kind of error is logged once, and a
+//! panic ends saving with a log line. Blocking calls run on blocking threads.
 
 use std::{
     collections::BTreeSet,
@@ -32,8 +32,8 @@ const SAVE_EVERY: Duration = Duration::from_secs(2);
 /// without a usable log writes everything.
 const SAVE_AGAIN_MAX: Duration = Duration::from_mins(5);
 
-/// How long a start waits for the lock of an informer just dropped. After that it starts without the saved state and
-/// takes the checkpoint over later, without reading it.
+/// Longest time that a start waits for the lock of an informer just dropped. After that it starts without the saved
+/// state and takes the checkpoint over later, without reading it.
 const LOCKED_FOR_MAX: Duration = Duration::from_secs(2);
 
 /// Starting point of an informer with a checkpoint.

@@ -61,7 +61,7 @@ pub(super) struct History {
     collections: BTreeMap<(String, String), FakeCollection>,
     /// Increases when earlier promises become invalid: watches opened before end.
     pub(super) epoch: u64,
-    /// Distinguishes the uids of this history from those of any other in the process.
+    /// Distinguishes the uids of this history from the uids of any other in the process.
     id: u64,
     uids: u64,
 }

@@ -103,7 +103,7 @@ impl Http2 {
     }
 }
 
-/// hyper's own message is terse: append that of the innermost source.
+/// Appends the innermost source's message, since hyper's own is terse.
 fn failed(error: &hyper::Error) -> Failure {
     let mut bottom: &dyn std::error::Error = error;
     while let Some(below) = bottom.source() {

@@ -211,7 +211,7 @@ fn document(ty: &ResourceType, encoding: Encoding, body: &[u8], duplicates: &mut
     }
 }
 
-/// Checks that kind and apiVersion of `object` are those of `ty`, or absent.
+/// Checks that `object` has the kind and apiVersion of `ty`, or neither.
 ///
 /// # Errors
 /// 400 with Kubernetes' messages.

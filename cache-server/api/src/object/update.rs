@@ -21,7 +21,7 @@ use crate::registry::ResourceType;
 
 /// Change that a client requests.
 pub enum RequestedChange<'a> {
-    /// Replace the object. Name and namespace equal those of the path.
+    /// Replace the object. Name and namespace match the path.
     Replace(SentObject<'a>),
     /// Patch the stored object.
     Patch(Patch),

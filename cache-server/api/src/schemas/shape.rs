@@ -118,7 +118,7 @@ impl ValueShape {
     }
 
     fn strategy(&self, which: impl Fn(&Strategies) -> &MergeStrategy) -> Merge<'_> {
-        // A strategy declared for the member takes precedence over that of its type.
+        // A strategy declared for the member takes precedence over its type's strategy.
         let told = self.node().strategies.as_deref().or_else(|| self.target().1.strategies.as_deref());
         match told.map(which) {
             None if self.kind() == JsonKind::Object => Merge::Granular,

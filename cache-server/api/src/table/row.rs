@@ -1,6 +1,6 @@
 //! Encodes the cells of one row as JSON.
 //!
-//! INVARIANT: the text equals that of Go's encoder. Ages are filled in when the row is sent.
+//! INVARIANT: the text equals the output of Go's encoder. Ages are filled in when the row is sent.
 
 use std::fmt::{self, Write as _};
 

@@ -1,4 +1,4 @@
-//! Encodes the response heads that hyper does not write: those of streams, byte for byte as hyper would, and of
+//! Encodes the response heads that hyper does not write: of streams, byte for byte as hyper would, and of
 //! WebSockets.
 
 use http::{header, response::Parts};

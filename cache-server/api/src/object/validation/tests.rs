@@ -1,4 +1,4 @@
-//! Goal: complaints equal those of kube-apiserver's decoder. Method: tables of body and complaint, with real schemas.
+//! Goal: the complaints of kube-apiserver's decoder. Method: tables of body and complaint, with real schemas.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Acceptance of a definition's names beside those of other types in its group, and the resulting status.
+//! Acceptance of a definition's names beside the names of other types in its group, and the resulting status.
 //!
 //! INVARIANT: accepted names are never revoked in favour of a later definition; the first definition keeps them.
 //!

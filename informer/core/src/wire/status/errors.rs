@@ -1,6 +1,6 @@
 //! Constructors of kube-apiserver's errors: code, reason, message and details of each.
 //!
-//! Names and texts are those of apimachinery's `api/errors`. A resource is passed as its group (empty for core) and its
+//! Names and texts come from apimachinery's `api/errors`. A resource is passed as its group (empty for core) and its
 //! plural, a kind as its group and its name.
 
 use std::collections::HashSet;
