@@ -15,7 +15,6 @@ use std::{
 };
 
 use informer_core::Keyed;
-use parking_lot::MutexGuard;
 
 use crate::{
     buckets::{Scope, nodes},
@@ -23,15 +22,15 @@ use crate::{
     epoch::Epoch,
     event::Event,
     limits::{EVENTS_PER_LOCK, LOOKS_PER_TURN},
-    sync::{Mutex, RwLock},
+    sync::{INDEX, Mutex, RwLock},
 };
 
 /// One index for each kind of scope that was used recently.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    namespaces: Mutex<Option<PositionIndex>>,
-    names: Mutex<Option<PositionIndex>>,
-    nodes: Mutex<Option<PositionIndex>>,
+    namespaces: Mutex<Option<PositionIndex>, INDEX>,
+    names: Mutex<Option<PositionIndex>, INDEX>,
+    nodes: Mutex<Option<PositionIndex>, INDEX>,
 }
 
 /// Positions of the events of every bucket of one kind. Memory: one word per event and key, and the keys; bounded by
@@ -98,7 +97,7 @@ impl Backlog {
             match view.places(&mut index, past.read) {
                 Some(ScanProgress::All { places, read }) => break (places, read),
                 // Fair, so that other reconnecting watchers get the index between turns and continue the scan.
-                Some(ScanProgress::Some) => MutexGuard::unlock_fair(index),
+                Some(ScanProgress::Some) => index.unlock_fair(),
                 None => return,
             }
         };

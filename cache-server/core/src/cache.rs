@@ -5,7 +5,8 @@
 //! [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, wake-ups and large drops
 //! run without it.
 //!
-//! INVARIANT (lock order): a thread that takes a second lock of this crate does so in one of these orders.
+//! INVARIANT (lock order): a thread that takes a second lock of this crate does so in one of these orders. Debug builds
+//! check it (`sync.rs`).
 //!
 //! 1. An index of `Backlog`, then `CacheCore::state` for reading (`View::with`).
 //! 2. `CacheCore::state` for reading or writing, then `Epoch::needs` (pin, hold and evict positions).

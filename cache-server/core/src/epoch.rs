@@ -17,11 +17,13 @@ use std::{
 };
 
 use informer_core::Time;
-use parking_lot::Mutex;
 
 use self::pin::PinnedState;
 pub(crate) use self::pin::{CutCounts, CutReader, FrozenState, Pin};
-use crate::limits::{HELD_POSITIONS_MAX, Limits, RESUMED_WITHIN};
+use crate::{
+    limits::{HELD_POSITIONS_MAX, Limits, RESUMED_WITHIN},
+    sync::{Mutex, UNDER_STATE},
+};
 
 /// One epoch. Every positioned value holds an `Arc` of its epoch, so a position is never used in another one.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub(crate) struct Epoch {
     pub(crate) id: u64,
     /// Set under the state's write lock: a watcher that parks under the read lock has seen it or will be woken.
     ended: AtomicBool,
-    needs: Mutex<Needs>,
+    needs: Mutex<Needs, UNDER_STATE>,
 }
 
 /// Readers by position and reader number.

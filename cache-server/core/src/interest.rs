@@ -13,7 +13,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::sync::{AtomicBool, Mutex, Ordering, RwLock};
+use super::sync::{AtomicBool, Mutex, Ordering, RwLock, UNDER_STATE};
 
 /// The cache was closed and applies no more changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl std::error::Error for Closed {}
 /// Watchers that wait for one bucket's next event.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    places: Mutex<WaiterSlots>,
+    places: Mutex<WaiterSlots, UNDER_STATE>,
     /// True if the bucket is already in the list of touched buckets.
     touched: AtomicBool,
 }

@@ -13,9 +13,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use parking_lot::Mutex;
-
-use crate::interest::Closed;
+use crate::{interest::Closed, sync::Mutex};
 
 /// The applied position, and the reads that wait for a later one.
 #[derive(Debug, Default)]

@@ -21,10 +21,12 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
     use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    pub(crate) const UNDER_STATE: u8 = 3;
 
-    impl<T> Mutex<T> {
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T, const RANK: u8 = 0>(loom::sync::Mutex<T>);
+
+    impl<T, const RANK: u8> Mutex<T, RANK> {
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().expect("a panic ends the model")
         }

@@ -9,10 +9,9 @@ use std::sync::{
 };
 
 use informer_core::{Objects, Time};
-use parking_lot::Mutex;
 
 use super::Epoch;
-use crate::{entry::Entry, limits::Limits};
+use crate::{entry::Entry, limits::Limits, sync::Mutex};
 
 /// A snapshot's share in the window. Dropping it allows its events to be evicted.
 #[derive(Debug)]

@@ -13,10 +13,8 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
-
 use super::{Filter, verdicts::CachedFilter};
-use crate::limits::FILTERS_SHARED_MAX;
+use crate::{limits::FILTERS_SHARED_MAX, sync::Mutex};
 
 /// The filters of one cache's watchers.
 #[derive(Debug, Default)]
