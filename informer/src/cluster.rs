@@ -4,7 +4,7 @@ mod builder;
 mod running;
 mod verdicts;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use informer_core::endpoints;
 use kube::{Resource, core::ApiResource};
@@ -23,11 +23,6 @@ use crate::{
 
 /// Default number of informers of one cluster that read their initial state at the same time.
 pub const RELISTS_AT_ONCE: usize = 2;
-
-/// Longest time one informer holds a permit of the relist budget. A longer read, such as 100,000 large objects,
-/// continues without its permit, so that a server that trickles items cannot keep the other informers from starting.
-/// kube-apiserver ends an ordinary LIST after the same time.
-pub(crate) const TURN_MAX: Duration = Duration::from_secs(60);
 
 /// A Kubernetes cluster, from which informers are started. Cheap to clone; clones share the relist budget and the
 /// verdicts on streams.

@@ -7,6 +7,7 @@ use informer_core::{
     limits::{LIST_OBJECTS_MAX, LIST_TIME_MAX},
     reflector::Class,
     selector,
+    session::BadFrame,
     wire::{
         framer::{FrameError, SkipReason},
         status::Status,
@@ -57,6 +58,16 @@ pub(crate) enum Kind {
     Ended,
     /// The response announces an error that cannot be parsed.
     Malformed,
+}
+
+impl From<BadFrame> for Kind {
+    fn from(frame: BadFrame) -> Self {
+        match frame {
+            BadFrame::Status(status) => Self::InAnswer(status),
+            BadFrame::Malformed => Self::Malformed,
+            BadFrame::Unidentified { at } => Self::Frame(FrameError::Unexpected { at }),
+        }
+    }
 }
 
 impl Error {

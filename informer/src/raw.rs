@@ -36,7 +36,11 @@ use futures::{
     stream::{self, BoxStream},
 };
 use informer_core::{
-    InitialList, ListSemantic, ResourceVersion, Time, object::Meta, reflector::Observed, store::StoreError,
+    InitialList, ListSemantic, ResourceVersion, Time,
+    object::Meta,
+    reflector::Observed,
+    session::{Evidence, Order, Sink},
+    store::StoreError,
 };
 use tokio::sync::watch;
 
@@ -45,7 +49,7 @@ use crate::{
     config::Config,
     declaration::{Declaration, DeclaredType},
     delays::Delays,
-    driver::{Driver, Evidence, Sink, SinkOrder},
+    driver::{Driver, DriverSink},
     error::{ConfigError, Error},
     progress::Progress,
 };
@@ -284,30 +288,20 @@ impl fmt::Debug for Events {
 struct EventQueue(VecDeque<Result<Event, Error>>);
 
 impl Sink for EventQueue {
-    fn take(&mut self, _now: Time, order: SinkOrder<'_>) -> Result<(), StoreError> {
+    fn take(&mut self, _now: Time, order: Order<'_>) -> Result<(), StoreError> {
         self.0.push_back(Ok(match order {
-            SinkOrder::Init { .. } => Event::Init,
-            SinkOrder::InitApply(json, meta) => Event::InitApply(Object::new(json, meta)),
-            SinkOrder::InitDone(position) => Event::InitDone(position),
-            SinkOrder::Apply(json, meta) => Event::Apply(Object::new(json, meta)),
-            SinkOrder::Delete(json, meta) => Event::Delete(Object::new(json, meta)),
-            SinkOrder::Skip(error, _) => {
-                self.failed(error);
-                return Ok(());
-            }
-            SinkOrder::Bookmark(position) => Event::Bookmark(position),
-            SinkOrder::Abandon => Event::InitAbandoned,
-            // A reader that starts from a version already has its state.
-            SinkOrder::Restored => return Ok(()),
+            Order::Init { .. } => Event::Init,
+            Order::InitApply(json, meta) => Event::InitApply(Object::new(json, meta)),
+            Order::InitDone(position) => Event::InitDone(position),
+            Order::Apply(json, meta) => Event::Apply(Object::new(json, meta)),
+            Order::Delete(json, meta) => Event::Delete(Object::new(json, meta)),
+            Order::Bookmark(position) => Event::Bookmark(position),
+            Order::Abandon => Event::InitAbandoned,
+            // A skipped object arrives as an error. A reader that starts from a version already has its state.
+            Order::Skip(_) | Order::Restored => return Ok(()),
         }));
         Ok(())
     }
-
-    fn failed(&mut self, error: &Error) {
-        self.0.push_back(Err(error.clone()));
-    }
-
-    fn flush(&mut self) {}
 
     /// Keeps no objects to prove a history with. Trusts the caller's position at its own endpoint; at another endpoint,
     /// a new initial state not older than the position replaces it.
@@ -325,4 +319,12 @@ impl Sink for EventQueue {
     }
 
     fn handle_timeout(&mut self, _now: Time) {}
+}
+
+impl DriverSink for EventQueue {
+    fn failed(&mut self, error: &Error) {
+        self.0.push_back(Err(error.clone()));
+    }
+
+    fn flush(&mut self) {}
 }

@@ -8,11 +8,12 @@ mod evidence;
 mod histories;
 mod node;
 mod notes;
+mod replica;
 mod wire;
 
 mod alone;
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use fastrand::Rng;
 use informer_core::{InitialList, ListSemantic, Time, reflector, stats::Stats};
@@ -46,6 +47,8 @@ struct World {
     histories: Histories,
     sites: Vec<Site>,
     nodes: Vec<Node>,
+    /// Free permits of the relist budget.
+    permits: Cell<u32>,
     /// Index of the client handled last, which a violation is attributed to.
     suspect: usize,
 }
@@ -100,7 +103,8 @@ impl World {
         }
         let node = |rng: &mut Rng| Node::new(draw_config(rng, version), sites.len(), traced);
         let nodes = (0..rng.u32(1..4)).map(|_| node(&mut rng)).collect();
-        Self { rng, now: Time::ZERO, histories, sites, nodes, suspect: 0 }
+        let permits = Cell::new(rng.u32(1..3));
+        Self { rng, now: Time::ZERO, histories, sites, nodes, permits, suspect: 0 }
     }
 
     fn live(&mut self) -> Result<(), Violation> {
@@ -151,7 +155,7 @@ impl World {
             }
             self.advance(CALM_STEP)?;
         }
-        let around = Around { sites: &self.sites, histories: &self.histories };
+        let around = Around { sites: &self.sites, histories: &self.histories, permits: &self.permits };
         for (at, node) in self.nodes.iter().enumerate() {
             self.suspect = at;
             node.converged(&around)?;
@@ -165,7 +169,7 @@ impl World {
         concerns: impl Fn(&Node) -> bool,
         act: impl Fn(&mut Node, Time, &Around<'_>, &mut Rng) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
-        let around = Around { sites: &self.sites, histories: &self.histories };
+        let around = Around { sites: &self.sites, histories: &self.histories, permits: &self.permits };
         for (at, node) in self.nodes.iter_mut().enumerate() {
             self.suspect = at;
             if concerns(node) {

@@ -5,7 +5,7 @@
 //!
 //! In reading order: the semantics of reads ([`semantics`]), objects ([`object`], [`objects`]), the wire format
 //! ([`wire`]), selectors ([`selector`]), the state machine ([`reflector`]), endpoints and proofs of their history
-//! ([`endpoints`], [`proof`]), and the local copy ([`store`]).
+//! ([`endpoints`], [`proof`]), the local copy ([`store`]), and the session that puts them together ([`session`]).
 
 pub mod limits;
 pub mod time;
@@ -22,6 +22,7 @@ pub mod backoff;
 pub mod endpoints;
 pub mod proof;
 pub mod reflector;
+pub mod session;
 pub mod stats;
 pub mod store;
 

@@ -4,7 +4,7 @@ use std::{future::pending, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use informer_core::{Read, Request, reflector::Proof, store::Entry, wire::framer::Framer};
+use informer_core::{Request, reflector::Proof, store::Entry, wire::framer::Framer};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use tracing::{Instrument as _, Span};
 
@@ -18,7 +18,6 @@ pub(super) enum Link {
     Closed,
     /// A read of initial state waits for a permit of the cluster's relist budget.
     Queued {
-        read: Read,
         permit: BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>,
         /// The previous response, to be drained so that its connection can be reused.
         finished: Option<Answer>,
@@ -69,13 +68,15 @@ impl Link {
         }
     }
 
-    /// Returns the response if it is a list read to its end: draining the last bytes makes its connection reusable.
+    /// Returns the response if it is a list read to its end, or the one that was when a read was queued: draining the
+    /// last bytes makes its connection reusable.
     pub(super) fn finished(self) -> Option<Answer> {
         match self {
             Self::Open { answer, mut framer } if answer.form() == ResponseForm::List => {
                 framer.finish().is_ok().then_some(*answer)
             }
-            Self::Closed | Self::Queued { .. } | Self::Sent(_) | Self::Open { .. } | Self::Proving(_) => None,
+            Self::Queued { finished, .. } => finished,
+            Self::Closed | Self::Sent(_) | Self::Open { .. } | Self::Proving(_) => None,
         }
     }
 }

@@ -8,12 +8,12 @@ use informer_core::{
     object::Meta,
     proof,
     reflector::{Proof, ProofBy},
+    session::BadFrame,
     store::Entry,
     wire::framer::{Frame, FrameError, Framer, FramerConfig, Shape},
 };
 use tokio::time::timeout;
 
-use super::core::told;
 use crate::{
     error::{Error, Kind},
     transport::{Answer, ResponseForm, Transport},
@@ -98,7 +98,7 @@ impl Question {
                 // The proof reads names and versions only, which a skipped object still has.
                 Ok(Some(Frame::Skipped(skipped))) => break self.judge_found(skipped.json().as_bytes()),
                 Ok(Some(Frame::ListEnd(_))) => break Ok(proof::judge(&self.witness, &self.at, None)),
-                Ok(Some(Frame::Status(status))) => break Err(told(status)),
+                Ok(Some(Frame::Status(status))) => break Err(BadFrame::read(status).into()),
                 Ok(Some(Frame::Event { .. })) => break Err(Kind::Malformed),
                 Err(error) => break Err(Kind::Frame(error)),
             }

@@ -1,6 +1,11 @@
 //! Inputs of a driver, and the values its parts derive from them.
 
-use informer_core::{Read, Request, Resource, ResourceVersion, reflector, wire::framer::TypeMeta};
+use informer_core::{
+    Read, Request, Resource, ResourceVersion,
+    reflector::{self, Verdict},
+    session::VerdictTable,
+    wire::framer::TypeMeta,
+};
 
 use crate::{checkpoint, cluster::Cluster, config::Config, delays::Delays};
 
@@ -19,17 +24,19 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Path of the resource type without namespace and selectors: the key of a verdict.
-    pub(super) fn type_path(&self) -> String {
-        format!("{}/{}", self.resource.group_version_path, self.resource.plural)
+    /// Verdicts on streams, shared by the cluster's informers of this type.
+    pub(super) fn verdicts(&self) -> TypeVerdicts {
+        TypeVerdicts {
+            cluster: self.cluster.clone(),
+            path: format!("{}/{}", self.resource.group_version_path, self.resource.plural),
+        }
     }
 
-    pub(super) fn reflector(&self, resume: Option<ResourceVersion>, endpoint: usize) -> reflector::Config {
+    pub(super) fn reflector(&self, resume: Option<ResourceVersion>) -> reflector::Config {
         let config = &self.config;
         reflector::Config {
             semantic: config.list_semantic.clone(),
             initial: config.initial_list,
-            verdict: self.cluster.verdicts().of(endpoint, self.type_path()),
             resume,
             spread: config.spread,
             resume_initial: config.resume_initial,
@@ -53,5 +60,22 @@ impl Setup {
     pub(super) fn request(&self, read: &Read) -> Request {
         let request = Request::new(&self.resource, read);
         if self.config.bookmarks { request } else { request.without_bookmarks(read) }
+    }
+}
+
+/// The cluster's verdicts on the streams of one resource type.
+pub(super) struct TypeVerdicts {
+    cluster: Cluster,
+    // Path of the resource type without namespace and selectors.
+    path: String,
+}
+
+impl VerdictTable for TypeVerdicts {
+    fn verdict(&self, endpoint: usize) -> Verdict {
+        self.cluster.verdicts().of(endpoint, self.path.clone())
+    }
+
+    fn set_verdict(&mut self, endpoint: usize, verdict: Verdict) {
+        self.cluster.verdicts().set(endpoint, self.path.clone(), verdict);
     }
 }

@@ -1,13 +1,10 @@
 //! Receivers of a driver's objects: the store of an informer, or the reader of a raw stream.
 
-use std::sync::Arc;
-
 use informer_core::{
-    ResourceVersion, Time,
-    object::Meta,
-    proof,
+    Time, proof,
     reflector::Observed,
-    store::{self, Entry, Keeping, Store, StoreError},
+    session::{Evidence, Order, Sink},
+    store::{self, Keeping, Store, StoreError},
 };
 
 use crate::{
@@ -15,80 +12,13 @@ use crate::{
     subscription::{Source, StatePublisher},
 };
 
-/// One order of the reflector with its object, as JSON and as parsed metadata.
-#[derive(Clone, Debug)]
-pub(crate) enum Order<'a> {
-    /// The state present from the start is the server's state at its position.
-    Restored,
-    /// Initial state begins.
-    Init {
-        /// True if an equal uid and resourceVersion mean an unchanged object.
-        trusts_versions: bool,
-    },
-    /// An object of the initial state.
-    InitApply(&'a [u8], &'a Meta<'a>),
-    /// Initial state is complete at this position.
-    InitDone(ResourceVersion),
-    /// An object was added or changed.
-    Apply(&'a [u8], &'a Meta<'a>),
-    /// An object was deleted; while initial state is gathered, from that.
-    Delete(&'a [u8], &'a Meta<'a>),
-    /// A new, changed or initial object whose newest version is unavailable: its stored state is stale.
-    Skip(&'a Error, &'a Meta<'a>),
-    /// No event at or below this position follows.
-    Bookmark(ResourceVersion),
-    /// Initial state broke off: discard what arrived of it.
-    Abandon,
-}
-
-impl<'a> Order<'a> {
-    /// Metadata of the object that the order is about, if any.
-    pub(super) const fn meta(&self) -> Option<&'a Meta<'a>> {
-        match self {
-            Self::InitApply(_, meta) | Self::Apply(_, meta) | Self::Delete(_, meta) | Self::Skip(_, meta) => {
-                Some(*meta)
-            }
-            Self::Restored | Self::Init { .. } | Self::InitDone(_) | Self::Bookmark(_) | Self::Abandon => None,
-        }
-    }
-}
-
-/// Evidence a sink has about the history it is filled from.
-pub(crate) enum Evidence {
-    /// One stored object.
-    Witness(Arc<Entry>),
-    /// No object, but the holder of the state vouches for its history.
-    Word,
-    /// No evidence, or no further evidence.
-    Nothing,
-}
-
-/// Receives a driver's orders.
-pub(crate) trait Sink: Send + 'static {
-    /// Takes one order.
-    ///
-    /// # Errors
-    /// The object cannot be stored. It is left out.
-    fn take(&mut self, now: Time, order: Order<'_>) -> Result<(), StoreError>;
-
-    /// Reports a failed request or response. The reflector decides what follows.
+/// Receiver of a driver's objects.
+pub(crate) trait DriverSink: Sink + Send + 'static {
+    /// Reports a failed request or response. The session decides what follows.
     fn failed(&mut self, error: &Error);
 
     /// Called between two frames: publishes what was taken.
     fn flush(&mut self);
-
-    /// Returns evidence to hold against a server, after `skip` witnesses that proved nothing. `moved` is true if the
-    /// endpoint is not the one known to have this history.
-    fn evidence(&self, skip: usize, moved: bool) -> Evidence;
-
-    /// Returns false only if the state is known to contain what `event` says; see [`proof::is_news`].
-    fn is_news(&self, event: &Observed<'_>) -> bool;
-
-    /// When to call [`handle_timeout`](Self::handle_timeout).
-    fn poll_timeout(&self) -> Option<Time>;
-
-    /// Drops lingering objects whose time is over.
-    fn handle_timeout(&mut self, now: Time);
 }
 
 /// The store of an informer.
@@ -126,7 +56,7 @@ impl Sink for StoreSink {
         // A staged state is invisible until it is complete; the state behind it may be a saved one that is not proven.
         self.changed |= match order {
             Order::Init { .. } | Order::InitApply(..) | Order::Abandon => false,
-            Order::Delete(..) | Order::Skip(..) => !self.store.is_staging(),
+            Order::Delete(..) | Order::Skip(_) => !self.store.is_staging(),
             Order::Restored | Order::InitDone(_) | Order::Apply(..) | Order::Bookmark(_) => true,
         };
         let event = match order {
@@ -141,22 +71,11 @@ impl Sink for StoreSink {
             Order::InitApply(json, meta) => store::Event::InitApply(json, meta),
             Order::InitDone(position) => store::Event::InitDone(position),
             Order::Apply(json, meta) => store::Event::Apply(json, meta),
-            Order::Delete(_, meta) | Order::Skip(_, meta) => store::Event::Delete(meta),
+            Order::Delete(_, meta) | Order::Skip(meta) => store::Event::Delete(meta),
             Order::Bookmark(position) => store::Event::Bookmark(position),
             Order::Abandon => store::Event::Abandon,
         };
         self.store.handle(now, event)
-    }
-
-    fn failed(&mut self, _error: &Error) {}
-
-    fn flush(&mut self) {
-        if std::mem::take(&mut self.changed) {
-            if let Some(state) = self.saved.take() {
-                self.outlet.restored(&state);
-            }
-            self.outlet.publish(self.store.snapshot());
-        }
     }
 
     fn evidence(&self, skip: usize, _moved: bool) -> Evidence {
@@ -176,8 +95,23 @@ impl Sink for StoreSink {
     }
 }
 
+impl DriverSink for StoreSink {
+    fn failed(&mut self, _error: &Error) {}
+
+    fn flush(&mut self) {
+        if std::mem::take(&mut self.changed) {
+            if let Some(state) = self.saved.take() {
+                self.outlet.restored(&state);
+            }
+            self.outlet.publish(self.store.snapshot());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use informer_core::object::Meta;
+
     use super::*;
 
     /// Goal: a saved state of another cluster is never published. Method: delete an object of the server's own state

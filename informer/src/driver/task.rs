@@ -52,7 +52,7 @@ async fn run_saved(
     let saving = CheckpointSaver::new(directory, identity, loaded.writer, &running);
     let driver = Driver::new(setup, loaded.sink, progress, loaded.position);
     if is_closed {
-        driver.core.not_saved();
+        driver.reporter.not_saved();
     }
     driver.run(stop, Some(saving), running).await;
 }
@@ -68,7 +68,7 @@ impl Driver<StoreSink> {
         loop {
             tokio::select! { biased;
                 _ = &mut stop => break,
-                has_failed = saved(&mut saving) => if has_failed { self.core.not_saved() },
+                has_failed = saved(&mut saving) => if has_failed { self.reporter.not_saved() },
                 () = self.turn() => self.keep_time(),
             }
             // Yield after each turn: a body that always has data must not starve other tasks, nor the stop signal
