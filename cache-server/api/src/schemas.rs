@@ -12,6 +12,8 @@
 #[cfg(feature = "openapi")]
 mod builtin;
 #[cfg(feature = "openapi")]
+mod definition;
+#[cfg(feature = "openapi")]
 mod published;
 mod read;
 mod shape;
@@ -64,13 +66,13 @@ pub fn definitions<'a>(
 
 /// Name of the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.
 #[cfg(feature = "openapi")]
-pub fn definition(api_version: &str, kind: &str) -> Option<String> {
-    builtin::root(api_version, kind).map(|root| (root.name)())
+pub fn definition(api_version: &str, kind: &str) -> Option<&'static str> {
+    definition::of_kind(api_version, kind)
 }
 
 /// Returns `None`: nothing is known without the feature `openapi`.
 #[cfg(not(feature = "openapi"))]
-pub fn definition(_: &str, _: &str) -> Option<String> {
+pub fn definition(_: &str, _: &str) -> Option<&'static str> {
     None
 }
 

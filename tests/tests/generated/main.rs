@@ -6,6 +6,7 @@
 //! are in `facts.txt`.
 
 mod merge;
+mod schemas;
 mod source;
 mod wire;
 
@@ -62,7 +63,7 @@ fn check(path: &str, rendered: &str) {
     let differs = committed.lines().zip(rendered.lines()).find(|(old, new)| old != new);
     assert!(
         committed == rendered,
-        "{path} is not what its sources say, first where {differs:?}: UPDATE=1 cargo test -p tests --test generated"
+        "{path} is not what its sources say, first where {differs:?}: UPDATE=1 cargo test --workspace --test generated"
     );
 }
 
@@ -70,6 +71,12 @@ fn check(path: &str, rendered: &str) {
 fn merge_keys_are_those_of_the_sources() {
     let definitions = Definitions::read(&folder("k8s-openapi"));
     check("schemas/merge_keys.txt", &merge::render(&definitions, &Facts::read()));
+}
+
+#[test]
+fn definitions_are_those_of_the_sources() {
+    let definitions = Definitions::read(&folder("k8s-openapi"));
+    check("schemas/definitions.txt", &schemas::render(&definitions));
 }
 
 #[test]

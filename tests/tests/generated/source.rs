@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use serde_json::Value;
+
 /// Module of the Kubernetes version in k8s-openapi that the server is built with.
 const VERSION: &str = "v1_36";
 
@@ -14,6 +16,10 @@ const VERSION: &str = "v1_36";
 pub(crate) struct Definition {
     /// Such as `io.k8s.api.core.v1.PodSpec`.
     pub(crate) name: String,
+    /// The apiVersion of a kind.
+    pub(crate) api_version: Option<String>,
+    /// The JSON schema; references are paths of definitions.
+    pub(crate) schema: Value,
     /// JSON names of members by their Rust names.
     pub(crate) json: BTreeMap<String, String>,
     /// Types of members by their Rust names.
@@ -116,7 +122,7 @@ fn quoted(line: &str) -> Option<&str> {
 }
 
 fn definition(text: &str) -> Option<Definition> {
-    let mut found = Definition::default();
+    let mut found = Definition { schema: schema(text)?, ..Definition::default() };
     let mut lines = text.lines().map(str::trim).peekable();
     let mut in_required = false;
     while let Some(line) = lines.next() {
@@ -125,6 +131,8 @@ fn definition(text: &str) -> Option<Definition> {
         } else if let Some((name, member)) = line.split_once(" => Field::Key_") {
             let name = quoted(name)?.to_owned();
             found.json.insert(member.trim_end_matches(',').to_owned(), name);
+        } else if line.starts_with("const API_VERSION: ") {
+            found.api_version = quoted(line).map(str::to_owned);
         } else if line.starts_with("fn schema_name()") {
             found.name = quoted(lines.next()?)?.to_owned();
         } else if line == "\"required\": [" {
@@ -153,6 +161,49 @@ fn definition(text: &str) -> Option<Definition> {
         }
     }
     (!found.name.is_empty()).then_some(found)
+}
+
+/// Parses the argument of `json_schema!`: JSON with commas before closing brackets, and calls for references.
+fn schema(text: &str) -> Option<Value> {
+    let (_, body) = text.split_once("crate::schemars::json_schema!(")?;
+    let mut json = String::new();
+    for line in body.lines().map(str::trim) {
+        let line = match line {
+            // The last line of the macro's argument.
+            "})" => "}".to_owned(),
+            "schema_obj" => continue,
+            _ => schema_line(line),
+        };
+        if line.starts_with(['}', ']']) && json.ends_with(',') {
+            json.pop();
+        }
+        json.push_str(&line);
+        if line == "}" {
+            break;
+        }
+    }
+    Some(serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}")))
+}
+
+/// Converts a line of Rust to JSON: `"a": ({`, the two lines that follow it, `"a": (__gen.subschema_for::<crate::b::C>()),`
+/// or JSON.
+fn schema_line(line: &str) -> String {
+    let called = line.split_once("__gen.subschema_for::<crate::").map(|(before, rest)| {
+        let (path, _) = rest.split_once(">()").expect("a call");
+        (before, format!("\"$ref\": \"{}\"", path.replace("::", "/")))
+    });
+    if let Some((before, reference)) = called {
+        return match before {
+            "let mut schema_obj = " => format!("{reference},"),
+            _ => format!("{}{{{reference}}},", before.trim_end_matches('(')),
+        };
+    }
+    let inserted = line.strip_prefix("schema_obj.ensure_object().insert(");
+    match inserted.and_then(|call| call.strip_suffix(".into());")?.split_once(".into(), ")) {
+        Some((name, value)) => format!("{name}: {value}"),
+        None if line == "})," => "},".to_owned(),
+        None => line.strip_suffix("({").map_or_else(|| line.to_owned(), |before| format!("{before}{{")),
+    }
 }
 
 /// Parses the keys of `&[|lhs, rhs| lhs.a == rhs.a, |lhs, rhs| …],`.

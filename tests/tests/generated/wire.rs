@@ -63,7 +63,8 @@ pub(crate) fn render(definitions: &Definitions, messages: &Messages, facts: &Fac
     text
 }
 
-fn is_body(definitions: &Definitions, path: &str) -> bool {
+/// Returns true if clients send messages of this kind.
+pub(crate) fn is_body(definitions: &Definitions, path: &str) -> bool {
     let members = |definition: &Definition| {
         ["kind", "metadata"].iter().all(|member| definition.json.values().any(|known| known == member))
     };

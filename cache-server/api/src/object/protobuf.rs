@@ -51,8 +51,7 @@ struct EnvelopeType {
 
 /// Returns true if bodies of a type can be decoded. Custom types and types without a message in the table cannot.
 pub(crate) fn reads(ty: &ResourceType) -> bool {
-    let message = |name: String| table::find(&name).is_some();
-    ty.schema.builtin && crate::schemas::definition(ty.api_version(), &ty.kind).is_some_and(message)
+    ty.schema.builtin && crate::schemas::definition(ty.api_version(), &ty.kind).and_then(table::find).is_some()
 }
 
 /// Decodes an object. `api_version` and `kind` are the defaults for an envelope without a type. An object of an unknown
@@ -79,7 +78,7 @@ pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
         }
     }
     let mut object = Object::new();
-    if let Some(message) = definition(&said).and_then(|name| table::find(&name)) {
+    if let Some(message) = definition(&said).and_then(table::find) {
         message::decode(message, raw, &mut object, 1, &mut Weight::default()).map_err(|error| match error {
             ProtobufError::TooHeavy(error) => ProtobufRefusal::TooHeavy(error),
             error @ (ProtobufError::UnexpectedEof
@@ -114,7 +113,7 @@ pub(crate) fn read_options(body: &[u8]) -> Result<Value, String> {
 }
 
 /// Returns the schema definition of a kind. DeleteOptions belong to every group.
-fn definition(said: &EnvelopeType) -> Option<String> {
+fn definition(said: &EnvelopeType) -> Option<&'static str> {
     let api_version = if said.kind == "DeleteOptions" { "v1" } else { &said.api_version };
     crate::schemas::definition(api_version, &said.kind)
 }

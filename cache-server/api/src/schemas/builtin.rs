@@ -1,4 +1,4 @@
-//! Shapes of the built-in types, made from k8s-openapi's schemas and `merge_keys.txt`.
+//! Shapes of the built-in types, made from `definitions.txt` and `merge_keys.txt`.
 //!
 //! INVARIANT: made once, on first use. Memory: about 400 KiB, for about 3,200 values without descriptions.
 
@@ -7,35 +7,17 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use k8s_openapi::{
-    Resource,
-    api::{
-        admissionregistration::v1 as admissionregistration, apps::v1 as apps, autoscaling::v1 as autoscaling_v1,
-        autoscaling::v2 as autoscaling, batch::v1 as batch, certificates::v1 as certificates,
-        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, events::v1 as events,
-        flowcontrol::v1 as flowcontrol, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
-        rbac::v1 as rbac, resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
-    apimachinery::pkg::apis::meta::v1 as meta,
-    kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration,
-    schemars::{JsonSchema, Schema, SchemaGenerator},
-};
 use serde_json::Value;
 
 use super::{
+    definition,
     read::{SchemaReader, any},
     shape::{JsonKind, MergeStrategy, Strategies, ValueShape},
 };
 
 /// The shape of objects of a built-in type.
 pub(crate) fn find(api_version: &str, kind: &str) -> Option<ValueShape> {
-    named(&(root(api_version, kind)?.name)())
-}
-
-/// A kind that clients can send.
-pub(crate) fn root(api_version: &str, kind: &str) -> Option<&'static Root> {
-    ROOTS.iter().chain([&DELETE_OPTIONS]).find(|root| root.api_version == api_version && root.kind == kind)
+    named(definition::of_kind(api_version, kind)?)
 }
 
 /// The shape of a definition, such as `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`.
@@ -43,117 +25,15 @@ pub(crate) fn named(name: &str) -> Option<ValueShape> {
     SHAPES.get(name).cloned()
 }
 
-/// A kind that clients can send, and its schema.
-pub(crate) struct Root {
-    pub api_version: &'static str,
-    pub kind: &'static str,
-    /// Name of the definition.
-    pub name: fn() -> String,
-    /// Adds the definition, and all definitions that it refers to, to the generator.
-    pub schema: fn(&mut SchemaGenerator) -> Schema,
-}
-
-macro_rules! roots {
-    ($($ty:ty),* $(,)?) => {
-        &[$(Root {
-            api_version: <$ty as Resource>::API_VERSION,
-            kind: <$ty as Resource>::KIND,
-            name: || <$ty as JsonSchema>::schema_name().into_owned(),
-            schema: |generator| generator.subschema_for::<$ty>(),
-        }),*]
-    };
-}
-
-/// Every kind of a stable API version.
-pub(crate) static ROOTS: &[Root] = roots![
-    core::Binding,
-    core::ConfigMap,
-    core::Endpoints,
-    core::Event,
-    core::LimitRange,
-    core::Namespace,
-    core::Node,
-    core::PersistentVolume,
-    core::PersistentVolumeClaim,
-    core::Pod,
-    core::PodTemplate,
-    core::ReplicationController,
-    core::ResourceQuota,
-    core::Secret,
-    core::Service,
-    core::ServiceAccount,
-    apps::ControllerRevision,
-    apps::DaemonSet,
-    apps::Deployment,
-    apps::ReplicaSet,
-    apps::StatefulSet,
-    autoscaling_v1::HorizontalPodAutoscaler,
-    autoscaling_v1::Scale,
-    autoscaling::HorizontalPodAutoscaler,
-    batch::CronJob,
-    batch::Job,
-    certificates::CertificateSigningRequest,
-    coordination::Lease,
-    discovery::EndpointSlice,
-    events::Event,
-    flowcontrol::FlowSchema,
-    flowcontrol::PriorityLevelConfiguration,
-    networking::Ingress,
-    networking::IngressClass,
-    networking::IPAddress,
-    networking::NetworkPolicy,
-    networking::ServiceCIDR,
-    node::RuntimeClass,
-    policy::Eviction,
-    policy::PodDisruptionBudget,
-    rbac::ClusterRole,
-    rbac::ClusterRoleBinding,
-    rbac::Role,
-    rbac::RoleBinding,
-    resource::DeviceClass,
-    resource::ResourceClaim,
-    resource::ResourceClaimTemplate,
-    resource::ResourceSlice,
-    scheduling::PriorityClass,
-    storage::CSIDriver,
-    storage::CSINode,
-    storage::CSIStorageCapacity,
-    storage::StorageClass,
-    storage::VolumeAttachment,
-    storage::VolumeAttributesClass,
-    admissionregistration::MutatingAdmissionPolicy,
-    admissionregistration::MutatingAdmissionPolicyBinding,
-    admissionregistration::MutatingWebhookConfiguration,
-    admissionregistration::ValidatingAdmissionPolicy,
-    admissionregistration::ValidatingAdmissionPolicyBinding,
-    admissionregistration::ValidatingWebhookConfiguration,
-    apiextensions::CustomResourceDefinition,
-    apiregistration::APIService,
-    meta::Status,
-];
-
-/// The body of a delete, which is not a resource.
-pub(crate) static DELETE_OPTIONS: Root = Root {
-    api_version: "v1",
-    kind: "DeleteOptions",
-    name: || meta::DeleteOptions::schema_name().into_owned(),
-    schema: |generator| generator.subschema_for::<meta::DeleteOptions>(),
-};
-
 /// Shapes of all definitions, by name.
 static SHAPES: LazyLock<HashMap<String, ValueShape>> = LazyLock::new(|| {
-    let mut generator = SchemaGenerator::default();
-    for root in ROOTS.iter().chain([&DELETE_OPTIONS]) {
-        (root.schema)(&mut generator);
-    }
-    let definitions = generator.take_definitions(false);
     let mut reader = SchemaReader { strategies: strategies(), ..SchemaReader::default() };
-    for name in definitions.keys() {
+    for definition in definition::all() {
         let at = reader.graph.add(any(JsonKind::Any));
-        reader.named.insert(name.clone(), at);
+        reader.named.insert(definition.name.to_owned(), at);
     }
-    for (name, schema) in &definitions {
-        read(&mut reader, name, schema);
+    for definition in definition::all() {
+        read(&mut reader, definition.name, &definition.schema());
     }
     let graph = Arc::new(reader.graph);
     reader.named.into_iter().map(|(name, at)| (name, ValueShape::new(Arc::clone(&graph), at))).collect()

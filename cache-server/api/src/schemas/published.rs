@@ -6,53 +6,55 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1 as meta, schemars::SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::{
-    PREFIX,
-    builtin::{DELETE_OPTIONS, root, strategies},
+    OBJECT_META,
+    builtin::strategies,
+    definition,
     shape::{MergeStrategy, Strategies},
 };
+
+/// Definitions that every document needs.
+const COMMON: [&str; 4] = [
+    OBJECT_META,
+    "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
+];
 
 /// The definitions of these kinds (apiVersion and kind), and of all that they refer to. Includes the definitions that
 /// every document needs: ObjectMeta, ListMeta, DeleteOptions and Status.
 pub fn definitions<'a>(kinds: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, Value> {
-    let mut generator = SchemaGenerator::default();
-    for root in kinds.filter_map(|(api_version, kind)| root(api_version, kind)).chain([&DELETE_OPTIONS]) {
-        (root.schema)(&mut generator);
-    }
-    generator.subschema_for::<meta::ObjectMeta>();
-    generator.subschema_for::<meta::ListMeta>();
-    generator.subschema_for::<meta::Status>();
     let strategies = strategies();
-    let definitions = generator.take_definitions(false).into_iter();
-    definitions
-        .map(|(name, mut schema)| {
-            if let Some(members) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-                for (member, schema) in members.iter_mut() {
-                    publish(schema);
-                    extend(schema, strategies.get(&*format!("{name}.{member}")));
-                }
+    let mut found = BTreeMap::new();
+    let kinds = kinds.filter_map(|(api_version, kind)| definition::of_kind(api_version, kind));
+    let mut open: Vec<&str> = kinds.chain(COMMON).collect();
+    while let Some(name) = open.pop() {
+        let Some(definition) = definition::find(name).filter(|_| !found.contains_key(name)) else { continue };
+        open.extend(definition.references());
+        let mut schema = definition.schema();
+        if let Some(members) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            for (member, schema) in members.iter_mut() {
+                publish(schema);
+                extend(schema, strategies.get(&*format!("{name}.{member}")));
             }
-            publish(&mut schema);
-            extend(&mut schema, strategies.get(&*name));
-            (name, schema)
-        })
-        .collect()
+        }
+        publish(&mut schema);
+        extend(&mut schema, strategies.get(name));
+        found.insert(name.to_owned(), schema);
+    }
+    found
 }
 
-/// Converts JSON Schema to OpenAPI 3.0: references stand alone, and values of two types become `oneOf`.
+/// Converts JSON Schema to OpenAPI 3.0: references stand alone, and values of two types become `oneOf`. Only definitions
+/// and members can need it: the table describes no inner schemas.
 fn publish(schema: &mut Value) {
     let Value::Object(members) = schema else { return };
-    if let Some(Value::String(reference)) = members.remove("$ref") {
-        let name = reference.rsplit('/').next().unwrap_or_default();
-        let reference = json!({ "$ref": format!("{PREFIX}{name}") });
-        if members.is_empty() {
-            *schema = reference;
-            return;
-        }
-        members.insert("allOf".to_owned(), json!([reference]));
+    if members.len() > 1
+        && let Some(reference) = members.remove("$ref")
+    {
+        members.insert("allOf".to_owned(), json!([{ "$ref": reference }]));
     }
     if members.remove("x-kubernetes-int-or-string").is_some() {
         let quantity =
@@ -62,12 +64,6 @@ fn publish(schema: &mut Value) {
         if !quantity {
             members.insert("format".to_owned(), "int-or-string".into());
         }
-    }
-    for inner in ["items", "additionalProperties"] {
-        members.get_mut(inner).into_iter().for_each(publish);
-    }
-    if let Some(Value::Array(choices)) = members.get_mut("oneOf") {
-        choices.iter_mut().for_each(publish);
     }
 }
 
