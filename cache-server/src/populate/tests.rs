@@ -156,7 +156,6 @@ fn the_seed_decides_every_byte() {
 }
 
 /// Goal: validation loses no field of real objects. Method: every object of the generator.
-#[cfg(feature = "openapi")]
 #[test]
 fn generated_objects_have_no_fields_but_known_ones() {
     use api_rules::object::validation::{Findings, check};

@@ -271,5 +271,5 @@ fn restrict(place: &WriteTarget<'_>, config: &mut Object, fields: &mut FieldSet)
     subresource
 }
 
-#[cfg(all(test, feature = "openapi"))]
+#[cfg(test)]
 mod tests;

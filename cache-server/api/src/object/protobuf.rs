@@ -225,7 +225,6 @@ mod tests {
     }
 
     /// Goal: no type silently loses fields. Method: list the types without a message.
-    #[cfg(feature = "openapi")]
     #[test]
     fn types_without_a_message_do_not_take_protobuf() {
         let registry = Registry::builtin();

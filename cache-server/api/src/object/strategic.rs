@@ -220,5 +220,5 @@ fn bare_list(items: Vec<Value>) -> Vec<Value> {
     items.into_iter().filter(|item| item.get(PATCH).is_none()).filter_map(bare).collect()
 }
 
-#[cfg(all(test, feature = "openapi"))]
+#[cfg(test)]
 mod tests;

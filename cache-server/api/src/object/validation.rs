@@ -325,5 +325,5 @@ fn go_type(shape: &ValueShape) -> String {
     }
 }
 
-#[cfg(all(test, feature = "openapi"))]
+#[cfg(test)]
 mod tests;

@@ -229,10 +229,8 @@ mod tests {
         assert_eq!(known(&shape, "kind").kind(), JsonKind::String);
         let metadata = known(&shape, "metadata");
         assert_eq!(metadata.kind(), JsonKind::Object);
-        if cfg!(feature = "openapi") {
-            assert_eq!(known(&metadata, "finalizers").apply(), Merge::Set, "metadata is that of built-in types");
-            assert!(matches!(metadata.member("other"), ShapeMember::Unknown));
-        }
+        assert_eq!(known(&metadata, "finalizers").apply(), Merge::Set, "metadata is that of built-in types");
+        assert!(matches!(metadata.member("other"), ShapeMember::Unknown));
     }
 
     #[test]

@@ -9,8 +9,6 @@ use super::document::reference;
 use crate::registry::{Custom, GroupVersion, ResourceType};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-/// Definitions in every document, with placeholders if the schemas of built-in types are not compiled in.
-const COMMON: [&str; 4] = ["ObjectMeta", "ListMeta", "Status", "DeleteOptions"];
 
 /// Schemas by name.
 pub(super) struct Schemas(BTreeMap<String, Value>);
@@ -22,17 +20,12 @@ impl Schemas {
         let scale = group.types.iter().any(|ty| ty.scale.is_some()).then_some(SCALE);
         let kinds = builtin.map(|ty| (ty.api_version(), &*ty.kind)).chain(scale);
         let mut all = Self(schemas::definitions(kinds));
-        for name in COMMON {
-            let unknown = || json!({ "type": "object" });
-            all.0.entry(format!("{META}.{name}")).or_insert_with(unknown);
-        }
         let patch = json!({ "type": "object", "description": "What a patch holds depends on its content type." });
         all.0.insert(format!("{META}.Patch"), patch);
         for ty in &group.types {
             all.add(ty);
         }
         if scale.is_some() {
-            all.0.entry(scale_name()).or_insert_with(|| json!({ "type": "object" }));
             all.tell_kind(&scale_name(), SCALE.0, SCALE.1);
         }
         all.tell_options(group);
