@@ -110,9 +110,13 @@ impl BuiltinDefinition {
 
     /// Names of the definitions that this one refers to; a name can come twice.
     pub(crate) fn references(&self) -> impl Iterator<Item = &'static str> {
+        self.types().filter(|ty| is_name(ty))
+    }
+
+    /// The innermost types of the members and of the definition itself.
+    fn types(&self) -> impl Iterator<Item = &'static str> {
         let types = self.members().map(|member| member.ty).chain([self.ty]);
-        let names = types.flat_map(|ty| ty.split('|')).map(|ty| ty.trim_start_matches(['[', ']', '{', '}']));
-        names.filter(|ty| is_name(ty))
+        types.flat_map(|ty| ty.split('|')).map(|ty| ty.trim_start_matches(['[', ']', '{', '}']))
     }
 
     fn members(&self) -> impl Iterator<Item = MemberLine> {
@@ -181,10 +185,8 @@ mod tests {
         ];
         assert_eq!(all().count(), 485);
         for definition in all() {
-            for ty in definition.members().map(|member| member.ty).chain([definition.ty]) {
-                for ty in ty.split('|').map(|ty| ty.trim_start_matches("[]").trim_start_matches("{}")) {
-                    assert!(SCALARS.contains(&ty) || find(ty).is_some(), "{}: {ty}", definition.name);
-                }
+            for ty in definition.types() {
+                assert!(SCALARS.contains(&ty) || find(ty).is_some(), "{}: {ty}", definition.name);
             }
         }
     }
