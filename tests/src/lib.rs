@@ -10,8 +10,6 @@
     reason = "a harness panics in the name of the test that called it"
 )]
 
-pub mod cargo;
-pub mod faults;
 pub mod http;
 pub mod objects;
 pub mod process;

@@ -8,15 +8,16 @@ use std::{
 use serde_json::Value;
 
 /// Root of the workspace.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
+pub(crate) fn root() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    folder.ancestors().nth(2).expect("tests/tidy/ lies in the workspace").to_owned()
 }
 
 /// Output of `cargo metadata`, with `more` arguments.
 ///
 /// Limited to the crates that a build on this platform needs: after a first `cargo test --workspace`, crates for other
 /// platforms are not downloaded yet.
-pub fn metadata(more: &[&str]) -> Value {
+pub(crate) fn metadata(more: &[&str]) -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let version = Command::new(&cargo).arg("-vV").output().expect("cargo runs");
     let version = String::from_utf8_lossy(&version.stdout).into_owned();

@@ -16,9 +16,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tests::cargo;
-
 use self::source::{Definitions, Messages};
+use super::cargo;
 
 /// The source folder of a crate.
 fn folder(package: &str) -> PathBuf {
@@ -35,7 +34,9 @@ impl Facts {
     fn read() -> Self {
         let mut facts = Self(BTreeMap::new());
         let mut section = String::new();
-        for line in include_str!("facts.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        for line in
+            include_str!("generated/facts.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
             match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
                 Some(name) => section = name.to_owned(),
                 None => {
@@ -55,7 +56,7 @@ impl Facts {
 
 /// Compares a table with the file that the server includes, or writes that file.
 fn check(path: &str, rendered: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cache-server/api/src").join(path);
+    let file = cargo::root().join("cache-server/api/src").join(path);
     if std::env::var_os("UPDATE").is_some() {
         return fs::write(&file, rendered).expect("a file of this project");
     }
@@ -63,7 +64,7 @@ fn check(path: &str, rendered: &str) {
     let differs = committed.lines().zip(rendered.lines()).find(|(old, new)| old != new);
     assert!(
         committed == rendered,
-        "{path} is not what its sources say, first where {differs:?}: UPDATE=1 cargo test --workspace --test generated"
+        "{path} is not what its sources say, first where {differs:?}: UPDATE=1 cargo test --workspace --test tidy generated"
     );
 }
 

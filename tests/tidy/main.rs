@@ -1,6 +1,9 @@
 //! Checks the rules of `ARCHITECTURE.md` and `CONTRIBUTING.md`: arrows between crates, pure cores, one unsafe block,
 //! short files, and the words of comments and pages.
 
+mod cargo;
+mod generated;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -8,7 +11,8 @@ use std::{
 };
 
 use serde_json::Value;
-use tests::cargo::{self, root};
+
+use cargo::root;
 
 /// The allowed dependencies between our crates. A new one needs a decision in `docs/adr/`.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -18,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api-rules", &["informer-core", "watch-cache"]),
     ("cache-server", &["api-rules", "informer-core", "watch-cache"]),
     ("examples", &["cache-server", "informer", "informer-core"]),
+    ("tidy", &[]),
     ("tests", &["cache-server", "informer", "informer-core", "watch-cache"]),
     ("benches", &["cache-server", "informer", "informer-core", "watch-cache"]),
     ("rivals", &["cache-server", "informer", "informer-core"]),
@@ -209,6 +214,48 @@ fn one_tls_provider() {
     for denied in ["aws-lc-sys", "openssl-sys"] {
         assert!(!lock.contains(&format!("name = \"{denied}\"")), "{denied} came into the tree");
     }
+}
+
+/// Goal: every example in a page is compiled. Method: crates without doc tests have no blocks of code in their comments.
+#[test]
+fn crates_without_doc_tests_have_no_examples() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages").iter();
+    let ours = packages.filter(|package| ARROWS.iter().any(|(name, _)| package["name"] == *name));
+    let targets = ours.flat_map(|package| package["targets"].as_array().expect("targets"));
+    let is_library = |target: &&Value| target["kind"][0] == "lib" && target["doctest"] == false;
+    let mut files = Vec::new();
+    for target in targets.filter(is_library) {
+        sources(Path::new(text(&target["src_path"])).parent().expect("a folder"), &mut files);
+    }
+    assert!(files.len() > 100);
+    for file in files {
+        let source = fs::read_to_string(&file).expect("a readable file");
+        let has_block = source.lines().any(|line| ["//! ```", "/// ```"].contains(&line.trim()));
+        assert!(!has_block, "{} has an example: its crate needs `doctest = true`", file.display());
+    }
+}
+
+/// Goal: a command that selects a suite runs it; a filter without a match would run nothing and pass. Method: the words
+/// after `--test` are a binary and, below its folder, a file.
+#[test]
+fn commands_select_suites_that_exist() {
+    let mut commands = 0;
+    for page in [".ci/nightly", "CONTRIBUTING.md"] {
+        let page = fs::read_to_string(root().join(page)).expect("a readable file");
+        for command in page.split("--test ").skip(1) {
+            let mut words = command.split(|letter: char| !letter.is_alphanumeric() && !"_-".contains(letter));
+            let (binary, suite) = (words.next().expect("a name"), words.next().unwrap_or_default());
+            let mut files = Vec::new();
+            let folder = ["tests/tests", "tests"].map(|folder| root().join(folder).join(binary));
+            let folder = folder.into_iter().find(|folder| folder.join("main.rs").is_file());
+            sources(&folder.unwrap_or_else(|| panic!("there is no test binary {binary}")), &mut files);
+            let is_there = files.iter().any(|file| file.file_stem().is_some_and(|name| name == suite));
+            assert!(is_there || suite.is_empty() || suite == "--", "{binary} has no suite {suite}");
+            commands += 1;
+        }
+    }
+    assert!(commands > 12, "{commands}");
 }
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -439,7 +486,7 @@ fn one_unsafe_block() {
     let keyword = concat!("unsafe", " {");
     let holding: Vec<String> = files
         .iter()
-        .filter(|file| !file.ends_with("tests/tests/tidy.rs"))
+        .filter(|file| !file.ends_with("tests/tidy/main.rs"))
         .flat_map(|file| {
             let count = fs::read_to_string(file).expect("a readable file").matches(keyword).count();
             std::iter::repeat_n(file.display().to_string(), count)

@@ -4,7 +4,7 @@
 //! event is unread ([`look_or_wait`]). The writer pushes under the write lock and only then checks for waiters
 //! ([`Interest::publish`]). The waking side clears a bucket's `touched` flag before it takes the waiters
 //! ([`Waking::wake`]). INVARIANT: wakers are called and dropped while no lock is held, because both may run foreign
-//! code. INVARIANT: this file imports only `std` and `super::sync`, so that `tests/wake_up.rs` can check it under
+//! code. INVARIANT: this file imports only `std` and `super::sync`, so that `tests/cache/wake_up.rs` can check it under
 //! every schedule.
 
 use std::{

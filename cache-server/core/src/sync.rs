@@ -1,6 +1,6 @@
 //! The crate's locks and atomics. Debug builds check the order of locks stated in `cache.rs` each time one is taken.
 //!
-//! INVARIANT: `interest` imports its locks and atomics only from here. `tests/wake_up.rs` mounts that file with a
+//! INVARIANT: `interest` imports its locks and atomics only from here. `tests/cache/wake_up.rs` mounts that file with a
 //! module of this name that contains a model checker's locks and atomics, and so checks the production source.
 
 use std::ops::{Deref, DerefMut};

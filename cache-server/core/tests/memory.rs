@@ -1,5 +1,6 @@
 //! The heap memory of an idle watcher, in bytes.
 
+#[path = "cache/common.rs"]
 mod common;
 
 use std::{

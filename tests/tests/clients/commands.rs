@@ -3,19 +3,10 @@
 //! Goal: common commands work. Method: the real binary with its own home directory, so that it has no discovery cache.
 //! Without kubectl the test prints a line and passes, except under `CI`, where kubectl is required.
 
-#[path = "kubectl/schemas.rs"]
 mod schemas;
-
-#[path = "kubectl/tables.rs"]
 mod tables;
-
-#[path = "kubectl/tls.rs"]
 mod tls;
-
-#[path = "kubectl/types.rs"]
 mod types;
-
-#[path = "kubectl/writes.rs"]
 mod writes;
 
 use std::{
@@ -32,7 +23,8 @@ use tokio::{
     time::timeout,
 };
 
-const SERVER: &str = env!("CARGO_BIN_EXE_tests-cache-server");
+use super::SERVER;
+
 /// Timeout of a command. Discovery without a cache in a debug build takes under a second; the rest is for busy
 /// machines.
 const COMMAND_WAIT: Duration = Duration::from_secs(60);

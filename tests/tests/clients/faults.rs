@@ -29,13 +29,12 @@ use tokio::{
     sync::watch,
 };
 
-use asked::Asked;
-pub use asked::Read;
+use asked::{Asked, Read};
 use scan::{Found, Scan};
 
 /// A fault for the next watch that resumes from a position. Each fault takes effect once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Closes the connection this many bytes after the first whole live event: inside a line, in a chunk, between
     /// chunks.
     Cut {
@@ -54,25 +53,25 @@ pub enum Fault {
 
 impl Fault {
     /// A cut at a random offset.
-    pub fn cut(random: &mut Rng) -> Self {
+    pub(crate) fn cut(random: &mut Rng) -> Self {
         Self::Cut { after: random.usize(0..6_000), reset: random.bool() }
     }
 }
 
 /// Settings of the proxy.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Last path segment of the collection that faults and counters apply to.
-    pub collection: String,
+    pub(crate) collection: String,
     /// Faults for watches of the collection, in order. Further watches pass unchanged.
-    pub faults: Vec<Fault>,
+    pub(crate) faults: Vec<Fault>,
     /// True to replace requests for aggregated discovery by requests for the older form.
-    pub legacy_discovery: bool,
+    pub(crate) legacy_discovery: bool,
 }
 
 /// The proxy. It lives as long as the runtime.
 #[derive(Clone, Debug)]
-pub struct Proxy {
+pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -112,7 +111,7 @@ enum Ending {
 
 impl Proxy {
     /// A proxy of the server at `server`, on a port of its own.
-    pub async fn start(server: SocketAddr, plan: Plan) -> Self {
+    pub(crate) async fn start(server: SocketAddr, plan: Plan) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -135,43 +134,43 @@ impl Proxy {
     }
 
     /// Address that clients connect to.
-    pub const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Returns and clears the requests since the last call: method, path and query of each, in order.
-    pub fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.log.lock().unwrap().requests)
     }
 
     /// Every request for the collection's state: lists (without further pages) and watches that begin with initial
     /// state.
-    pub fn initial_reads(&self) -> Vec<String> {
+    pub(crate) fn initial_reads(&self) -> Vec<String> {
         self.shared.log.lock().unwrap().initial_reads.clone()
     }
 
     /// The positions of the initial states that were sent, in order.
-    pub fn positions(&self) -> Vec<u64> {
+    pub(crate) fn positions(&self) -> Vec<u64> {
         self.shared.log.lock().unwrap().positions.clone()
     }
 
     /// The faults that took effect, in order.
-    pub fn done(&self) -> Vec<Fault> {
+    pub(crate) fn done(&self) -> Vec<Fault> {
         self.shared.log.lock().unwrap().done.clone()
     }
 
     /// Number of 410s sent to watches.
-    pub fn expired(&self) -> usize {
+    pub(crate) fn expired(&self) -> usize {
         self.done().iter().filter(|fault| **fault == Fault::Expire).count()
     }
 
     /// Waits until `count` faults took effect.
-    pub async fn broke(&self, count: usize) {
+    pub(crate) async fn broke(&self, count: usize) {
         self.shared.done.subscribe().wait_for(|done| *done >= count).await.unwrap();
     }
 
     /// Waits until `count` initial states were sent.
-    pub async fn synced(&self, count: usize) {
+    pub(crate) async fn synced(&self, count: usize) {
         self.shared.synced.subscribe().wait_for(|synced| *synced >= count).await.unwrap();
     }
 }

@@ -14,18 +14,18 @@ use std::{
     time::Duration,
 };
 
-use tests::{
-    faults::{Plan, Proxy},
-    http::Client,
-    process::Server,
-};
+use tests::{http::Client, process::Server};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
     process::{Child, ChildStdout, Command},
     time::timeout,
 };
 
-use super::{SERVER, programs::Program};
+use super::{
+    SERVER,
+    faults::{Plan, Proxy},
+    programs::Program,
+};
 
 /// Timeout of a command, which takes under a second; the rest is for busy machines.
 const COMMAND_WAIT: Duration = Duration::from_secs(60);

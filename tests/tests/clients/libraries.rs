@@ -9,23 +9,16 @@
 //!
 //! A program that cannot be built or installed here is skipped with one line, except under `CI`.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
-
 mod check;
 mod follow;
 mod history;
 mod kube_rs;
-mod kubectl;
-mod programs;
 
 use fastrand::Rng;
-use tests::faults::Fault;
 
+use super::{faults::Fault, programs::Program};
 use check::Rule;
 use follow::{Client, follow};
-use programs::Program;
-
-const SERVER: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
 /// Connections break in every way, in seeded order: cut at any byte, ended, refused, or ended by a 410.
 fn every_fault(seed: u64, expired: usize) -> Vec<Fault> {

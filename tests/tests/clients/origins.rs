@@ -3,8 +3,6 @@
 //! Goal: they can only send reads, and cannot see the responses. Method: the requests that browsers send, with the
 //! headers they add; then a real Chromium with such a page.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
-
 mod chromium;
 
 use http::Method;
@@ -14,9 +12,9 @@ use tests::{
     process::Server,
 };
 
+use super::SERVER;
 use chromium::Chromium;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 async fn send(client: Client, method: Method, path: &str, headers: &[(&str, &str)], name: &str) -> Answer {
@@ -29,7 +27,7 @@ async fn send(client: Client, method: Method, path: &str, headers: &[(&str, &str
 
 #[tokio::test]
 async fn pages_of_other_sites_write_nothing() {
-    let server = Server::start(BINARY, &[]).await;
+    let server = Server::start(SERVER, &[]).await;
     let object = format!("{CONFIGMAPS}/a");
     send(server.client(), Method::POST, CONFIGMAPS, &[], "a").await.with_code(201);
     for client in [server.client(), server.client().over_http2()] {
@@ -62,7 +60,7 @@ async fn pages_of_other_sites_write_nothing() {
 
 #[tokio::test]
 async fn pages_of_the_server_itself_write_with_a_content_type() {
-    let server = Server::start(BINARY, &[]).await;
+    let server = Server::start(SERVER, &[]).await;
     let own = format!("http://{}", server.address());
     let page = [("origin", own.as_str()), ("sec-fetch-site", "same-origin")];
     for (content_type, code) in [("", 415), (" ", 415), ("text/plain", 415), ("application/json", 201)] {
@@ -78,7 +76,7 @@ async fn pages_of_the_server_itself_write_with_a_content_type() {
 
 #[tokio::test]
 async fn browsers_take_no_answer_for_another_type() {
-    let server = Server::start(BINARY, &[]).await;
+    let server = Server::start(SERVER, &[]).await;
     for path in ["/api/v1/pods", "/api/v1/namespaces/a/pods/none", "/metrics", "/livez", "/none", "/openapi/v3"] {
         assert_eq!(server.client().get(path).await.header("x-content-type-options"), "nosniff", "{path}");
     }
@@ -152,7 +150,7 @@ const OWN: &str = r#"
 #[tokio::test]
 async fn a_page_in_a_real_browser_writes_only_to_its_own_server() {
     let Some(mut browser) = Chromium::start().await else { return };
-    let (server, other) = tokio::join!(Server::start(BINARY, &[]), Server::start(BINARY, &[]));
+    let (server, other) = tokio::join!(Server::start(SERVER, &[]), Server::start(SERVER, &[]));
     send(server.client(), Method::POST, CONFIGMAPS, &[], "there").await.with_code(201);
     let target = format!("http://{}", server.address());
     let results = browser.run(&format!("http://{}/livez", other.address()), ATTACK, &target).await;

@@ -153,6 +153,8 @@ async fn memory_is_given_back_after_every_kind_of_burst() {
     }
     world.is_given_back(floor + 2 * MIB, "churn, with its window").await;
 
+    // Each watch is a connection of this process, which has tests beside this one and often 1,024 open files.
+    rlimit::increase_nofile_limit(4_096).unwrap();
     let head = world.client.get(PODS).await.with_code(200).resource_version();
     let nodes = (0..1_000).map(async |index| {
         let path = format!("{PODS}?watch=1&resourceVersion={head}&fieldSelector=spec.nodeName%3Dn{index}");

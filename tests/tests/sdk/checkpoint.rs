@@ -40,6 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Environment variables of an agent process: the server's URL and the checkpoint's directory.
 const AGENT_URL: &str = "CHECKPOINT_AGENT_URL";
 const AGENT_DIR: &str = "CHECKPOINT_AGENT_DIR";
+/// The test framework's name of [`agent`].
+const AGENT: &str = "checkpoint::agent";
 /// Prefix of an agent's lines; other lines are the test framework's.
 const SAYS: &str = "> ";
 
@@ -100,7 +102,7 @@ struct Agent {
 impl Agent {
     fn start(server: SocketAddr, dir: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "agent", "--ignored", "--nocapture", "--test-threads", "1"])
+            .args(["--exact", AGENT, "--ignored", "--nocapture", "--test-threads", "1"])
             .env(AGENT_URL, format!("http://{server}"))
             .env(AGENT_DIR, dir)
             .stdin(Stdio::piped())

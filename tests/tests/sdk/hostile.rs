@@ -22,7 +22,7 @@ use informer::{Cluster, Informer, InitialList};
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::time::sleep;
 
-use crate::{
+use self::{
     faults::{FAULTS, Fault},
     judge::{Replica, states},
     server::{Asked, Server},

@@ -1,6 +1,6 @@
 //! The reflector and the store against a model API server with every fault, and against servers that only refuse.
 //!
-//! `SEEDS=5000 cargo test --workspace --test world` runs more worlds; `SEED=17` repeats one and prints its trace.
+//! `SEEDS=5000 cargo test --workspace --test sdk world` runs more worlds; `SEED=17` repeats one and prints its trace.
 
 use std::{env, time::Duration};
 
@@ -36,7 +36,7 @@ fn every_guarantee_holds_in_random_worlds() {
         let others =
             broken.iter().skip(1).take(10).map(|failed| format!("{} {}", failed.seed, failed.violation.guarantee));
         panic!(
-            "{}\n{}\n{} of {} seeds failed, then {:?}. Again: SEED={} cargo test --workspace --test world random_worlds",
+            "{}\n{}\n{} of {} seeds failed, then {:?}. Again: SEED={} cargo test --workspace --test sdk random_worlds",
             first.trace.join("\n"),
             first.violation,
             broken.len(),

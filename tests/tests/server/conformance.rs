@@ -1,5 +1,4 @@
-//! Conformance with kube-apiserver over the server's socket: one test binary with a module for each part of the
-//! protocol.
+//! Conformance with kube-apiserver over the server's socket: a module for each part of the protocol.
 //!
 //! INVARIANT: every case knows the server only by its command line and its sockets. Rows of LIST and WATCH that also
 //! apply to the SDK's fake server are in `tests/src/table/` and are not repeated here.

@@ -1,14 +1,13 @@
 //! The objects that a request selects, and the pages of its list.
 
-mod common;
-
-use common::{at, filter, pod, schema};
 use informer_core::{
     Keyed, Objects,
     selector::{field, label},
 };
 use proptest::prelude::*;
 use watch_cache::{Budget, Entry, Filter, Limits, Page, Reader, Slices, UnknownField, cache, limits};
+
+use super::common::{Pod, at, drain, filter, pod, schema};
 
 fn state(keys: &[&str]) -> (watch_cache::Writer, Reader) {
     let (mut writer, _waking, reader) = cache(schema(), Limits::default());
@@ -23,7 +22,7 @@ fn keys(page: &mut Page) -> String {
     let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.iter().copied()).collect();
     let items = format!("[{}]", String::from_utf8(bytes).expect("UTF-8"));
     let items: Vec<serde_json::Value> = serde_json::from_str(&items).expect("items with commas between");
-    items.iter().map(|item| common::Pod::read(item).key).collect::<Vec<_>>().join(" ")
+    items.iter().map(|item| Pod::read(item).key).collect::<Vec<_>>().join(" ")
 }
 
 /// Goal: scopes and selectors together select as in Kubernetes. Method: table over one state.
@@ -169,7 +168,7 @@ fn cluster_scoped_objects_have_no_namespace() {
         let filter = Filter::new(&schema(), false, None, label::Selector::default(), &fields).expect("known");
         let found = reader.snapshot().objects.iter().filter(|entry| filter.matches(entry)).count();
         let mut cursor = reader.cursor(watch_cache::Start::Initial(reader.snapshot()), filter).expect("now");
-        assert_eq!((found, common::drain(&mut cursor).0.len() - 1), (expected, expected), "{fields}");
+        assert_eq!((found, drain(&mut cursor).0.len() - 1), (expected, expected), "{fields}");
     }
     assert_eq!(reader.get("p").map(|entry| entry.key().to_owned()), Some("p".to_owned()));
 }

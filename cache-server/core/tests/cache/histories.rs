@@ -1,14 +1,13 @@
 //! Random histories: every watcher's output must follow from the model's history, for any speed of the watcher and any
 //! evictions. The guarantees by name: Ordered, Unique, Reliable, Resumable, Bookmarkable, Atomic, Filtered, Converges.
 
-mod common;
-
 use std::{collections::BTreeMap, sync::Arc};
 
-use common::{Pod, at, deleted, filter, lines, pod, put, schema};
 use fastrand::Rng;
 use informer_core::Time;
 use watch_cache::{Budget, Cursor, Expired, Filter, Limits, Page, Reader, Slices, Start, Step, Waking, Writer, cache};
+
+use super::common::{Pod, at, deleted, filter, lines, pod, put, schema};
 
 /// The reference: all changes of one epoch.
 #[derive(Clone, Default)]

@@ -1,7 +1,5 @@
 //! Work that is done once, independent of the number of watchers: verdicts of selectors, and bytes.
 
-mod common;
-
 use std::{
     collections::HashSet,
     sync::{
@@ -11,12 +9,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::{PLENTY, at, drain, filter, pod, put, schema};
 use informer_core::Objects;
 use watch_cache::{
     Cells, Change, Cursor, Draft, Entry, Filter, Form, Limits, Meta, Reader, Row, RowObject, Rows, Slices, Start, Step,
     Writer, cache, limits,
 };
+
+use super::common::{PLENTY, at, drain, filter, pod, put, schema};
 
 fn live(reader: &Reader, labels: &str) -> Cursor {
     reader.cursor(Start::After(reader.applied()), filter(None, labels, "")).expect("a cursor")

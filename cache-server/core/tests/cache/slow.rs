@@ -1,10 +1,9 @@
 //! Slow readers of a frozen state, in virtual time: the events that the window keeps for them, and for how long.
 
-mod common;
-
-use common::{at, drain, pod, put, schema};
 use informer_core::Objects;
 use watch_cache::{Budget, Cursor, Filter, Limits, Page, Reader, Slices, Start, Step, Writer, cache};
+
+use super::common::{at, drain, pod, put, schema};
 
 const ONE: Budget = Budget { slices: 1, bytes: 1 };
 

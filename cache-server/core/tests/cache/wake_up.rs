@@ -46,7 +46,7 @@ mod sync {
     }
 }
 
-#[path = "../src/interest.rs"]
+#[path = "../../src/interest.rs"]
 #[expect(unreachable_pub, reason = "the crate exports it")]
 mod interest;
 

@@ -1,7 +1,5 @@
 //! No watcher misses a wake-up, and none is woken by an event that does not concern it.
 
-mod common;
-
 use std::{
     future::poll_fn,
     pin::pin,
@@ -10,9 +8,10 @@ use std::{
     thread::{self, Thread},
 };
 
-use common::{Counting, PLENTY, at, deleted, filter, lines, pod, put, schema};
 use informer_core::Objects;
 use watch_cache::{Cursor, Filter, Limits, Reader, Slices, Start, Step, Waking, Writer, cache};
+
+use super::common::{Counting, PLENTY, at, deleted, filter, lines, pod, put, schema};
 
 fn listed() -> (Writer, Waking, Reader) {
     let (mut writer, waking, reader) = cache(schema(), Limits::default());

@@ -1,15 +1,14 @@
 //! The guarantees of single watchers, one per test.
 
-mod common;
-
 use std::{sync::Arc, task::Context};
 
-use common::{PLENTY, at, deleted, drain, filter, pod, put, schema};
 use informer_core::{Objects, Time};
 use watch_cache::{
     Budget, Change, Cursor, Entry, Expired, Filter, Limits, Page, Reader, Slices, Start, Step, Total, Writer, cache,
     cache_within,
 };
+
+use super::common::{Counting, PLENTY, at, deleted, drain, filter, pod, put, schema};
 
 /// Creates an empty cache listed at 100.
 fn listed(limits: Limits) -> (Writer, watch_cache::Waking, Reader) {
@@ -174,7 +173,7 @@ fn a_closed_cache_ends_watches_and_still_reads() {
     let (mut writer, mut waking, reader) = listed(Limits::default());
     write(&mut writer, [put(&pod("a/p", "", "", 101))]);
     let mut watcher = open(&reader, Start::After(101), &Filter::all());
-    let counting = Arc::new(common::Counting::default());
+    let counting = Arc::new(Counting::default());
     let waker = Arc::clone(&counting).into();
     let mut cx = Context::from_waker(&waker);
     assert_eq!(watcher.step(PLENTY, &mut Slices::new(), Some(&mut cx)), Step::Wait);

@@ -1,5 +1,5 @@
 //! Goal: bounds on positions that are held for clients that may resume. Method: streams of large objects that break
-//! midway, small windows, paused time. The wire format is tested in `tests/tests/resuming.rs`.
+//! midway, small windows, paused time. The wire format is tested in `tests/tests/sdk/resuming.rs`.
 
 use bytes::Bytes;
 use http::Request;

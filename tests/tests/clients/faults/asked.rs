@@ -2,7 +2,7 @@
 
 /// Kind of read of the observed collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub(super) enum Read {
     /// A list, or its first page.
     List,
     /// A further page.

@@ -7,12 +7,13 @@ use tests::objects::configmap;
 use tokio::time::timeout;
 
 use super::{TEAM, scenes, scenes_with, table};
+use crate::faults::Plan;
 
 const POPULATED: &[&str] = &["--populate", "pods=700,nodes=8,namespaces=5,seed=1"];
 
 #[tokio::test]
 async fn pods_of_all_namespaces_are_listed_in_chunks() {
-    for scene in scenes_with(POPULATED, &tests::faults::Plan::default()).await {
+    for scene in scenes_with(POPULATED, &Plan::default()).await {
         let all = scene.run("get pods -A").await;
         assert_eq!(all.lines().count(), 701, "{}", scene.name);
         assert_eq!(table(&all)[0][..2], ["NAMESPACE", "NAME"], "{}", scene.name);
@@ -27,7 +28,7 @@ async fn pods_of_all_namespaces_are_listed_in_chunks() {
 
 #[tokio::test]
 async fn objects_are_shown_in_the_columns_that_people_know() {
-    for scene in scenes_with(POPULATED, &tests::faults::Plan::default()).await {
+    for scene in scenes_with(POPULATED, &Plan::default()).await {
         for (line, expected) in [
             ("get pods -A", "NAMESPACE NAME READY STATUS RESTARTS AGE"),
             ("get pods -A -o wide", "NAMESPACE NAME READY STATUS RESTARTS AGE IP NODE NOMINATED NODE READINESS GATES"),

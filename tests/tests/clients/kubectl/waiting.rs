@@ -1,11 +1,9 @@
 //! `kubectl wait`: client-go's own reflector, and its requests.
 
-use tests::{
-    faults::{Fault, Plan},
-    objects::configmap,
-};
+use tests::objects::configmap;
 
 use super::{Scene, scenes, scenes_with};
+use crate::faults::{Fault, Plan};
 
 const WAIT: &str = "wait --for=jsonpath={.data.k}=done cm/a --timeout=50s";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -9,7 +9,6 @@ use std::{
 
 use fastrand::Rng;
 use tests::{
-    faults::{Fault, Plan, Proxy},
     http::{Client as Http, key, resource_version, with_query},
     process::Server,
 };
@@ -20,9 +19,12 @@ use tokio::{
 };
 
 use super::{
-    SERVER,
     check::{Line, Rule, check, state},
     history::{History, SELECTOR, State},
+};
+use crate::{
+    SERVER,
+    faults::{Fault, Plan, Proxy},
     programs::Program,
 };
 

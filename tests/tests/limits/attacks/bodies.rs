@@ -17,7 +17,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::Size;
+use super::Size;
 
 const MIB: usize = 1 << 20;
 

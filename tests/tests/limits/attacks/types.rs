@@ -11,7 +11,7 @@ use tests::{
 };
 use tokio::time::sleep;
 
-use crate::Size;
+use super::Size;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";

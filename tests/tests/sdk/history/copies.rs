@@ -11,7 +11,7 @@ use informer::{Cluster, Event, Informer, InitialList, ListSemantic, Object, Repr
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::time::sleep;
 
-use crate::{
+use super::{
     truth::{Content, Selector, State},
     watchers,
 };

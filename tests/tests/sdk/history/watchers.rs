@@ -15,7 +15,7 @@ use serde_json::Value;
 use tests::http::{Client, Event, Step, Watch, key, resource_version, with_query};
 use tokio::time::sleep;
 
-use crate::truth::{Apps, Content, Kind, Seen, Selector, State};
+use super::truth::{Apps, Content, Kind, Seen, Selector, State};
 
 /// Number of namespaces, of names in each, and of values of the label `app`.
 pub(crate) const NAMESPACES: usize = 4;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{
+use super::{
     server::{Asked, status},
     world::{Change, Object, World},
 };

@@ -14,7 +14,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
+use super::{
     faults::{Fault, Line, Raw, Then},
     world::{Change, Object, World},
 };
@@ -234,7 +234,7 @@ impl Server {
         let token = if next < snapshot.len() { format!("{at}-{next}") } else { String::new() };
         let body = match fault.and_then(|fault| fault.list) {
             Some(write) => write(&page, at, &token),
-            None => crate::faults::list_body(&page, at, &token),
+            None => super::faults::list_body(&page, at, &token),
         };
         (200, body)
     }
@@ -247,7 +247,7 @@ impl Server {
         match request.get("fieldSelector").strip_prefix("metadata.name=") {
             Some(name) => {
                 let found: Vec<&Object> = state.world.objects.get(name).into_iter().collect();
-                (200, crate::faults::list_body(&found, state.world.version, ""))
+                (200, super::faults::list_body(&found, state.world.version, ""))
             }
             None => {
                 let name = request.path.rsplit('/').next().unwrap_or_default();

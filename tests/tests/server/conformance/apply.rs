@@ -8,7 +8,7 @@ use tests::{
     process::Server,
 };
 
-use crate::{merges::send, server};
+use super::{merges::send, server};
 
 const APPLY: &str = "application/apply-patch+yaml";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

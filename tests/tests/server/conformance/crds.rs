@@ -8,7 +8,7 @@ use tests::{
     process::Server,
 };
 
-use crate::server;
+use super::server;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";

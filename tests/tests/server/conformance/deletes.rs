@@ -8,7 +8,7 @@ use tests::{
     objects::{configmap, node, pod, replica_set},
 };
 
-use crate::server;
+use super::server;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";

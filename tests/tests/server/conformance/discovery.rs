@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::http::{Answer, Client, MERGE_PATCH};
 
-use crate::server;
+use super::server;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -20,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::server;
+use super::server;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

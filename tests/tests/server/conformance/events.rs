@@ -9,7 +9,7 @@ use tests::{
     objects::{Object, configmap, node, pod},
 };
 
-use crate::server;
+use super::server;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 

@@ -7,7 +7,7 @@ use tests::{
     objects::{configmap, pod},
 };
 
-use crate::{merges::send, server};
+use super::{merges::send, server};
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";

@@ -10,7 +10,7 @@ use tests::{
     objects::{Object, configmap, node, pod, secret},
 };
 
-use crate::server;
+use super::server;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";

@@ -8,7 +8,7 @@ use tests::{
 };
 use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 
-use crate::{
+use super::{
     server,
     wire::{Raw, Wire},
 };

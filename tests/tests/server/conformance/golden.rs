@@ -39,7 +39,7 @@ use http::{HeaderMap, Method, StatusCode};
 use tests::http::{Client, LINE_WAIT, Step};
 
 use self::{pattern::Marks, script::Row};
-use crate::server;
+use super::server;
 
 /// The response to a row.
 struct Came {

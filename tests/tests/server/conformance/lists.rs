@@ -6,7 +6,7 @@ use tests::{
     objects::{configmap, secret},
 };
 
-use crate::server;
+use super::server;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 

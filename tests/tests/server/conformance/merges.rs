@@ -9,7 +9,7 @@ use tests::{
     process::Server,
 };
 
-use crate::server;
+use super::server;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";

@@ -8,7 +8,7 @@ use tests::{
     process::Server,
 };
 
-use crate::server;
+use super::server;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const TEAM: &str = "/api/v1/namespaces/team";

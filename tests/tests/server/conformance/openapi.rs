@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::http::{Answer, Client};
 
-use crate::server;
+use super::server;
 
 const INDEX: &str = "/openapi/v3";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

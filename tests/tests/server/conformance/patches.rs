@@ -8,7 +8,7 @@ use tests::{
     objects::configmap,
 };
 
-use crate::server;
+use super::server;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";

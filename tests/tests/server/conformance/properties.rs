@@ -14,7 +14,7 @@ use tests::{
 };
 use tokio::{io::AsyncReadExt as _, net::TcpSocket};
 
-use crate::{
+use super::{
     server,
     wire::{Wire, body_so_far},
 };

@@ -19,7 +19,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use tests::http::{Answer, Client};
 
-use crate::server;
+use super::server;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 

@@ -9,7 +9,7 @@ use tests::{
     process::Server,
 };
 
-use crate::server;
+use super::server;
 
 const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
 const SCALE: &str = "/apis/apps/v1/namespaces/default/deployments/web/scale";

@@ -6,7 +6,7 @@ use tests::{
     objects::pod,
 };
 
-use crate::server;
+use super::server;
 
 /// One type, two objects of it, and selectors that match only the first.
 struct Fields {

@@ -7,7 +7,7 @@ use tests::{
     objects::configmap,
 };
 
-use crate::server;
+use super::server;
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";

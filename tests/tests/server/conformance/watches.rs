@@ -11,7 +11,7 @@ use tests::{
     objects::{configmap, node, pod, replica_set},
 };
 
-use crate::server;
+use super::server;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 

@@ -1,5 +1,5 @@
-//! Create and update beyond the recorded sessions and `tests/tests/writes.rs`: server-set members, members that updates
-//! keep, and subresources.
+//! Create and update beyond the recorded sessions and `tests/tests/server/writes.rs`: server-set members, members that
+//! updates keep, and subresources.
 
 use bytes::Bytes;
 use http::Method;
@@ -9,7 +9,7 @@ use tests::{
     objects::{configmap, namespace, node, pod, replica_set},
 };
 
-use crate::server;
+use super::server;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";

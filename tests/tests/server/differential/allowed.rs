@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 
-use crate::{
+use super::{
     Answer,
     compare::Difference,
     script::{self, Request},

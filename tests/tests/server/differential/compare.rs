@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
-use crate::Answer;
+use super::Answer;
 
 /// One difference between two responses.
 #[derive(Debug)]

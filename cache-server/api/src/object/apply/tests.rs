@@ -1,5 +1,5 @@
 //! Goal: applies of several managers have the result of kube-apiserver. Method: applies to plain objects, with real
-//! schemas; `tests/tests/conformance/apply.rs` tests the HTTP side.
+//! schemas; `tests/tests/server/conformance/apply.rs` tests the HTTP side.
 
 use std::sync::Arc;
 

@@ -1,0 +1,10 @@
+//! The watch cache through its public API. `memory.rs` measures its heap, in a process of its own.
+
+mod common;
+mod filtering;
+mod histories;
+mod sharing;
+mod slow;
+mod wake_up;
+mod waking;
+mod watching;

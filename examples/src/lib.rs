@@ -1,1 +1,0 @@
-//! This library is empty; the examples are in the folders beside it.

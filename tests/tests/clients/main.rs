@@ -1,0 +1,13 @@
+//! Programs of others against the built server: client libraries in several languages, kubectl, and a browser.
+
+#![allow(clippy::unwrap_used, reason = "a test panics with the story")]
+
+mod commands;
+mod faults;
+mod kubectl;
+mod libraries;
+mod origins;
+mod programs;
+
+/// The server binary of all cases.
+const SERVER: &str = env!("CARGO_BIN_EXE_tests-cache-server");

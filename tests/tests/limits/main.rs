@@ -1,0 +1,6 @@
+//! The cost of one client to the server and to other clients: memory, slow readers, and attacks.
+
+mod attacks;
+mod bounds;
+mod memory;
+mod slow_readers;

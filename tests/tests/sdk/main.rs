@@ -1,0 +1,9 @@
+//! The SDK against the server, against servers that break the protocol, and in the seeded world.
+
+mod checkpoint;
+mod history;
+mod hostile;
+mod informers;
+mod kube;
+mod resuming;
+mod world;

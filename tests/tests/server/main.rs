@@ -1,0 +1,15 @@
+//! The server over its sockets, beside recorded sessions of kube-apiserver, beside the protocol's rules and beside a
+//! stock server.
+
+mod cli;
+mod conformance;
+mod differential;
+mod http2;
+mod list_semantics;
+mod process;
+mod requests;
+mod table;
+mod tls;
+mod watch_start;
+mod websockets;
+mod writes;
