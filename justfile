@@ -6,11 +6,17 @@ check:
     cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
+# Formatting, lints and tests of the programs that measure.
+check-benches:
+    cargo fmt --all --check --manifest-path benches/Cargo.toml
+    cargo clippy --workspace --all-targets --locked --manifest-path benches/Cargo.toml -- -D warnings
+    cargo test --workspace --locked --manifest-path benches/Cargo.toml
+
 # All tests.
 test:
     cargo test --workspace
 
-# One test binary, such as `just test-one informer skipping`.
+# One test binary, such as `just test-one informer skipping` or `just test-one server tls`.
 test-one binary *filter:
     cargo test --workspace --test {{binary}} -- {{filter}}
 
@@ -20,7 +26,7 @@ counts *bench:
 
 # The server's numbers beside their targets.
 bench *flags:
-    cargo run --release -p benches --bin numbers -- {{flags}}
+    cargo run --release --manifest-path benches/Cargo.toml --bin numbers -- {{flags}}
 
 # All checks before a merge.
 gate:

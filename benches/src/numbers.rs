@@ -1,9 +1,9 @@
 //! Measures this project's server with [`load`](crate::load), a new server for each case, and compares the results with
 //! targets.
 //!
-//! `cargo run --release -p benches --bin numbers [-- --write docs/benchmarks] [--row NAME]… [--quick]` measures all
-//! cases, prints targets beside measurements, and fails if a target is missed. With `--write` it writes the page, the
-//! curves and the raw numbers.
+//! `cargo run --release --manifest-path benches/Cargo.toml --bin numbers [-- [--row NAME]… [--quick]]` measures all
+//! cases, prints targets beside measurements, and fails if a target is missed. With `--write docs/benchmarks` it writes
+//! the page, the curves and the raw numbers.
 //!
 //! INVARIANT: a measured server is a separate process, started for one measurement.
 //! INVARIANT: a run with a wrong, short or missing response is a failure, never a number.
@@ -149,7 +149,7 @@ impl Flags {
 
     /// The command line of this run.
     fn command(&self) -> String {
-        let mut words = vec!["cargo run --release -p benches --bin numbers".to_owned()];
+        let mut words = vec!["cargo run --release --manifest-path benches/Cargo.toml --bin numbers".to_owned()];
         let mut rest: Vec<String> = std::env::args().skip(1).collect();
         if !rest.is_empty() {
             words.push("--".to_owned());

@@ -18,16 +18,26 @@ pub(crate) fn root() -> PathBuf {
 /// Limited to the crates that a build on this platform needs: after a first `cargo test --workspace`, crates for other
 /// platforms are not downloaded yet.
 pub(crate) fn metadata(more: &[&str]) -> Value {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let version = Command::new(&cargo).arg("-vV").output().expect("cargo runs");
+    let version = Command::new(program()).arg("-vV").output().expect("cargo runs");
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("cargo prints its host");
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", host])
-        .args(more)
-        .current_dir(root())
-        .output()
-        .expect("cargo runs");
+    read(&root(), &[&["--locked", "--filter-platform", host], more].concat())
+}
+
+/// Output of `cargo metadata` for the workspace in a folder below the root: its own packages only, which needs no
+/// downloads.
+pub(crate) fn packages_of(folder: &str) -> Value {
+    read(&root().join(folder), &["--no-deps"])
+}
+
+fn read(folder: &Path, arguments: &[&str]) -> Value {
+    let mut command = Command::new(program());
+    command.args(["metadata", "--format-version", "1"]).args(arguments).current_dir(folder);
+    let output = command.output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("cargo prints JSON")
+}
+
+fn program() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }

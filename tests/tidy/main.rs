@@ -3,6 +3,7 @@
 
 mod cargo;
 mod generated;
+mod workspaces;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("examples", &["cache-server", "informer", "informer-core"]),
     ("tidy", &[]),
     ("tests", &["cache-server", "informer", "informer-core", "watch-cache"]),
+    ("counts", &["cache-server", "informer-core", "watch-cache"]),
     ("benches", &["cache-server", "informer", "informer-core", "watch-cache"]),
     ("rivals", &["cache-server", "informer", "informer-core"]),
 ];
@@ -73,9 +75,10 @@ fn text(value: &Value) -> &str {
 
 #[test]
 fn arrows_between_crates_point_one_way() {
-    let metadata = metadata();
+    let (metadata, benches) = (metadata(), cargo::packages_of("benches"));
     let ours: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
-    for package in metadata["packages"].as_array().expect("packages") {
+    let packages = [&metadata, &benches].map(|metadata| metadata["packages"].as_array().expect("packages"));
+    for package in packages.into_iter().flatten() {
         let Some((name, allowed)) = ARROWS.iter().find(|(name, _)| *name == package["name"]) else { continue };
         let needs = package["dependencies"].as_array().expect("dependencies").iter();
         let needs = needs.map(|dep| text(&dep["name"])).filter(|dep| ours.contains(dep));
@@ -210,13 +213,15 @@ fn first_name(text: &str) -> String {
 
 #[test]
 fn one_tls_provider() {
-    let lock = fs::read_to_string(root().join("Cargo.lock")).expect("a lock file");
-    for denied in ["aws-lc-sys", "openssl-sys"] {
-        assert!(!lock.contains(&format!("name = \"{denied}\"")), "{denied} came into the tree");
+    for lock in ["Cargo.lock", "benches/Cargo.lock"] {
+        let lock = fs::read_to_string(root().join(lock)).expect("a lock file");
+        for denied in ["aws-lc-sys", "openssl-sys"] {
+            assert!(!lock.contains(&format!("name = \"{denied}\"")), "{denied} came into the tree");
+        }
     }
 }
 
-/// Goal: every example in a page is compiled. Method: crates without doc tests have no blocks of code in their comments.
+/// Goal: every example in a page is compiled. Method: crates without doc tests have no blocks of code.
 #[test]
 fn crates_without_doc_tests_have_no_examples() {
     let metadata = metadata();

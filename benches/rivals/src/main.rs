@@ -1,6 +1,7 @@
 //! Compares the informer with kube's own runtime: memory, time, CPU and requests, measured in one run on one machine.
 //!
-//! `cargo run --release -p rivals` prints Markdown tables; `--json FILE` also saves the raw numbers.
+//! `cargo run --release --manifest-path benches/Cargo.toml -p rivals` prints Markdown tables; `--json FILE` also saves
+//! the raw numbers.
 
 #![expect(clippy::print_stdout, reason = "tables and the lines between its processes are its output")]
 

@@ -1,9 +1,9 @@
 //! CPU time of single reads on the server: selective lists and streams, reads of one object and of one namespace, and
 //! the media types for kubectl and metadata clients.
 //!
-//! `cargo run --release -p benches --bin reads [-- --json FILE]` starts a server for each number of objects, sends
-//! requests over one connection, and reads the CPU time of the server's threads from the kernel. It prints targets
-//! beside measurements and fails if a target is missed.
+//! `cargo run --release --manifest-path benches/Cargo.toml --bin reads [-- --json FILE]` starts a server for each
+//! number of objects, sends requests over one connection, and reads the CPU time of the server's threads from the
+//! kernel. It prints targets beside measurements and fails if a target is missed.
 //!
 //! INVARIANT: every measured response is also checked for its number of objects.
 
