@@ -4,7 +4,7 @@ mod crowd;
 mod room;
 mod work;
 
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 
 pub(crate) use crowd::Crowd;
 pub(crate) use room::{Room, UNIT};

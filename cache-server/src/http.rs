@@ -34,7 +34,12 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
 use http_body_util::BodyExt as _;
-use informer_core::wire::{go, options::ListOptions, query::Query, status::Status};
+use informer_serving::{
+    go,
+    options::ListOptions,
+    query::Query,
+    status::{Status, StatusExt as _},
+};
 use tokio::time::Instant;
 
 use self::{

@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use informer_core::wire::marks::Answered;
+use informer_serving::marks::Answered;
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},

@@ -17,7 +17,7 @@ use api_rules::{
     },
     registry::ResourceType,
 };
-use informer_core::wire::status::Status;
+use informer_serving::status::Status;
 use jiff::Timestamp;
 use watch_cache::Entry;
 

@@ -1,6 +1,7 @@
 //! A live, local copy of Kubernetes objects in your program, at little cost to the API server.
 //!
-//! INVARIANT: of the libraries here, only this crate depends on kube-client. Semver promises begin at its API.
+//! INVARIANT: of the libraries here, only this crate and `informer-testing` depend on kube-client. Semver promises begin
+//! at its API.
 //!
 //! An [`Informer`] is a reflector, a store and its subscribers. It reads the initial state of one resource type, as a
 //! stream where the server supports that, follows the changes, and after every break resumes from the last version it

@@ -18,15 +18,17 @@ use cargo::root;
 /// The allowed dependencies between our crates. A new one needs a decision in `docs/adr/`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("informer-core", &[]),
-    ("informer", &["informer-core"]),
-    ("watch-cache", &["informer-core"]),
-    ("api-rules", &["informer-core", "watch-cache"]),
-    ("cache-server", &["api-rules", "informer-core", "watch-cache"]),
+    ("informer-serving", &["informer-core"]),
+    ("informer-testing", &["informer-core", "informer-serving"]),
+    ("informer", &["informer-core", "informer-testing"]),
+    ("watch-cache", &["informer-core", "informer-serving"]),
+    ("api-rules", &["informer-serving", "watch-cache"]),
+    ("cache-server", &["api-rules", "informer-core", "informer-serving", "watch-cache"]),
     ("examples", &["cache-server", "informer", "informer-core"]),
     ("tidy", &[]),
-    ("tests", &["cache-server", "informer", "informer-core", "watch-cache"]),
-    ("counts", &["cache-server", "informer-core", "watch-cache"]),
-    ("benches", &["cache-server", "informer", "informer-core", "watch-cache"]),
+    ("tests", &["cache-server", "informer", "informer-core", "informer-serving", "watch-cache"]),
+    ("counts", &["cache-server", "informer-core", "informer-serving", "watch-cache"]),
+    ("benches", &["cache-server", "informer", "informer-core", "informer-serving", "watch-cache"]),
     ("rivals", &["cache-server", "informer", "informer-core"]),
 ];
 
@@ -89,12 +91,24 @@ fn arrows_between_crates_point_one_way() {
 }
 
 #[test]
+fn a_client_carries_no_server() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let informer = packages.iter().find(|package| package["name"] == "informer").expect("in the workspace");
+    let mut needs = informer["dependencies"].as_array().expect("dependencies").iter();
+    let testing = needs.find(|dep| dep["name"] == "informer-testing").expect("the feature `testing` needs it");
+    assert_eq!(testing["optional"], true, "only the feature `testing` brings the fake API server");
+}
+
+#[test]
 fn cores_know_no_task_socket_or_clock() {
     let metadata = metadata();
     let (names, needs) = graph(&metadata);
     // jiff computes deletion times; `the_rules_of_the_api_read_no_clock` checks that nothing asks it for the time. The reader
     // of YAML logs.
-    for (core, allowed) in [("informer-core", &[][..]), ("watch-cache", &[]), ("api-rules", &["jiff", "log"])] {
+    let cores =
+        [("informer-core", &[][..]), ("informer-serving", &[]), ("watch-cache", &[]), ("api-rules", &["jiff", "log"])];
+    for (core, allowed) in cores {
         let mut open: Vec<&str> = names.iter().filter(|(_, name)| **name == core).map(|(id, _)| *id).collect();
         assert_eq!(open.len(), 1, "{core} is in the workspace");
         let mut seen = BTreeSet::new();
@@ -293,7 +307,15 @@ fn files_say_what_they_are_and_fit_a_reader() {
 }
 
 /// Crates whose type names are compared.
-const NAMED_CRATES: &[&str] = &["informer", "informer/core", "cache-server", "cache-server/core", "cache-server/api"];
+const NAMED_CRATES: &[&str] = &[
+    "informer",
+    "informer/core",
+    "informer/serving",
+    "informer/testing",
+    "cache-server",
+    "cache-server/core",
+    "cache-server/api",
+];
 
 /// Type names that more than one file defines, per thousand names. May only fall; `.ci/names` lists them.
 const REPEATED_NAMES_PER_MILLE_MAX: usize = 24;

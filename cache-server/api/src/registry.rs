@@ -13,7 +13,7 @@ mod table;
 use std::{cmp::Ordering, sync::Arc};
 
 use imbl::{HashMap, OrdMap};
-use informer_core::wire::go::quote;
+use informer_serving::go::quote;
 use watch_cache::{Field, Schema};
 
 pub use definition::{AcceptedStatus, CLEANUP, Definition, DefinitionChange, DefinitionRefusal, Object, TakenNames};

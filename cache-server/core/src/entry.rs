@@ -11,13 +11,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use informer_core::{
-    Keyed, object,
-    wire::{
-        json,
-        watch_event::{ADDED_HEAD, MODIFIED_HEAD, TAIL},
-    },
-};
+use informer_core::{Keyed, object, wire::json};
+use informer_serving::watch_event::{ADDED_HEAD, MODIFIED_HEAD, TAIL};
 use memchr::memchr;
 
 use crate::{

@@ -13,10 +13,8 @@ mod unstored;
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use informer_core::wire::{
-    json,
-    watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD},
-};
+use informer_core::wire::json;
+use informer_serving::watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD};
 
 pub use cells::{Cells, Rows, human_duration};
 pub(crate) use piece::{CachedPiece, LONG_CELLS, PIECES, Share};

@@ -9,7 +9,7 @@
 use std::{num::NonZero, sync::Arc, thread::available_parallelism};
 
 use api_rules::object::weight::Size;
-use informer_core::wire::status::Status;
+use informer_serving::status::Status;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::{OwnedSemaphorePermit, Semaphore},

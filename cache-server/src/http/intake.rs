@@ -13,7 +13,7 @@ use bytes::{Buf as _, Bytes};
 use futures::FutureExt as _;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, timeout, timeout_at},

@@ -16,16 +16,14 @@ use std::{
 use bytes::{Buf, Bytes};
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{HeaderValue, StatusCode, header};
-use informer_core::{
-    Objects,
-    wire::{
-        continue_token::{ContinueToken, Position},
-        list,
-        options::{ListOptions, resource_version},
-        query::Query,
-        reads::{ListRead, Which},
-        status::Status,
-    },
+use informer_core::Objects;
+use informer_serving::{
+    continue_token::{ContinueToken, Position},
+    list,
+    options::{ListOptions, resource_version},
+    query::Query,
+    reads::{ListRead, Which},
+    status::{Status, StatusExt as _},
 };
 use watch_cache::{Content, Entry, Filter, Form, Page, Reader, Slices, Snapshot};
 

@@ -11,7 +11,10 @@
 
 use api_rules::table::Columns;
 use http::{HeaderMap, header};
-use informer_core::wire::{query::Query, status::Status};
+use informer_serving::{
+    query::Query,
+    status::{Status, StatusExt as _},
+};
 use watch_cache::{Form, Meta, Row, RowObject};
 
 use super::{encode::RequestedEncoding, status};
@@ -172,7 +175,7 @@ fn include_object(text: &str) -> Result<RowObject, Status> {
         other => Err(Status::bad_request(format!(
             "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', \
              'None', or empty",
-            informer_core::wire::go::quote(other)
+            informer_serving::go::quote(other)
         ))),
     }
 }

@@ -23,7 +23,10 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use informer_core::wire::{query::Query, status::Status};
+use informer_serving::{
+    query::Query,
+    status::{Status, StatusExt as _},
+};
 use parking_lot::Mutex;
 
 use super::{Response, body, status};

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use informer_core::{
-    selector::field,
-    wire::{options::ListOptions, status::Status},
+use informer_core::selector::field;
+use informer_serving::{
+    options::ListOptions,
+    status::{Status, StatusExt as _},
 };
 use watch_cache::{Filter, UnknownField};
 

@@ -13,14 +13,12 @@ use std::{
 
 use futures::FutureExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use informer_core::{
-    Time,
-    wire::{
-        continue_token::{ContinueToken, Position},
-        marks::{self, Answered},
-        options::ListOptions,
-        reads::WatchStart,
-    },
+use informer_core::Time;
+use informer_serving::{
+    continue_token::{ContinueToken, Position},
+    marks::{self, Answered},
+    options::ListOptions,
+    reads::WatchStart,
 };
 use tokio::time::Instant;
 use watch_cache::{Content, Cursor, Form, Reader, Slices, Snapshot, Start};

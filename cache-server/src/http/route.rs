@@ -6,7 +6,10 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use informer_core::wire::{query::unescape, status::Status};
+use informer_serving::{
+    query::unescape,
+    status::{Status, StatusExt as _},
+};
 
 use super::{
     discovery::{DiscoveryPath, Health},

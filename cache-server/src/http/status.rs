@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode, header};
-use informer_core::wire::status::{Cause, Details, Reason, Status};
+use informer_serving::status::{Cause, Details, Reason, Status, StatusExt as _};
 
 use super::{
     Response,

@@ -20,7 +20,12 @@ use std::{
 };
 
 use http::{HeaderMap, StatusCode};
-use informer_core::wire::{options::ListOptions, reads::WatchStart, status::Status, watch_event};
+use informer_serving::{
+    options::ListOptions,
+    reads::WatchStart,
+    status::{Status, StatusExt as _},
+    watch_event,
+};
 use tokio::time::{Instant, Sleep, sleep_until};
 use watch_cache::{Cursor, Reader, Slices, Start, Step};
 

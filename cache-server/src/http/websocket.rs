@@ -8,7 +8,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request::Parts};
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 use super::{Response, negotiate};

@@ -30,7 +30,7 @@ use api_rules::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
-use informer_core::wire::status::{Reason, Status};
+use informer_serving::status::{Reason, Status, StatusExt as _};
 use watch_cache::Entry;
 
 use crate::{

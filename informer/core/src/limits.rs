@@ -32,9 +32,6 @@ pub const KEY_KEEP_BYTES: usize = 512;
 /// Part of an error body that is read to find the Status in it, in bytes.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Causes listed in one Status; further ones are counted. Memory: about 300 bytes each, besides the values they repeat.
-pub const CAUSES_MAX: usize = 100;
-
 /// The token of a mark in an initial state, in bytes. It is sent in a header; the longest key needs about 600.
 pub const TOKEN_BYTES_MAX: usize = 2_048;
 

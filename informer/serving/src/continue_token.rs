@@ -9,7 +9,7 @@ use base64::{
 };
 use serde_json::Value;
 
-use crate::wire::go;
+use crate::go;
 
 /// The only encoding of tokens in use.
 const VERSION: &str = "meta.k8s.io/v1";

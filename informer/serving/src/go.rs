@@ -2,57 +2,11 @@
 //!
 //! INVARIANT: the formatting functions decide nothing: they describe a refusal in the words that clients already match.
 
-use std::fmt::Write as _;
-
+pub use informer_core::wire::go::quote;
 use serde_json::Value;
 
 /// Nesting depth at which Go's decoder fails. Memory: one byte per level.
 const DEPTH_MAX: usize = 10_000;
-
-/// Quotes a text as `%q` does.
-#[must_use]
-pub fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for letter in text.chars() {
-        quote_char(letter, '"', &mut out);
-    }
-    out.push('"');
-    out
-}
-
-fn quote_char(letter: char, quotation: char, out: &mut String) {
-    match letter {
-        '\\' => out.push_str("\\\\"),
-        '\x07' => out.push_str("\\a"),
-        '\x08' => out.push_str("\\b"),
-        '\x0c' => out.push_str("\\f"),
-        '\n' => out.push_str("\\n"),
-        '\r' => out.push_str("\\r"),
-        '\t' => out.push_str("\\t"),
-        '\x0b' => out.push_str("\\v"),
-        _ if letter == quotation => {
-            out.push('\\');
-            out.push(letter);
-        }
-        _ if is_printable(letter) => out.push(letter),
-        _ => {
-            let code = u32::from(letter);
-            // Writing to a String cannot fail.
-            let _ = match code {
-                0..0x80 => write!(out, "\\x{code:02x}"),
-                0x80..0x1_0000 => write!(out, "\\u{code:04x}"),
-                _ => write!(out, "\\U{code:08x}"),
-            };
-        }
-    }
-}
-
-/// Approximates Go's table of printable letters: letters that Rust's `Debug` writes as `\u{…}` are not printable,
-/// except combining marks, which Go prints.
-fn is_printable(letter: char) -> bool {
-    letter.is_alphanumeric() || !letter.is_control() && !letter.escape_debug().to_string().starts_with("\\u{")
-}
 
 /// Go's `strconv.ParseUint` in base ten.
 ///
@@ -303,12 +257,11 @@ impl Scanner<'_> {
 
 /// Formats the error for one byte. Like Go, it treats the byte as a letter: bytes above 0x7f become Latin-1.
 fn unexpected(byte: u8, context: &str) -> String {
-    let mut letter = String::new();
-    match byte {
-        b'\'' => letter.push_str("\\'"),
-        b'"' => letter.push('"'),
-        _ => quote_char(char::from(byte), '"', &mut letter),
-    }
+    let letter = match byte {
+        b'\'' => "\\'".to_owned(),
+        b'"' => "\"".to_owned(),
+        _ => quote(char::from(byte).encode_utf8(&mut [0; 4])).trim_matches('"').to_owned(),
+    };
     format!("invalid character '{letter}' {context}")
 }
 
@@ -328,20 +281,6 @@ pub const fn json_type(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quoting_is_gos() {
-        for (text, expected) in [
-            ("a b", r#""a b""#),
-            ("", r#""""#),
-            ("\"\\", r#""\"\\""#),
-            ("\0\x07\t\x7f", r#""\x00\a\t\x7f""#),
-            ("é\u{8a}'", r#""é\u008a'""#),
-            ("\u{e0001}", r#""\U000e0001""#),
-        ] {
-            assert_eq!(quote(text), expected, "{text:?}");
-        }
-    }
 
     #[test]
     fn durations_are_gos() {

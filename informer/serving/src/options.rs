@@ -5,13 +5,12 @@
 //!
 //! Source: apiserver `endpoints/handlers/get.go`, apimachinery `apis/meta/internalversion/{defaults,validation}`.
 
+use informer_core::selector::{field, label};
+
 use crate::{
-    selector::{field, label},
-    wire::{
-        go,
-        query::Query,
-        status::{Cause, Status},
-    },
+    go,
+    query::Query,
+    status::{Cause, CauseExt as _, Status, StatusExt as _},
 };
 
 /// Validated options of a list or watch.

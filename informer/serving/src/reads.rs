@@ -6,10 +6,10 @@
 //!
 //! Source: apiserver `storage/cacher/delegator/interface.go`, `storage/cacher/cacher.go`; KEP-2340, KEP-3157, KEP-4988.
 
-use crate::wire::{
+use crate::{
     continue_token::{ContinueToken, Position},
     options::{EXACT, ListOptions, resource_version},
-    status::Status,
+    status::{Status, StatusExt as _},
 };
 
 /// Decision about one LIST.

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use http_body::Frame;
-use informer_core::wire::marks::Answered;
+use informer_serving::marks::Answered;
 
 /// A response body of [`FakeApiServer`](super::FakeApiServer). Fails only if the test injects that.
 pub struct Body {

@@ -1,7 +1,13 @@
 //! Parses and dispatches one request.
 
 use http::{Method, header, request::Parts};
-use informer_core::wire::{marks, options::ListOptions, query::Query, reads::WatchStart, status::Status};
+use informer_serving::{
+    marks,
+    options::ListOptions,
+    query::Query,
+    reads::WatchStart,
+    status::{Status, StatusExt as _},
+};
 
 use super::{
     Asked, Body, FakeApiServer,

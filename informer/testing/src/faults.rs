@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use informer_core::wire::status::{Cause, Reason, Status};
+use informer_serving::status::{Cause, CauseExt as _, Reason, Status, StatusExt as _};
 
 /// Default time between bookmarks, as kube-apiserver.
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);

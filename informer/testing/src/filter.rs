@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
-use informer_core::{
-    selector::{field, label},
-    wire::{go, options::ListOptions, status::Status},
+use informer_core::selector::{field, label};
+use informer_serving::{
+    go,
+    options::ListOptions,
+    status::{Status, StatusExt as _},
 };
 
 use super::{history::StoredObject, types::PathTarget};

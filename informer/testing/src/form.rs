@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use informer_core::{object, wire::status::Status};
+use informer_core::object;
+use informer_serving::status::{Status, StatusExt as _};
 use serde_json::{Value, json};
 
 use super::types::FakeType;

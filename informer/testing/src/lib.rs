@@ -1,46 +1,30 @@
-//! An in-memory API server, for tests of programs that read Kubernetes.
+//! An in-memory API server, for tests of programs that read Kubernetes. The crate `informer` re-exports it as
+//! `informer::testing`, with the feature `testing`.
 //!
 //! INVARIANT: no sockets, no threads, and only tokio's clock: under paused time hours pass in milliseconds. INVARIANT:
 //! without faults it follows the list/watch protocol; each fault is enabled by one method, named after it.
 //!
 //! [`FakeApiServer`] holds objects, their resourceVersions and the whole history of both. It answers LIST, GET and
 //! WATCH like kube-apiserver (semantics of resourceVersion, pages and their tokens, initial state as a stream,
-//! bookmarks, label and field selectors, errors as `Status`) and accepts simple writes. Its methods inject faults.
+//! bookmarks, label and field selectors, errors as `Status`) and accepts simple writes. Its methods inject faults. Any
+//! client of kube can read from it:
 //!
 //! ```
-//! use std::time::Duration;
-//! use informer::{Cluster, Informer, testing::FakeApiServer};
+//! use informer_testing::FakeApiServer;
 //! use k8s_openapi::api::core::v1::Node;
+//! use kube::{Api, api::ListParams};
 //! use serde_json::json;
 //!
-//! /// What is tested: how many nodes take no pods.
-//! fn cordoned(nodes: &Informer<Node>) -> usize {
-//!     let is_cordoned = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-//!     let nodes = nodes.store().snapshot();
-//!     nodes.iter().filter_map(|node| node.decode().ok()).filter(|node| is_cordoned(node)).count()
-//! }
-//!
-//! fn node(name: &str, unschedulable: bool) -> serde_json::Value {
-//!     let spec = json!({"unschedulable": unschedulable});
-//!     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
-//! }
-//!
-//! // In a test: #[tokio::test(start_paused = true)] async fn cordoned_nodes_are_counted_through_an_outage()
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let server = FakeApiServer::new().at(41).put(node("a", false)).put(node("b", true));
-//! let nodes = Cluster::new(server.client()).informer::<Node>().start()?;
-//! nodes.ready(Duration::from_secs(5)).await?;
-//! assert_eq!(cordoned(&nodes), 1);
+//! let server = FakeApiServer::new().at(41);
+//! server.put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}));
+//! let nodes: Api<Node> = Api::all(server.client());
+//! assert_eq!(nodes.list(&ListParams::default()).await?.items.len(), 1);
 //!
-//! // An outage of ten minutes, in which a node is cordoned. No time passes for the test.
-//! server.refuse_connections().close_watches().put(node("a", true));
-//! tokio::time::sleep(Duration::from_secs(600)).await;
-//! assert_eq!(cordoned(&nodes), 1, "what was known stays readable");
-//! server.recover();
-//! nodes.wait_for(&server.resource_version().into(), Duration::from_secs(60)).await?;
-//! assert_eq!(cordoned(&nodes), 2);
-//! assert_eq!(server.initial_reads(), 1, "it resumed, and did not list again");
+//! server.fail_next(1, 403);
+//! assert!(nodes.list(&ListParams::default()).await.is_err());
+//! assert_eq!(server.requests().len(), 2);
 //! # Ok(())
 //! # }
 //! ```
@@ -62,7 +46,10 @@ use std::{any::TypeId, error::Error as StdError, fmt, hash::RandomState, io, syn
 
 use http::{HeaderValue, header};
 use http_body_util::{BodyExt as _, Limited};
-use informer_core::wire::{marks, status::Status};
+use informer_serving::{
+    marks,
+    status::{Status, StatusExt as _},
+};
 use kube::core::{ApiResource, ClusterResourceScope};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -84,7 +71,7 @@ use self::{
     types::FakeType,
 };
 
-/// A Kubernetes API server in memory. Cheap to clone; clones are the same server. See the [module](self) for an
+/// A Kubernetes API server in memory. Cheap to clone; clones are the same server. See the [crate root](crate) for an
 /// example.
 ///
 /// Methods that change it return it, so that a test can set it up in one expression and continue with the same methods.
@@ -142,7 +129,7 @@ impl FakeApiServer {
         Self { world: Arc::clone(&self.world), own: Arc::new(ReplicaState::new()) }
     }
 
-    /// Creates a client of this server, for [`Cluster::new`](crate::Cluster::new) and for `kube::Api`.
+    /// Creates a client of this server, for `informer::Cluster::new` and for `kube::Api`.
     ///
     /// # Panics
     /// Outside a tokio runtime, like every kube client.

@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher as _;
 
-use informer_core::wire::{
+use informer_serving::{
     continue_token::{ContinueToken, Position},
     marks::{self, Answered},
     options::ListOptions,

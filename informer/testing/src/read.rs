@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream;
-use informer_core::wire::{
+use informer_serving::{
     continue_token::{ContinueToken, Position},
     list,
     options::{ListOptions, resource_version},
     query::Query,
     reads::{ListRead, Which},
-    status::Status,
+    status::{Status, StatusExt as _},
 };
 
 use super::{

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use informer_core::wire::query::unescape;
+use informer_serving::query::unescape;
 
 /// One resource type.
 #[derive(Clone, Debug, PartialEq, Eq)]

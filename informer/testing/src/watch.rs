@@ -6,11 +6,11 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::stream;
-use informer_core::wire::{
+use informer_serving::{
     marks,
     options::ListOptions,
     reads::WatchStart,
-    status::Status,
+    status::{Status, StatusExt as _},
     watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD, TAIL},
 };
 use tokio::time::{Instant, sleep_until};

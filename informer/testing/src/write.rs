@@ -4,7 +4,10 @@
 //! resourceVersion.
 
 use http::Method;
-use informer_core::wire::{query::Query, status::Status};
+use informer_serving::{
+    query::Query,
+    status::{Status, StatusExt as _},
+};
 use serde_json::Value;
 
 use super::{

@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use informer_core::wire::{
+use informer_core::wire::watch_event::EventKind;
+use informer_serving::{
     continue_token::{ContinueToken, Position},
     status::{Details, Status},
-    watch_event::{self, EventKind},
+    watch_event,
 };
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use http::Method;
-use informer_core::wire::continue_token::{ContinueToken, Position};
+use informer_serving::continue_token::{ContinueToken, Position};
 use serde_json::json;
 use tests::{
     http::{Client, MERGE_PATCH, with_query},

@@ -177,7 +177,7 @@ fn error(line: &[u8]) -> (u16, String) {
 
 #[cfg(test)]
 mod tests {
-    use informer_core::wire::watch_event;
+    use informer_serving::watch_event;
 
     use super::*;
 

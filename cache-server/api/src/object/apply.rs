@@ -16,7 +16,10 @@ mod typed;
 
 use std::sync::LazyLock;
 
-use informer_core::wire::{go, status::Status};
+use informer_serving::{
+    go,
+    status::{Status, StatusExt as _},
+};
 use serde_json::{Value, json};
 
 use super::{

@@ -5,7 +5,10 @@
 //!
 //! Source: apiserver `endpoints/handlers/{create,rest}.go`, transformDecodeError.
 
-use informer_core::wire::{go, status::Status};
+use informer_serving::{
+    go,
+    status::{Status, StatusExt as _},
+};
 use serde::de::DeserializeSeed as _;
 use serde_json::{Map, Value};
 

@@ -2,7 +2,7 @@
 //!
 //! Source: apiextensions-apiserver `pkg/registry/customresourcedefinition/{strategy,etcd}.go`.
 
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 
 use super::{body::Object, metadata};
 use crate::registry::{Definition, DefinitionChange, DefinitionRefusal, ResourceType};

@@ -1,6 +1,6 @@
 //! Objects as storage takes them, and as answers show them.
 
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
 use watch_cache::{Draft, EntryError};
 

@@ -12,9 +12,9 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use informer_core::wire::{
+use informer_serving::{
     go::quote,
-    status::{Cause, CauseReason, Reason, Status},
+    status::{Cause, CauseExt as _, CauseReason, Reason, Status},
 };
 use serde_json::{Map, Value, json};
 

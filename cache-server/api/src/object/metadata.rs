@@ -6,9 +6,9 @@
 
 use std::collections::HashSet;
 
-use informer_core::wire::{
+use informer_serving::{
     go::{json_type, quote},
-    status::{Cause, Status},
+    status::{Cause, CauseExt as _, Status, StatusExt as _},
 };
 use serde_json::{Value, json};
 

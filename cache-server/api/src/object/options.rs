@@ -2,9 +2,9 @@
 //!
 //! Source: apimachinery `pkg/apis/meta/v1/validation`.
 
-use informer_core::wire::{
+use informer_serving::{
     go::{parse_int, quote},
-    status::{Cause, CauseReason, Status},
+    status::{Cause, CauseExt as _, CauseReason, Status, StatusExt as _},
 };
 use serde_json::Value;
 

@@ -5,9 +5,9 @@
 mod merge;
 mod operations;
 
-use informer_core::wire::{
+use informer_serving::{
     go::{self, quote},
-    status::{Cause, Status},
+    status::{Cause, CauseExt as _, Status, StatusExt as _},
 };
 use serde_json::Value;
 

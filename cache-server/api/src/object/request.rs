@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 use watch_cache::Reader;
 
 use super::{

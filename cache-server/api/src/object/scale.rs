@@ -6,9 +6,9 @@
 //! Source: `pkg/registry/apps/deployment/storage/storage.go` of kubernetes/kubernetes, apiextensions-apiserver
 //! `registry/customresource/etcd.go`.
 
-use informer_core::wire::{
+use informer_serving::{
     go,
-    status::{Cause, Status},
+    status::{Cause, CauseExt as _, Status, StatusExt as _},
 };
 use serde_json::{Value, json};
 

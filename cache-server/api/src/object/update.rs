@@ -2,9 +2,9 @@
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
 
-use informer_core::wire::{
+use informer_serving::{
     go,
-    status::{Cause, Status},
+    status::{Cause, CauseExt as _, Status, StatusExt as _},
 };
 use parking_lot::Mutex;
 

@@ -15,7 +15,7 @@ mod document;
 
 use std::fmt::Write as _;
 
-use informer_core::wire::go::{json_type, quote};
+use informer_serving::go::{json_type, quote};
 use serde_json::{Value, json};
 
 use super::{

@@ -4,7 +4,7 @@
 //! node for eleven. INVARIANT: the estimate is at least the memory that the allocator hands out, within a few percent,
 //! so a bound on it bounds memory.
 
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 use memchr::memchr2;
 use serde_json::Value;
 use watch_cache::Entry;

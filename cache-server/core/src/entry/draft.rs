@@ -5,11 +5,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use informer_core::{
     limits::OBJECT_BYTES_MAX,
-    wire::{
-        json::{self, JsonError, Key, Walk},
-        watch_event::TAIL,
-    },
+    wire::json::{self, JsonError, Key, Walk},
 };
+use informer_serving::watch_event::TAIL;
 use memchr::memchr2;
 
 use super::{Entry, Schema, Sketch, Span, head, narrow};

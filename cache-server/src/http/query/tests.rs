@@ -1,6 +1,6 @@
 //! Field selectors, compared with kube-apiserver's answers row by row.
 
-use informer_core::wire::query::Query;
+use informer_serving::query::Query;
 
 use super::*;
 use crate::registry::Registry;

@@ -3,7 +3,7 @@
 use api_rules::object::{
     WriteTarget, apply::AppliedConfiguration, metadata::Part, options::PatchOptions, update::RequestedChange,
 };
-use informer_core::wire::status::{Reason, Status};
+use informer_serving::status::{Reason, Status};
 
 use super::{WriteAnswer, create, now, read, unread, update};
 use crate::{app::App, current::stored_entry};

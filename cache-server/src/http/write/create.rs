@@ -17,7 +17,7 @@ use api_rules::{
     registry::ResourceType,
 };
 use http::StatusCode;
-use informer_core::wire::status::{Cause, CauseReason, Status};
+use informer_serving::status::{Cause, CauseExt as _, CauseReason, Status, StatusExt as _};
 
 use super::{WriteAnswer, now, read};
 use crate::{

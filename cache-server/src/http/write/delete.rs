@@ -13,7 +13,7 @@ use api_rules::{
     registry::ResourceType,
 };
 use http::StatusCode;
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
 use watch_cache::Entry;
 

@@ -10,7 +10,7 @@ use api_rules::object::{
     update::{RequestedChange, SentObject},
 };
 use http::StatusCode;
-use informer_core::wire::status::Status;
+use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
 
 use super::{WriteAnswer, read, update::attempt};

@@ -9,7 +9,7 @@ use api_rules::object::{
     update::{RequestedChange, UpdatePlan, plan},
 };
 use http::StatusCode;
-use informer_core::wire::status::Status;
+use informer_serving::status::Status;
 
 use super::{WriteAnswer, now, read, unread};
 use crate::{

@@ -6,12 +6,9 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
-
 use crate::{
     limits::TOKEN_BYTES_MAX,
     object::{self, Meta},
-    wire::watch_event::TAIL,
 };
 
 /// Header of requests and responses, in the lower case of HTTP/2.
@@ -64,15 +61,6 @@ pub fn is_token(text: &str) -> bool {
     fits && text != NEW && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
 }
 
-/// Returns the whole BOOKMARK line of a mark.
-#[must_use]
-pub fn mark(kind: &str, api_version: &str, token: &str) -> Vec<u8> {
-    let (kind, api_version, token) = (Value::from(kind), Value::from(api_version), Value::from(token));
-    let metadata = format!(r#"{{"annotations":{{"{ANNOTATION}":{token}}}}}"#);
-    let object = format!(r#"{{"kind":{kind},"apiVersion":{api_version},"metadata":{metadata}}}"#);
-    [br#"{"type":"BOOKMARK","object":"#, object.as_bytes(), TAIL].concat()
-}
-
 /// Returns the token of a bookmark that is a mark. `meta` is the result of [`Meta::read`] on `object`.
 #[must_use]
 pub fn token<'a>(object: &'a [u8], meta: &Meta<'_>) -> Option<Cow<'a, str>> {
@@ -85,29 +73,15 @@ pub fn token<'a>(object: &'a [u8], meta: &Meta<'_>) -> Option<Cow<'a, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::watch_event;
-
-    fn read(line: &[u8]) -> Option<String> {
-        let event: Value = serde_json::from_slice(line).unwrap();
-        assert_eq!(event["type"], "BOOKMARK");
-        let object = event["object"].to_string();
-        let meta = Meta::read(object.as_bytes()).unwrap();
-        token(object.as_bytes(), &meta).map(Cow::into_owned)
-    }
 
     #[test]
-    fn a_mark_says_its_token_and_nothing_else_does() {
-        assert_eq!(read(&mark("Pod", "v1", "a.b")), Some("a.b".to_owned()));
-        assert_eq!(read(&watch_event::bookmark("Pod", "v1", 7, false)), None);
-        assert_eq!(read(&watch_event::bookmark("Pod", "v1", 7, true)), None);
-        let with_version = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"resume-initial-events":"t"}}}}"#;
-        assert_eq!(read(with_version), None, "a position is no mark");
-    }
-
-    #[test]
-    fn marks_look_as_documented() {
-        let line = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resume-initial-events":"t"}}}}"#;
-        assert_eq!(String::from_utf8(mark("Pod", "v1", "t")).unwrap(), format!("{line}\n"));
+    fn a_mark_has_a_token_and_no_position() {
+        let read = |object: &[u8]| token(object, &Meta::read(object).unwrap()).map(Cow::into_owned);
+        let mark = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resume-initial-events":"a.b"}}}"#;
+        assert_eq!(read(mark), Some("a.b".to_owned()));
+        assert_eq!(read(br#"{"metadata":{"resourceVersion":"7"}}"#), None);
+        let both = br#"{"metadata":{"resourceVersion":"7","annotations":{"resume-initial-events":"t"}}}"#;
+        assert_eq!(read(both), None, "a position is no mark");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Kubernetes' error body, parsed and written: field order, omissions and texts as in kube-apiserver.
+//! Kubernetes' error body: field order and omissions as in kube-apiserver, and the conclusions that clients draw from it.
+//! Servers make errors with the crate `informer-serving`.
 //!
 //! Go's encoder also escapes `<`, `>` and `&` in strings as `\u003c` and so on; this one does not, which is invisible
 //! after JSON decoding.
@@ -6,19 +7,17 @@
 //! INVARIANT: reading never trusts the sender: a member that is missing, null or of the wrong type counts as absent.
 
 mod cause;
-mod errors;
 mod reason;
 
 use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
-pub use cause::{Cause, Causes};
-pub use errors::qualified;
+pub use cause::Cause;
 pub use reason::{CauseReason, Reason};
 
 /// Text in a Status for a resourceVersion that is ahead of the server; its place depends on the server's version.
-const TOO_LARGE: &str = "Too large resource version";
+pub const TOO_LARGE: &str = "Too large resource version";
 
 /// The object or type that the Status is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,12 +133,6 @@ impl Status {
         let mut body = serde_json::to_vec(self).expect("a Status is strings and numbers");
         body.push(b'\n');
         body
-    }
-
-    /// Returns the HTTP status code of the response that carries it: 200 if `code` is 0.
-    #[must_use]
-    pub const fn http_code(&self) -> u16 {
-        if self.code == 0 { 200 } else { self.code }
     }
 
     /// Returns true for a failure.

@@ -1,7 +1,7 @@
 //! Tables of queries and decisions.
 
 use super::*;
-use crate::wire::query::Query;
+use crate::query::Query;
 
 /// Goal: each combination of options reads the right state. Method: queries, and the decision in short.
 #[test]

@@ -1,72 +1,61 @@
-//! Individual causes in a Status, usually about one field, with the texts of field validation.
+//! Causes with the texts of field validation, and their collection up to a limit.
 
-use serde::{Deserialize, Serialize};
+use informer_core::wire::status::{Cause, CauseReason};
 
-use super::{lenient, reason::CauseReason};
-use crate::{limits::CAUSES_MAX, wire::go::quote};
+use crate::{go::quote, limits::CAUSES_MAX};
 
-/// One cause of a Status, usually about one field.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Cause {
-    /// Machine-readable part.
-    #[serde(deserialize_with = "lenient", skip_serializing_if = "CauseReason::is_unknown")]
-    pub reason: CauseReason,
-    /// Message for humans.
-    #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// Dotted path of the field: `metadata.name`.
-    #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
-    pub field: String,
-}
-
-impl Cause {
+/// Causes with the texts of kube-apiserver's field validation.
+///
+/// A trait, because [`Cause`] belongs to `informer-core`, whose clients only read causes.
+pub trait CauseExt: From<Cause> {
     /// Creates a cause with `text` about `field`; the Status's message shows it as `field: text`.
     #[must_use]
-    pub fn new(reason: CauseReason, field: &str, text: &str) -> Self {
-        Self { reason, message: text.into(), field: field.into() }
+    fn new(reason: CauseReason, field: &str, text: &str) -> Self {
+        Cause { reason, message: text.into(), field: field.into() }.into()
     }
 
     /// `Forbidden: why`.
     #[must_use]
-    pub fn forbidden(field: &str, why: &str) -> Self {
+    fn forbidden(field: &str, why: &str) -> Self {
         Self::new(CauseReason::FieldValueForbidden, field, &format!("Forbidden: {why}"))
     }
 
     /// `Required value: why`, or only `Required value`.
     #[must_use]
-    pub fn required(field: &str, why: &str) -> Self {
+    fn required(field: &str, why: &str) -> Self {
         Self::new(CauseReason::FieldValueRequired, field, &with_detail("Required value", why))
     }
 
     /// `Invalid value: value: why`. `value` is printed unchanged: quote texts with [`quote`].
     #[must_use]
-    pub fn invalid(field: &str, value: &str, why: &str) -> Self {
+    fn invalid(field: &str, value: &str, why: &str) -> Self {
         Self::new(CauseReason::FieldValueInvalid, field, &with_detail(&format!("Invalid value: {value}"), why))
     }
 
     /// `Duplicate value: value`. `value` is printed unchanged.
     #[must_use]
-    pub fn duplicate(field: &str, value: &str) -> Self {
+    fn duplicate(field: &str, value: &str) -> Self {
         Self::new(CauseReason::FieldValueDuplicate, field, &format!("Duplicate value: {value}"))
     }
 
     /// `Too many: count: must have at most max items`.
     #[must_use]
-    pub fn too_many(field: &str, count: usize, max: usize) -> Self {
+    fn too_many(field: &str, count: usize, max: usize) -> Self {
         let text = format!("Too many: {count}: must have at most {max} items");
         Self::new(CauseReason::FieldValueTooMany, field, &text)
     }
 
     /// `Unsupported value: "value": supported values: "a", "b"`.
     #[must_use]
-    pub fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
+    fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
         let supported = supported.iter().map(|value| quote(value)).collect::<Vec<_>>().join(", ");
         let text =
             with_detail(&format!("Unsupported value: {}", quote(value)), &format!("supported values: {supported}"));
         Self::new(CauseReason::FieldValueNotSupported, field, &text)
     }
 }
+
+impl CauseExt for Cause {}
 
 /// Collects causes: the first [`CAUSES_MAX`], and a count of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

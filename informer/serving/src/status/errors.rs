@@ -5,10 +5,20 @@
 
 use std::collections::HashSet;
 
-use super::{Cause, CauseReason, Causes, Reason, Status, TOO_LARGE};
-use crate::wire::go::quote;
+use informer_core::wire::status::{Cause, CauseReason, Reason, Status, TOO_LARGE};
 
-impl Status {
+use super::cause::{CauseExt as _, Causes};
+use crate::go::quote;
+
+/// The parts of a Status, added one by one.
+trait StatusParts {
+    fn failure(code: u16, reason: Reason, message: impl Into<String>) -> Self;
+    fn about(self, group: &str, kind: &str, name: &str) -> Self;
+    fn with_causes(self, causes: Vec<Cause>) -> Self;
+    fn after_seconds(self, seconds: u32) -> Self;
+}
+
+impl StatusParts for Status {
     fn failure(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         Self { status: "Failure".into(), message: message.into(), reason, code, ..Self::default() }
     }
@@ -32,32 +42,42 @@ impl Status {
         }
         self
     }
+}
+
+/// Kubernetes' errors as kube-apiserver makes them: `Status::not_found("", "pods", "web-0")`.
+///
+/// A trait, because [`Status`] belongs to `informer-core`, whose clients only read errors. The constructors have bodies
+/// here, so that each signature is written once.
+pub trait StatusExt: From<Status> {
+    /// Returns the HTTP status code of the response that carries it: 200 if `code` is 0.
+    #[must_use]
+    fn http_code(&self) -> u16;
 
     /// 404: `pods "x" not found`.
     #[must_use]
-    pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
+    fn not_found(group: &str, plural: &str, name: &str) -> Self {
         let message = format!("{} {} not found", qualified(group, plural), quote(name));
-        Self::failure(404, Reason::NotFound, message).about(group, plural, name)
+        Status::failure(404, Reason::NotFound, message).about(group, plural, name).into()
     }
 
     /// 409: `pods "x" already exists`.
     #[must_use]
-    pub fn already_exists(group: &str, plural: &str, name: &str) -> Self {
+    fn already_exists(group: &str, plural: &str, name: &str) -> Self {
         let message = format!("{} {} already exists", qualified(group, plural), quote(name));
-        Self::failure(409, Reason::AlreadyExists, message).about(group, plural, name)
+        Status::failure(409, Reason::AlreadyExists, message).about(group, plural, name).into()
     }
 
     /// 409: `Operation cannot be fulfilled on pods "x": text`.
     #[must_use]
-    pub fn conflict(group: &str, plural: &str, name: &str, text: &str) -> Self {
+    fn conflict(group: &str, plural: &str, name: &str, text: &str) -> Self {
         let what = qualified(group, plural);
         let message = format!("Operation cannot be fulfilled on {what} {}: {text}", quote(name));
-        Self::failure(409, Reason::Conflict, message).about(group, plural, name)
+        Status::failure(409, Reason::Conflict, message).about(group, plural, name).into()
     }
 
     /// 409 for a stale resourceVersion, with the text that clients match.
     #[must_use]
-    pub fn modified(group: &str, plural: &str, name: &str) -> Self {
+    fn modified(group: &str, plural: &str, name: &str) -> Self {
         let text = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(group, plural, name, text)
     }
@@ -65,7 +85,7 @@ impl Status {
     /// 422: `Pod "x" is invalid: field: text`, or `[first, second]` for several causes, each distinct one once. Beyond
     /// [`CAUSES_MAX`](crate::limits::CAUSES_MAX) causes it appends the number of the others.
     #[must_use]
-    pub fn invalid(group: &str, kind: &str, name: &str, causes: impl Into<Causes>) -> Self {
+    fn invalid(group: &str, kind: &str, name: &str, causes: impl Into<Causes>) -> Self {
         let (causes, more) = causes.into().into_parts();
         let mut seen = HashSet::new();
         let mut texts: Vec<String> = Vec::new();
@@ -81,119 +101,121 @@ impl Status {
             [text] => format!("{what}: {text}"),
             _ => format!("{what}: [{}]", texts.join(", ")),
         };
-        Self::failure(422, Reason::Invalid, message).about(group, kind, name).with_causes(causes)
+        Status::failure(422, Reason::Invalid, message).about(group, kind, name).with_causes(causes).into()
     }
 
     /// 422 for query options: `ListOptions.meta.k8s.io "" is invalid: …`.
     #[must_use]
-    pub fn invalid_options(kind: &str, causes: impl Into<Causes>) -> Self {
+    fn invalid_options(kind: &str, causes: impl Into<Causes>) -> Self {
         Self::invalid("meta.k8s.io", kind, "", causes)
     }
 
     /// 422 without a field: the request as a whole is invalid (a failed JSON patch).
     #[must_use]
-    pub fn generic_invalid() -> Self {
+    fn generic_invalid() -> Self {
         let message = "the server rejected our request due to an error in our request";
-        Self::failure(422, Reason::Invalid, message).about("", "", "")
+        Status::failure(422, Reason::Invalid, message).about("", "", "").into()
     }
 
     /// 400 with `text`.
     #[must_use]
-    pub fn bad_request(text: impl Into<String>) -> Self {
-        Self::failure(400, Reason::BadRequest, text)
+    fn bad_request(text: impl Into<String>) -> Self {
+        Status::failure(400, Reason::BadRequest, text).into()
     }
 
     /// 401.
     #[must_use]
-    pub fn unauthorized() -> Self {
-        Self::failure(401, Reason::Unauthorized, "Unauthorized")
+    fn unauthorized() -> Self {
+        Status::failure(401, Reason::Unauthorized, "Unauthorized").into()
     }
 
     /// 403: `pods "x" is forbidden: text`.
     #[must_use]
-    pub fn forbidden(group: &str, plural: &str, name: &str, text: &str) -> Self {
+    fn forbidden(group: &str, plural: &str, name: &str, text: &str) -> Self {
         let message = format!("{} {} is forbidden: {text}", qualified(group, plural), quote(name));
-        Self::failure(403, Reason::Forbidden, message).about(group, plural, name)
+        Status::failure(403, Reason::Forbidden, message).about(group, plural, name).into()
     }
 
     /// 405: `watch is not supported on resources of kind "pods"`.
     #[must_use]
-    pub fn method_not_supported(group: &str, plural: &str, verb: &str) -> Self {
+    fn method_not_supported(group: &str, plural: &str, verb: &str) -> Self {
         let what = qualified(group, plural);
         let message = format!("{verb} is not supported on resources of kind {}", quote(&what));
-        Self::failure(405, Reason::MethodNotAllowed, message).about(group, plural, "")
+        Status::failure(405, Reason::MethodNotAllowed, message).about(group, plural, "").into()
     }
 
     /// 405 for a method without a handler.
     #[must_use]
-    pub fn generic_method_not_allowed() -> Self {
-        Self::failure(405, Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
-            .about("", "", "")
+    fn generic_method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Status::failure(405, Reason::MethodNotAllowed, message).about("", "", "").into()
     }
 
     /// 404 for a path inside a served group and version, with empty details.
     #[must_use]
-    pub fn generic_not_found() -> Self {
-        Self::failure(404, Reason::NotFound, "the server could not find the requested resource").about("", "", "")
+    fn generic_not_found() -> Self {
+        let message = "the server could not find the requested resource";
+        Status::failure(404, Reason::NotFound, message).about("", "", "").into()
     }
 
     /// 406: the media types of this server, joined by `, `.
     #[must_use]
-    pub fn not_acceptable(accepted: &[&str]) -> Self {
+    fn not_acceptable(accepted: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
-        Self::failure(406, Reason::NotAcceptable, message)
+        Status::failure(406, Reason::NotAcceptable, message).into()
     }
 
     /// 415: the media types accepted for a body.
     #[must_use]
-    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+    fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
             accepted.join(", ")
         );
-        Self::failure(415, Reason::UnsupportedMediaType, message)
+        Status::failure(415, Reason::UnsupportedMediaType, message).into()
     }
 
     /// 415 for a media type that no handler of the path accepts.
     #[must_use]
-    pub fn generic_unsupported_media_type() -> Self {
-        Self::failure(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type").about("", "", "")
+    fn generic_unsupported_media_type() -> Self {
+        let message = "415: Unsupported Media Type";
+        Status::failure(415, Reason::UnsupportedMediaType, message).about("", "", "").into()
     }
 
     /// 410 Gone with `text`.
     #[must_use]
-    pub fn gone(text: impl Into<String>) -> Self {
-        Self::failure(410, Reason::Gone, text)
+    fn gone(text: impl Into<String>) -> Self {
+        Status::failure(410, Reason::Gone, text).into()
     }
 
     /// 410 Expired with `text`.
     #[must_use]
-    pub fn expired(text: impl Into<String>) -> Self {
-        Self::failure(410, Reason::Expired, text)
+    fn expired(text: impl Into<String>) -> Self {
+        Status::failure(410, Reason::Expired, text).into()
     }
 
     /// In-stream 410: `oldest` is the oldest resourceVersion a watch may start from.
     #[must_use]
-    pub fn expired_watch(asked: u64, oldest: u64) -> Self {
+    fn expired_watch(asked: u64, oldest: u64) -> Self {
         Self::expired(format!("too old resource version: {asked} ({oldest})"))
     }
 
     /// 410 for a watch from a resourceVersion ahead of the server's history, which must belong to another history.
     #[must_use]
-    pub fn unknown_position(asked: u64, current: u64) -> Self {
+    fn unknown_position(asked: u64, current: u64) -> Self {
         Self::expired(format!("unknown resource version: {asked}, current: {current}"))
     }
 
     /// 410 for a list at an exact resourceVersion that is no longer available.
     #[must_use]
-    pub fn expired_list() -> Self {
+    fn expired_list() -> Self {
         Self::expired("The resourceVersion for the provided list is too old.")
     }
 
     /// 410 for a page; `metadata.continue` is `inconsistent_token`.
     #[must_use]
-    pub fn expired_continue(inconsistent_token: impl Into<String>) -> Self {
-        let mut status = Self::expired(
+    fn expired_continue(inconsistent_token: impl Into<String>) -> Self {
+        let mut status = Status::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new list \
              without the continue parameter, or use the continue token in this response to retrieve the remainder of \
              the results. Continuing with the provided token results in an inconsistent list - objects that were \
@@ -201,73 +223,76 @@ impl Status {
              list.",
         );
         status.metadata.continue_token = inconsistent_token.into();
-        status
+        status.into()
     }
 
     /// 504: `Timeout: text`.
     #[must_use]
-    pub fn timeout(text: &str, retry_after_seconds: u32) -> Self {
-        Self::failure(504, Reason::Timeout, format!("Timeout: {text}"))
-            .about("", "", "")
-            .after_seconds(retry_after_seconds)
+    fn timeout(text: &str, retry_after_seconds: u32) -> Self {
+        let timeout = Status::failure(504, Reason::Timeout, format!("Timeout: {text}"));
+        timeout.about("", "", "").after_seconds(retry_after_seconds).into()
     }
 
     /// 504 for a resourceVersion that the server did not reach in time.
     #[must_use]
-    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        Self::timeout(&format!("{TOO_LARGE}: {asked}, current: {current}"), 1).with_causes(vec![Cause::new(
-            CauseReason::ResourceVersionTooLarge,
-            "",
-            "Too large resource version",
-        )])
+    fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        let timeout = Status::timeout(&format!("{TOO_LARGE}: {asked}, current: {current}"), 1);
+        timeout.with_causes(vec![Cause::new(CauseReason::ResourceVersionTooLarge, "", TOO_LARGE)]).into()
     }
 
     /// 429 with `text`.
     #[must_use]
-    pub fn too_many_requests(text: impl Into<String>, retry_after_seconds: u32) -> Self {
-        Self::failure(429, Reason::TooManyRequests, text).after_seconds(retry_after_seconds)
+    fn too_many_requests(text: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Status::failure(429, Reason::TooManyRequests, text).after_seconds(retry_after_seconds).into()
     }
 
     /// 500: `Internal error occurred: text`.
     #[must_use]
-    pub fn internal(text: &str) -> Self {
+    fn internal(text: &str) -> Self {
         let cause = Cause { message: text.into(), ..Cause::default() };
-        Self::failure(500, Reason::InternalError, format!("Internal error occurred: {text}")).with_causes(vec![cause])
+        let internal = Status::failure(500, Reason::InternalError, format!("Internal error occurred: {text}"));
+        internal.with_causes(vec![cause]).into()
     }
 
     /// 500 that asks to retry: `The list operation against pods could not be completed at this time, please try again.`
     #[must_use]
-    pub fn server_timeout(group: &str, plural: &str, verb: &str) -> Self {
+    fn server_timeout(group: &str, plural: &str, verb: &str) -> Self {
         let what = qualified(group, plural);
         let message =
             format!("The {verb} operation against {what} could not be completed at this time, please try again.");
-        Self::failure(500, Reason::ServerTimeout, message).about(group, plural, "")
+        Status::failure(500, Reason::ServerTimeout, message).about(group, plural, "").into()
     }
 
     /// 500 with `text` and neither reason nor details: errors that kube-apiserver does not map.
     #[must_use]
-    pub fn unmapped(text: impl Into<String>) -> Self {
-        Self::failure(500, Reason::Unknown, text)
+    fn unmapped(text: impl Into<String>) -> Self {
+        Status::failure(500, Reason::Unknown, text).into()
     }
 
     /// 503 with `text`.
     #[must_use]
-    pub fn unavailable(text: impl Into<String>) -> Self {
-        Self::failure(503, Reason::ServiceUnavailable, text)
+    fn unavailable(text: impl Into<String>) -> Self {
+        Status::failure(503, Reason::ServiceUnavailable, text).into()
     }
 
     /// 413: `Request entity too large: text`.
     #[must_use]
-    pub fn request_entity_too_large(text: &str) -> Self {
-        Self::failure(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {text}"))
+    fn request_entity_too_large(text: &str) -> Self {
+        Status::failure(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {text}")).into()
     }
 
     /// 200 after a delete that returns no object.
     #[must_use]
-    pub fn deleted(group: &str, plural: &str, name: &str, uid: &str) -> Self {
-        let mut status = Self { status: "Success".into(), ..Self::default() }.about(group, plural, name);
+    fn deleted(group: &str, plural: &str, name: &str, uid: &str) -> Self {
+        let mut status = Status { status: "Success".into(), ..Status::default() }.about(group, plural, name);
         status.details.get_or_insert_default().uid = uid.into();
-        status
+        status.into()
+    }
+}
+
+impl StatusExt for Status {
+    fn http_code(&self) -> u16 {
+        if self.code == 0 { 200 } else { self.code }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use informer_core::wire::go::json_type;
+use informer_serving::go::json_type;
 use serde_json::{Map, Value};
 
 use super::super::{

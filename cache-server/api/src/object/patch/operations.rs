@@ -13,9 +13,9 @@
 //!
 //! Source: gopkg.in/evanphx/json-patch.v4 `patch.go`; apiserver `endpoints/handlers/patch.go` (jsonPatcher).
 
-use informer_core::wire::{
+use informer_serving::{
     go::{self, quote},
-    status::Status,
+    status::{Status, StatusExt as _},
 };
 use serde_json::Value;
 

@@ -8,7 +8,7 @@
 
 use std::{cell::RefCell, collections::HashSet, fmt};
 
-use informer_core::wire::go::quote;
+use informer_serving::go::quote;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use informer_core::wire::go::quote;
+use informer_serving::go::quote;
 use serde_json::Value;
 
 use super::{Condition, Definition, Names, Object};

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use informer_core::wire::{
+use informer_serving::{
     go::quote,
-    status::{Cause, Causes},
+    status::{Cause, CauseExt as _, Causes},
 };
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use informer_core::wire::continue_token::{ContinueToken, Position};
+use informer_serving::continue_token::{ContinueToken, Position};
 use serde_json::Value;
 
 /// The wildcard.

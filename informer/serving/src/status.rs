@@ -1,0 +1,14 @@
+//! Kubernetes' error body as a server makes it: constructors of errors and their causes, with kube-apiserver's texts.
+
+mod cause;
+mod errors;
+
+pub use informer_core::wire::status::{Cause, CauseReason, Details, Reason, Status};
+
+pub use self::{
+    cause::{CauseExt, Causes},
+    errors::{StatusExt, qualified},
+};
+
+#[cfg(test)]
+mod tests;
