@@ -162,6 +162,76 @@ impl fmt::Debug for Declaration {
     }
 }
 
+/// Defines the setters that [`InformerBuilder`](crate::InformerBuilder) and [`raw::Builder`](crate::raw::Builder) share,
+/// in their `impl` blocks: methods of a trait would have to be imported. The arguments are the docs of `drop_path` and
+/// `config`, which differ.
+macro_rules! declaration_setters {
+    (drop_path: $drop_path:literal, config: $config:literal $(,)?) => {
+        /// Reads only the objects of one namespace. Default: all namespaces.
+        pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+            self.declared.namespace(namespace.into());
+            self
+        }
+
+        /// Reads only objects with these labels: `app in (web,api),!legacy`.
+        pub fn labels(mut self, selector: impl AsRef<str>) -> Self {
+            self.declared.labels(selector.as_ref());
+            self
+        }
+
+        /// Reads only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it supports.
+        pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
+            self.declared.fields(selector.as_ref());
+            self
+        }
+
+        /// Sets the freshness of the first read; see [`Config::list_semantic`](crate::Config::list_semantic).
+        pub fn list_semantic(mut self, semantic: $crate::ListSemantic) -> Self {
+            self.declared.config.list_semantic = semantic;
+            self
+        }
+
+        /// Sets how initial state is read; see [`Config::initial_list`](crate::Config::initial_list).
+        pub const fn initial_list(mut self, initial: $crate::InitialList) -> Self {
+            self.declared.config.initial_list = initial;
+            self
+        }
+
+        /// Sets the objects per page; see [`Config::page_size`](crate::Config::page_size).
+        pub const fn page_size(mut self, objects: u32) -> Self {
+            self.declared.config.page_size = objects;
+            self
+        }
+
+        #[doc = $drop_path]
+        pub fn drop_path(mut self, path: impl Into<String>) -> Self {
+            self.declared.config.drop_paths.push(path.into());
+            self
+        }
+
+        /// Sets whether a broken stream of initial state resumes where it broke; see
+        /// [`Config::resume_initial`](crate::Config::resume_initial).
+        pub const fn resume_initial(mut self, resumes: bool) -> Self {
+            self.declared.config.resume_initial = resumes;
+            self
+        }
+
+        /// Sets the delays after failures; see [`delays`](crate::delays).
+        pub fn delays(mut self, delays: impl $crate::delays::Delays + 'static) -> Self {
+            self.declared.delays = Some(Box::new(delays));
+            self
+        }
+
+        #[doc = $config]
+        pub fn config(mut self, change: impl FnOnce(&mut $crate::Config)) -> Self {
+            change(&mut self.declared.config);
+            self
+        }
+    };
+}
+
+pub(crate) use declaration_setters;
+
 /// Returns true for an RFC 1123 label, as every namespace name is. Keeps other path segments out of the request.
 fn is_label(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

@@ -36,7 +36,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 use informer_core::{
-    InitialList, ListSemantic, ResourceVersion, Time,
+    ResourceVersion, Time,
     object::Meta,
     reflector::Observed,
     session::{Evidence, Order, Sink},
@@ -47,8 +47,7 @@ use tokio::sync::watch;
 use crate::{
     cluster::Cluster,
     config::Config,
-    declaration::{Declaration, DeclaredType},
-    delays::Delays,
+    declaration::{Declaration, DeclaredType, declaration_setters},
     driver::{Driver, DriverSink},
     error::{ConfigError, Error},
     progress::Progress,
@@ -141,52 +140,11 @@ impl Builder {
         Self { declared: Declaration::new(cluster, of, config), from: None }
     }
 
-    /// Reads only the objects of one namespace. Default: all namespaces.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.declared.namespace(namespace.into());
-        self
-    }
-
-    /// Reads only objects with these labels: `app in (web,api),!legacy`.
-    pub fn labels(mut self, selector: impl AsRef<str>) -> Self {
-        self.declared.labels(selector.as_ref());
-        self
-    }
-
-    /// Reads only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it supports.
-    pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
-        self.declared.fields(selector.as_ref());
-        self
-    }
-
-    /// Sets the freshness of the first read; see [`Config::list_semantic`].
-    pub fn list_semantic(mut self, semantic: ListSemantic) -> Self {
-        self.declared.config.list_semantic = semantic;
-        self
-    }
-
-    /// Sets how initial state is read; see [`Config::initial_list`].
-    pub const fn initial_list(mut self, initial: InitialList) -> Self {
-        self.declared.config.initial_list = initial;
-        self
-    }
-
-    /// Sets the objects per page; see [`Config::page_size`].
-    pub const fn page_size(mut self, objects: u32) -> Self {
-        self.declared.config.page_size = objects;
-        self
-    }
-
-    /// Cuts a dotted path, such as `metadata.managedFields`, out of every object while it is received. Default: none.
-    pub fn drop_path(mut self, path: impl Into<String>) -> Self {
-        self.declared.config.drop_paths.push(path.into());
-        self
-    }
-
-    /// Sets whether a broken stream of initial state resumes where it broke; see [`Config::resume_initial`].
-    pub const fn resume_initial(mut self, resumes: bool) -> Self {
-        self.declared.config.resume_initial = resumes;
-        self
+    declaration_setters! {
+        drop_path: "Cuts a dotted path, such as `metadata.managedFields`, out of every object while it is received. \
+            Default: none.",
+        config: "Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`. Settings of \
+            the store have no effect here.",
     }
 
     /// Starts with the changes after `version` instead of initial state. The caller vouches that it still holds the
@@ -194,19 +152,6 @@ impl Builder {
     /// initial state follows, as after any 410.
     pub fn resume_from(mut self, version: ResourceVersion) -> Self {
         self.from = Some(version);
-        self
-    }
-
-    /// Sets the delays after failures; see [`delays`](crate::delays).
-    pub fn delays(mut self, delays: impl Delays + 'static) -> Self {
-        self.declared.delays = Some(Box::new(delays));
-        self
-    }
-
-    /// Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`. Settings of the store
-    /// have no effect here.
-    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
-        change(&mut self.declared.config);
         self
     }
 

@@ -2,14 +2,11 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use informer_core::{InitialList, ListSemantic};
-
 use super::{Informer, keeping::Keep};
 use crate::{
     cluster::Cluster,
     config::{Config, MANAGED_FIELDS},
-    declaration::{Declaration, DeclaredType},
-    delays::Delays,
+    declaration::{Declaration, DeclaredType, declaration_setters},
     error::ConfigError,
 };
 
@@ -25,46 +22,9 @@ impl<K> InformerBuilder<K> {
         Self { declared: Declaration::new(cluster, of, Config::default()), keep: Keep::default() }
     }
 
-    /// Reads only the objects of one namespace. Default: all namespaces.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.declared.namespace(namespace.into());
-        self
-    }
-
-    /// Reads only objects with these labels: `app in (web,api),!legacy`.
-    pub fn labels(mut self, selector: impl AsRef<str>) -> Self {
-        self.declared.labels(selector.as_ref());
-        self
-    }
-
-    /// Reads only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it supports.
-    pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
-        self.declared.fields(selector.as_ref());
-        self
-    }
-
-    /// Sets the freshness of the first read; see [`Config::list_semantic`].
-    pub fn list_semantic(mut self, semantic: ListSemantic) -> Self {
-        self.declared.config.list_semantic = semantic;
-        self
-    }
-
-    /// Sets how initial state is read; see [`Config::initial_list`].
-    pub const fn initial_list(mut self, initial: InitialList) -> Self {
-        self.declared.config.initial_list = initial;
-        self
-    }
-
-    /// Sets the objects per page; see [`Config::page_size`].
-    pub const fn page_size(mut self, objects: u32) -> Self {
-        self.declared.config.page_size = objects;
-        self
-    }
-
-    /// Cuts a dotted path, such as `metadata.annotations`, out of every object before it is stored.
-    pub fn drop_path(mut self, path: impl Into<String>) -> Self {
-        self.declared.config.drop_paths.push(path.into());
-        self
+    declaration_setters! {
+        drop_path: "Cuts a dotted path, such as `metadata.annotations`, out of every object before it is stored.",
+        config: "Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`.",
     }
 
     /// Keeps `metadata.managedFields`, which are cut by default.
@@ -76,12 +36,6 @@ impl<K> InformerBuilder<K> {
     /// Sets the largest object accepted, in bytes; see [`Config::object_bytes_max`].
     pub const fn object_bytes_max(mut self, bytes: usize) -> Self {
         self.declared.config.object_bytes_max = bytes;
-        self
-    }
-
-    /// Sets whether a broken stream of initial state resumes where it broke; see [`Config::resume_initial`].
-    pub const fn resume_initial(mut self, resumes: bool) -> Self {
-        self.declared.config.resume_initial = resumes;
         self
     }
 
@@ -100,18 +54,6 @@ impl<K> InformerBuilder<K> {
     /// Allows Secrets to be written to the [`checkpoint`](Self::checkpoint), in plain text.
     pub const fn checkpoint_secrets(mut self) -> Self {
         self.declared.config.checkpoint_secrets = true;
-        self
-    }
-
-    /// Sets the delays after failures; see [`delays`](crate::delays).
-    pub fn delays(mut self, delays: impl Delays + 'static) -> Self {
-        self.declared.delays = Some(Box::new(delays));
-        self
-    }
-
-    /// Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`.
-    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
-        change(&mut self.declared.config);
         self
     }
 
