@@ -1,8 +1,10 @@
 //! LIST and WATCH as data: writes, requests and expected responses. Every implementation of the protocol passes the
-//! same rows: the server over its socket, and the SDK's fake API server behind a listener.
+//! same rows: the server over its socket, the SDK's fake API server behind a listener, and the model API server of the
+//! seeded worlds.
 //!
 //! INVARIANT: a row states what the protocol requires. Where one implementation deliberately differs, the row states
-//! that and the reason; no row is skipped for one of them.
+//! that and the reason; no row is skipped for one of them. The model answers the reads that a reflector sends; the
+//! module `model` says which rows those are, and a test counts them.
 //!
 //! A group has one history. Its requests are sent concurrently, then more is written, and then the open watches are
 //! read.
@@ -21,6 +23,7 @@
 mod found;
 mod lists;
 mod marks;
+mod model;
 mod peer;
 mod refusals;
 mod watches;
@@ -29,8 +32,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-pub use self::peer::Peer;
 use self::{found::Expected, marks::Marks};
+pub use self::{model::run_model, peer::Peer};
 use crate::http::{Client, LINE_WAIT, Step, Watch};
 
 /// The implementation under test.
@@ -40,6 +43,8 @@ pub enum Who {
     CacheServer,
     /// The SDK's fake API server.
     Fake,
+    /// The model API server of the seeded worlds.
+    Model,
 }
 
 /// One row.
@@ -89,7 +94,25 @@ const fn watches(claim: &'static str, ask: &'static str, expect: &'static str) -
     Case { claim, ask, also: &[], accept: "", expect: Expect::Events(expect), differs: None }
 }
 
+impl Group {
+    /// Each row with each of its requests.
+    fn questions(&self) -> impl Iterator<Item = (&'static Case, String)> + use<> {
+        self.cases.iter().flat_map(|case| {
+            let more = case.also.iter().map(|also| {
+                let join = if case.ask.contains('?') { '&' } else { '?' };
+                format!("{}{join}{also}", case.ask)
+            });
+            std::iter::once(case.ask.to_owned()).chain(more).map(move |ask| (case, ask))
+        })
+    }
+}
+
 impl Case {
+    /// The response required of `who`.
+    fn expect(&self, who: Who) -> Expect {
+        self.differs.filter(|(other, ..)| *other == who).map_or(self.expect, |(.., expect)| expect)
+    }
+
     /// Adds requests with each of these suffixes.
     const fn also(self, also: &'static [&'static str]) -> Self {
         Self { also, ..self }
@@ -115,14 +138,7 @@ pub async fn run(group: &Group, client: Client, who: Who) -> Vec<String> {
     for write in group.writes {
         marks.write(&client, write).await;
     }
-    let questions = group.cases.iter().flat_map(|case| {
-        let more = case.also.iter().map(|also| {
-            let join = if case.ask.contains('?') { '&' } else { '?' };
-            format!("{}{join}{also}", case.ask)
-        });
-        std::iter::once(case.ask.to_owned()).chain(more).map(move |ask| (case, ask))
-    });
-    let asked = join_all(questions.map(|(case, ask)| open(client, &marks, case, ask, who))).await;
+    let asked = join_all(group.questions().map(|(case, ask)| open(client, &marks, case, ask, who))).await;
     for write in group.then {
         marks.write(&client, write).await;
     }
@@ -150,11 +166,10 @@ enum Came {
 }
 
 async fn open(client: Client, marks: &Marks, case: &'static Case, ask: String, who: Who) -> Asked {
-    let expect = case.differs.filter(|(other, ..)| *other == who).map_or(case.expect, |(.., expect)| expect);
     let path = marks.path(&ask);
     let headers = [("accept", case.accept)];
     let headers = if case.accept.is_empty() { &[][..] } else { &headers };
-    let (expected, came) = match expect {
+    let (expected, came) = match case.expect(who) {
         Expect::Answer(expected) => (expected, Came::Answer(client.get_with(&path, headers).await)),
         Expect::Events(expected) => (expected, Came::Watch(Box::new(client.watch_with(&path, headers).await))),
     };

@@ -20,7 +20,7 @@ use crate::http::{Answer, Event, Watch, key, resource_version};
 pub(super) const WAITED: Duration = Duration::from_millis(2_800);
 
 /// Prefix of a watch's lines when its headers came late.
-const LATE: &str = "(after 3 s) | ";
+pub(super) const LATE: &str = "(after 3 s) | ";
 
 /// An expectation with its positions filled in.
 pub(super) struct Expected<'a> {
@@ -61,7 +61,8 @@ impl Expected<'_> {
         (self.text.clone(), found)
     }
 
-    fn success(&self, body: &Value) -> String {
+    /// Renders an object or a list, with the parts that the expectation compares.
+    pub(super) fn success(&self, body: &Value) -> String {
         let rows = body["rows"].as_array().map(|rows| rows.iter().map(|row| &row["object"]).collect::<Vec<_>>());
         let Some(items) = body["items"].as_array().map(|items| items.iter().collect()).or(rows) else {
             return object_text(body, &self.text);
@@ -211,7 +212,7 @@ fn event_text(event: &Event, wanted: &str) -> String {
 }
 
 /// The key, and the parts that `wanted` compares: `@` the position, `(` the attributes.
-fn object_text(object: &Value, wanted: &str) -> String {
+pub(super) fn object_text(object: &Value, wanted: &str) -> String {
     let mut text = key(object);
     if wanted.contains('@') {
         text.push_str(&format!("@{}", resource_version(object)));

@@ -16,20 +16,18 @@ pub(super) struct Marks(BTreeMap<String, u64>);
 impl Marks {
     /// Executes one line of a script.
     pub(super) async fn write(&mut self, client: &Client, line: &str) {
-        let (mark, rest) = line.split_once(" = ").unwrap_or_else(|| panic!("{line:?} names no mark"));
-        let mut words = rest.split(' ');
-        let (verb, what) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let position = if verb == "list" {
-            client.get(&self.path(what)).await.with_code(200).resource_version()
-        } else {
-            let object = object(what, words.next().unwrap_or_default(), words);
-            match verb {
-                "create" => client.create(&object).await,
-                "update" => client.update(&object).await,
-                "delete" => client.remove(&object).await,
-                other => panic!("{line:?}: what is {other:?}?"),
-            }
+        let line = Line::parse(line);
+        let position = match line.verb {
+            Verb::List => client.get(&self.path(line.what)).await.with_code(200).resource_version(),
+            Verb::Create => client.create(&line.object()).await,
+            Verb::Update => client.update(&line.object()).await,
+            Verb::Delete => client.remove(&line.object()).await,
         };
+        self.set(line.mark, position);
+    }
+
+    /// Names a position.
+    pub(super) fn set(&mut self, mark: &str, position: u64) {
         assert!(self.0.insert(mark.to_owned(), position).is_none(), "{mark} is a mark already");
     }
 
@@ -95,6 +93,46 @@ impl Marks {
         });
         let query = pairs.collect::<Vec<_>>().join("&");
         if query.is_empty() { path } else { format!("{path}?{query}") }
+    }
+}
+
+/// One line of a script: `MARK = create pod ns/name key=value...`, or `MARK = list pods`.
+pub(super) struct Line<'a> {
+    pub(super) mark: &'a str,
+    pub(super) verb: Verb,
+    /// The kind of an object, or the path to list.
+    pub(super) what: &'a str,
+    /// The object's key; empty for a list.
+    pub(super) key: &'a str,
+    pub(super) attributes: Vec<&'a str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    List,
+    Create,
+    Update,
+    Delete,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn parse(line: &'a str) -> Self {
+        let (mark, rest) = line.split_once(" = ").unwrap_or_else(|| panic!("{line:?} names no mark"));
+        let mut words = rest.split(' ');
+        let verb = match words.next().unwrap_or_default() {
+            "list" => Verb::List,
+            "create" => Verb::Create,
+            "update" => Verb::Update,
+            "delete" => Verb::Delete,
+            other => panic!("{line:?}: what is {other:?}?"),
+        };
+        let (what, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        Self { mark, verb, what, key, attributes: words.collect() }
+    }
+
+    /// The object to write.
+    pub(super) fn object(&self) -> Object {
+        object(self.what, self.key, self.attributes.iter().copied())
     }
 }
 

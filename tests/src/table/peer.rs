@@ -22,6 +22,7 @@ impl Peer {
                 let server = Server::start(binary, &["--first-revision", "1000"]).await;
                 Self { client: server.client(), _server: Some(server) }
             }
+            Who::Model => panic!("the model has no socket: `run_model` runs its rows"),
             Who::Fake => Self { client: listen(FakeApiServer::new().at(1_000).expire_at(999)).await, _server: None },
         }
     }

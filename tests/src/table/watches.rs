@@ -364,6 +364,11 @@ pub(super) const GROUPS: &[Group] = &[
                 "a bookmark comes before the end, at the position of the type",
                 "here/configmaps?watch=1&resourceVersion={START}&timeoutSeconds=4&allowWatchBookmarks=true",
                 "BOOKMARK@FOREIGN | END",
+            )
+            .differs(
+                Who::Model,
+                "it sends one a minute, and a server may leave this one out",
+                Expect::Events("END"),
             ),
             watches(
                 "and only to those who asked",

@@ -1,5 +1,5 @@
-//! Runs the table of LIST and WATCH against both implementations of the protocol: the server's binary over a socket,
-//! and the SDK's fake API server behind a listener.
+//! Runs the table of LIST and WATCH against every implementation of the protocol: the server's binary over a socket,
+//! the SDK's fake API server behind a listener, and the model API server of the seeded worlds.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +10,9 @@ const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
 /// Number of concurrent groups, each with its own server.
 const AT_ONCE: usize = 6;
+
+/// Requests of the table that a reflector can send: without selectors, forms or refused options.
+const ROWS_OF_THE_MODEL_MIN: usize = 100;
 
 async fn all_rows_hold(who: Who) {
     let groups: Vec<_> = table::groups().collect();
@@ -32,6 +35,16 @@ async fn the_server_keeps_every_row() {
 #[tokio::test]
 async fn the_fake_server_keeps_every_row() {
     all_rows_hold(Who::Fake).await;
+}
+
+#[test]
+fn the_model_of_the_seeded_worlds_keeps_every_row_that_a_reflector_can_send() {
+    let runs: Vec<_> = table::groups().map(table::run_model).collect();
+    let wrong: Vec<&str> = runs.iter().flat_map(|(_, wrong)| wrong).map(String::as_str).collect();
+    assert!(wrong.is_empty(), "{} rows of the model:\n{}", wrong.len(), wrong.join("\n"));
+    // A change of the notation must not skip rows unnoticed.
+    let rows: usize = runs.iter().map(|(rows, _)| rows).sum();
+    assert!(rows >= ROWS_OF_THE_MODEL_MIN, "{rows}");
 }
 
 #[test]
