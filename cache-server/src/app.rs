@@ -7,9 +7,8 @@ use crate::{
     budget::{Crowd, Room, Work},
     cacher::Caches,
     config::Config,
-    definitions::Definitions,
+    controllers::{definitions::Definitions, namespaces::Namespaces},
     metrics::Metrics,
-    namespaces::Namespaces,
     registry::{Live, Registry},
     storage::{Storage, embedded::Embedded},
 };

@@ -8,26 +8,10 @@
 //!
 //! Not implemented, on purpose: protobuf and CBOR responses, and gzip of anything but lists of whole objects.
 
-pub mod body;
-
-mod aside;
-mod discovery;
-mod encode;
-mod intake;
-mod list;
 mod log;
-mod negotiate;
-pub(crate) mod openapi;
-mod pretty;
-mod query;
-mod resuming;
-mod route;
-mod status;
-mod watch;
 mod websocket;
-mod write;
 
-pub(crate) use write::create_from_manifest as create;
+pub use crate::read::body;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -42,16 +26,25 @@ use informer_serving::{
 };
 use tokio::time::Instant;
 
-use self::{
-    body::Body,
-    discovery::{Check, DiscoveryPath, Health},
-    encode::RequestedEncoding,
-    intake::{BODY_WAIT, Rooms},
-    negotiate::{AnswerFormat, AnswerSubject},
-    route::{Route, Target},
-    websocket::Handshake,
+use self::{body::Body, websocket::Handshake};
+use crate::{
+    app::App,
+    budget::Room,
+    discovery::{self, Check, DiscoveryPath, Health},
+    metrics, openapi,
+    read::{
+        encode::{self, RequestedEncoding},
+        list,
+        negotiate::{self, AnswerFormat, AnswerSubject},
+        pretty, watch,
+    },
+    route::{self, Route, Target},
+    status,
+    write::{
+        self,
+        intake::{self, BODY_WAIT, Rooms},
+    },
 };
-use crate::{app::App, budget::Room, metrics};
 
 /// The response type of every handler.
 pub(crate) type Response = http::Response<Body>;
@@ -147,7 +140,7 @@ fn finish(headers: &mut HeaderMap) {
 }
 
 /// A random UUID: version 4, variant 1 of RFC 9562.
-fn uuid() -> String {
+pub(crate) fn uuid() -> String {
     let bits = fastrand::u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
     let text = format!("{bits:032x}");
     [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
@@ -436,4 +429,4 @@ async fn passes_by<B: http_body::Body>(parts: &Parts, mut body: Pin<&mut B>) -> 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

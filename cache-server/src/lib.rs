@@ -1,6 +1,7 @@
 //! A streaming watch cache that serves the Kubernetes list/watch API. Embeddable: bind a server, then serve.
 //!
-//! INVARIANT: this is the only crate that serves HTTP. Status codes and response bytes are decided in `http/`.
+//! INVARIANT: this is the only crate that serves HTTP. Status codes and response bytes are decided in `status`, `read`,
+//! `write`, `discovery`, `openapi` and `http`.
 
 pub mod app;
 pub mod cacher;
@@ -9,22 +10,21 @@ pub mod config;
 pub mod http;
 pub mod limits;
 pub mod metrics;
-pub mod populate;
 pub mod registry;
 pub mod storage;
 
-mod access;
 mod allocator;
 mod budget;
-mod churn;
-mod client;
-mod current;
-mod definitions;
-mod load;
-mod namespaces;
-mod removal;
+mod controllers;
+mod discovery;
+mod openapi;
+mod read;
+mod route;
 mod serve;
+mod status;
+mod stored;
+mod workload;
+mod write;
 
-pub use access::tls::TlsError;
-pub use load::LoadError;
-pub use serve::{Server, StartError};
+pub use serve::{Server, StartError, TlsError};
+pub use workload::{manifests::LoadError, populate};

@@ -12,6 +12,7 @@ mod http2;
 mod moving;
 mod origin;
 mod takeover;
+mod tls;
 mod websocket;
 
 use std::{fmt, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
@@ -22,15 +23,18 @@ use tokio::{
     task::JoinSet,
 };
 
-use self::connection::AcceptedConnection;
+pub use self::tls::TlsError;
+
+use self::{connection::AcceptedConnection, tls::Acceptor};
 use crate::{
-    access::tls::{Acceptor, TlsError},
     allocator,
     app::App,
     config::Config,
     limits,
-    load::{self, LoadError},
-    populate::{self, PopulateError},
+    workload::{
+        manifests::{self, LoadError},
+        populate::{self, PopulateError},
+    },
 };
 
 /// Reason why a server cannot start, in one line.
@@ -94,7 +98,7 @@ impl Server {
         };
         let app = Arc::new(App::new(config));
         app.start().await;
-        load::into_storage(&app, &app.config.load).await?;
+        manifests::into_storage(&app, &app.config.load).await?;
         if let Some(spec) = &app.config.populate {
             populate::into_storage(&app, spec).await?;
         }

@@ -10,12 +10,14 @@ use clap::Args;
 
 use super::{FAILED, StopSignals, fail, fail_input};
 use crate::{
-    churn::{self, ChurnSettings, Rate},
-    client::{
-        ServerUrl,
-        populate::{self, Counts},
+    config::Spec,
+    workload::{
+        churn::{self, ChurnSettings, Rate},
+        client::{
+            ServerUrl,
+            populate::{self, Counts},
+        },
     },
-    populate::Spec,
 };
 
 /// Each flag also reads the environment variable shown with it.

@@ -22,8 +22,7 @@ use tracing_subscriber::EnvFilter;
 use super::{FAILED, StopSignals, fail, fail_input, files, units};
 use crate::{
     Server,
-    config::{Config, ListEncoding, TlsFiles},
-    populate::Spec,
+    config::{Config, ListEncoding, Spec, TlsFiles},
 };
 
 /// Each flag also reads the environment variable shown with it.

@@ -16,44 +16,44 @@ use crate::{
 mod forms;
 
 /// A server without sockets, at revision 100.
-pub(super) struct Server {
-    pub(super) app: Arc<App>,
+pub(crate) struct Server {
+    pub(crate) app: Arc<App>,
 }
 
 /// A response, read to its end.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) code: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) body: String,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
 }
 
 impl Server {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(Config::default())
     }
 
-    pub(super) fn with(config: Config) -> Self {
+    pub(crate) fn with(config: Config) -> Self {
         Self { app: Arc::new(App::new(Config { first_revision: Some(100), ..config })) }
     }
 
-    pub(super) async fn open(&self, request: Request<Full<Bytes>>) -> Response {
+    pub(crate) async fn open(&self, request: Request<Full<Bytes>>) -> Response {
         handle(Arc::clone(&self.app), request).await
     }
 
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
         let (parts, body) = self.open(request).await.into_parts();
         let body = body.collect().await.expect("a body that is not cut").to_bytes();
         let body = String::from_utf8(body.to_vec()).expect("text");
         Answer { code: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    pub(super) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send(get(path)).await
     }
 
     /// Creates a ConfigMap and returns its resourceVersion.
-    pub(super) async fn create(&self, namespace: &str, name: &str, labels: &str) -> u64 {
+    pub(crate) async fn create(&self, namespace: &str, name: &str, labels: &str) -> u64 {
         let object = format!(
             r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","labels":{{{labels}}}}},"data":{{"k":"v"}}}}"#
         );
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Changes a ConfigMap and returns its resourceVersion.
-    pub(super) async fn patch(&self, namespace: &str, name: &str, patch: &str) -> u64 {
+    pub(crate) async fn patch(&self, namespace: &str, name: &str, patch: &str) -> u64 {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
         let mut request = with_body("PATCH", &path, patch.to_owned());
         let content_type = HeaderValue::from_static("application/merge-patch+json");
@@ -74,7 +74,7 @@ impl Server {
         answer.resource_version()
     }
 
-    pub(super) async fn delete(&self, namespace: &str, name: &str) {
+    pub(crate) async fn delete(&self, namespace: &str, name: &str) {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
         let answer = self.send(with_body("DELETE", &path, String::new())).await;
         assert_eq!(answer.code, 200, "{}", answer.body);
@@ -82,32 +82,32 @@ impl Server {
 }
 
 impl Answer {
-    pub(super) fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).expect("JSON")
     }
 
-    pub(super) fn resource_version(&self) -> u64 {
+    pub(crate) fn resource_version(&self) -> u64 {
         self.json()["metadata"]["resourceVersion"].as_str().expect("a position").parse().expect("a number")
     }
 
     /// Returns the keys of a list's items.
-    pub(super) fn keys(&self) -> Vec<String> {
+    pub(crate) fn keys(&self) -> Vec<String> {
         let document = self.json();
         let items = document["items"].as_array().expect("items").iter();
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         items.map(|item| text(&item["metadata"]["namespace"]) + "/" + &text(&item["metadata"]["name"])).collect()
     }
 
-    pub(super) fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         self.json()["message"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-pub(super) fn get(path: &str) -> Request<Full<Bytes>> {
+pub(crate) fn get(path: &str) -> Request<Full<Bytes>> {
     with_body("GET", path, String::new())
 }
 
-pub(super) fn with_body(method: &str, path: &str, body: String) -> Request<Full<Bytes>> {
+pub(crate) fn with_body(method: &str, path: &str, body: String) -> Request<Full<Bytes>> {
     Request::builder().method(method).uri(path).body(Full::from(body)).expect("a request")
 }
 

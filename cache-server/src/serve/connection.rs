@@ -17,12 +17,9 @@ use super::{
     handler::Handler,
     http1, http2,
     moving::{Socket, StallGuard},
+    tls::{Acceptor, Protocol},
 };
-use crate::{
-    access::{Protocol, tls::Acceptor},
-    app::App,
-    limits,
-};
+use crate::{app::App, limits};
 
 /// One accepted connection.
 pub(super) struct AcceptedConnection {

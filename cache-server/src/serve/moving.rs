@@ -17,7 +17,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::access::tls::TlsStream;
+use super::tls::TlsStream;
 
 /// A stream whose writes fail once the client has read none of them for `patience`.
 pub(super) struct StallGuard<S> {

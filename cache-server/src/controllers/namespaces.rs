@@ -1,0 +1,393 @@
+//! The namespace controller: deletes the objects of terminating namespaces, then the namespaces.
+//!
+//! INVARIANT: level-triggered. Each pass reads the current namespaces and works on everything still to do, regardless
+//! of who marked a namespace.
+//! INVARIANT: no task runs and no storage is read before the first namespace is deleted, and no cache is started for a
+//! type without objects in terminating namespaces.
+//! INVARIANT: a pass costs as much as the changed namespaces, and the objects in terminating namespaces that
+//! it has not deleted or marked before.
+//!
+//! An object's create does not check that its namespace exists, so an object created while its namespace terminates may
+//! outlive it. In Kubernetes it would keep the namespace.
+//!
+//! Source: `pkg/controller/namespace/deletion` of kubernetes/kubernetes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    mem,
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt as _, TryStreamExt as _,
+    future::{join_all, select_all},
+};
+use informer_core::{Keyed as _, Objects, objects::Difference, wire::json};
+use parking_lot::RwLock;
+use serde::de::IgnoredAny;
+use tokio::{
+    sync::watch,
+    task::yield_now,
+    time::{sleep, timeout},
+};
+use watch_cache::{Closed, Entry, Reader, Snapshot};
+
+use crate::{
+    cacher::{Caches, FreshnessError, NotReady},
+    limits::FRESH_WAIT,
+    registry::{Live, ResourceType},
+    storage::{Expect, Storage, StorageError, Txn, WriteError},
+    stored::removal::{DeleteContext, DeleteError, delete_listed},
+};
+
+/// Delay before a retry, and between passes while objects change in a namespace with held objects.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Number of changed namespaces read before the task yields.
+const READ_AT_ONCE: usize = 16;
+
+/// Handle to the task that deletes terminating namespaces.
+pub(crate) struct Namespaces {
+    storage: Arc<dyn Storage>,
+    caches: Weak<Caches>,
+    registry: Arc<Live>,
+    started: OnceLock<()>,
+    known: Arc<NamespaceStates>,
+}
+
+/// Results of the passes, shared with requests.
+#[derive(Default)]
+struct NamespaceStates {
+    /// The terminating namespaces.
+    ending: RwLock<BTreeSet<String>>,
+    /// The position up to which only finalizers remain.
+    settled: watch::Sender<u64>,
+}
+
+impl Namespaces {
+    /// Does not start the task yet.
+    pub(crate) fn new(storage: Arc<dyn Storage>, caches: &Arc<Caches>, registry: Arc<Live>) -> Self {
+        let (caches, started, known) = (Arc::downgrade(caches), OnceLock::new(), Arc::default());
+        Self { storage, caches, registry, started, known }
+    }
+
+    /// True if the namespace is terminating, so that no object may be created in it. Cost: one lock.
+    pub(crate) fn is_ending(&self, namespace: &str) -> bool {
+        self.known.ending.read().contains(namespace)
+    }
+
+    /// Waits until all namespaces marked by now are deleted or only wait for finalizers, at most 3 s ([`FRESH_WAIT`]).
+    /// Starts the task on first use, which needs a tokio runtime.
+    pub(crate) async fn settle(&self) {
+        let (Some(caches), Some(ty)) = (self.caches.upgrade(), namespaces(&self.registry)) else { return };
+        self.started.get_or_init(|| {
+            let ender = Ender {
+                storage: Arc::clone(&self.storage),
+                caches: Weak::clone(&self.caches),
+                registry: Arc::clone(&self.registry),
+                known: Arc::clone(&self.known),
+                ty: Arc::clone(&ty),
+                seen: Objects::new(),
+                ending: BTreeMap::new(),
+            };
+            tokio::spawn(ender.run());
+        });
+        let settled = async {
+            if let Ok(reader) = caches.fresh(&ty).await {
+                let (mut settled, position) = (self.known.settled.subscribe(), reader.applied());
+                // The sender is a field of `self.known`, so it is open.
+                let _ = settled.wait_for(|&settled| position <= settled).await;
+            }
+        };
+        if timeout(FRESH_WAIT, settled).await.is_err() {
+            tracing::debug!(timeout = ?FRESH_WAIT, "namespace deletion wait timed out");
+        }
+    }
+}
+
+fn namespaces(registry: &Live) -> Option<Arc<ResourceType>> {
+    registry.now().iter().find(|ty| ty.holds_objects).cloned()
+}
+
+struct Ender {
+    storage: Arc<dyn Storage>,
+    /// Weak, so that the task ends when the caches are dropped.
+    caches: Weak<Caches>,
+    registry: Arc<Live>,
+    known: Arc<NamespaceStates>,
+    /// The type of namespaces.
+    ty: Arc<ResourceType>,
+    /// The namespaces as of the last pass.
+    seen: Objects<Entry>,
+    /// The terminating namespaces, by name.
+    ending: BTreeMap<String, EndingNamespace>,
+}
+
+/// A terminating namespace.
+struct EndingNamespace {
+    entry: Arc<Entry>,
+    /// True if the namespace itself has finalizers.
+    is_held: bool,
+    /// By type: the position up to which every object in the namespace was deleted or marked. Those that remain are
+    /// held.
+    told: HashMap<String, u64>,
+}
+
+/// Outcome of a pass.
+enum DeletionPass {
+    /// Nothing is left to do but to wait for finalizers. Each entry is a cache with held objects, and its position.
+    Settled(Vec<(Reader, u64)>),
+    /// A namespace was removed at this position: run the next pass once the cache has it.
+    Wrote(u64),
+}
+
+/// Error of a pass.
+#[derive(Debug, thiserror::Error)]
+enum NamespaceError {
+    #[error(transparent)]
+    Unfresh(#[from] FreshnessError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Undeleted(#[from] DeleteError),
+    #[error("nobody knows which {resource} there are: {error}")]
+    Unknown { resource: String, error: FreshnessError },
+}
+
+impl Ender {
+    async fn run(mut self) {
+        loop {
+            let reader = match self.caches.upgrade() {
+                None => return,
+                Some(caches) => caches.reader(&self.ty).await,
+            };
+            match reader {
+                Err(NotReady { stopped: true, .. }) => return,
+                Err(_) => {}
+                // Returns when the cache is closed; the loop opens a new one.
+                Ok(reader) => drop(self.follow(&reader).await),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Runs passes over one cache until that cache is closed.
+    async fn follow(&mut self, reader: &Reader) -> Result<(), Closed> {
+        loop {
+            let Some(caches) = self.caches.upgrade() else { return Ok(()) };
+            let snapshot = reader.snapshot();
+            let outcome = self.pass(&caches, &snapshot).await;
+            // Do not keep the caches alive while this task waits.
+            drop(caches);
+            match outcome {
+                Ok(DeletionPass::Wrote(at)) => reader.reached(at).await?,
+                Ok(DeletionPass::Settled(blocking)) => {
+                    self.known.settled.send_replace(snapshot.resource_version);
+                    let next = reader.reached(snapshot.resource_version + 1);
+                    if blocking.is_empty() {
+                        next.await?;
+                        continue;
+                    }
+                    // A cache that is closed also starts the next pass.
+                    let changes = blocking.iter().map(|(reader, at)| reader.reached(at + 1).map(drop).boxed());
+                    let changed = async {
+                        select_all(changes).await;
+                        sleep(PAUSE).await;
+                    };
+                    tokio::select! {
+                        reached = next => reached?,
+                        () = changed => {}
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, delay = ?PAUSE, "namespace deletion failed");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn pass(&mut self, caches: &Caches, snapshot: &Snapshot) -> Result<DeletionPass, NamespaceError> {
+        self.take_in(snapshot).await;
+        let (mut wrote, mut blocking, mut stuck) = (None, Vec::new(), None);
+        let (readers, unknown) = self.readers(caches).await;
+        for (name, ending) in &mut self.ending {
+            let held = match ending.clear(caches, &*self.storage, name, &readers).await {
+                Ok(held) => held,
+                Err(error) => {
+                    stuck = stuck.or(Some(error));
+                    continue;
+                }
+            };
+            if held.is_empty() && !ending.is_held && unknown.is_none() {
+                match remove(&*self.storage, &self.ty, &ending.entry).await {
+                    Ok(at) => wrote = Some(at),
+                    Err(error) => stuck = stuck.or(Some(error)),
+                }
+            }
+            blocking.extend(held);
+        }
+        match (stuck.or(unknown), wrote) {
+            (Some(error), _) => Err(error),
+            (None, Some(at)) => Ok(DeletionPass::Wrote(at)),
+            (None, None) => Ok(DeletionPass::Settled(blocking)),
+        }
+    }
+
+    /// Reads the namespaces that changed since the last pass.
+    async fn take_in(&mut self, snapshot: &Snapshot) {
+        let seen = mem::replace(&mut self.seen, snapshot.objects.clone());
+        for (place, difference) in seen.diff(&snapshot.objects).enumerate() {
+            match difference {
+                Difference::Added(entry) | Difference::Updated { new: entry, .. } => self.learn(entry),
+                Difference::Removed(entry) => self.forget(entry.name()),
+            }
+            if place % READ_AT_ONCE == READ_AT_ONCE - 1 {
+                yield_now().await;
+            }
+        }
+    }
+
+    fn learn(&mut self, entry: &Arc<Entry>) {
+        let Some(Mark { is_held }) = Mark::of(entry) else { return self.forget(entry.name()) };
+        let told = self.ending.remove(entry.name()).map(|before| before.told).unwrap_or_default();
+        self.ending.insert(entry.name().to_owned(), EndingNamespace { entry: Arc::clone(entry), is_held, told });
+        self.known.ending.write().insert(entry.name().to_owned());
+    }
+
+    fn forget(&mut self, name: &str) {
+        if self.ending.remove(name).is_some() {
+            self.known.ending.write().remove(name);
+        }
+    }
+
+    /// The caches of all types that may have objects in terminating namespaces, and the error of a type for which this
+    /// is unknown. The types are queried concurrently, so that a slow one does not delay the others.
+    async fn readers(&self, caches: &Caches) -> (Vec<(Arc<ResourceType>, Reader)>, Option<NamespaceError>) {
+        if self.ending.is_empty() {
+            return (Vec::new(), None);
+        }
+        let registry = self.registry.now();
+        let mut seen = HashSet::new();
+        // The versions of a type share their objects.
+        let types: Vec<_> = registry.iter().filter(|ty| ty.namespaced && seen.insert(ty.id())).cloned().collect();
+        let asked = join_all(types.iter().map(|ty| self.reader(caches, ty))).await;
+        let (mut readers, mut unknown) = (Vec::new(), None);
+        for (ty, reader) in types.into_iter().zip(asked) {
+            match reader {
+                Ok(Some(reader)) => readers.push((ty, reader)),
+                Ok(None) => {}
+                Err(error) => {
+                    unknown.get_or_insert_with(|| NamespaceError::Unknown { resource: ty.id().to_owned(), error });
+                }
+            }
+        }
+        (readers, unknown)
+    }
+
+    /// The cache of a type; `None` if the storage has no object of it in a terminating namespace. A cache is started
+    /// only for types that have such objects: most types are never read.
+    async fn reader(&self, caches: &Caches, ty: &Arc<ResourceType>) -> Result<Option<Reader>, FreshnessError> {
+        let error = if caches.is_started(ty) {
+            match caches.fresh(ty).await {
+                Ok(reader) => return Ok(Some(reader)),
+                Err(error) => Some(error),
+            }
+        } else {
+            None
+        };
+        let is_stored = timeout(FRESH_WAIT, self.is_stored(ty)).await;
+        match (is_stored, error) {
+            (Ok(Ok(false)), _) => Ok(None),
+            (Ok(Ok(true)), None) => caches.fresh(ty).await.map(Some),
+            (_, Some(error)) => Err(error),
+            (Ok(Err(error)), None) => Err(error.into()),
+            (Err(_), None) => Err(StorageError::Unavailable("a listing takes too long".to_owned()).into()),
+        }
+    }
+
+    /// True if the storage has an object of a type in a terminating namespace.
+    async fn is_stored(&self, ty: &Arc<ResourceType>) -> Result<bool, StorageError> {
+        let mut entries = self.storage.list(ty).await?.entries;
+        while let Some(entry) = entries.try_next().await? {
+            if self.ending.contains_key(entry.namespace()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl EndingNamespace {
+    /// Deletes all objects in the namespace that were not deleted or marked before. Returns the caches with objects
+    /// that finalizers or grace periods still hold.
+    async fn clear(
+        &mut self,
+        caches: &Caches,
+        storage: &dyn Storage,
+        namespace: &str,
+        readers: &[(Arc<ResourceType>, Reader)],
+    ) -> Result<Vec<(Reader, u64)>, NamespaceError> {
+        let mut blocking = Vec::new();
+        for (ty, reader) in readers {
+            let snapshot = reader.snapshot();
+            let told = self.told.get(ty.id()).copied().unwrap_or_default();
+            let mut is_held = false;
+            for entry in snapshot.objects.namespace(namespace) {
+                is_held |= entry.resource_version() <= told
+                    || !delete_listed(DeleteContext { caches, storage }, ty, entry).await?;
+            }
+            if is_held {
+                // All objects up to this position are handled: the next pass skips them.
+                self.told.insert(ty.id().to_owned(), snapshot.resource_version);
+                blocking.push((reader.clone(), snapshot.resource_version));
+            } else {
+                self.told.remove(ty.id());
+            }
+        }
+        Ok(blocking)
+    }
+}
+
+/// Removes an empty namespace. Returns the position at which the removal can be seen.
+async fn remove(storage: &dyn Storage, ty: &Arc<ResourceType>, entry: &Entry) -> Result<u64, NamespaceError> {
+    let (key, expect) = (entry.key().to_owned(), Expect::At(entry.resource_version()));
+    match storage.write(Txn { ty: Arc::clone(ty), key, expect, put: None }).await {
+        Ok(written) => Ok(written.resource_version),
+        // Another writer was first; its write shows above the version that was read.
+        Err(WriteError::Conflict { .. } | WriteError::NotFound | WriteError::Exists) => {
+            Ok(entry.resource_version() + 1)
+        }
+        Err(error @ WriteError::Storage(_)) => Err(error.into()),
+    }
+}
+
+/// The deletion mark of a namespace.
+struct Mark {
+    /// True if the namespace has finalizers in its metadata.
+    is_held: bool,
+}
+
+impl Mark {
+    /// Reads the deletion mark of a namespace; `None` if it has none. Cost: a scan of its metadata.
+    fn of(entry: &Entry) -> Option<Self> {
+        let metadata = entry.metadata();
+        let (mut is_marked, mut is_held) = (false, false);
+        for member in json::members(&metadata) {
+            let member = member.ok()?;
+            match &*member.key.bytes() {
+                b"deletionTimestamp" => is_marked = member.value.starts_with(b"\""),
+                b"finalizers" => {
+                    let finalizers = serde_json::from_slice::<Vec<IgnoredAny>>(member.value);
+                    is_held = finalizers.is_ok_and(|finalizers| !finalizers.is_empty());
+                }
+                _ => {}
+            }
+        }
+        is_marked.then_some(Self { is_held })
+    }
+}
+
+#[cfg(test)]
+mod tests;

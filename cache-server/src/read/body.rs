@@ -1,0 +1,169 @@
+//! Response bodies: slices over shared bytes, pulled when the socket drains.
+//!
+//! INVARIANT: no data is queued for a client. A body makes its next batch when polled, and a batch is at most `BATCH`
+//! plus one event.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes};
+use http::{HeaderValue, StatusCode, header};
+use http_body::{Frame, SizeHint};
+use tokio::time::Instant;
+use watch_cache::Budget;
+
+pub use watch_cache::Slices;
+
+use super::{list::ListBody, watch::Watch};
+use crate::{http::Response, limits};
+
+/// Limit of one batch handed to the socket. An event can add four slices, and chunked encoding two, so that a batch
+/// still fits into one vectored write.
+pub(crate) const BATCH: Budget = Budget { slices: limits::SLICES_MAX - 8, bytes: limits::BATCH_BYTES };
+
+/// A response body.
+pub struct Body(BodyKind);
+
+enum BodyKind {
+    /// A complete body with a known length.
+    Full(Slices),
+    /// The last bytes of a stream, without a declared length.
+    Last(Slices),
+    /// A LIST, item by item.
+    List(Box<ListBody>),
+    /// A watch.
+    Watch(Box<Watch>),
+}
+
+/// The body cannot be completed. The connection is reset so that the client does not take the part for the whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// A LIST or an initial state was read so slowly that keeping its state became too expensive.
+    #[error("the state was read too slowly")]
+    Cut,
+}
+
+impl Body {
+    /// A body of known length.
+    pub(crate) const fn full(slices: Slices) -> Self {
+        Self(BodyKind::Full(slices))
+    }
+
+    /// A stream that ends after `slices`.
+    pub(crate) const fn last(slices: Slices) -> Self {
+        Self(BodyKind::Last(slices))
+    }
+
+    pub(super) fn list(listing: ListBody) -> Self {
+        Self(BodyKind::List(Box::new(listing)))
+    }
+
+    pub(super) fn watch(watch: Watch) -> Self {
+        Self(BodyKind::Watch(Box::new(watch)))
+    }
+
+    /// Returns when a watch ends by itself; `None` for other bodies. A sink that cannot poll the body because its
+    /// client does not read must end the watch soon after.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match &self.0 {
+            BodyKind::Watch(watch) => Some(watch.deadline()),
+            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) => None,
+        }
+    }
+
+    /// True if it is an accepted watch.
+    pub(crate) const fn is_watch(&self) -> bool {
+        matches!(self.0, BodyKind::Watch(_))
+    }
+
+    /// True if it answers a watch: with events, or with the one ERROR event.
+    pub(crate) const fn has_events(&self) -> bool {
+        matches!(self.0, BodyKind::Watch(_) | BodyKind::Last(_))
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        let mut slices = Slices::new();
+        slices.push(bytes);
+        Self::full(slices)
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            BodyKind::Full(_) => "Body::Full",
+            BodyKind::Last(_) => "Body::Last",
+            BodyKind::List(_) => "Body::List",
+            BodyKind::Watch(_) => "Body::Watch",
+        })
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Slices;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match &mut self.0 {
+            BodyKind::Full(slices) | BodyKind::Last(slices) => {
+                let slices = std::mem::take(slices);
+                Poll::Ready((!slices.is_empty()).then(|| Ok(Frame::data(slices))))
+            }
+            BodyKind::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+            BodyKind::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            BodyKind::Full(slices) | BodyKind::Last(slices) => slices.is_empty(),
+            BodyKind::List(listing) => listing.is_over(),
+            BodyKind::Watch(watch) => watch.is_over(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            BodyKind::Full(slices) => SizeHint::with_exact(slices.remaining() as u64),
+            BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A response with a JSON body.
+pub(crate) fn json(code: StatusCode, body: Body) -> Response {
+    typed(code, HeaderValue::from_static("application/json"), body)
+}
+
+/// A response with a plain text body.
+pub(crate) fn text(code: StatusCode, body: Body) -> Response {
+    typed(code, HeaderValue::from_static("text/plain; charset=utf-8"), body)
+}
+
+/// A response with a body of `content_type`.
+pub(crate) fn typed(code: StatusCode, content_type: HeaderValue, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}

@@ -1,0 +1,172 @@
+//! Encodes lists in forms other than the stored bytes: indented JSON, YAML and gzip.
+//!
+//! INVARIANT: a list is encoded item by item, so that it costs the memory of one item, whatever its length. INVARIANT:
+//! decompressing a list, or parsing its YAML, gives the list as stored.
+
+mod gzip;
+mod indented;
+mod yaml;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use watch_cache::{Budget, Entry, Page, Slices};
+
+use self::{gzip::Gzip, indented::IndentedList, yaml::Yaml};
+use super::{
+    body,
+    negotiate::{AnswerEncoding, AnswerFormat},
+    pretty,
+};
+use crate::http::Response;
+
+/// Encoding of a list, and its state.
+#[derive(Debug)]
+pub(super) enum Encoder {
+    /// The stored bytes: shared slices.
+    Plain,
+    /// Indented JSON.
+    Indented(IndentedList),
+    /// YAML, for people.
+    Yaml(Box<Yaml>),
+    /// Gzip of objects as stored.
+    Gzip(Gzip),
+}
+
+/// Encoding that a client requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RequestedEncoding {
+    /// Compact JSON.
+    #[default]
+    Json,
+    /// Compact JSON, compressed when it is long.
+    Gzip,
+    /// Indented JSON.
+    Indented,
+    /// YAML.
+    Yaml,
+}
+
+impl RequestedEncoding {
+    /// Returns the encoding for an answer format.
+    pub(crate) const fn of(answer: &AnswerFormat) -> Self {
+        match (answer.encoding, answer.indent, answer.gzip) {
+            (AnswerEncoding::Yaml, ..) => Self::Yaml,
+            (AnswerEncoding::Json, true, _) => Self::Indented,
+            (AnswerEncoding::Json, false, true) => Self::Gzip,
+            (AnswerEncoding::Json, false, false) => Self::Json,
+        }
+    }
+
+    fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(if self == Self::Yaml { "application/yaml" } else { "application/json" })
+    }
+}
+
+/// Builds the response for one short document; `json` is compact and ends with a newline.
+pub(crate) fn whole(code: StatusCode, json: Bytes, wanted: RequestedEncoding) -> Response {
+    let text = match wanted {
+        RequestedEncoding::Json | RequestedEncoding::Gzip => json,
+        RequestedEncoding::Indented => pretty::indent(&json).into(),
+        RequestedEncoding::Yaml => match yaml::document(&json) {
+            Some(text) => text.into(),
+            None => return body::json(code, json.into()),
+        },
+    };
+    body::typed(code, wanted.content_type(), text.into())
+}
+
+impl Encoder {
+    /// Creates an encoder for a list whose compact JSON is `head`, items, `tail`; `head` ends with the opening bracket
+    /// of the items. A gzip encoder starts plain, because the length of the list is not known yet.
+    pub(super) fn new(wanted: RequestedEncoding, head: &[u8], tail: &[u8]) -> Self {
+        match wanted {
+            RequestedEncoding::Json | RequestedEncoding::Gzip => Self::Plain,
+            RequestedEncoding::Indented => Self::Indented(IndentedList::default()),
+            RequestedEncoding::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),
+        }
+    }
+
+    /// Writes the part of the list before its items.
+    pub(super) fn head(&mut self, head: Bytes, out: &mut Slices) {
+        match self {
+            Self::Plain => out.push(head),
+            Self::Indented(_) => out.push(IndentedList::head(&head).into()),
+            Self::Yaml(yaml) => out.push(yaml.head().to_owned().into()),
+            Self::Gzip(gzip) => {
+                Gzip::start(out);
+                gzip.stored(&head, out);
+            }
+        }
+    }
+
+    /// Writes the next items of `page`, within `budget`; like [`Page::step`].
+    pub(super) fn step(&mut self, page: &mut Page, budget: Budget, out: &mut Slices) -> bool {
+        match self {
+            Self::Plain => page.step(budget, out),
+            Self::Gzip(gzip) => page.visit(|entry, first| {
+                gzip.item(entry, first, out);
+                !out.reached(budget)
+            }),
+            Self::Indented(_) | Self::Yaml(_) => {
+                let (mut item, mut text) = (Vec::new(), Vec::new());
+                let more = page.visit_texts(|_, slices| {
+                    item.clear();
+                    slices.iter().for_each(|slice| item.extend_from_slice(slice));
+                    match self {
+                        Self::Indented(indented) => indented.item(&item, &mut text),
+                        Self::Yaml(yaml) => yaml.item(&item, &mut text),
+                        Self::Plain | Self::Gzip(_) => {}
+                    }
+                    text.len() < budget.bytes
+                });
+                out.push(text.into());
+                more
+            }
+        }
+    }
+
+    /// Writes the part of the list behind its items.
+    pub(super) fn tail(&mut self, tail: Bytes, out: &mut Slices) {
+        let mut text = Vec::new();
+        match self {
+            Self::Plain => return out.push(tail),
+            Self::Indented(indented) => indented.tail(&tail, &mut text),
+            Self::Yaml(yaml) => yaml.tail(&mut text),
+            Self::Gzip(gzip) => {
+                gzip.stored(&tail, out);
+                return gzip.end(out);
+            }
+        }
+        out.push(text.into());
+    }
+
+    /// Encodes a list without items, given as compact JSON.
+    pub(super) fn empty(&self, empty: Bytes) -> Bytes {
+        match self {
+            Self::Plain | Self::Gzip(_) => empty,
+            Self::Indented(_) => pretty::indent(&empty).into(),
+            Self::Yaml(_) => yaml::document(&empty).map_or(empty, Bytes::from),
+        }
+    }
+
+    /// Content-Type of the whole answer.
+    pub(super) fn content_type(&self) -> HeaderValue {
+        match self {
+            Self::Plain | Self::Indented(_) | Self::Gzip(_) => RequestedEncoding::Json.content_type(),
+            Self::Yaml(_) => RequestedEncoding::Yaml.content_type(),
+        }
+    }
+
+    /// Creates a gzip encoder, and writes the head and `entries` as the first items.
+    pub(super) fn compress(head: &[u8], entries: &[Arc<Entry>], out: &mut Slices) -> Self {
+        let mut gzip = Gzip::default();
+        Gzip::start(out);
+        gzip.stored(head, out);
+        for (place, entry) in entries.iter().enumerate() {
+            gzip.item(entry, place == 0, out);
+        }
+        Self::Gzip(gzip)
+    }
+}

@@ -1,0 +1,485 @@
+//! Answers LIST, GET and DELETECOLLECTION from the watch cache.
+//!
+//! INVARIANT: only the request's parameters decide which state it reads: the most recent one (waits until the cache has
+//! reached the storage), any, one not older than N (waits), or exactly N (undoes events of the window). A read never
+//! falls back to a more expensive source; it fails with 410, 429 or 504. INVARIANT: a body holds one snapshot and one
+//! key, whatever its length.
+//!
+//! Source: apiserver `storage/cacher/delegator/interface.go`, KEP-2340, KEP-4988.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Buf, Bytes};
+use futures::{FutureExt as _, future::BoxFuture};
+use http::{HeaderValue, StatusCode, header};
+use informer_core::Objects;
+use informer_serving::{
+    continue_token::{ContinueToken, Position},
+    list,
+    options::{ListOptions, resource_version},
+    query::Query,
+    reads::{ListRead, Which},
+    status::{Status, StatusExt as _},
+};
+use watch_cache::{Content, Entry, Filter, Form, Page, Reader, Slices, Snapshot};
+
+use super::{
+    aside,
+    body::{self, BATCH, Body, BodyError},
+    encode::{self, Encoder, RequestedEncoding},
+    negotiate::{AnswerFormat, AnswerSubject},
+    query,
+};
+use crate::{app::App, config::ListEncoding, http::Response, limits, registry::ResourceType, route::Target, write};
+
+/// Time for which the position of a paged list stays readable after each page, within the bounds of the window.
+const NEXT_PAGE_WAIT: Duration = Duration::from_secs(75);
+
+/// Page steps per poll, whether they find matches or not. Bounds the time that a poll holds a worker.
+const STEPS_MAX: usize = 4;
+
+/// `GET …/{plural}`.
+///
+/// # Errors
+/// The Status to answer with.
+pub(crate) async fn list(
+    app: &App,
+    target: &Target,
+    options: &ListOptions,
+    answer: &AnswerFormat,
+) -> Result<Response, Status> {
+    let (selected, state) = SelectedObjects::read(app, target, options).await?;
+    let page = selected.page(state).await;
+    selected.hold_next(app, &page);
+    respond(app, &target.ty, page, selected.resource_version, answer).await
+}
+
+/// `DELETE …/{plural}`: deletes the objects that a LIST with this query returns, one by one, and answers with that
+/// LIST.
+///
+/// # Errors
+/// The Status to answer with. Requests are refused before anything is deleted; after that, the Status of the first
+/// object that could not be deleted.
+pub(crate) async fn delete(
+    app: &App,
+    target: &Target,
+    request: &write::WriteRequest<'_>,
+    options: &ListOptions,
+    answer: &AnswerFormat,
+) -> Result<Response, Status> {
+    let deletion = write::Collection::read(app, request).await?;
+    answer.form(&target.ty, AnswerSubject::List)?;
+    let (selected, state) = SelectedObjects::read(app, target, options).await?;
+    // Detach the snapshot from the window: the events of this deletion could evict its position and cut the answer.
+    let objects = state.objects.clone();
+    drop(state);
+    let mut page = selected.page(selected.detached(&objects)).await;
+    selected.hold_next(app, &page);
+    let mut entries = Vec::new();
+    while page.visit(|entry, _| {
+        entries.push(Arc::clone(entry));
+        true
+    }) {
+        if page.is_cut() {
+            return Err(Status::server_timeout(&target.ty.group, &target.ty.plural, "deletecollection"));
+        }
+        tokio::task::yield_now().await;
+    }
+    deletion.delete(app, &target.ty, &entries).await?;
+    // Begin a new page: the deletion may have taken longer than a page's state is kept.
+    let page = selected.page(selected.detached(&objects)).await;
+    respond(app, &target.ty, page, selected.resource_version, answer).await
+}
+
+/// The objects of one state that a collection request selects.
+struct SelectedObjects {
+    reader: Reader,
+    /// The resourceVersion of the answer.
+    resource_version: u64,
+    filter: Arc<Filter>,
+    /// First key of the page, as in a continue token.
+    start: Option<String>,
+    limit: Option<usize>,
+    /// Number of objects from `start` on, according to the token.
+    following: Option<u64>,
+}
+
+impl SelectedObjects {
+    /// Waits for the state that `options` request.
+    async fn read(app: &App, target: &Target, options: &ListOptions) -> Result<(Self, Snapshot), Status> {
+        let filter = query::filter(options, target)?;
+        let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
+        let read = ListRead::of(options, one)?;
+        let (reader, state) = state(&read, app, &target.ty).await?;
+        // Report the requested version: the state at N may stem from an earlier write.
+        let resource_version = if let Which::Exact { at, .. } = read.which { at } else { state.resource_version };
+        let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
+        // The token's count holds only for the state it was taken from, not for the latest one.
+        let is_same = matches!(read.which, Which::Exact { by_token: true, .. });
+        let following = is_same.then(|| ContinueToken::following(&options.continue_token)).flatten();
+        Ok((Self { reader, resource_version, filter, start: read.start, limit, following }, state))
+    }
+
+    /// Returns the requested page of `state`.
+    async fn page(&self, state: Snapshot) -> Page {
+        let page = Page::begin(state, Arc::clone(&self.filter), self.start.as_deref(), self.limit);
+        let mut page = page.with_following(self.following);
+        while page.look_ahead() {
+            // Yield to other tasks while a selector matches little, or much is to be counted.
+            tokio::task::yield_now().await;
+        }
+        page
+    }
+
+    /// Keeps the position readable for the next page, if there is one.
+    fn hold_next(&self, app: &App, page: &Page) {
+        if page.next().is_some() {
+            self.reader.hold(self.resource_version, app.caches.now() + NEXT_PAGE_WAIT);
+        }
+    }
+
+    fn detached(&self, objects: &Objects<Entry>) -> Snapshot {
+        self.reader.detached(objects.clone(), self.resource_version)
+    }
+}
+
+/// Answers with a LIST of `page` at `resource_version`.
+///
+/// # Errors
+/// 406 and 400 for a form that a list cannot have, 500 if the body could not be made in memory.
+async fn respond(
+    app: &App,
+    ty: &ResourceType,
+    page: Page,
+    resource_version: u64,
+    answer: &AnswerFormat,
+) -> Result<Response, Status> {
+    let listing = ListBody::new(ty, page, resource_version, answer.form(ty, AnswerSubject::List)?);
+    let wanted = RequestedEncoding::of(answer);
+    match app.config.list_encoding {
+        ListEncoding::Streaming => Ok(listing.into_response(wanted)),
+        ListEncoding::Buffered => {
+            // Encoding takes long enough to delay other tasks on this worker.
+            let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
+            let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
+            Ok(body::json(StatusCode::OK, whole.into()))
+        }
+    }
+}
+
+/// `GET …/{plural}/{name}`.
+///
+/// # Errors
+/// The Status to answer with.
+pub(crate) async fn get(
+    app: &App,
+    target: &Target,
+    name: &str,
+    query: &Query,
+    answer: &AnswerFormat,
+) -> Result<Response, Status> {
+    let reader = match query.get("resourceVersion").unwrap_or_default() {
+        "" => app.caches.fresh(&target.ty).await?,
+        given => match resource_version(given).map_err(Status::unmapped)? {
+            0 => app.caches.reader(&target.ty).await?,
+            at => app.caches.at_least(&target.ty, at).await?,
+        },
+    };
+    let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
+    let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
+    let (form, wanted) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));
+    // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
+    let is_slow = form.is_slow(&entry)
+        || (wanted != RequestedEncoding::Json && wanted != RequestedEncoding::Gzip && entry.is_long());
+    let respond = move || one(&entry, &form, wanted);
+    if !is_slow {
+        return Ok(respond());
+    }
+    aside::run(respond).await.ok_or_else(|| Status::internal("the object could not be shown"))
+}
+
+/// Builds the response of a GET. Cost: parses the object unless it is sent as stored.
+fn one(entry: &Entry, form: &Form, wanted: RequestedEncoding) -> Response {
+    let mut slices = Slices::new();
+    entry.object_as(form, unix_now(), &mut slices);
+    slices.push_static(b"\n");
+    match wanted {
+        RequestedEncoding::Json | RequestedEncoding::Gzip => body::json(StatusCode::OK, Body::full(slices)),
+        RequestedEncoding::Indented | RequestedEncoding::Yaml => {
+            encode::whole(StatusCode::OK, joined(&mut slices), wanted)
+        }
+    }
+}
+
+/// Returns the current time in Unix seconds, used for the ages in tables.
+pub(crate) fn unix_now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// Takes all slices out as one buffer.
+fn joined(slices: &mut Slices) -> Bytes {
+    slices.copy_to_bytes(slices.remaining())
+}
+
+/// Waits for the state that a LIST reads; returns it with its cache.
+async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Snapshot), Status> {
+    let reader = match read.which {
+        Which::MostRecent => app.caches.fresh(ty).await?,
+        Which::Any => app.caches.reader(ty).await?,
+        Which::NotOlderThan(at) | Which::Exact { at, .. } => app.caches.at_least(ty, at).await?,
+    };
+    let snapshot = match read.which {
+        Which::MostRecent | Which::Any | Which::NotOlderThan(_) => reader.snapshot(),
+        Which::Exact { at, .. } => {
+            let exact = if reader.events_after(at) > limits::UNDO_INLINE_MAX {
+                let reader = reader.clone();
+                let exact = aside::run(move || reader.at(at)).await;
+                exact.ok_or_else(|| Status::internal("the state could not be read"))?
+            } else {
+                reader.at(at)
+            };
+            exact.map_err(|_| read.expired())?
+        }
+    };
+    Ok((reader, snapshot))
+}
+
+/// Body of a LIST: head, items of a snapshot, tail.
+pub(super) struct ListBody {
+    /// Shown in the requested form.
+    page: Page,
+    ends: Ends,
+    /// True once an item was handed out, and the head with it.
+    begun: bool,
+    /// True once everything was handed out.
+    over: bool,
+    /// Bytes written while deciding whether the list is long enough to compress.
+    first: Slices,
+    encoder: Encoder,
+    /// The next item, while a blocking thread makes it.
+    slow: Option<Slow>,
+}
+
+/// An item that is too slow to make on a worker.
+struct Slow {
+    /// `None` if it could not be made.
+    item: BoxFuture<'static, Option<Slices>>,
+    /// True if it is the last one of the list.
+    is_last: bool,
+}
+
+/// Text around the items of a list.
+pub(super) struct Ends {
+    /// Text before the first item, up to and including the opening bracket.
+    pub(super) head: Bytes,
+    /// Text behind the last item, from the closing bracket on, with a newline.
+    pub(super) tail: Bytes,
+    /// The whole list if it has no items. A list of metadata then has `null` as its items, like a nil slice in Go.
+    pub(super) empty: Bytes,
+}
+
+impl Ends {
+    fn new(ty: &ResourceType, page: &Page, resource_version: u64, form: &Form) -> Self {
+        let token = page.next().map(|start| {
+            let (resource_version, start) = (Position::At(resource_version), start.to_owned());
+            let token = ContinueToken { resource_version, start };
+            page.remaining().map_or_else(|| token.encode(), |remaining| token.encode_counted(remaining))
+        });
+        let (token, remaining) = (token.as_deref(), page.remaining());
+        let opening = |kind: &str, api_version| list::opening(kind, api_version, resource_version, token, remaining);
+        let (head, tail) = match &form.content {
+            Content::Metadata(meta) => {
+                let head = [&*opening("PartialObjectMetadataList", meta.api_version()), br#","items":"#].concat();
+                let empty = [&*head, b"null}\n"].concat().into();
+                return Self { head: [&*head, b"["].concat().into(), tail: list::TAIL.into(), empty };
+            }
+            Content::Row(row) => {
+                let opening = opening("Table", row.meta.api_version());
+                let head = [&*opening, br#","columnDefinitions":"#, &*row.definitions, br#","rows":["#].concat();
+                (head, Bytes::from_static(list::TAIL))
+            }
+            Content::Whole if ty.schema.builtin => {
+                let head = list::head(&ty.list_kind(), ty.api_version(), resource_version, token, remaining);
+                (head, Bytes::from_static(list::TAIL))
+            }
+            Content::Whole => {
+                let tail = list::custom_tail(&ty.list_kind(), resource_version, token, remaining);
+                (list::custom_head(ty.api_version()), tail.into())
+            }
+        };
+        let empty = [&*head, &*tail].concat().into();
+        Self { head: head.into(), tail, empty }
+    }
+}
+
+impl ListBody {
+    fn new(ty: &ResourceType, page: Page, resource_version: u64, form: Form) -> Self {
+        let ends = Ends::new(ty, &page, resource_version, &form);
+        let page = page.shown_as(form, unix_now());
+        Self { page, ends, begun: false, over: false, first: Slices::new(), encoder: Encoder::Plain, slow: None }
+    }
+
+    /// Pushes the next batch; pushes nothing if no item matched yet. `out` is empty until the first item.
+    fn step(&mut self, out: &mut Slices) {
+        if !self.begun {
+            self.encoder.head(self.ends.head.clone(), out);
+        }
+        for _ in 0..STEPS_MAX {
+            let before = out.len();
+            let more = self.encoder.step(&mut self.page, BATCH, out);
+            self.begun |= out.len() > before;
+            if let Some(item) = self.page.take_slow() {
+                self.begun = true;
+                let item = aside::run(move || item.make()).boxed();
+                self.slow = Some(Slow { item, is_last: !more });
+                return;
+            }
+            if !more {
+                return self.finish(out);
+            }
+            // A table row takes about a thousand times as long as sharing slices.
+            if out.reached(BATCH) || self.page.shows_rows() && self.begun {
+                return;
+            }
+        }
+        if !self.begun {
+            out.clear();
+        }
+    }
+
+    /// Pushes the tail, or the empty list if there were no items.
+    fn finish(&mut self, out: &mut Slices) {
+        self.over = true;
+        if self.begun {
+            self.encoder.tail(self.ends.tail.clone(), out);
+        } else {
+            out.clear();
+            out.push(self.encoder.empty(self.ends.empty.clone()));
+        }
+    }
+
+    /// Builds the response in the encoding that the client wants.
+    fn into_response(mut self, wanted: RequestedEncoding) -> Response {
+        self.encoder = Encoder::new(wanted, &self.ends.head, &self.ends.tail);
+        let mut first = Slices::new();
+        if wanted == RequestedEncoding::Gzip && self.page.is_plain() {
+            self.begin_compressed(&mut first);
+        }
+        let (content_type, compressed) = (self.encoder.content_type(), matches!(self.encoder, Encoder::Gzip(_)));
+        let mut response = body::typed(StatusCode::OK, content_type, self.into_body(first));
+        if compressed {
+            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        response
+    }
+
+    /// Reads items until the list is long enough to compress or ends, and writes those items in the encoding chosen.
+    fn begin_compressed(&mut self, first: &mut Slices) {
+        let (mut entries, mut plain, mut more) = (Vec::new(), Slices::new(), true);
+        plain.push(self.ends.head.clone());
+        let short = limits::GZIP_BYTES_MIN.saturating_sub(self.ends.tail.len());
+        for _ in 0..STEPS_MAX {
+            more = self.page.visit(|entry, is_first| {
+                entry.item(is_first, &mut plain);
+                entries.push(Arc::clone(entry));
+                plain.bytes() <= short
+            });
+            if !more || plain.bytes() > short {
+                break;
+            }
+        }
+        self.begun = !entries.is_empty();
+        if plain.bytes() > short {
+            self.encoder = Encoder::compress(&self.ends.head, &entries, first);
+        } else if self.begun {
+            *first = plain;
+        }
+        if !more {
+            self.finish(first);
+        }
+    }
+
+    /// Gives a list that ends in its first batch a Content-Length; longer ones are streamed.
+    fn into_body(mut self, mut first: Slices) -> Body {
+        if first.is_empty() && !self.is_over() {
+            self.step(&mut first);
+        }
+        if self.is_over() {
+            return Body::full(first);
+        }
+        self.first = first;
+        Body::list(self)
+    }
+
+    /// Builds the whole body in memory, decoding and encoding each object, as a server without shared bytes would.
+    /// `None` if the state could not be kept for that long.
+    fn into_whole(mut self) -> Option<Vec<u8>> {
+        let mut whole = self.ends.head.to_vec();
+        let mut begun = false;
+        let mut more = true;
+        while more {
+            if self.page.is_cut() {
+                return None;
+            }
+            more = self.page.visit_texts(|_, text| {
+                if std::mem::replace(&mut begun, true) {
+                    whole.extend_from_slice(list::SEPARATOR);
+                }
+                let item: Vec<u8> = text.iter().flat_map(|slice| slice.iter().copied()).collect();
+                let object = serde_json::from_slice::<serde_json::Value>(&item).expect("a stored object is JSON");
+                serde_json::to_writer(&mut whole, &object).expect("writing to memory cannot fail");
+                true
+            });
+        }
+        if begun {
+            whole.extend_from_slice(&self.ends.tail);
+            Some(whole)
+        } else {
+            Some(self.ends.empty.to_vec())
+        }
+    }
+
+    /// True once everything was handed out.
+    pub(super) const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Slices, BodyError>>> {
+        if self.is_over() {
+            return Poll::Ready(None);
+        }
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(Ok(std::mem::take(&mut self.first))));
+        }
+        if self.page.is_cut() {
+            return Poll::Ready(Some(Err(BodyError::Cut)));
+        }
+        let mut out = Slices::new();
+        if let Some(slow) = &mut self.slow {
+            let is_last = slow.is_last;
+            let made = ready!(slow.item.poll_unpin(cx));
+            self.slow = None;
+            let Some(item) = made else { return Poll::Ready(Some(Err(BodyError::Cut))) };
+            out = item;
+            if is_last {
+                self.finish(&mut out);
+            }
+            return Poll::Ready(Some(Ok(out)));
+        }
+        self.step(&mut out);
+        if out.is_empty() && !self.is_over() {
+            // Yield to other tasks: the selector matches little.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Ok(out)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

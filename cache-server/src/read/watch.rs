@@ -1,0 +1,424 @@
+//! Answers WATCH: start position, events, bookmarks, and how the stream ends.
+//!
+//! INVARIANT: an error before the stream is accepted is an HTTP status; one that depends on the history (position too
+//! old or too new) is a single ERROR event in a stream that then ends. An initial state that cannot be completed is cut
+//! (the connection is reset), also when the watch's deadline passes, so that no client takes it for complete: its
+//! objects come in key order, so the last one is no position to resume from. Every other end is clean and without an
+//! event: the client resumes. INVARIANT: a watch costs its cursor and one timer; no events are queued for it.
+//!
+//! Differences from kube-apiserver, on purpose: bookmarks come every minute even without events, as signs of life, and
+//! more often when the window is short, so that a client can always resume from their positions. A watch that begins
+//! ahead of the cache, and still is after [`FRESH_WAIT`](crate::limits::FRESH_WAIT), gets an error, see [`AheadCheck`].
+//!
+//! Source: apiserver `endpoints/handlers/watch.go`, `storage/cacher/{cacher,cache_watcher}.go`; KEP-3157.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{HeaderMap, StatusCode};
+use informer_serving::{
+    options::ListOptions,
+    reads::WatchStart,
+    status::{Status, StatusExt as _},
+    watch_event,
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+use watch_cache::{Cursor, Reader, Slices, Start, Step};
+
+use super::{
+    body::{self, BATCH, Body, BodyError},
+    list::unix_now,
+    negotiate::{AnswerFormat, AnswerSubject},
+    query,
+    resuming::{self, ResumeRequest, StreamMarks},
+};
+use crate::{
+    app::App, cacher::FreshnessError, http::Response, metrics::WatchGauge, registry::ResourceType, route::Target,
+};
+
+/// Range of the lifetime of a watch without `timeoutSeconds`: random, so that clients that came together reconnect
+/// spread out.
+const UNASKED_SECONDS: std::ops::Range<u64> = 1_800..3_600;
+
+/// Upper bound on a requested lifetime; longer watches end here, and clients resume.
+const SECONDS_MAX: u64 = 366 * 24 * 3_600;
+
+/// Time between the last bookmark of a watch and its end.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// Lower bound on the bookmark interval of a short window.
+const SHORT_WINDOW_BOOKMARKS: Duration = Duration::from_secs(5);
+
+/// Interval at which an idle watch checks whether the window became shorter.
+const WINDOW_LOOKS: Duration = Duration::from_secs(20);
+
+/// Delay before another attempt at a bookmark that could not be sent.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Period over which watches end after a relist of the storage, so that their clients reconnect spread out.
+const ENDS_SPREAD: Duration = Duration::from_secs(10);
+
+/// Cursor steps per poll, whether they find events or not. Bounds the time that a poll holds a worker.
+const STEPS_MAX: usize = 4;
+
+/// `GET …/{plural}?watch=true`.
+///
+/// # Errors
+/// The Status to answer with instead of a stream.
+pub(crate) async fn watch(
+    app: &App,
+    target: &Target,
+    options: &ListOptions,
+    answer: &AnswerFormat,
+    headers: &HeaderMap,
+) -> Result<Response, Status> {
+    let arrived = Instant::now();
+    let deadline = arrived + lifetime(options.timeout_seconds);
+    let filter = query::filter(options, target)?;
+    if !target.ty.verbs.contains(&"watch") {
+        return Err(Status::method_not_supported(&target.ty.group, &target.ty.plural, "watch"));
+    }
+    let from = WatchStart::of(options)?;
+    let form = answer.form(&target.ty, AnswerSubject::Events)?;
+    answer.check_stream()?;
+    let asked = ResumeRequest::read(headers, target, options, &form);
+    let found = match asked.as_ref().and_then(|asked| asked.rest(app, from)) {
+        Some(found) => Ok(found),
+        None => start(from, app, &target.ty).await,
+    };
+    let (reader, start) = match found {
+        Ok(found) => found,
+        Err(FreshnessError::NotReady(error)) => return Err(error.into()),
+        Err(error @ (FreshnessError::TooLarge { .. } | FreshnessError::Storage(_))) => {
+            return Ok(refused(&error.into()));
+        }
+    };
+    let (marks, answered) = asked.and_then(|asked| asked.marks(app, &reader, &start)).unzip();
+    let cursor = match reader.cursor(start, filter) {
+        Ok(cursor) => cursor.shown_as(form),
+        Err(expired) => return Ok(refused(&Status::expired_watch(expired.asked, expired.oldest))),
+    };
+    let ahead = AheadCheck::of(app, &target.ty, &cursor, &reader);
+    let bookmarks = options.allow_bookmarks.then(|| Bookmarks {
+        reader,
+        every: app.config.bookmark_interval,
+        told: Instant::now(),
+        before_the_end: deadline.checked_sub(LAST_BOOKMARK).filter(|&at| at > arrived),
+    });
+    let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
+    let watching = app.metrics.watch(target.ty.id());
+    let mut watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
+    watch.ahead = ahead;
+    let mut response = stream(Body::watch(watch));
+    if let Some(answered) = answered {
+        app.metrics.marked(target.ty.id(), answered);
+        resuming::say(answered, &mut response);
+    }
+    Ok(response)
+}
+
+/// Answers with a stream of one ERROR event.
+fn refused(status: &Status) -> Response {
+    let mut slices = Slices::new();
+    slices.push(watch_event::error(status).into());
+    stream(Body::last(slices))
+}
+
+fn stream(body: Body) -> Response {
+    body::json(StatusCode::OK, body)
+}
+
+/// Returns the lifetime of a watch, counted from the arrival of its request. Negative timeouts mean zero.
+fn lifetime(timeout_seconds: Option<i64>) -> Duration {
+    match timeout_seconds {
+        None | Some(0) => Duration::from_secs(fastrand::u64(UNASKED_SECONDS)),
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(SECONDS_MAX)),
+    }
+}
+
+/// Finds the cache and the start position of a watch.
+async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Start), FreshnessError> {
+    let reader = match from {
+        WatchStart::State(None) | WatchStart::Now(true) => app.caches.fresh(ty).await?,
+        WatchStart::State(Some(0)) | WatchStart::Now(false) | WatchStart::After(_) => app.caches.reader(ty).await?,
+        WatchStart::State(Some(at)) => app.caches.at_least(ty, at).await?,
+    };
+    let start = match from {
+        WatchStart::State(_) => Start::Initial(reader.snapshot()),
+        WatchStart::Now(_) => Start::After(reader.applied()),
+        WatchStart::After(after) => Start::After(after),
+    };
+    Ok((reader, start))
+}
+
+/// Pending check of a watch that begins ahead of the cache, and its error if the cache does not catch up. Allocated
+/// only for such watches.
+///
+/// A position that the storage itself has not reached belongs to another history: the server's clock was ahead, or its
+/// store was restored. Silence would hide this history's events up to that position. The error is 410, as for every
+/// position that cannot be resumed from, because clients relist on 410 while many repeat the watch on anything else. If
+/// the storage does not report its position, the cache may just lag: 504.
+struct AheadCheck(Pin<Box<dyn Future<Output = Option<Status>> + Send>>);
+
+impl AheadCheck {
+    fn of(app: &App, ty: &Arc<ResourceType>, cursor: &Cursor, reader: &Reader) -> Option<Self> {
+        let position = cursor.position();
+        if position <= reader.applied() {
+            return None;
+        }
+        let (caches, ty) = (Arc::clone(&app.caches), Arc::clone(ty));
+        Some(Self(Box::pin(async move {
+            let error = caches.at_least(&ty, position).await.err()?;
+            match error {
+                FreshnessError::TooLarge { asked, .. } => match caches.committed(&ty).await {
+                    Some(current) if current < asked => Some(Status::unknown_position(asked, current)),
+                    Some(_) | None => Some(error.into()),
+                },
+                // A cache that stopped meanwhile ends the cursor as well.
+                FreshnessError::NotReady(_) | FreshnessError::Storage(_) => None,
+            }
+        })))
+    }
+}
+
+/// Bookmark schedule of a watch.
+struct Bookmarks {
+    reader: Reader,
+    /// Longest interval between two bookmarks.
+    every: Duration,
+    /// Time of the last bookmark, or of the start.
+    told: Instant,
+    /// Time of the last bookmark, shortly before the end; `None` once it was sent, or if the watch is too short for it.
+    before_the_end: Option<Instant>,
+}
+
+impl Bookmarks {
+    /// Returns the current interval: at least three bookmarks while the window covers a position.
+    fn pause(&self) -> Duration {
+        let window = self.reader.covers().map(|covered| (covered / 3).max(SHORT_WINDOW_BOOKMARKS));
+        window.map_or(self.every, |pause| pause.min(self.every))
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        now >= self.told + self.pause() || self.before_the_end.is_some_and(|at| now >= at)
+    }
+
+    fn tell(&mut self, now: Instant) {
+        self.told = now;
+        self.before_the_end = self.before_the_end.filter(|&at| at > now);
+    }
+
+    /// Returns when to check again.
+    fn next(&self, now: Instant) -> Instant {
+        if self.is_due(now) {
+            // The bookmark was due but events were unread, so it could not be sent.
+            return now + RETRY;
+        }
+        let regular = (self.told + self.pause()).min(now + WINDOW_LOOKS);
+        self.before_the_end.map_or(regular, |at| at.min(regular))
+    }
+}
+
+/// Body of a watch.
+pub(super) struct Watch {
+    /// Resume tokens, while the initial state is sent to a client that requested them. Declared before the cursor:
+    /// dropping it holds the position before the cursor releases it.
+    marks: Option<Box<StreamMarks>>,
+    /// `None` once the stream is over.
+    cursor: Option<Cursor>,
+    bookmarks: Option<Bookmarks>,
+    /// `None` once the cache has reached the cursor's position.
+    ahead: Option<AheadCheck>,
+    /// True until the bookmark `initial-events-end` is sent, if the client requested it.
+    end_bookmark: bool,
+    deadline: Instant,
+    /// True once the history ended and the watch only waits for its deadline.
+    ending: bool,
+    /// True if the history ended before the initial state was sent.
+    partial: bool,
+    /// True until the cut of the initial state is reported.
+    cut: bool,
+    /// Rings at the earlier of the next bookmark check and the deadline.
+    timer: Pin<Box<Sleep>>,
+    watching: WatchGauge,
+}
+
+/// Outcome of one poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// More events may be ready.
+    More,
+    /// Caught up; the cursor wakes the task.
+    Waiting,
+    /// The stream is over.
+    Over,
+    /// The initial state cannot be completed.
+    Cut,
+}
+
+impl Watch {
+    fn new(
+        cursor: Cursor,
+        bookmarks: Option<Bookmarks>,
+        marks: Option<Box<StreamMarks>>,
+        end_bookmark: bool,
+        deadline: Instant,
+        watching: WatchGauge,
+    ) -> Self {
+        let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
+        let timer = Box::pin(sleep_until(first.min(deadline)));
+        let (cursor, ahead, ending, partial, cut) = (Some(cursor), None, false, false, false);
+        Self { marks, cursor, bookmarks, ahead, end_bookmark, deadline, ending, partial, cut, timer, watching }
+    }
+
+    /// Time at which the watch ends by itself.
+    pub(super) const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// True once the stream is over and everything was handed out.
+    pub(super) const fn is_over(&self) -> bool {
+        self.cursor.is_none() && !self.cut
+    }
+
+    /// Returns the next lines; `None` once the stream is over. Registers the waker with the cursor and the timer.
+    ///
+    /// # Errors
+    /// [`BodyError::Cut`] behind the last part of an initial state that cannot be completed: the stream must not end
+    /// cleanly. No frame follows.
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Slices, BodyError>>> {
+        if std::mem::take(&mut self.cut) {
+            return Poll::Ready(Some(Err(BodyError::Cut)));
+        }
+        let mut out = Slices::new();
+        let rang = self.timer.as_mut().poll(cx).is_ready();
+        let turn = if Instant::now() >= self.deadline {
+            self.over()
+        } else if let Some(status) = self.poll_ahead(cx) {
+            out.push(watch_event::error(&status).into());
+            Turn::Over
+        } else {
+            self.read(&mut out, cx)
+        };
+        match turn {
+            Turn::Over | Turn::Cut => (self.marks, self.cursor) = (None, None),
+            // No event matched in `STEPS_MAX` steps: yield to other tasks.
+            Turn::More if out.is_empty() => cx.waker().wake_by_ref(),
+            // Bookmarks wait until the cursor has caught up; the timer stays ready until then.
+            Turn::Waiting if rang => self.on_timer(&mut out, cx),
+            Turn::More | Turn::Waiting => {}
+        }
+        match (out.is_empty(), turn) {
+            (true, Turn::Cut) => Poll::Ready(Some(Err(BodyError::Cut))),
+            (true, Turn::Over) => Poll::Ready(None),
+            (true, Turn::More | Turn::Waiting) => Poll::Pending,
+            (false, _) => {
+                self.cut = turn == Turn::Cut;
+                Poll::Ready(Some(Ok(out)))
+            }
+        }
+    }
+
+    /// Returns the error of a watch whose position the cache did not reach in time.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Option<Status> {
+        let Poll::Ready(error) = self.ahead.as_mut()?.0.as_mut().poll(cx) else { return None };
+        self.ahead = None;
+        error
+    }
+
+    /// Reads up to a batch of events from the cursor.
+    fn read(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
+        let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
+        if cursor.tells_time() {
+            cursor.set_now(unix_now());
+        }
+        let mut turn = Turn::More;
+        let mut bookmarks = self.marks.as_mut().map_or(0, |marks| marks.open(out));
+        for _ in 0..STEPS_MAX {
+            let (before, initial) = (out.bytes(), cursor.is_initial());
+            match cursor.step(BATCH, out, Some(cx)) {
+                Step::Sent => {
+                    if let Some(marks) = &mut self.marks {
+                        bookmarks += marks.step(out.bytes() - before, &cursor, out);
+                    }
+                }
+                Step::InitialDone(at) => {
+                    if let Some(marks) = self.marks.take() {
+                        marks.done();
+                    }
+                    if std::mem::take(&mut self.end_bookmark) {
+                        cursor.push_bookmark(at, true, out);
+                        self.told();
+                        bookmarks += 1;
+                    }
+                }
+                Step::Wait => turn = Turn::Waiting,
+                Step::EpochEnded => {
+                    self.partial |= initial;
+                    turn = if cursor.is_closed() { self.over() } else { self.end_soon(out, cx) };
+                }
+                Step::Expired(_) => turn = if initial { Turn::Cut } else { Turn::Over },
+            }
+            if turn != Turn::More || out.reached(BATCH) {
+                break;
+            }
+        }
+        self.cursor = Some(cursor);
+        self.watching.sent(lines(out).saturating_sub(bookmarks));
+        turn
+    }
+
+    /// Ends the stream: cut if only a part of the initial state was sent, clean otherwise.
+    fn over(&mut self) -> Turn {
+        // The deadline passed during the initial state: the client must not take the part for the whole.
+        let is_part = self.cursor.as_ref().is_some_and(|cursor| cursor.behind().is_some());
+        // Report the cut once.
+        if std::mem::replace(&mut self.partial, false) || is_part { Turn::Cut } else { Turn::Over }
+    }
+
+    /// Stops sending after a relist of the storage, and moves the deadline to a random time within `ENDS_SPREAD`.
+    fn end_soon(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
+        if !self.ending {
+            self.ending = true;
+            self.bookmarks = None;
+            self.deadline = self.deadline.min(Instant::now() + ENDS_SPREAD.mul_f64(fastrand::f64()));
+            self.on_timer(out, cx);
+        }
+        Turn::Waiting
+    }
+
+    fn on_timer(&mut self, out: &mut Slices, cx: &mut Context<'_>) {
+        let now = Instant::now();
+        if self.bookmarks.as_ref().is_some_and(|bookmarks| bookmarks.is_due(now))
+            && let Some(cursor) = &mut self.cursor
+            && let Some(at) = cursor.bookmark()
+        {
+            cursor.push_bookmark(at, false, out);
+            self.told();
+        }
+        let next = self.bookmarks.as_ref().map_or(self.deadline, |bookmarks| bookmarks.next(now));
+        self.timer.as_mut().reset(next.min(self.deadline));
+        if self.timer.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// Records that a bookmark was sent.
+    fn told(&mut self) {
+        if let Some(bookmarks) = &mut self.bookmarks {
+            bookmarks.tell(Instant::now());
+        }
+    }
+}
+
+/// Counts the lines that begin in `slices`. Later slices of a line begin with the object's kind, a comma or digits.
+fn lines(slices: &Slices) -> u64 {
+    slices.iter().filter(|slice| slice.starts_with(br#"{"type":"#)).count() as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! Parses request paths into routes: resource, object, subresource or server document.
+//!
+//! INVARIANT: a route names only types of the registry; every other path is one of the two kinds of "not found".
+//!
+//! Source: apiserver `endpoints/request/requestinfo.go` and `endpoints/installer.go`.
+
+use std::{borrow::Cow, sync::Arc};
+
+use informer_serving::{
+    query::unescape,
+    status::{Status, StatusExt as _},
+};
+
+use crate::{
+    discovery::{DiscoveryPath, Health},
+    openapi::OpenApiPath,
+    registry::{Registry, ResourceType},
+};
+
+/// Resource, namespace, name and subresource in a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// The resource type.
+    pub(crate) ty: Arc<ResourceType>,
+    /// Namespace in the path; `None` means all namespaces, or a cluster-scoped type.
+    pub(crate) namespace: Option<String>,
+    /// Name of the object; `None` means the collection.
+    pub(crate) name: Option<String>,
+    /// Path segment behind the name, such as `status`.
+    pub(crate) subresource: Option<String>,
+    /// True if the path itself requests a watch: `…/watch/…`, deprecated.
+    pub(crate) watched: bool,
+}
+
+impl Target {
+    /// Looks the type up again, as custom types can change while a request runs. Returns `None` if the type was deleted
+    /// or its scope changed.
+    pub(crate) fn renewed(&self, registry: &Registry) -> Option<Cow<'_, Self>> {
+        if self.ty.custom.is_none() {
+            return Some(Cow::Borrowed(self));
+        }
+        let ty = registry.find(&self.ty.group, &self.ty.version, &self.ty.plural)?;
+        (ty.namespaced == self.ty.namespaced).then(|| Cow::Owned(Self { ty, ..self.clone() }))
+    }
+}
+
+/// Destination of a request path.
+#[derive(Clone, Debug)]
+pub(crate) enum Route {
+    /// A collection or an object of a served type.
+    Resource(Target),
+    /// A discovery document.
+    Discovery(DiscoveryPath),
+    /// An OpenAPI document.
+    OpenApi(OpenApiPath),
+    /// A health endpoint, or one check of it.
+    Health(Health, Option<String>),
+    /// `/version`.
+    Version,
+    /// `/metrics`.
+    Metrics,
+    /// Unknown subresource of a custom resource: 404 with the object's details.
+    Missing(Target),
+    /// Connection to a process in a pod, or proxy to a node, pod or service: refused with a Status, as this server runs
+    /// no pods.
+    Connect(Arc<ResourceType>),
+    /// Unknown path inside a group of built-in types: 404 with a Status.
+    NotFound,
+    /// Unknown path anywhere else: 404 in plain text.
+    Unknown,
+}
+
+/// Parses a path. One trailing slash is ignored.
+pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let Some(segments) = path.split('/').map(|segment| unescape(segment, false)).collect::<Option<Vec<_>>>() else {
+        return Route::Unknown;
+    };
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match *segments {
+        [""] => Route::Discovery(DiscoveryPath::Root),
+        ["api"] => Route::Discovery(DiscoveryPath::Core),
+        ["apis"] => Route::Discovery(DiscoveryPath::Groups),
+        ["apis", group] => Route::Discovery(DiscoveryPath::Group(group.to_owned())),
+        ["api", version, ref rest @ ..] => in_version(registry, "", version, rest),
+        ["apis", group, version, ref rest @ ..] if !group.is_empty() => in_version(registry, group, version, rest),
+        ["openapi", ref rest @ ..] => OpenApiPath::parse(rest).map_or(Route::Unknown, Route::OpenApi),
+        ["version"] => Route::Version,
+        ["metrics"] => Route::Metrics,
+        [endpoint, ref check @ ..] => health(endpoint, check),
+        [] => Route::Unknown,
+    }
+}
+
+fn health(endpoint: &str, check: &[&str]) -> Route {
+    let endpoint = match endpoint {
+        "healthz" => Health::Healthz,
+        "livez" => Health::Livez,
+        "readyz" => Health::Readyz,
+        _ => return Route::Unknown,
+    };
+    match *check {
+        [] => Route::Health(endpoint, None),
+        _ => Route::Health(endpoint, Some(check.join("/"))),
+    }
+}
+
+fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) -> Route {
+    let not_found = || if registry.serves(group) { Route::NotFound } else { Route::Unknown };
+    if rest.is_empty() {
+        if registry.group(group, version).is_none() {
+            return not_found();
+        }
+        let (group, version) = (group.to_owned(), version.to_owned());
+        return Route::Discovery(DiscoveryPath::GroupVersion { group, version });
+    }
+    let (watched, rest) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+        rest => (false, rest),
+    };
+    if let Some(plural) = connected(group, rest)
+        && let Some(ty) = registry.find(group, version, plural)
+    {
+        return Route::Connect(ty);
+    }
+    let found = in_resources(|plural| registry.find(group, version, plural), rest);
+    if let Route::Resource(target) = found {
+        let is_watch_of_part = watched && target.subresource.is_some();
+        return if is_watch_of_part { not_found() } else { Route::Resource(Target { watched, ..target }) };
+    }
+    if matches!(found, Route::NotFound) { not_found() } else { found }
+}
+
+/// Returns the resource of a path that connects to a process or proxies to it (`exec`, `log`, `proxy`, …).
+fn connected<'a>(group: &str, rest: &[&'a str]) -> Option<&'a str> {
+    match (group, rest) {
+        ("", ["namespaces", _, plural @ "pods", _, "exec" | "attach" | "portforward" | "log"])
+        | ("", ["namespaces", _, plural @ ("pods" | "services"), _, "proxy", ..])
+        | ("", [plural @ "nodes", _, "proxy", ..]) => Some(plural),
+        (_, _) => None,
+    }
+}
+
+fn in_resources(find: impl Fn(&str) -> Option<Arc<ResourceType>>, rest: &[&str]) -> Route {
+    match *rest {
+        // `namespaces` is also the prefix of namespaced resources; these two subresources belong to the namespace
+        // itself.
+        ["namespaces", name, subresource @ ("status" | "finalize")] => {
+            resource(find("namespaces"), None, Some(name), Some(subresource))
+        }
+        ["namespaces", namespace, plural, ref object @ ..] => {
+            let (name, subresource) = match *object {
+                [] => (None, None),
+                [name] => (Some(name), None),
+                [name, subresource] => (Some(name), Some(subresource)),
+                _ => return Route::NotFound,
+            };
+            resource(find(plural), Some(namespace), name, subresource)
+        }
+        [plural] => resource(find(plural), None, None, None),
+        [plural, name] => resource(find(plural), None, Some(name), None),
+        [plural, name, subresource] => resource(find(plural), None, Some(name), Some(subresource)),
+        _ => Route::NotFound,
+    }
+}
+
+fn resource(
+    ty: Option<Arc<ResourceType>>,
+    namespace: Option<&str>,
+    name: Option<&str>,
+    subresource: Option<&str>,
+) -> Route {
+    let Some(ty) = ty else { return Route::NotFound };
+    // Paths to namespaced objects name a namespace; all others do not.
+    let scope_fits = if ty.namespaced { namespace.is_some() || name.is_none() } else { namespace.is_none() };
+    let subresource_exists = match subresource {
+        None => true,
+        Some("status") => ty.has_status,
+        Some("scale") => ty.scale.is_some(),
+        Some(_) => false,
+    };
+    let named = [namespace, name, subresource].into_iter().flatten().all(|segment| !segment.is_empty());
+    if !(scope_fits && named && (subresource_exists || ty.custom.is_some())) {
+        return Route::NotFound;
+    }
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    let target =
+        Target { ty, namespace: owned(namespace), name: owned(name), subresource: owned(subresource), watched: false };
+    if subresource_exists { Route::Resource(target) } else { Route::Missing(target) }
+}
+
+/// Refuses names that no object can have because they are not a single path segment.
+///
+/// # Errors
+/// 400 with the messages of apimachinery's `validation/path` and apiserver's `registry/generic/registry/store.go`.
+pub(crate) fn check_name(name: &str) -> Result<(), Status> {
+    let may_not = match name {
+        "." | ".." => format!("may not be '{name}'"),
+        _ => match name.chars().find(|letter| matches!(letter, '/' | '%')) {
+            Some(letter) => format!("may not contain '{letter}'"),
+            None => return Ok(()),
+        },
+    };
+    Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {may_not}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Describes the route of `path` in one line.
+    fn lead(path: &str) -> String {
+        match parse(&Registry::builtin(), path) {
+            Route::Resource(Target { ty, namespace, name, subresource, watched }) => {
+                let text = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
+                let watched = if watched { " watched" } else { "" };
+                format!("{} {} {} {}{watched}", ty.id(), text(namespace), text(name), text(subresource))
+            }
+            Route::Discovery(path) => format!("{path:?}"),
+            Route::OpenApi(path) => format!("{path:?}"),
+            Route::Health(endpoint, check) => format!("{endpoint:?} {check:?}"),
+            Route::Version => "version".to_owned(),
+            Route::Metrics => "metrics".to_owned(),
+            Route::Missing(target) => format!("no {:?} of {}", target.subresource, target.ty.id()),
+            Route::Connect(ty) => format!("processes of {}", ty.id()),
+            Route::NotFound => "Status".to_owned(),
+            Route::Unknown => "text".to_owned(),
+        }
+    }
+
+    #[test]
+    fn paths_lead_to_resources() {
+        for (path, expected) in [
+            ("/api/v1/pods", "pods - - -"),
+            ("/api/v1/pods/", "pods - - -"),
+            ("/api/v1/namespaces/a/pods", "pods a - -"),
+            ("/api/v1/namespaces/a/pods/b", "pods a b -"),
+            ("/api/v1/namespaces/a/pods/b%2Dc", "pods a b-c -"),
+            ("/api/v1/namespaces/a/pods/b/status", "pods a b status"),
+            ("/api/v1/nodes", "nodes - - -"),
+            ("/api/v1/nodes/n", "nodes - n -"),
+            ("/api/v1/nodes/n/status", "nodes - n status"),
+            ("/api/v1/namespaces", "namespaces - - -"),
+            ("/api/v1/namespaces/a", "namespaces - a -"),
+            ("/api/v1/namespaces/a/status", "namespaces - a status"),
+            ("/apis/apps/v1/deployments", "deployments.apps - - -"),
+            ("/apis/apps/v1/namespaces/a/deployments/b", "deployments.apps a b -"),
+            ("/api/v1/watch/pods", "pods - - - watched"),
+            ("/api/v1/watch/namespaces/a/pods", "pods a - - watched"),
+            ("/api/v1/watch/namespaces/a/pods/b", "pods a b - watched"),
+            ("/api/v1/watch/namespaces", "namespaces - - - watched"),
+            ("/api/v1/watch/namespaces/a", "namespaces - a - watched"),
+            ("/api/v1/watch/nodes/n", "nodes - n - watched"),
+            ("/apis/apps/v1/watch/deployments", "deployments.apps - - - watched"),
+        ] {
+            assert_eq!(lead(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found_in_one_of_two_ways() {
+        for (path, expected) in [
+            ("/api/v1/foos", "Status"),
+            ("/api/v1/pods/a", "Status"),
+            ("/api/v1/namespaces/a/nodes", "Status"),
+            ("/api/v1/namespaces/a/namespaces", "Status"),
+            ("/api/v1/namespaces/a/finalize", "Status"),
+            ("/api/v1/namespaces/a/pods/b/exec", "processes of pods"),
+            ("/api/v1/namespaces/a/pods/b/log", "processes of pods"),
+            ("/api/v1/namespaces/a/services/b/proxy/c/d", "processes of services"),
+            ("/api/v1/nodes/a/proxy", "processes of nodes"),
+            ("/apis/apps/v1/namespaces/a/pods/b/exec", "Status"),
+            ("/api/v1/namespaces/a/configmaps/b/exec", "Status"),
+            ("/api/v1/namespaces/a/configmaps/b/status", "Status"),
+            ("/api/v1/namespaces/a/pods/b/status/c", "Status"),
+            ("/api/v1/namespaces//pods", "Status"),
+            ("/api/v1/watch", "Status"),
+            ("/api/v1/watch/pods/a", "Status"),
+            ("/api/v1/watch/namespaces/a/pods/b/status", "Status"),
+            ("/api/v1/watch/watch/pods", "Status"),
+            ("/api/v2", "Status"),
+            ("/api/v2/pods", "Status"),
+            ("/apis/apps/v9", "Status"),
+            ("/apis/apps/v9/deployments", "Status"),
+            ("/apis/none/v1", "text"),
+            ("/apis/none/v1/foos", "text"),
+            ("/apis//v1/pods", "text"),
+            ("/pods", "text"),
+            ("/api/v1/%zz", "text"),
+        ] {
+            assert_eq!(lead(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn documents_have_their_paths() {
+        for (path, expected) in [
+            ("/", "Root"),
+            ("", "Root"),
+            ("/api", "Core"),
+            ("/apis/", "Groups"),
+            ("/apis/apps", "Group(\"apps\")"),
+            ("/api/v1", "GroupVersion { group: \"\", version: \"v1\" }"),
+            ("/apis/apps/v1", "GroupVersion { group: \"apps\", version: \"v1\" }"),
+            ("/openapi/v3", "Index"),
+            ("/openapi/v3/apis/apps/v1", "Document(\"apis/apps/v1\")"),
+            ("/openapi/v2", "text"),
+            ("/version", "version"),
+            ("/metrics", "metrics"),
+            ("/healthz", "Healthz None"),
+            ("/livez/", "Livez None"),
+            ("/readyz/ping", "Readyz Some(\"ping\")"),
+            ("/readyz/poststarthook/a", "Readyz Some(\"poststarthook/a\")"),
+        ] {
+            assert_eq!(lead(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! TLS from two PEM files, a certificate chain and its key, which are reloaded when they change.
+//!
+//! INVARIANT: an unusable pair of files never replaces a working one; at start it is an error.
+//! INVARIANT: a handshake ends within [`TLS_HANDSHAKE_WAIT`], and buffers at most [`TLS_UNSENT_BYTES_MAX`] that the
+//! client has not read.
+//!
+//! Clients resume sessions with stateless tickets: the server stores no session of a closed connection.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
+    server::{NoServerSessionStorage, ProducesTickets},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{Instant, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    config::TlsFiles,
+    limits::{TLS_HANDSHAKE_WAIT, TLS_RELOAD_EVERY, TLS_UNSENT_BYTES_MAX},
+};
+
+/// HTTP version of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// HTTP/1.0 or 1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// A TLS stream. Boxed because its state is over 1 KiB: each future that holds the stream then holds a pointer only.
+pub(super) type TlsStream<S> = Box<tokio_rustls::server::TlsStream<S>>;
+
+/// Reason why a certificate and its key cannot be used: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// The I/O error.
+        source: io::Error,
+    },
+    /// A file has unusable content.
+    #[error("{}: {problem}", path.display())]
+    Content {
+        /// Path of the file.
+        path: PathBuf,
+        /// The problem, without any of the file's content.
+        problem: &'static str,
+    },
+    /// Both files are well-formed but cannot be used together.
+    #[error("{} with {}: {problem}", cert.display(), key.display())]
+    Pair {
+        /// Path of the certificate file.
+        cert: PathBuf,
+        /// Path of the key file.
+        key: PathBuf,
+        /// The problem.
+        problem: String,
+    },
+}
+
+/// Makes TLS streams of accepted connections.
+pub(super) struct Acceptor {
+    files: TlsFiles,
+    /// Kept across certificate reloads, so that clients can still resume their sessions.
+    tickets: Arc<dyn ProducesTickets>,
+    current: Mutex<CertificatePair>,
+}
+
+/// The pair of files in use.
+struct CertificatePair {
+    pem: Pem,
+    acceptor: TlsAcceptor,
+    /// Time of the last check for changed files.
+    looked: Instant,
+}
+
+/// Contents of both files.
+#[derive(PartialEq, Eq)]
+struct Pem {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Acceptor {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the unusable file and the problem.
+    pub(super) async fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let tickets = ring::Ticketer::new().map_err(|error| TlsError::Pair {
+            cert: files.cert.clone(),
+            key: files.key.clone(),
+            problem: error.to_string(),
+        })?;
+        let pem = Pem::read(&files).await?;
+        let acceptor = acceptor(&pem, &files, &tickets)?;
+        Ok(Self { files, tickets, current: Mutex::new(CertificatePair { pem, acceptor, looked: Instant::now() }) })
+    }
+
+    /// Performs the handshake. Returns the TLS stream and its HTTP version. `wrap` is applied to the TCP stream first;
+    /// TLS reads from and writes to its result.
+    ///
+    /// # Errors
+    /// The client disconnected, did not finish the handshake within [`TLS_HANDSHAKE_WAIT`], or shares no parameters
+    /// with us. A client that speaks plain HTTP gets [`PLAIN`] first.
+    pub(super) async fn accept<S>(
+        &self,
+        stream: TcpStream,
+        wrap: impl FnOnce(TcpStream) -> S,
+    ) -> io::Result<(TlsStream<S>, Protocol)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let accepting = async {
+            let stream = refuse_plain(stream).await?;
+            let limited = |session: &mut rustls::ServerConnection| {
+                session.set_buffer_limit(Some(TLS_UNSENT_BYTES_MAX));
+            };
+            // Boxed, so that the memory of the handshake is freed when it is over.
+            Box::pin(self.current().await.accept_with(wrap(stream), limited)).await
+        };
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the handshake takes too long");
+        let stream = timeout(TLS_HANDSHAKE_WAIT, accepting).await.map_err(late)??;
+        let protocol = match stream.get_ref().1.alpn_protocol() {
+            Some(name) if name == HTTP2 => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
+        Ok((Box::new(stream), protocol))
+    }
+
+    /// The acceptor in use. At most one connection per [`TLS_RELOAD_EVERY`] checks the files for changes first.
+    async fn current(&self) -> TlsAcceptor {
+        let due = {
+            let mut current = self.current.lock();
+            let due = current.looked.elapsed() >= TLS_RELOAD_EVERY;
+            // Set before the reload, so that concurrent connections do not reload too.
+            if due {
+                current.looked = Instant::now();
+            }
+            due
+        };
+        if due && let Err(error) = self.reload().await {
+            tracing::warn!(%error, "certificate reload failed");
+        }
+        self.current.lock().acceptor.clone()
+    }
+
+    async fn reload(&self) -> Result<(), TlsError> {
+        let pem = Pem::read(&self.files).await?;
+        if self.current.lock().pem == pem {
+            return Ok(());
+        }
+        let acceptor = acceptor(&pem, &self.files, &self.tickets)?;
+        let mut current = self.current.lock();
+        (current.pem, current.acceptor) = (pem, acceptor);
+        drop(current);
+        tracing::info!("certificate reloaded");
+        Ok(())
+    }
+}
+
+impl Pem {
+    async fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let read = async |path: &Path| {
+            tokio::fs::read(path).await.map_err(|source| TlsError::Read { path: path.to_owned(), source })
+        };
+        Ok(Self { cert: read(&files.cert).await?, key: read(&files.key).await? })
+    }
+}
+
+/// ALPN name of HTTP/2.
+const HTTP2: &[u8] = b"h2";
+
+/// ALPN name of HTTP/1.1.
+const HTTP1: &[u8] = b"http/1.1";
+
+fn acceptor(pem: &Pem, files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<TlsAcceptor, TlsError> {
+    let content = |path: &Path, problem| TlsError::Content { path: path.to_owned(), problem };
+    let pair = |error: rustls::Error| TlsError::Pair {
+        cert: files.cert.clone(),
+        key: files.key.clone(),
+        problem: if matches!(error, rustls::Error::InconsistentKeys(_)) {
+            "the key is of another certificate".to_owned()
+        } else {
+            error.to_string()
+        },
+    };
+    let chain = CertificateDer::pem_slice_iter(&pem.cert)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| content(&files.cert, problem(&error)))?;
+    if chain.is_empty() {
+        return Err(content(&files.cert, "there is no certificate in it"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| content(&files.key, problem(&error)))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(pair)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(pair)?;
+    config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+    config.ticketer = Arc::clone(tickets);
+    // Resume with tickets only: the default would keep sessions in memory.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Arc::new(config).into())
+}
+
+/// The problem of a PEM file. Omits the parser's text, which may quote the key.
+fn problem(error: &pem::Error) -> &'static str {
+    if matches!(error, pem::Error::NoItemsFound) {
+        "there is no private key in it"
+    } else {
+        "it is not well-formed PEM"
+    }
+}
+
+/// Response to plain HTTP, with kube-apiserver's text.
+const PLAIN: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// Returns the stream, unless its first byte is an upper-case letter: HTTP methods begin with one, TLS records never
+/// do.
+async fn refuse_plain(mut stream: TcpStream) -> io::Result<TcpStream> {
+    let mut first = [0];
+    let count = stream.peek(&mut first).await?;
+    if count == 0 || !first[0].is_ascii_uppercase() {
+        return Ok(stream);
+    }
+    stream.write_all(PLAIN).await?;
+    stream.shutdown().await?;
+    // Drain the request: closing a socket with unread bytes sends a reset, which can discard the response.
+    let mut rest = [0; 1024];
+    while stream.read(&mut rest).await? > 0 {}
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the client speaks HTTP in the clear"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! Maps every error to a Status, and every Status to a response. The only file that maps errors to HTTP.
+//!
+//! INVARIANT: the storage's error texts are for operators: they go to the log, never to a client.
+
+use std::time::Duration;
+
+use http::{HeaderValue, Method, StatusCode, header};
+use informer_serving::status::{Cause, Details, Reason, Status, StatusExt as _};
+
+use crate::{
+    cacher::{FreshnessError, NotReady},
+    http::Response,
+    limits::MESSAGE_BYTES_MAX,
+    read::{
+        body::{self, Body},
+        encode::{self, RequestedEncoding},
+    },
+    registry::ResourceType,
+    storage::{StorageError, WriteError},
+};
+
+/// Builds the response for `status`: code, body, and `Retry-After` if the status has a delay.
+pub(crate) fn respond(status: &Status, wanted: RequestedEncoding) -> Response {
+    let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let json = bounded(status).map_or_else(|| status.to_json(), |short| short.to_json());
+    let mut response = encode::whole(code, json.into(), wanted);
+    if let Some(wait) = status.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
+    }
+    response
+}
+
+/// Returns the status with each text cut to [`MESSAGE_BYTES_MAX`], and only the causes that fit into that size
+/// together: these texts repeat client input. `None` if the status is short already.
+fn bounded(status: &Status) -> Option<Status> {
+    let length = |cause: &Cause| cause.message.len() + cause.field.len();
+    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes[..]);
+    let name = status.details.as_ref().map_or(0, |details| details.name.len());
+    let longest = status.message.len().max(name).max(causes.iter().map(length).sum());
+    if longest <= MESSAGE_BYTES_MAX {
+        return None;
+    }
+    let mut short = status.clone();
+    cut(&mut short.message);
+    if let Some(details) = &mut short.details {
+        cut(&mut details.name);
+        let mut taken = 0;
+        details.causes.retain(|cause| {
+            taken += length(cause);
+            taken <= MESSAGE_BYTES_MAX
+        });
+    }
+    Some(short)
+}
+
+fn cut(text: &mut String) {
+    if text.len() > MESSAGE_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(MESSAGE_BYTES_MAX));
+        text.push('…');
+    }
+}
+
+/// Response for a path that is not served, as of Go's router.
+pub(crate) fn page_not_found() -> Response {
+    body::text(StatusCode::NOT_FOUND, Body::from("404 page not found\n".to_owned()))
+}
+
+/// Error for a request body longer than `limit` bytes.
+pub(crate) fn body_too_large(limit: usize) -> Status {
+    Status::request_entity_too_large(&format!("limit is {limit}"))
+}
+
+/// Error if the client accepts only unknown media types. `available` are the media types of this server.
+pub(crate) fn no_representation(available: &[&str]) -> Status {
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+    Status { message, details: Some(Details::default()), ..Status::not_acceptable(&[]) }
+}
+
+/// Error for the metadata form of one object where the answer is a list, or the other way round. `go_type` names the
+/// answer's type.
+pub(crate) fn not_that_form(form: &str, what_it_is: &str, go_type: &str) -> Status {
+    let message = format!("you requested {form}, but the requested object {what_it_is} ({go_type})");
+    Status { message, ..Status::not_acceptable(&[]) }
+}
+
+/// Response once the request's own time limit passed. kube-apiserver writes it without content negotiation.
+pub(crate) fn out_of_time() -> Response {
+    const BODY: &str = r#"{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}"#;
+    body::text(StatusCode::GATEWAY_TIMEOUT, Body::from(BODY.to_owned()))
+}
+
+/// Error for a create while the type's definition is being deleted.
+pub(crate) fn terminating(ty: &ResourceType) -> Status {
+    let message = "create not allowed while custom resource definition is terminating".into();
+    Status { message, ..Status::method_not_supported(&ty.group, &ty.plural, "create") }
+}
+
+/// Error of custom resources for a method that a path does not support.
+pub(crate) fn method_not_supported(ty: &ResourceType, method: &Method) -> Status {
+    let verb = match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
+    };
+    Status::method_not_supported(&ty.group, &ty.plural, verb)
+}
+
+/// Error for a request whose Host header names another server.
+pub(crate) fn foreign_host() -> Status {
+    forbidden("the Host header names another server")
+}
+
+/// Error for a write or a WebSocket that a page of another site may have sent.
+pub(crate) fn foreign_origin() -> Status {
+    forbidden("pages of another origin may not write here, nor open a WebSocket")
+}
+
+/// Error for logs, exec and other requests that need a kubelet. Clients do not repeat a request after 405, and do not
+/// conclude that the pod was deleted.
+pub(crate) fn runs_no_pods() -> Status {
+    let message = "this server keeps objects and runs no pods: there are no logs, and no process to connect to".into();
+    Status { message, ..Status::generic_method_not_allowed() }
+}
+
+fn forbidden(text: &'static str) -> Status {
+    Status { status: "Failure".into(), message: text.into(), reason: Reason::Forbidden, code: 403, ..Status::default() }
+}
+
+/// Returns the seconds to wait for a cache that has not been ready for `since`: e^(0.06 s), from 1 to 30.
+///
+/// # Source
+/// apiserver `storage/cacher/cacher.go`, KEP-4568.
+fn retry_after_seconds(since: Duration) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=30")]
+    let seconds = (0.06 * since.as_secs_f64()).exp().clamp(1.0, 30.0) as u32;
+    seconds
+}
+
+impl From<NotReady> for Status {
+    fn from(error: NotReady) -> Self {
+        let text = if error.stopped { "apiserver cacher is stopped" } else { "storage is (re)initializing" };
+        Self::too_many_requests(text, retry_after_seconds(error.since))
+    }
+}
+
+impl From<FreshnessError> for Status {
+    fn from(error: FreshnessError) -> Self {
+        match error {
+            FreshnessError::TooLarge { asked, current } => Self::too_large_resource_version(asked, current),
+            FreshnessError::NotReady(error) => error.into(),
+            FreshnessError::Storage(error) => error.into(),
+        }
+    }
+}
+
+impl From<StorageError> for Status {
+    fn from(error: StorageError) -> Self {
+        tracing::warn!(%error, "storage request failed");
+        match error {
+            StorageError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
+            StorageError::Unavailable(_) => Self::unavailable("storage is not available"),
+        }
+    }
+}
+
+/// Fallback: handlers should map these errors themselves, because they know the object's name.
+impl From<WriteError> for Status {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Storage(error) => error.into(),
+            WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. } => Self::internal("a write raced"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_a_cache_gets_longer() {
+        for (since, expected) in [(0, 1), (11, 1), (12, 2), (14, 2), (18, 2), (20, 3), (30, 6), (40, 11), (57, 30)] {
+            assert_eq!(retry_after_seconds(Duration::from_secs(since)), expected, "{since} s");
+        }
+        assert_eq!(retry_after_seconds(Duration::MAX), 30);
+    }
+
+    #[test]
+    fn every_error_has_its_code() {
+        let not_ready = |stopped| NotReady { resource: "pods".into(), since: Duration::ZERO, stopped };
+        let unavailable = || StorageError::Unavailable("password=x".into());
+        for (status, code, text) in [
+            (not_ready(false).into(), 429, "storage is (re)initializing"),
+            (not_ready(true).into(), 429, "apiserver cacher is stopped"),
+            (
+                FreshnessError::TooLarge { asked: 9, current: 7 }.into(),
+                504,
+                "Timeout: Too large resource version: 9, current: 7",
+            ),
+            (FreshnessError::Storage(unavailable()).into(), 503, "storage is not available"),
+            (WriteError::Storage(unavailable()).into(), 503, "storage is not available"),
+        ] {
+            let status: Status = status;
+            assert_eq!((status.code, &*status.message), (code, text));
+        }
+    }
+
+    #[test]
+    fn a_status_that_asks_to_wait_has_the_header() {
+        let response = respond(&Status::too_large_resource_version(9, 7), RequestedEncoding::Json);
+        assert_eq!(response.status(), 504);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+        let response = respond(&Status::expired_list(), RequestedEncoding::Json);
+        assert_eq!(response.status(), 410);
+        assert!(!response.headers().contains_key(header::RETRY_AFTER));
+    }
+}

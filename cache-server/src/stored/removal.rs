@@ -1,0 +1,322 @@
+//! Removes objects: writes their deletion mark where they have to wait, and deletes them from the storage.
+//!
+//! INVARIANT: a removed object is one whose deletion mark was written, or one that needed none. Knows no HTTP: requests and
+//! the controller of namespaces both delete with it.
+//!
+//! Source: apiserver `registry/generic/registry/store.go` (Delete), `registry/rest/delete.go`.
+
+use std::sync::Arc;
+
+use api_rules::{
+    object::{
+        Object, WriteTarget,
+        deletion::{self, DeletePlan},
+        draft::draft,
+        metadata::{self, Part},
+        options::DeleteOptions,
+    },
+    registry::ResourceType,
+};
+use informer_serving::status::Status;
+use jiff::Timestamp;
+use watch_cache::Entry;
+
+use super::current::{Current, ReadFailure};
+use crate::{
+    cacher::{Caches, FreshnessError},
+    storage::{Expect, Storage, StorageError, Txn, WriteError},
+};
+
+/// Bound on attempts of a delete when other writes come first. kube-apiserver has no bound; the client may retry.
+const ATTEMPTS_MAX: usize = 64;
+
+/// Namespaces that cannot be deleted.
+///
+/// # Source
+/// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
+const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+
+/// Caches and storage, for callers without an `App`.
+#[derive(Clone, Copy)]
+pub(crate) struct DeleteContext<'a> {
+    pub(crate) caches: &'a Caches,
+    pub(crate) storage: &'a dyn Storage,
+}
+
+/// Outcome of a delete.
+#[derive(Debug)]
+pub(crate) struct DeleteOutcome {
+    /// The object that the client sees.
+    pub(crate) last: LastState,
+    /// True if the object needed no time to end: its client sees it as deleted.
+    pub(crate) at_once: bool,
+    /// True if the object is removed. Otherwise it is removed with its last finalizer.
+    pub(crate) is_gone: bool,
+}
+
+/// The last state of an object that a delete knows.
+#[derive(Debug)]
+pub(crate) enum LastState {
+    /// As it is stored, or was when it was removed.
+    Stored(Arc<Entry>),
+    /// As a dry run would store it.
+    Planned(Object),
+    /// Of an object that went at once, with the version of the deletion; a dry run has none.
+    Gone(Object, Option<u64>),
+}
+
+/// Reason why an object was not deleted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DeleteError {
+    /// There is no such object.
+    #[error("not found")]
+    NotFound,
+    /// Other writes came first, again and again.
+    #[error("the object has been modified")]
+    Modified,
+    /// The uid or the version is not the one that the delete names. The text is kube-apiserver's.
+    #[error("{0}")]
+    Precondition(String),
+    /// The namespace belongs to the server.
+    #[error("this namespace may not be deleted")]
+    Protected,
+    /// The stored bytes are no JSON object.
+    #[error("a stored object cannot be read")]
+    Malformed,
+    /// The task that deletes the object ended early.
+    #[error("the deletion was not finished")]
+    Unfinished,
+    /// The object with its mark cannot be stored.
+    #[error("{}", .0.message)]
+    Refused(Box<Status>),
+    /// The cache is not ready.
+    #[error(transparent)]
+    Unfresh(#[from] FreshnessError),
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl From<ReadFailure> for DeleteError {
+    fn from(error: ReadFailure) -> Self {
+        match error {
+            ReadFailure::NotFound => Self::NotFound,
+            ReadFailure::Malformed => Self::Malformed,
+            ReadFailure::Unfresh(error) => Self::Unfresh(error),
+        }
+    }
+}
+
+/// Deletes one listed object of a terminating namespace. Returns true if it is removed.
+///
+/// # Errors
+/// [`DeleteError`], but for an object that is removed already or has another uid now.
+pub(crate) async fn delete_listed(
+    stored: DeleteContext<'_>,
+    ty: &Arc<ResourceType>,
+    entry: &Entry,
+) -> Result<bool, DeleteError> {
+    let target = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
+    let options = DeleteOptions { uid: Some(entry.uid().to_owned()), ..DeleteOptions::default() };
+    match delete(stored, &target, &options).await {
+        Ok(deleted) => Ok(deleted.is_gone),
+        // The precondition is the uid alone, so the listed object is gone.
+        Err(DeleteError::NotFound | DeleteError::Precondition(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes one object. Not cancel safe between the mark and the removal: an object that is marked and never removed stays.
+///
+/// # Errors
+/// [`DeleteError`].
+pub(crate) async fn delete(
+    stored: DeleteContext<'_>,
+    place: &WriteTarget<'_>,
+    options: &DeleteOptions,
+) -> Result<DeleteOutcome, DeleteError> {
+    if place.ty.holds_objects && KEPT_NAMESPACES.contains(&place.name) {
+        return Err(DeleteError::Protected);
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        let current = Current::read(stored.caches, place).await?;
+        check_preconditions(&current, options)?;
+        let plan = deletion::plan(place.ty, &current.object, options, whole_seconds());
+        let is_gone = plan.goes && !options.dry_run;
+        let at_once = plan.at_once;
+        if let Some(last) = carry_out(stored, place, current, plan, options).await? {
+            return Ok(DeleteOutcome { last, at_once, is_gone });
+        }
+    }
+    Err(DeleteError::Modified)
+}
+
+/// Carries out the plan on the object as read; `None` if another write came first.
+async fn carry_out(
+    stored: DeleteContext<'_>,
+    place: &WriteTarget<'_>,
+    current: Current,
+    plan: DeletePlan,
+    options: &DeleteOptions,
+) -> Result<Option<LastState>, DeleteError> {
+    let DeletePlan { mark, goes, at_once } = plan;
+    let is_marked = mark.is_some();
+    if options.dry_run {
+        return Ok(Some(match mark {
+            None if goes => LastState::Gone(current.object, None),
+            None => LastState::Stored(current.entry),
+            Some(mark) => LastState::Planned(mark),
+        }));
+    }
+    let marked = match &mark {
+        None => Arc::clone(&current.entry),
+        Some(mark) => match put(stored, place, &current.entry, Some(mark)).await? {
+            Put::Done(_, entry) => entry,
+            Put::Late => return Ok(None),
+            Put::Gone => return Err(DeleteError::NotFound),
+        },
+    };
+    if !goes {
+        return Ok(Some(LastState::Stored(marked)));
+    }
+    let removed = match (put(stored, place, &marked, None).await?, is_marked) {
+        (Put::Done(resource_version, _), _) => resource_version,
+        (Put::Gone, false) => return Err(DeleteError::NotFound),
+        (Put::Late, false) => return Ok(None),
+        // Our deletion mark is visible already, so a concurrent write or removal does not fail the delete.
+        (Put::Gone, true) => marked.resource_version(),
+        (Put::Late, true) => finish(stored, place, &marked).await?,
+    };
+    let last = if at_once {
+        LastState::Gone(mark.unwrap_or(current.object), Some(removed))
+    } else {
+        LastState::Stored(marked)
+    };
+    Ok(Some(last))
+}
+
+/// Removes an object that was changed after it was marked. Returns the version of its removal, or the last version
+/// seen.
+async fn finish(stored: DeleteContext<'_>, place: &WriteTarget<'_>, marked: &Entry) -> Result<u64, DeleteError> {
+    let mut last = marked.resource_version();
+    for _ in 0..ATTEMPTS_MAX {
+        let current = match Current::read(stored.caches, place).await {
+            Ok(current) if current.entry.uid() == marked.uid() => current,
+            Ok(_) => return Ok(last),
+            Err(ReadFailure::NotFound) => return Ok(last),
+            Err(error) => return Err(error.into()),
+        };
+        last = current.entry.resource_version();
+        match put(stored, place, &current.entry, None).await? {
+            Put::Done(resource_version, _) => return Ok(resource_version),
+            Put::Gone => return Ok(last),
+            Put::Late => {}
+        }
+    }
+    Err(DeleteError::Modified)
+}
+
+/// Outcome of one storage write.
+enum Put {
+    /// Written at this version; the new object, or the last state of a removed one.
+    Done(u64, Arc<Entry>),
+    /// Another write came first.
+    Late,
+    /// The object does not exist.
+    Gone,
+}
+
+/// Replaces the object as read, or removes it if `object` is `None`.
+async fn put(
+    stored: DeleteContext<'_>,
+    place: &WriteTarget<'_>,
+    read: &Entry,
+    object: Option<&Object>,
+) -> Result<Put, DeleteError> {
+    let put = object
+        .map(|object| draft(place.ty, object))
+        .transpose()
+        .map_err(|status| DeleteError::Refused(Box::new(status)))?;
+    let expect = Expect::At(read.resource_version());
+    match stored.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
+        Ok(written) => Ok(Put::Done(written.resource_version, written.entry)),
+        Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(Put::Late),
+        Err(WriteError::NotFound) => Ok(Put::Gone),
+        Err(WriteError::Storage(error)) => Err(error.into()),
+    }
+}
+
+/// Checks the preconditions. These messages and their details name the kind instead of the plural.
+fn check_preconditions(current: &Current, options: &DeleteOptions) -> Result<(), DeleteError> {
+    let uid = metadata::text(&current.object, "uid");
+    let version = current.entry.resource_version().to_string();
+    let refuse = |text: String| Err(DeleteError::Precondition(text));
+    match (options.uid.as_deref(), options.resource_version.as_deref()) {
+        (Some(wanted), _) if wanted != uid => refuse(format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
+             been deleted and then recreated"
+        )),
+        (_, Some(wanted)) if wanted != version => refuse(format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+             ({version}). The object might have been modified"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the current time in whole seconds.
+pub(crate) fn whole_seconds() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use api_rules::registry::Registry;
+    use futures::{FutureExt as _, future::BoxFuture};
+    use serde_json::json;
+
+    use super::*;
+    use crate::storage::{ListAndWatch, ListSnapshot, WriteResult, embedded::Embedded};
+
+    /// A storage in which another write always comes first.
+    struct Contested(Embedded);
+
+    impl Storage for Contested {
+        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
+            self.0.list(ty)
+        }
+
+        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
+            self.0.follow(ty)
+        }
+
+        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+            if matches!(txn.expect, Expect::At(_)) {
+                return async { Err(WriteError::Exists) }.boxed();
+            }
+            self.0.write(txn)
+        }
+
+        fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+            self.0.progress(ty)
+        }
+    }
+
+    /// Goal: an object that could not be removed does not count as removed, or its namespace would go before it. Method: a
+    /// delete that loses every attempt.
+    #[tokio::test]
+    async fn an_object_that_others_keep_writing_does_not_count_as_removed() {
+        let storage: Arc<dyn Storage> = Arc::new(Contested(Embedded::new(Some(100))));
+        let caches = Caches::new(Arc::clone(&storage), watch_cache::Limits::default());
+        let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");
+        let map =
+            json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "ns", "name": "a", "uid": "u"}});
+        let put = draft(&ty, map.as_object().expect("an object")).expect("a config map");
+        let txn = Txn { ty: Arc::clone(&ty), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
+        storage.write(txn).await.expect("is created");
+        let entry = caches.fresh(&ty).await.expect("a cache").get("ns/a").expect("the config map");
+        let deleted = delete_listed(DeleteContext { caches: &caches, storage: &*storage }, &ty, &entry).await;
+        assert!(matches!(deleted, Err(DeleteError::Modified)), "{deleted:?}");
+    }
+}

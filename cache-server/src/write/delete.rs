@@ -1,0 +1,204 @@
+//! Answers deletes of one object and of collections.
+//!
+//! Source: apiserver `endpoints/handlers/delete.go`.
+
+use std::sync::Arc;
+
+use api_rules::{
+    object::{
+        Object, WriteTarget,
+        metadata::{self, Part},
+        options::DeleteOptions,
+    },
+    registry::ResourceType,
+};
+use http::StatusCode;
+use informer_serving::status::{Status, StatusExt as _};
+use serde_json::Value;
+use watch_cache::Entry;
+
+use super::WriteAnswer;
+use crate::{
+    cacher::Caches,
+    storage::Storage,
+    stored::removal::{self, DeleteContext, DeleteError, DeleteOutcome, LastState},
+};
+
+/// Deletes one object and answers with it, or with a Status, depending on its type.
+pub(super) async fn delete(
+    caches: &Arc<Caches>,
+    storage: &Arc<dyn Storage>,
+    place: &WriteTarget<'_>,
+    options: &DeleteOptions,
+) -> Result<WriteAnswer, Status> {
+    answer(place, options, remove(caches, storage, place, options).await)
+}
+
+/// Objects with a grace period are marked and then removed; that runs in a task of its own, so that a client that
+/// disconnects in between does not leave the object terminating for ever.
+async fn remove(
+    caches: &Arc<Caches>,
+    storage: &Arc<dyn Storage>,
+    place: &WriteTarget<'_>,
+    options: &DeleteOptions,
+) -> Result<DeleteOutcome, DeleteError> {
+    if place.ty.grace.is_none() {
+        return removal::delete(DeleteContext { caches, storage: &**storage }, place, options).await;
+    }
+    let (caches, storage, ty) = (Arc::clone(caches), Arc::clone(storage), Arc::clone(place.ty));
+    let (namespace, name, part) = (place.namespace.to_owned(), place.name.to_owned(), place.part);
+    let options = options.clone();
+    let deletion = tokio::spawn(async move {
+        let place = WriteTarget { ty: &ty, namespace: &namespace, name: &name, part };
+        removal::delete(DeleteContext { caches: &caches, storage: &*storage }, &place, &options).await
+    });
+    deletion.await.unwrap_or(Err(DeleteError::Unfinished))
+}
+
+/// Deletes the listed objects one by one.
+pub(super) async fn delete_collection(
+    caches: &Arc<Caches>,
+    storage: &Arc<dyn Storage>,
+    ty: &Arc<ResourceType>,
+    listed: &[Arc<Entry>],
+    options: &DeleteOptions,
+) -> Result<(), Status> {
+    let asks = options.uid.is_some() || options.resource_version.is_some();
+    for entry in listed {
+        let place = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
+        // The uid precondition protects a new object with a listed object's name.
+        let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
+        let one = DeleteOptions { uid, ..options.clone() };
+        match remove(caches, storage, &place, &one).await {
+            Ok(_) | Err(DeleteError::NotFound) => {}
+            // The listed object is deleted: another one has its name.
+            Err(DeleteError::Precondition(_)) if !asks => {}
+            Err(error) => return Err(refusal(&place, error)),
+        }
+    }
+    Ok(())
+}
+
+fn answer(
+    place: &WriteTarget<'_>,
+    options: &DeleteOptions,
+    deleted: Result<DeleteOutcome, DeleteError>,
+) -> Result<WriteAnswer, Status> {
+    let DeleteOutcome { last, at_once, .. } = deleted.map_err(|error| refusal(place, error))?;
+    let answer = match last {
+        LastState::Stored(entry) => WriteAnswer::stored(StatusCode::OK, &entry),
+        LastState::Planned(object) => WriteAnswer::unstored(StatusCode::OK, place.ty, object),
+        LastState::Gone(object, resource_version) => gone(place, object, resource_version),
+    };
+    Ok(answered(answer, at_once, options))
+}
+
+/// The kind, not the plural, stands in texts about preconditions, and in their details.
+fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
+    let (group, name) = (&place.ty.group, place.name);
+    match error {
+        DeleteError::NotFound => place.not_found(),
+        DeleteError::Modified => place.modified(),
+        DeleteError::Precondition(text) => Status::conflict(group, &place.ty.kind, name, &text),
+        DeleteError::Protected => Status::forbidden(group, &place.ty.plural, name, "this namespace may not be deleted"),
+        DeleteError::Malformed => Status::internal("a stored object cannot be read"),
+        DeleteError::Unfinished => Status::internal("the deletion was not finished"),
+        DeleteError::Refused(status) => *status,
+        DeleteError::Unfresh(error) => error.into(),
+        DeleteError::Storage(error) => error.into(),
+    }
+}
+
+/// Sets the code 202 for clients that wait for dependents (`orphanDependents=false`), and 200 for all others, as in
+/// kube-apiserver.
+fn answered(answer: WriteAnswer, at_once: bool, options: &DeleteOptions) -> WriteAnswer {
+    let waits = !at_once && options.orphan_dependents == Some(false);
+    WriteAnswer { code: if waits { StatusCode::ACCEPTED } else { StatusCode::OK }, ..answer }
+}
+
+/// Answers for an object that was removed without a grace period, at the version of the removal.
+fn gone(place: &WriteTarget<'_>, mut object: Object, resource_version: Option<u64>) -> WriteAnswer {
+    let version = resource_version.map(|version| version.to_string());
+    if place.ty.returns_deleted {
+        if let Some(version) = version {
+            metadata::metadata_mut(&mut object).insert("resourceVersion".to_owned(), Value::String(version));
+        }
+        return WriteAnswer::unstored(StatusCode::OK, place.ty, object);
+    }
+    let uid = metadata::text(&object, "uid");
+    let mut status = Status::deleted(&place.ty.group, &place.ty.plural, place.name, uid);
+    status.metadata.resource_version = version.unwrap_or_default();
+    WriteAnswer::status(&status)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, future::BoxFuture};
+    use serde_json::json;
+
+    use api_rules::object::draft::draft;
+
+    use super::*;
+    use crate::{
+        registry::Registry,
+        storage::{Expect, ListAndWatch, ListSnapshot, StorageError, Txn, WriteError, WriteResult, embedded::Embedded},
+    };
+
+    /// A storage in another process: its writes take a while.
+    struct Far(Embedded);
+
+    impl Storage for Far {
+        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
+            self.0.list(ty)
+        }
+
+        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
+            self.0.follow(ty)
+        }
+
+        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+            let written = self.0.write(txn);
+            async move {
+                let written = written.await;
+                tokio::task::yield_now().await;
+                written
+            }
+            .boxed()
+        }
+
+        fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+            self.0.progress(ty)
+        }
+    }
+
+    /// Goal: a marked pod is always removed. Method: clients that disconnect at every poll of a delete.
+    #[tokio::test]
+    async fn a_pod_goes_whether_or_not_its_client_waits() {
+        let storage: Arc<dyn Storage> = Arc::new(Far(Embedded::new(Some(100))));
+        let caches = Arc::new(Caches::new(Arc::clone(&storage), watch_cache::Limits::default()));
+        let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
+        let place = WriteTarget { ty: &ty, namespace: "ns", name: "a", part: Part::Main };
+        for polls in 1..12 {
+            let pod = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"nodeName": "n"}, "metadata": {"namespace": "ns",
+                "name": "a", "uid": format!("u{polls}")}});
+            let put = draft(&ty, pod.as_object().expect("an object")).expect("a pod");
+            let txn = Txn { ty: Arc::clone(&ty), key: place.key(), expect: Expect::Absent, put: Some(put) };
+            storage.write(txn).await.expect("is created");
+            let options = DeleteOptions::default();
+            let mut deletion = Box::pin(delete(&caches, &storage, &place, &options));
+            for _ in 0..polls {
+                if deletion.as_mut().now_or_never().is_some() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(deletion);
+            let gone = async {
+                while caches.fresh(&ty).await.expect("a cache").get(&place.key()).is_some() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(std::time::Duration::from_secs(10), gone).await.expect("the pod goes");
+        }
+    }
+}
