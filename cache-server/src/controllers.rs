@@ -1,4 +1,6 @@
-//! Controllers: tasks that follow the objects of one type and do what a Kubernetes cluster does about them.
+//! Controllers: tasks that follow the objects of one type, and do what a Kubernetes cluster does about them.
 
 pub(crate) mod definitions;
 pub(crate) mod namespaces;
+mod passes;
+mod settled;

@@ -5,6 +5,7 @@
 //!
 //! Source: apiserver `endpoints/discovery` and `endpoints/discovery/aggregated`.
 
+mod answer;
 mod documents;
 mod health;
 
@@ -13,44 +14,26 @@ use std::collections::{BTreeSet, HashMap};
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::registry::{GroupVersion, Registry, ResourceType};
-
+pub(crate) use self::answer::answer;
 use self::documents::{
     ApiGroup, ApiGroupList, ApiResource, ApiResourceList, ApiVersions, GroupDiscovery, GroupDiscoveryList, ObjectName,
     ResourceDiscovery, ResponseKind, RootPaths, ServerAddress, SubresourceDiscovery, VersionDiscovery, VersionInfo,
     VersionName,
 };
-pub(crate) use self::health::{Check, Health, health};
-
-/// Path of a discovery document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum DiscoveryPath {
-    /// `/`.
-    Root,
-    /// `/api`.
-    Core,
-    /// `/apis`.
-    Groups,
-    /// `/apis/{group}`.
-    Group(String),
-    /// `/api/{version}` with an empty group, or `/apis/{group}/{version}`.
-    GroupVersion {
-        /// Empty for the core group.
-        group: String,
-        /// Such as `v1`.
-        version: String,
-    },
-}
+use crate::{
+    registry::{GroupVersion, Registry, ResourceType},
+    route::DiscoveryPath,
+};
 
 /// Body of a document and the headers that depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Document {
+struct Document {
     /// Content-Type.
-    pub(crate) content_type: &'static str,
+    content_type: &'static str,
     /// Set for aggregated discovery: clients may revalidate with it, and any cache may store the answer.
-    pub(crate) etag: Option<String>,
+    etag: Option<String>,
     /// JSON.
-    pub(crate) body: Bytes,
+    body: Bytes,
 }
 
 /// A version of aggregated discovery.
@@ -77,12 +60,7 @@ const AGGREGATED: [AggregatedVersion; 2] = [
 
 /// Returns the document at `path` in the form that `accept` requests; `None` if `path` is not served. `address` is the
 /// server's address as the client sees it.
-pub(crate) fn document(
-    registry: &Registry,
-    path: &DiscoveryPath,
-    accept: Option<&str>,
-    address: &str,
-) -> Option<Document> {
+fn document(registry: &Registry, path: &DiscoveryPath, accept: Option<&str>, address: &str) -> Option<Document> {
     match (path, aggregated(accept)) {
         (DiscoveryPath::Root, _) => Some(root(registry)),
         (DiscoveryPath::Core, Some(form)) => Some(everything(registry, true, form)),
@@ -295,7 +273,7 @@ pub(crate) fn git_version() -> String {
 }
 
 /// Body of `/version`: indented by two spaces, without a newline at the end.
-pub(crate) fn version() -> Bytes {
+fn version() -> Bytes {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -15,10 +15,13 @@ pub mod storage;
 
 mod allocator;
 mod budget;
+mod clock;
 mod controllers;
 mod discovery;
+mod ids;
 mod openapi;
 mod read;
+mod request;
 mod route;
 mod serve;
 mod status;

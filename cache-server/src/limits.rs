@@ -74,6 +74,10 @@ pub const LARGE_WRITES_MAX: usize = 4;
 /// Decoded bytes of all writes below the large ones that run at once. Further ones wait.
 pub const SMALL_WRITES_BYTES_MAX: usize = 64 << 20;
 
+/// Attempts of a write that names no version, when other writes of the object come first each time. kube-apiserver is
+/// bounded only by the request's deadline; the client may retry.
+pub const WRITE_ATTEMPTS_MAX: usize = 64;
+
 /// Events that an exact read undoes on a worker of the runtime, at about 0.3 µs each. More are undone on a blocking
 /// thread.
 pub const UNDO_INLINE_MAX: usize = 1_024;

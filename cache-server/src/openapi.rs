@@ -23,40 +23,17 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use informer_serving::{
-    query::Query,
-    status::{Status, StatusExt as _},
-};
+use informer_serving::status::{Status, StatusExt as _};
 use parking_lot::Mutex;
 
 use crate::{
     app::App,
-    http::Response,
     limits::OPENAPI_BYTES_MAX,
-    read::body,
+    read::body::{self, Response, page_not_found},
     registry::{GroupVersion, Registry},
-    status,
+    request::RequestHead,
+    route::OpenApiPath,
 };
-
-/// A path below `/openapi/v3`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum OpenApiPath {
-    /// The index.
-    Index,
-    /// A document by its name in the index: `api/v1`, `apis/apps/v1`.
-    Document(String),
-}
-
-impl OpenApiPath {
-    /// Parses the path behind `/openapi/`.
-    pub(crate) fn parse(segments: &[&str]) -> Option<Self> {
-        match *segments {
-            ["v3"] => Some(Self::Index),
-            ["v3", "api", _] | ["v3", "apis", _, _] => Some(Self::Document(segments[1..].join("/"))),
-            _ => None,
-        }
-    }
-}
 
 /// Cache of documents. Memory: requested documents until their types change, up to [`OPENAPI_BYTES_MAX`].
 #[derive(Debug, Default)]
@@ -156,29 +133,23 @@ fn documents(app: &App) -> Arc<Documents> {
 ///
 /// # Errors
 /// 500 if the document cannot be built.
-pub(crate) async fn answer(
-    app: &App,
-    path: &OpenApiPath,
-    headers: &HeaderMap,
-    accept: &str,
-    query: &Query,
-) -> Result<Response, Status> {
+pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath) -> Result<Response, Status> {
     let registry = app.registry.now();
     let name = match path {
         OpenApiPath::Index => {
             let index = documents(app).of(&registry, |state| state.index.clone());
             let etag = document::fingerprint(&index);
-            return Ok(unless_known(headers, &etag, index));
+            return Ok(unless_known(head.headers, &etag, index));
         }
         OpenApiPath::Document(name) => name,
     };
     let Some(document) = documents(app).of(&registry, |state| state.documents.get(name).cloned()) else {
-        return Ok(status::page_not_found());
+        return Ok(page_not_found());
     };
-    if !accepts_json(accept) {
+    if !accepts_json(&head.accept) {
         return Ok(body::typed(StatusCode::NOT_ACCEPTABLE, JSON, Bytes::new().into()));
     }
-    let asked = query.get("hash").filter(|hash| !hash.is_empty());
+    let asked = head.query.get("hash").filter(|hash| !hash.is_empty());
     if asked.is_some_and(|hash| *hash != *document.hash) {
         return Ok(moved(&address(name, &document.hash)));
     }
@@ -186,7 +157,7 @@ pub(crate) async fn answer(
         Some(text) => text.clone(),
         None => documents(app).text(&registry, name, &document).await?,
     };
-    let mut response = unless_known(headers, &document.hash, text);
+    let mut response = unless_known(head.headers, &document.hash, text);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     if asked.is_some() {
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
@@ -234,17 +205,6 @@ fn accepts_json(accept: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_name_the_index_and_documents() {
-        let document = |name: &str| Some(OpenApiPath::Document(name.to_owned()));
-        assert_eq!(OpenApiPath::parse(&["v3"]), Some(OpenApiPath::Index));
-        assert_eq!(OpenApiPath::parse(&["v3", "api", "v1"]), document("api/v1"));
-        assert_eq!(OpenApiPath::parse(&["v3", "apis", "apps", "v1"]), document("apis/apps/v1"));
-        for path in [&["v2"][..], &[], &["v3", "apis", "apps"], &["v3", "version"]] {
-            assert_eq!(OpenApiPath::parse(path), None, "{path:?}");
-        }
-    }
 
     #[test]
     fn json_is_all_there_is() {

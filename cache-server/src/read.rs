@@ -3,6 +3,7 @@
 mod aside;
 pub mod body;
 pub(crate) mod encode;
+pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod negotiate;
 pub(crate) mod pretty;

@@ -4,18 +4,14 @@
 //!
 //! Source: apiserver `endpoints/request/requestinfo.go` and `endpoints/installer.go`.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use informer_serving::{
     query::unescape,
     status::{Status, StatusExt as _},
 };
 
-use crate::{
-    discovery::{DiscoveryPath, Health},
-    openapi::OpenApiPath,
-    registry::{Registry, ResourceType},
-};
+use crate::registry::{Registry, ResourceType};
 
 /// Resource, namespace, name and subresource in a path.
 #[derive(Clone, Debug)]
@@ -32,15 +28,54 @@ pub(crate) struct Target {
     pub(crate) watched: bool,
 }
 
-impl Target {
-    /// Looks the type up again, as custom types can change while a request runs. Returns `None` if the type was deleted
-    /// or its scope changed.
-    pub(crate) fn renewed(&self, registry: &Registry) -> Option<Cow<'_, Self>> {
-        if self.ty.custom.is_none() {
-            return Some(Cow::Borrowed(self));
+/// Path of a discovery document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DiscoveryPath {
+    /// `/`.
+    Root,
+    /// `/api`.
+    Core,
+    /// `/apis`.
+    Groups,
+    /// `/apis/{group}`.
+    Group(String),
+    /// `/api/{version}` with an empty group, or `/apis/{group}/{version}`.
+    GroupVersion {
+        /// Empty for the core group.
+        group: String,
+        /// Such as `v1`.
+        version: String,
+    },
+}
+
+/// A health endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// `/healthz`.
+    Healthz,
+    /// `/livez`.
+    Livez,
+    /// `/readyz`.
+    Readyz,
+}
+
+/// A path below `/openapi/v3`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OpenApiPath {
+    /// The index.
+    Index,
+    /// A document by its name in the index: `api/v1`, `apis/apps/v1`.
+    Document(String),
+}
+
+impl OpenApiPath {
+    /// Parses the path behind `/openapi/`.
+    fn parse(segments: &[&str]) -> Option<Self> {
+        match *segments {
+            ["v3"] => Some(Self::Index),
+            ["v3", "api", _] | ["v3", "apis", _, _] => Some(Self::Document(segments[1..].join("/"))),
+            _ => None,
         }
-        let ty = registry.find(&self.ty.group, &self.ty.version, &self.ty.plural)?;
-        (ty.namespaced == self.ty.namespaced).then(|| Cow::Owned(Self { ty, ..self.clone() }))
     }
 }
 
@@ -314,6 +349,17 @@ mod tests {
             ("/readyz/poststarthook/a", "Readyz Some(\"poststarthook/a\")"),
         ] {
             assert_eq!(lead(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_name_the_index_and_documents() {
+        let document = |name: &str| Some(OpenApiPath::Document(name.to_owned()));
+        assert_eq!(OpenApiPath::parse(&["v3"]), Some(OpenApiPath::Index));
+        assert_eq!(OpenApiPath::parse(&["v3", "api", "v1"]), document("api/v1"));
+        assert_eq!(OpenApiPath::parse(&["v3", "apis", "apps", "v1"]), document("apis/apps/v1"));
+        for path in [&["v2"][..], &[], &["v3", "apis", "apps"], &["v3", "version"]] {
+            assert_eq!(OpenApiPath::parse(path), None, "{path:?}");
         }
     }
 }

@@ -9,10 +9,12 @@ mod handler;
 mod host;
 mod http1;
 mod http2;
-mod moving;
 mod origin;
+mod socket;
 mod takeover;
+mod tap;
 mod tls;
+mod watch_sink;
 mod websocket;
 
 use std::{fmt, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};

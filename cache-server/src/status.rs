@@ -1,38 +1,22 @@
-//! Maps every error to a Status, and every Status to a response. The only file that maps errors to HTTP.
+//! Maps every error to a Status. The only file that maps errors to HTTP.
 //!
 //! INVARIANT: the storage's error texts are for operators: they go to the log, never to a client.
 
 use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::Method;
 use informer_serving::status::{Cause, Details, Reason, Status, StatusExt as _};
 
 use crate::{
     cacher::{FreshnessError, NotReady},
-    http::Response,
     limits::MESSAGE_BYTES_MAX,
-    read::{
-        body::{self, Body},
-        encode::{self, RequestedEncoding},
-    },
     registry::ResourceType,
     storage::{StorageError, WriteError},
 };
 
-/// Builds the response for `status`: code, body, and `Retry-After` if the status has a delay.
-pub(crate) fn respond(status: &Status, wanted: RequestedEncoding) -> Response {
-    let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let json = bounded(status).map_or_else(|| status.to_json(), |short| short.to_json());
-    let mut response = encode::whole(code, json.into(), wanted);
-    if let Some(wait) = status.retry_after() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
-    }
-    response
-}
-
 /// Returns the status with each text cut to [`MESSAGE_BYTES_MAX`], and only the causes that fit into that size
 /// together: these texts repeat client input. `None` if the status is short already.
-fn bounded(status: &Status) -> Option<Status> {
+pub(crate) fn bounded(status: &Status) -> Option<Status> {
     let length = |cause: &Cause| cause.message.len() + cause.field.len();
     let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes[..]);
     let name = status.details.as_ref().map_or(0, |details| details.name.len());
@@ -60,11 +44,6 @@ fn cut(text: &mut String) {
     }
 }
 
-/// Response for a path that is not served, as of Go's router.
-pub(crate) fn page_not_found() -> Response {
-    body::text(StatusCode::NOT_FOUND, Body::from("404 page not found\n".to_owned()))
-}
-
 /// Error for a request body longer than `limit` bytes.
 pub(crate) fn body_too_large(limit: usize) -> Status {
     Status::request_entity_too_large(&format!("limit is {limit}"))
@@ -81,12 +60,6 @@ pub(crate) fn no_representation(available: &[&str]) -> Status {
 pub(crate) fn not_that_form(form: &str, what_it_is: &str, go_type: &str) -> Status {
     let message = format!("you requested {form}, but the requested object {what_it_is} ({go_type})");
     Status { message, ..Status::not_acceptable(&[]) }
-}
-
-/// Response once the request's own time limit passed. kube-apiserver writes it without content negotiation.
-pub(crate) fn out_of_time() -> Response {
-    const BODY: &str = r#"{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}"#;
-    body::text(StatusCode::GATEWAY_TIMEOUT, Body::from(BODY.to_owned()))
 }
 
 /// Error for a create while the type's definition is being deleted.
@@ -205,16 +178,5 @@ mod tests {
             let status: Status = status;
             assert_eq!((status.code, &*status.message), (code, text));
         }
-    }
-
-    #[test]
-    fn a_status_that_asks_to_wait_has_the_header() {
-        let response = respond(&Status::too_large_resource_version(9, 7), RequestedEncoding::Json);
-        assert_eq!(response.status(), 504);
-        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
-        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
-        let response = respond(&Status::expired_list(), RequestedEncoding::Json);
-        assert_eq!(response.status(), 410);
-        assert!(!response.headers().contains_key(header::RETRY_AFTER));
     }
 }

@@ -4,253 +4,148 @@
 //! a resourceVersion is retried on a conflict. INVARIANT: a write that changes nothing creates neither a version nor an
 //! event.
 //!
-//! This folder reads the current object and commits its successor; `api_rules::object` decides both, and lists the
-//! differences from kube-apiserver.
+//! A write passes each file once: `intake` reads its body, the file of its verb decodes it and decides, `commit` (for
+//! objects that exist) or `create` stores the object, and `answer` builds the response. These files read and store;
+//! `api_rules::object` decides what a write does, and lists the differences from kube-apiserver.
 
+mod answer;
 mod apply;
+mod collection;
+mod commit;
 mod create;
 mod delete;
-pub(crate) mod intake;
+mod intake;
+mod patch;
 mod scale;
 mod update;
 
-use std::sync::Arc;
+use std::{borrow::Cow, pin::pin};
 
-pub(crate) use api_rules::object::WriteRequest;
-use api_rules::{
-    object::{
-        Object, WriteTarget, body,
-        draft::ordered,
-        metadata::{self, Part},
-        options::{DeleteOptions, Options, PatchOptions},
-        patch::{Patch, PatchType},
-        update::{RequestedChange, SentObject, check_uid, version},
-        validation,
-    },
-    registry::ResourceType,
+use api_rules::object::WriteRequest;
+use http::{Method, header};
+use informer_serving::{
+    options::ListOptions,
+    status::{Status, StatusExt as _},
 };
-use bytes::{BufMut, Bytes, BytesMut};
-use http::StatusCode;
-use informer_serving::status::{Reason, Status, StatusExt as _};
-use watch_cache::Entry;
 
+pub(crate) use self::{create::create_from_manifest, intake::BODY_WAIT};
 use crate::{
     app::App,
-    stored::{
-        current::{Current, ReadFailure, stored_entry},
-        removal::whole_seconds,
-    },
+    read::{body::Response, negotiate::AnswerFormat},
+    registry::Registry,
+    request::RequestHead,
+    route::Target,
+    status,
 };
-
-/// Bound on attempts to update-or-create an object that other clients create and delete meanwhile.
-const ATTEMPTS_MAX: usize = 64;
 
 /// Name of the scale subresource.
 pub(crate) const SCALE: &str = "scale";
 
-/// Answer to a write.
-#[derive(Debug)]
-pub(crate) struct WriteAnswer {
-    /// 200 or 201.
-    pub(crate) code: StatusCode,
-    /// JSON with a newline at the end.
-    pub(crate) json: Bytes,
-    /// Warnings about the fields of the body.
-    warnings: Vec<String>,
-}
-
-/// `POST …/{plural}`.
+/// Answers a write.
 ///
 /// # Errors
 /// The Status to answer with.
-pub(crate) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
-    create::create(app, request).await
-}
-
-/// Creates an object from a manifest. Everything in a dump of a running cluster is kept, except the resourceVersion.
-///
-/// # Errors
-/// The Status that a client would get.
-pub(crate) async fn create_from_manifest(
+pub(crate) async fn answer<B>(
     app: &App,
-    ty: &Arc<ResourceType>,
-    namespace: Option<&str>,
-    object: &[u8],
-) -> Result<(), Status> {
-    let request =
-        WriteRequest { ty, namespace, name: None, subresource: None, query: &[], content_type: None, body: object };
-    create::create_from_manifest(app, &request).await
+    head: &RequestHead<'_>,
+    target: &Target,
+    format: &AnswerFormat,
+    body: B,
+) -> Result<Response, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let body = intake::read(pin!(body), intake::Rooms { server: &app.room, connection: head.room }).await?;
+    let target = &renewed(target, &app.registry.now()).ok_or_else(Status::generic_not_found)?;
+    if *head.method == Method::POST && target.ty.terminating {
+        return Err(status::terminating(&target.ty));
+    }
+    let answer = carry_out(app, head, target, format, &body).await;
+    // Wait (at most 3 s) until the definition is in effect, so that the client's next request sees it.
+    if target.ty.defines_types {
+        app.definitions.settle().await;
+    }
+    if target.ty.holds_objects && *head.method == Method::DELETE && answer.is_ok() {
+        app.namespaces.settle().await;
+    }
+    answer
 }
 
-/// `PUT …/{plural}/{name}`, and of its subresources `status` and `scale`.
+/// `GET …/{plural}/{name}/scale`: answered here, as the object is read like for a write.
 ///
 /// # Errors
 /// The Status to answer with.
-pub(crate) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
-    if request.subresource == Some(SCALE) {
-        return scale::update(app, request).await;
-    }
-    let place = request.target()?;
-    let options = Options::read("UpdateOptions", request.query)?;
-    let (registry, mut warnings) = (app.registry.now(), Vec::new());
-    let WriteRequest { ty, content_type, body, .. } = *request;
-    let read = |warnings: &mut Vec<String>| {
-        let mut object = body::read_valid(&registry, ty, content_type, body, options.validation, warnings)?;
-        metadata::match_namespace(ty, place.namespace, &mut object)?;
-        place.match_name(&object)?;
-        Ok(object)
-    };
-    let again = || read(&mut Vec::new());
-    let sent = SentObject::new(read(&mut warnings)?, &again);
-    let answer = replace(app, &place, sent, options, &mut warnings).await?;
-    Ok(WriteAnswer { warnings, ..answer })
-}
-
-/// Replaces an object, or creates it if its type allows creation by update.
-async fn replace(
+pub(crate) async fn read_scale(
     app: &App,
-    place: &WriteTarget<'_>,
-    sent: SentObject<'_>,
-    options: Options,
-    warnings: &mut Vec<String>,
-) -> Result<WriteAnswer, Status> {
-    let makes = place.ty.create_on_update;
-    let change = RequestedChange::Replace(sent);
-    for _ in 0..ATTEMPTS_MAX {
-        let refused = match update::update(app, place, &change, options, warnings).await {
-            Err(status) if makes && status.reason == Reason::NotFound => status,
-            other => return other,
-        };
-        let RequestedChange::Replace(sent) = &change else { return Err(refused) };
-        let mut object = sent.take()?;
-        check_uid(place, &Object::new(), &object)?;
-        if place.part == Part::Status {
-            return Err(refused);
-        }
-        version(&object)?;
-        // The version names the object that was deleted.
-        metadata::metadata_mut(&mut object).remove("resourceVersion");
-        if let Some(made) = create::create_named(app, place.ty, &object, options).await? {
-            return Ok(made);
-        }
-    }
-    Err(place.modified())
+    head: &RequestHead<'_>,
+    target: &Target,
+    format: &AnswerFormat,
+) -> Result<Response, Status> {
+    carry_out(app, head, target, format, &[]).await
 }
 
-/// `PATCH …/{plural}/{name}`, and of its subresources `status` and `scale`.
-///
-/// # Errors
-/// The Status to answer with.
-pub(crate) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
-    if request.subresource == Some(SCALE) {
-        return scale::patch(app, request).await;
+/// Looks the type up again: its definition may have been changed or deleted while the body arrived. Returns `None` if
+/// the type was deleted or its scope changed.
+fn renewed<'a>(target: &'a Target, registry: &Registry) -> Option<Cow<'a, Target>> {
+    if target.ty.custom.is_none() {
+        return Some(Cow::Borrowed(target));
     }
-    let place = request.target()?;
-    let patch_type = PatchType::of(request.ty, request.content_type)?;
-    let asked = PatchOptions::read(request.query, patch_type == PatchType::Apply)?;
-    let mut warnings = Vec::new();
-    if patch_type == PatchType::Apply {
-        let answer = apply::apply(app, &place, request.body, asked, &mut warnings).await?;
-        return Ok(WriteAnswer { warnings, ..answer });
+    let ty = registry.find(&target.ty.group, &target.ty.version, &target.ty.plural)?;
+    (ty.namespaced == target.ty.namespaced).then(|| Cow::Owned(Target { ty, ..target.clone() }))
+}
+
+/// Carries out a write whose body arrived, within the budget of concurrent writes.
+async fn carry_out(
+    app: &App,
+    head: &RequestHead<'_>,
+    target: &Target,
+    format: &AnswerFormat,
+    body: &[u8],
+) -> Result<Response, Status> {
+    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    // Browsers send a body without Content-Type to other origins without a CORS preflight, so JSON must not be the
+    // default for requests with an Origin.
+    let untyped = content_type.is_none_or(|text| text.trim().is_empty());
+    if untyped && !body.is_empty() && head.headers.contains_key(header::ORIGIN) {
+        return Err(Status::generic_unsupported_media_type());
     }
-    let patch = match Patch::read(patch_type, request.body, asked.options.validation) {
-        Ok(patch) => patch,
-        Err(status) => {
-            // As in kube-apiserver, 404 takes precedence over errors in the patch.
-            stored_entry(&app.caches, &place).await.map_err(|error| unread(&place, error))?;
-            return Err(status);
-        }
+    let request = WriteRequest {
+        ty: &target.ty,
+        namespace: target.namespace.as_deref(),
+        name: target.name.as_deref(),
+        subresource: target.subresource.as_deref(),
+        query: head.query.pairs(),
+        content_type,
+        body,
     };
-    let answer = update::update(app, &place, &RequestedChange::Patch(patch), asked.options, &mut warnings).await?;
-    Ok(WriteAnswer { warnings, ..answer })
+    if *head.method == Method::DELETE && target.name.is_none() {
+        return collection::delete(app, target, &request, &ListOptions::read(&head.query)?, format).await;
+    }
+    // A type's cache starts with its first reader. Starting it before the first write lets a client watch from the
+    // version of that write. A cache that is not ready does not fail the write.
+    let reader = app.caches.reader(&target.ty).await.ok();
+    let size = request.size(reader.as_ref())?;
+    app.work.run(size, one(app, head.method, &request, format)).await?
 }
 
-/// `GET …/{plural}/{name}/scale`.
-///
-/// # Errors
-/// The Status to answer with.
-pub(crate) async fn read_scale(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
-    scale::get(app, request).await
-}
-
-/// `DELETE …/{plural}/{name}`.
-///
-/// # Errors
-/// The Status to answer with.
-pub(crate) async fn delete(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
-    if request.subresource.is_some() {
-        return Err(Status::generic_method_not_allowed());
-    }
-    let place = request.target()?;
-    let options = DeleteOptions::read(request)?;
-    delete::delete(&app.caches, &app.storage, &place, &options).await
-}
-
-/// Options of `DELETE …/{plural}`, without the query that selects the objects.
-#[derive(Debug)]
-pub(crate) struct Collection(DeleteOptions);
-
-impl Collection {
-    /// Reads the delete options of a request.
-    ///
-    /// # Errors
-    /// The Status to answer with.
-    pub(crate) async fn read(app: &App, request: &WriteRequest<'_>) -> Result<Self, Status> {
-        if request.ty.namespaced && request.namespace.is_none() {
-            return Err(Status::generic_method_not_allowed());
-        }
-        app.work.run(request.size(None)?, async { DeleteOptions::read(request) }).await?.map(Self)
-    }
-
-    /// Deletes the listed objects one by one. Objects that were deleted meanwhile are no error.
-    ///
-    /// # Errors
-    /// The Status of the first object that could not be deleted.
-    pub(crate) async fn delete(&self, app: &App, ty: &Arc<ResourceType>, listed: &[Arc<Entry>]) -> Result<(), Status> {
-        delete::delete_collection(&app.caches, &app.storage, ty, listed, &self.0).await
-    }
-}
-
-/// Reads the object of a write as it is now, decoded.
-async fn read(app: &App, target: &WriteTarget<'_>) -> Result<Current, Status> {
-    Current::read(&app.caches, target).await.map_err(|error| unread(target, error))
-}
-
-/// Returns the Status for an object that was not read.
-fn unread(target: &WriteTarget<'_>, error: ReadFailure) -> Status {
-    match error {
-        ReadFailure::NotFound => target.not_found(),
-        ReadFailure::Malformed => Status::internal("a stored object cannot be read"),
-        ReadFailure::Unfresh(error) => error.into(),
-    }
-}
-
-impl WriteAnswer {
-    /// Returns the values of `Warning` headers.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        validation::headers(&self.warnings)
-    }
-
-    /// Answers with a stored object.
-    fn stored(code: StatusCode, entry: &Entry) -> Self {
-        let object = entry.object();
-        let mut json = BytesMut::with_capacity(object.len() + 1);
-        json.put(object);
-        json.put_u8(b'\n');
-        Self { code, json: json.freeze(), warnings: Vec::new() }
-    }
-
-    /// Answers with an object that is not stored in this form: of a dry run, or the last state of a deleted object.
-    fn unstored(code: StatusCode, ty: &ResourceType, object: Object) -> Self {
-        Self { code, json: ordered(ty, object).into(), warnings: Vec::new() }
-    }
-
-    fn status(status: &Status) -> Self {
-        Self { code: StatusCode::OK, json: status.to_json().into(), warnings: Vec::new() }
-    }
-}
-
-/// Returns the current time in UTC and whole seconds, in the format of API objects.
-fn now() -> String {
-    whole_seconds().to_string()
+/// Carries out the write of one object, or the read of a Scale.
+async fn one(
+    app: &App,
+    method: &Method,
+    request: &WriteRequest<'_>,
+    format: &AnswerFormat,
+) -> Result<Response, Status> {
+    let is_scale = request.subresource == Some(SCALE);
+    let answer = match *method {
+        Method::GET => scale::get(app, request).await?,
+        Method::POST => create::create(app, request).await?,
+        Method::PUT if is_scale => scale::update(app, request).await?,
+        Method::PUT => update::update(app, request).await?,
+        Method::PATCH if is_scale => scale::patch(app, request).await?,
+        Method::PATCH => patch::patch(app, request).await?,
+        Method::DELETE => delete::delete(app, request).await?,
+        _ => return Err(Status::generic_method_not_allowed()),
+    };
+    answer.respond(request, format)
 }

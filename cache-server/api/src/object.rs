@@ -6,7 +6,7 @@
 
 pub mod apply;
 pub mod body;
-mod definition;
+mod definition_rules;
 pub mod deletion;
 pub mod draft;
 mod managed;

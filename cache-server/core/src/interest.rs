@@ -4,14 +4,16 @@
 //! event is unread ([`look_or_wait`]). The writer pushes under the write lock and only then checks for waiters
 //! ([`Interest::publish`]). The waking side clears a bucket's `touched` flag before it takes the waiters
 //! ([`Waking::wake`]). INVARIANT: wakers are called and dropped while no lock is held, because both may run foreign
-//! code. INVARIANT: this file imports only `std` and `super::sync`, so that `tests/cache/wake_up.rs` can check it under
-//! every schedule.
+//! code. INVARIANT: this file imports only `std`, `slab` and `super::sync`, so that `tests/cache/wake_up.rs` can
+//! check it under every schedule.
 
 use std::{
     mem,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
+
+use slab::Slab;
 
 use super::sync::{AtomicBool, Mutex, Ordering, RwLock, UNDER_STATE};
 
@@ -37,28 +39,16 @@ pub(crate) struct Waiters {
 
 #[derive(Debug, Default)]
 struct WaiterSlots {
-    /// By index, in order of arrival.
-    slots: Vec<WaiterSlot>,
-    /// Number of slots in use.
-    waiting: u32,
-    /// Head of the list of free slots.
-    free: Option<u32>,
+    /// By index: in order of arrival, but for places that were left.
+    wakers: Slab<Waker>,
     /// Number of times that all waiters were taken out; a place is valid for one round.
     rounds: u64,
-}
-
-/// One watcher's place among [`Waiters`].
-#[derive(Debug)]
-enum WaiterSlot {
-    Waiting(Waker),
-    /// Free, with the index of the next free slot.
-    Free(Option<u32>),
 }
 
 /// A watcher's registration among the waiters of a bucket; by default there is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaiterRegistration {
-    index: u32,
+    index: usize,
     /// The round it is valid for, counted from one.
     round: u64,
 }
@@ -67,7 +57,7 @@ impl Waiters {
     /// Registers the waker. Idempotent for one place. Returns a replaced waker, to be dropped without locks.
     fn wait(&self, place: &mut WaiterRegistration, waker: &Waker) -> Option<Waker> {
         let places = &mut *self.places.lock();
-        if let Some(WaiterSlot::Waiting(waiting)) = places.at(*place) {
+        if let Some(waiting) = places.at(*place) {
             return if waiting.will_wake(waker) { None } else { Some(mem::replace(waiting, waker.clone())) };
         }
         *place = places.put(waker.clone());
@@ -77,59 +67,39 @@ impl Waiters {
     /// Removes a watcher. Returns its waker, to be dropped without locks.
     pub(crate) fn leave(&self, place: WaiterRegistration) -> Option<Waker> {
         let places = &mut *self.places.lock();
-        let free = WaiterSlot::Free(places.free);
-        let WaiterSlot::Waiting(waker) = mem::replace(places.at(place)?, free) else { return None };
-        places.free = Some(place.index);
-        places.waiting -= 1;
-        Some(waker)
+        places.at(place)?;
+        places.wakers.try_remove(place.index)
     }
 
     fn is_empty(&self) -> bool {
-        self.places.lock().waiting == 0
+        self.places.lock().wakers.is_empty()
     }
 
     /// Takes all waiters out.
     fn take(&self, into: &mut Vec<Waker>) {
         let places = &mut *self.places.lock();
-        let came = places.slots.len();
-        into.extend(places.slots.drain(..).filter_map(|slot| match slot {
-            WaiterSlot::Waiting(waker) => Some(waker),
-            WaiterSlot::Free(_) => None,
-        }));
+        let came = places.wakers.len();
+        into.extend(places.wakers.drain());
         // Shrink the table after most watchers have left.
-        places.slots.shrink_to(came * 2);
-        (places.free, places.waiting) = (None, 0);
+        if places.wakers.capacity() > came * 2 {
+            places.wakers = Slab::with_capacity(came * 2);
+        }
         places.rounds += 1;
     }
 }
 
 impl WaiterSlots {
-    /// Returns the slot of a place that is still valid.
-    fn at(&mut self, place: WaiterRegistration) -> Option<&mut WaiterSlot> {
-        if place.round == self.rounds + 1 { self.slots.get_mut(place.index as usize) } else { None }
+    /// Returns the waker of a place that is still valid.
+    fn at(&mut self, place: WaiterRegistration) -> Option<&mut Waker> {
+        if place.round == self.rounds + 1 { self.wakers.get_mut(place.index) } else { None }
     }
 
     fn put(&mut self, waker: Waker) -> WaiterRegistration {
-        let slot = WaiterSlot::Waiting(waker);
-        let index = match self.free {
-            Some(index) => {
-                let WaiterSlot::Free(next) = mem::replace(&mut self.slots[index as usize], slot) else {
-                    unreachable!("the free list leads from free slot to free slot")
-                };
-                self.free = next;
-                index
-            }
-            None => {
-                if self.slots.capacity() == 0 {
-                    // Most buckets have one watcher.
-                    self.slots.reserve_exact(1);
-                }
-                self.slots.push(slot);
-                u32::try_from(self.slots.len() - 1).expect("memory for fewer than 2^32 watchers")
-            }
-        };
-        self.waiting += 1;
-        WaiterRegistration { index, round: self.rounds + 1 }
+        if self.wakers.capacity() == 0 {
+            // Most buckets have one watcher.
+            self.wakers.reserve_exact(1);
+        }
+        WaiterRegistration { index: self.wakers.insert(waker), round: self.rounds + 1 }
     }
 }
 

@@ -11,9 +11,8 @@ mod follower;
 
 use std::sync::{Arc, OnceLock};
 
-use tokio::time::timeout;
-
 use self::follower::Follower;
+use super::{passes, settled::SettledPosition};
 use crate::{
     cacher::Caches,
     limits::FRESH_WAIT,
@@ -30,12 +29,14 @@ pub(crate) struct Definitions {
     caches: Arc<Caches>,
     registry: Arc<Live>,
     started: OnceLock<()>,
+    /// Position up to which every definition is in effect.
+    settled: Arc<SettledPosition>,
 }
 
 impl Definitions {
     /// Does not start the task yet.
-    pub(crate) const fn new(storage: Arc<dyn Storage>, caches: Arc<Caches>, registry: Arc<Live>) -> Self {
-        Self { storage, caches, registry, started: OnceLock::new() }
+    pub(crate) fn new(storage: Arc<dyn Storage>, caches: Arc<Caches>, registry: Arc<Live>) -> Self {
+        Self { storage, caches, registry, started: OnceLock::new(), settled: Arc::default() }
     }
 
     /// Waits until all definitions stored now are in effect, at most 3 s ([`FRESH_WAIT`]); the deletion of many objects
@@ -43,23 +44,19 @@ impl Definitions {
     pub(crate) async fn settle(&self) {
         let Some(ty) = definitions(&self.registry) else { return };
         self.started.get_or_init(|| {
-            let follower =
-                Follower::new(Arc::clone(&self.storage), Arc::downgrade(&self.caches), Arc::clone(&self.registry));
-            tokio::spawn(follower.run());
+            let (storage, registry, settled) =
+                (Arc::clone(&self.storage), Arc::clone(&self.registry), Arc::clone(&self.settled));
+            let follower = Follower::new(storage, registry, settled, Arc::clone(&ty));
+            tokio::spawn(passes::run(follower, Arc::downgrade(&self.caches), Arc::clone(&ty)));
         });
-        let settled = async {
-            if let Ok(reader) = self.caches.fresh(&ty).await {
-                self.registry.settled(reader.applied()).await;
-            }
-        };
-        if timeout(FRESH_WAIT, settled).await.is_err() {
+        if self.settled.wait(&self.caches, &ty).await.is_err() {
             tracing::warn!(timeout = ?FRESH_WAIT, "CustomResourceDefinition wait timed out");
         }
     }
 
     /// True if the task has processed the stored definitions, or has not been started: no request waits for it then.
     pub(crate) fn are_known(&self) -> bool {
-        self.started.get().is_none() || self.registry.is_settled()
+        self.started.get().is_none() || self.settled.is_known()
     }
 }
 

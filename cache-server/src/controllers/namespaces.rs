@@ -1,7 +1,5 @@
 //! The namespace controller: deletes the objects of terminating namespaces, then the namespaces.
 //!
-//! INVARIANT: level-triggered. Each pass reads the current namespaces and works on everything still to do, regardless
-//! of who marked a namespace.
 //! INVARIANT: no task runs and no storage is read before the first namespace is deleted, and no cache is started for a
 //! type without objects in terminating namespaces.
 //! INVARIANT: a pass costs as much as the changed namespaces, and the objects in terminating namespaces that
@@ -14,38 +12,34 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    mem,
     sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
-use futures::{
-    FutureExt as _, TryStreamExt as _,
-    future::{join_all, select_all},
-};
-use informer_core::{Keyed as _, Objects, objects::Difference, wire::json};
+use futures::{TryStreamExt as _, future::join_all};
+use informer_core::wire::json;
 use parking_lot::RwLock;
 use serde::de::IgnoredAny;
-use tokio::{
-    sync::watch,
-    task::yield_now,
-    time::{sleep, timeout},
-};
-use watch_cache::{Closed, Entry, Reader, Snapshot};
+use tokio::time::timeout;
+use watch_cache::{Entry, Reader, Snapshot};
 
+use super::{
+    passes::{self, Controller, PassOutcome},
+    settled::SettledPosition,
+};
 use crate::{
-    cacher::{Caches, FreshnessError, NotReady},
+    cacher::{Caches, FreshnessError},
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
-    storage::{Expect, Storage, StorageError, Txn, WriteError},
-    stored::removal::{DeleteContext, DeleteError, delete_listed},
+    storage::{Storage, StorageError},
+    stored::{
+        self, ReplaceOutcome,
+        removal::{DeleteContext, DeleteError, delete_listed},
+    },
 };
 
 /// Delay before a retry, and between passes while objects change in a namespace with held objects.
 const PAUSE: Duration = Duration::from_millis(200);
-
-/// Number of changed namespaces read before the task yields.
-const READ_AT_ONCE: usize = 16;
 
 /// Handle to the task that deletes terminating namespaces.
 pub(crate) struct Namespaces {
@@ -62,7 +56,7 @@ struct NamespaceStates {
     /// The terminating namespaces.
     ending: RwLock<BTreeSet<String>>,
     /// The position up to which only finalizers remain.
-    settled: watch::Sender<u64>,
+    settled: SettledPosition,
 }
 
 impl Namespaces {
@@ -84,23 +78,14 @@ impl Namespaces {
         self.started.get_or_init(|| {
             let ender = Ender {
                 storage: Arc::clone(&self.storage),
-                caches: Weak::clone(&self.caches),
                 registry: Arc::clone(&self.registry),
                 known: Arc::clone(&self.known),
                 ty: Arc::clone(&ty),
-                seen: Objects::new(),
                 ending: BTreeMap::new(),
             };
-            tokio::spawn(ender.run());
+            tokio::spawn(passes::run(ender, Weak::clone(&self.caches), Arc::clone(&ty)));
         });
-        let settled = async {
-            if let Ok(reader) = caches.fresh(&ty).await {
-                let (mut settled, position) = (self.known.settled.subscribe(), reader.applied());
-                // The sender is a field of `self.known`, so it is open.
-                let _ = settled.wait_for(|&settled| position <= settled).await;
-            }
-        };
-        if timeout(FRESH_WAIT, settled).await.is_err() {
+        if self.known.settled.wait(&caches, &ty).await.is_err() {
             tracing::debug!(timeout = ?FRESH_WAIT, "namespace deletion wait timed out");
         }
     }
@@ -112,14 +97,10 @@ fn namespaces(registry: &Live) -> Option<Arc<ResourceType>> {
 
 struct Ender {
     storage: Arc<dyn Storage>,
-    /// Weak, so that the task ends when the caches are dropped.
-    caches: Weak<Caches>,
     registry: Arc<Live>,
     known: Arc<NamespaceStates>,
     /// The type of namespaces.
     ty: Arc<ResourceType>,
-    /// The namespaces as of the last pass.
-    seen: Objects<Entry>,
     /// The terminating namespaces, by name.
     ending: BTreeMap<String, EndingNamespace>,
 }
@@ -134,82 +115,40 @@ struct EndingNamespace {
     told: HashMap<String, u64>,
 }
 
-/// Outcome of a pass.
-enum DeletionPass {
-    /// Nothing is left to do but to wait for finalizers. Each entry is a cache with held objects, and its position.
-    Settled(Vec<(Reader, u64)>),
-    /// A namespace was removed at this position: run the next pass once the cache has it.
-    Wrote(u64),
-}
-
 /// Error of a pass.
 #[derive(Debug, thiserror::Error)]
 enum NamespaceError {
     #[error(transparent)]
     Unfresh(#[from] FreshnessError),
     #[error(transparent)]
-    Write(#[from] WriteError),
+    Storage(#[from] StorageError),
     #[error(transparent)]
     Undeleted(#[from] DeleteError),
     #[error("nobody knows which {resource} there are: {error}")]
     Unknown { resource: String, error: FreshnessError },
 }
 
-impl Ender {
-    async fn run(mut self) {
-        loop {
-            let reader = match self.caches.upgrade() {
-                None => return,
-                Some(caches) => caches.reader(&self.ty).await,
-            };
-            match reader {
-                Err(NotReady { stopped: true, .. }) => return,
-                Err(_) => {}
-                // Returns when the cache is closed; the loop opens a new one.
-                Ok(reader) => drop(self.follow(&reader).await),
-            }
-            sleep(PAUSE).await;
+impl Controller for Ender {
+    type Error = NamespaceError;
+
+    const RETRY_PAUSE: Duration = PAUSE;
+    const HELD_PAUSE: Duration = PAUSE;
+    const READ_AT_ONCE: usize = 16;
+
+    fn learn(&mut self, entry: &Arc<Entry>, _: u64) {
+        let Some(Mark { is_held }) = Mark::of(entry) else { return self.forget(entry) };
+        let told = self.ending.remove(entry.name()).map(|before| before.told).unwrap_or_default();
+        self.ending.insert(entry.name().to_owned(), EndingNamespace { entry: Arc::clone(entry), is_held, told });
+        self.known.ending.write().insert(entry.name().to_owned());
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        if self.ending.remove(entry.name()).is_some() {
+            self.known.ending.write().remove(entry.name());
         }
     }
 
-    /// Runs passes over one cache until that cache is closed.
-    async fn follow(&mut self, reader: &Reader) -> Result<(), Closed> {
-        loop {
-            let Some(caches) = self.caches.upgrade() else { return Ok(()) };
-            let snapshot = reader.snapshot();
-            let outcome = self.pass(&caches, &snapshot).await;
-            // Do not keep the caches alive while this task waits.
-            drop(caches);
-            match outcome {
-                Ok(DeletionPass::Wrote(at)) => reader.reached(at).await?,
-                Ok(DeletionPass::Settled(blocking)) => {
-                    self.known.settled.send_replace(snapshot.resource_version);
-                    let next = reader.reached(snapshot.resource_version + 1);
-                    if blocking.is_empty() {
-                        next.await?;
-                        continue;
-                    }
-                    // A cache that is closed also starts the next pass.
-                    let changes = blocking.iter().map(|(reader, at)| reader.reached(at + 1).map(drop).boxed());
-                    let changed = async {
-                        select_all(changes).await;
-                        sleep(PAUSE).await;
-                    };
-                    tokio::select! {
-                        reached = next => reached?,
-                        () = changed => {}
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, delay = ?PAUSE, "namespace deletion failed");
-                    sleep(PAUSE).await;
-                }
-            }
-        }
-    }
-
-    async fn pass(&mut self, caches: &Caches, snapshot: &Snapshot) -> Result<DeletionPass, NamespaceError> {
-        self.take_in(snapshot).await;
+    async fn pass(&mut self, caches: &Caches, _: &Snapshot) -> Result<PassOutcome, NamespaceError> {
         let (mut wrote, mut blocking, mut stuck) = (None, Vec::new(), None);
         let (readers, unknown) = self.readers(caches).await;
         for (name, ending) in &mut self.ending {
@@ -230,38 +169,21 @@ impl Ender {
         }
         match (stuck.or(unknown), wrote) {
             (Some(error), _) => Err(error),
-            (None, Some(at)) => Ok(DeletionPass::Wrote(at)),
-            (None, None) => Ok(DeletionPass::Settled(blocking)),
+            (None, Some(at)) => Ok(PassOutcome::Wrote(at)),
+            (None, None) => Ok(PassOutcome::Settled(blocking)),
         }
     }
 
-    /// Reads the namespaces that changed since the last pass.
-    async fn take_in(&mut self, snapshot: &Snapshot) {
-        let seen = mem::replace(&mut self.seen, snapshot.objects.clone());
-        for (place, difference) in seen.diff(&snapshot.objects).enumerate() {
-            match difference {
-                Difference::Added(entry) | Difference::Updated { new: entry, .. } => self.learn(entry),
-                Difference::Removed(entry) => self.forget(entry.name()),
-            }
-            if place % READ_AT_ONCE == READ_AT_ONCE - 1 {
-                yield_now().await;
-            }
-        }
+    fn settle(&self, position: u64) {
+        self.known.settled.reach(position);
     }
 
-    fn learn(&mut self, entry: &Arc<Entry>) {
-        let Some(Mark { is_held }) = Mark::of(entry) else { return self.forget(entry.name()) };
-        let told = self.ending.remove(entry.name()).map(|before| before.told).unwrap_or_default();
-        self.ending.insert(entry.name().to_owned(), EndingNamespace { entry: Arc::clone(entry), is_held, told });
-        self.known.ending.write().insert(entry.name().to_owned());
+    fn failed(&self, error: &NamespaceError) {
+        tracing::warn!(%error, delay = ?PAUSE, "namespace deletion failed");
     }
+}
 
-    fn forget(&mut self, name: &str) {
-        if self.ending.remove(name).is_some() {
-            self.known.ending.write().remove(name);
-        }
-    }
-
+impl Ender {
     /// The caches of all types that may have objects in terminating namespaces, and the error of a type for which this
     /// is unknown. The types are queried concurrently, so that a slow one does not delay the others.
     async fn readers(&self, caches: &Caches) -> (Vec<(Arc<ResourceType>, Reader)>, Option<NamespaceError>) {
@@ -352,15 +274,11 @@ impl EndingNamespace {
 
 /// Removes an empty namespace. Returns the position at which the removal can be seen.
 async fn remove(storage: &dyn Storage, ty: &Arc<ResourceType>, entry: &Entry) -> Result<u64, NamespaceError> {
-    let (key, expect) = (entry.key().to_owned(), Expect::At(entry.resource_version()));
-    match storage.write(Txn { ty: Arc::clone(ty), key, expect, put: None }).await {
-        Ok(written) => Ok(written.resource_version),
+    Ok(match stored::replace(storage, ty, entry, None).await? {
+        ReplaceOutcome::Done(written) => written.resource_version,
         // Another writer was first; its write shows above the version that was read.
-        Err(WriteError::Conflict { .. } | WriteError::NotFound | WriteError::Exists) => {
-            Ok(entry.resource_version() + 1)
-        }
-        Err(error @ WriteError::Storage(_)) => Err(error.into()),
-    }
+        ReplaceOutcome::Late | ReplaceOutcome::Gone => entry.resource_version() + 1,
+    })
 }
 
 /// The deletion mark of a namespace.

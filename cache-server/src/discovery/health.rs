@@ -4,29 +4,20 @@
 
 use std::borrow::Cow;
 
-/// A health endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Health {
-    /// `/healthz`.
-    Healthz,
-    /// `/livez`.
-    Livez,
-    /// `/readyz`.
-    Readyz,
-}
+use crate::route::Health;
 
 /// One condition that a health endpoint reports.
 #[derive(Debug, Clone)]
-pub(crate) struct Check {
+pub(super) struct Check {
     /// Name in `/readyz/{name}` and in verbose answers.
-    pub(crate) name: Cow<'static, str>,
+    pub(super) name: Cow<'static, str>,
     /// True if the condition holds.
-    pub(crate) passes: bool,
+    pub(super) passes: bool,
 }
 
 /// Returns the answer of a health endpoint: 200 or 500, and plain text. `check` selects a single check; returns `None`
 /// if there is no such check.
-pub(crate) fn health(
+pub(super) fn health(
     endpoint: Health,
     check: Option<&str>,
     query: &[(String, String)],

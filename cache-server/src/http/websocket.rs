@@ -11,8 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, head
 use informer_serving::status::{Status, StatusExt as _};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
-use super::Response;
-use crate::read::negotiate;
+use crate::read::{body::Response, negotiate};
 
 /// GUID that RFC 6455 has servers append to the client's key.
 const SERVER_KEY: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

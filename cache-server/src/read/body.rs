@@ -18,11 +18,14 @@ use watch_cache::Budget;
 pub use watch_cache::Slices;
 
 use super::{list::ListBody, watch::Watch};
-use crate::{http::Response, limits};
+use crate::limits;
 
 /// Limit of one batch handed to the socket. An event can add four slices, and chunked encoding two, so that a batch
 /// still fits into one vectored write.
 pub(crate) const BATCH: Budget = Budget { slices: limits::SLICES_MAX - 8, bytes: limits::BATCH_BYTES };
+
+/// The response type of every handler.
+pub(crate) type Response = http::Response<Body>;
 
 /// A response body.
 pub struct Body(BodyKind);
@@ -166,4 +169,9 @@ pub(crate) fn typed(code: StatusCode, content_type: HeaderValue, body: Body) -> 
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
+}
+
+/// Response for a path that is not served, as of Go's router.
+pub(crate) fn page_not_found() -> Response {
+    text(StatusCode::NOT_FOUND, Body::from("404 page not found\n".to_owned()))
 }

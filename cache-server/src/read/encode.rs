@@ -10,16 +10,17 @@ mod yaml;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, header};
+use informer_serving::status::{Status, StatusExt as _};
 use watch_cache::{Budget, Entry, Page, Slices};
 
 use self::{gzip::Gzip, indented::IndentedList, yaml::Yaml};
 use super::{
-    body,
+    body::{self, Response},
     negotiate::{AnswerEncoding, AnswerFormat},
     pretty,
 };
-use crate::http::Response;
+use crate::status::bounded;
 
 /// Encoding of a list, and its state.
 #[derive(Debug)]
@@ -75,6 +76,17 @@ pub(crate) fn whole(code: StatusCode, json: Bytes, wanted: RequestedEncoding) ->
         },
     };
     body::typed(code, wanted.content_type(), text.into())
+}
+
+/// Builds the response for an error: code, body, and `Retry-After` if the status has a delay.
+pub(crate) fn error(status: &Status, wanted: RequestedEncoding) -> Response {
+    let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let json = bounded(status).map_or_else(|| status.to_json(), |short| short.to_json());
+    let mut response = whole(code, json.into(), wanted);
+    if let Some(wait) = status.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
+    }
+    response
 }
 
 impl Encoder {
@@ -168,5 +180,21 @@ impl Encoder {
             gzip.item(entry, place == 0, out);
         }
         Self::Gzip(gzip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_that_asks_to_wait_has_the_header() {
+        let response = error(&Status::too_large_resource_version(9, 7), RequestedEncoding::Json);
+        assert_eq!(response.status(), 504);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+        let response = error(&Status::expired_list(), RequestedEncoding::Json);
+        assert_eq!(response.status(), 410);
+        assert!(!response.headers().contains_key(header::RETRY_AFTER));
     }
 }

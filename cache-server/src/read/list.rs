@@ -1,4 +1,4 @@
-//! Answers LIST, GET and DELETECOLLECTION from the watch cache.
+//! Answers LIST from the watch cache.
 //!
 //! INVARIANT: only the request's parameters decide which state it reads: the most recent one (waits until the cache has
 //! reached the storage), any, one not older than N (waits), or exactly N (undoes events of the window). A read never
@@ -13,15 +13,14 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{HeaderValue, StatusCode, header};
 use informer_core::Objects;
 use informer_serving::{
     continue_token::{ContinueToken, Position},
     list,
-    options::{ListOptions, resource_version},
-    query::Query,
+    options::ListOptions,
     reads::{ListRead, Which},
     status::{Status, StatusExt as _},
 };
@@ -29,12 +28,12 @@ use watch_cache::{Content, Entry, Filter, Form, Page, Reader, Slices, Snapshot};
 
 use super::{
     aside,
-    body::{self, BATCH, Body, BodyError},
-    encode::{self, Encoder, RequestedEncoding},
+    body::{self, BATCH, Body, BodyError, Response},
+    encode::{Encoder, RequestedEncoding},
     negotiate::{AnswerFormat, AnswerSubject},
     query,
 };
-use crate::{app::App, config::ListEncoding, http::Response, limits, registry::ResourceType, route::Target, write};
+use crate::{app::App, clock, config::ListEncoding, limits, registry::ResourceType, route::Target};
 
 /// Time for which the position of a paged list stays readable after each page, within the bounds of the window.
 const NEXT_PAGE_WAIT: Duration = Duration::from_secs(75);
@@ -55,48 +54,11 @@ pub(crate) async fn list(
     let (selected, state) = SelectedObjects::read(app, target, options).await?;
     let page = selected.page(state).await;
     selected.hold_next(app, &page);
-    respond(app, &target.ty, page, selected.resource_version, answer).await
-}
-
-/// `DELETE …/{plural}`: deletes the objects that a LIST with this query returns, one by one, and answers with that
-/// LIST.
-///
-/// # Errors
-/// The Status to answer with. Requests are refused before anything is deleted; after that, the Status of the first
-/// object that could not be deleted.
-pub(crate) async fn delete(
-    app: &App,
-    target: &Target,
-    request: &write::WriteRequest<'_>,
-    options: &ListOptions,
-    answer: &AnswerFormat,
-) -> Result<Response, Status> {
-    let deletion = write::Collection::read(app, request).await?;
-    answer.form(&target.ty, AnswerSubject::List)?;
-    let (selected, state) = SelectedObjects::read(app, target, options).await?;
-    // Detach the snapshot from the window: the events of this deletion could evict its position and cut the answer.
-    let objects = state.objects.clone();
-    drop(state);
-    let mut page = selected.page(selected.detached(&objects)).await;
-    selected.hold_next(app, &page);
-    let mut entries = Vec::new();
-    while page.visit(|entry, _| {
-        entries.push(Arc::clone(entry));
-        true
-    }) {
-        if page.is_cut() {
-            return Err(Status::server_timeout(&target.ty.group, &target.ty.plural, "deletecollection"));
-        }
-        tokio::task::yield_now().await;
-    }
-    deletion.delete(app, &target.ty, &entries).await?;
-    // Begin a new page: the deletion may have taken longer than a page's state is kept.
-    let page = selected.page(selected.detached(&objects)).await;
-    respond(app, &target.ty, page, selected.resource_version, answer).await
+    selected.respond(app, &target.ty, page, answer).await
 }
 
 /// The objects of one state that a collection request selects.
-struct SelectedObjects {
+pub(crate) struct SelectedObjects {
     reader: Reader,
     /// The resourceVersion of the answer.
     resource_version: u64,
@@ -110,7 +72,10 @@ struct SelectedObjects {
 
 impl SelectedObjects {
     /// Waits for the state that `options` request.
-    async fn read(app: &App, target: &Target, options: &ListOptions) -> Result<(Self, Snapshot), Status> {
+    ///
+    /// # Errors
+    /// The Status to answer with.
+    pub(crate) async fn read(app: &App, target: &Target, options: &ListOptions) -> Result<(Self, Snapshot), Status> {
         let filter = query::filter(options, target)?;
         let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
         let read = ListRead::of(options, one)?;
@@ -125,7 +90,7 @@ impl SelectedObjects {
     }
 
     /// Returns the requested page of `state`.
-    async fn page(&self, state: Snapshot) -> Page {
+    pub(crate) async fn page(&self, state: Snapshot) -> Page {
         let page = Page::begin(state, Arc::clone(&self.filter), self.start.as_deref(), self.limit);
         let mut page = page.with_following(self.following);
         while page.look_ahead() {
@@ -136,93 +101,40 @@ impl SelectedObjects {
     }
 
     /// Keeps the position readable for the next page, if there is one.
-    fn hold_next(&self, app: &App, page: &Page) {
+    pub(crate) fn hold_next(&self, app: &App, page: &Page) {
         if page.next().is_some() {
             self.reader.hold(self.resource_version, app.caches.now() + NEXT_PAGE_WAIT);
         }
     }
 
-    fn detached(&self, objects: &Objects<Entry>) -> Snapshot {
+    /// Returns a state of these objects that holds no position of the window.
+    pub(crate) fn detached(&self, objects: &Objects<Entry>) -> Snapshot {
         self.reader.detached(objects.clone(), self.resource_version)
     }
-}
 
-/// Answers with a LIST of `page` at `resource_version`.
-///
-/// # Errors
-/// 406 and 400 for a form that a list cannot have, 500 if the body could not be made in memory.
-async fn respond(
-    app: &App,
-    ty: &ResourceType,
-    page: Page,
-    resource_version: u64,
-    answer: &AnswerFormat,
-) -> Result<Response, Status> {
-    let listing = ListBody::new(ty, page, resource_version, answer.form(ty, AnswerSubject::List)?);
-    let wanted = RequestedEncoding::of(answer);
-    match app.config.list_encoding {
-        ListEncoding::Streaming => Ok(listing.into_response(wanted)),
-        ListEncoding::Buffered => {
-            // Encoding takes long enough to delay other tasks on this worker.
-            let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
-            let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
-            Ok(body::json(StatusCode::OK, whole.into()))
+    /// Answers with a LIST of `page`.
+    ///
+    /// # Errors
+    /// 406 and 400 for a form that a list cannot have, 500 if the body could not be made in memory.
+    pub(crate) async fn respond(
+        &self,
+        app: &App,
+        ty: &ResourceType,
+        page: Page,
+        answer: &AnswerFormat,
+    ) -> Result<Response, Status> {
+        let listing = ListBody::new(ty, page, self.resource_version, answer.form(ty, AnswerSubject::List)?);
+        let wanted = RequestedEncoding::of(answer);
+        match app.config.list_encoding {
+            ListEncoding::Streaming => Ok(listing.into_response(wanted)),
+            ListEncoding::Buffered => {
+                // Encoding takes long enough to delay other tasks on this worker.
+                let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
+                let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
+                Ok(body::json(StatusCode::OK, whole.into()))
+            }
         }
     }
-}
-
-/// `GET …/{plural}/{name}`.
-///
-/// # Errors
-/// The Status to answer with.
-pub(crate) async fn get(
-    app: &App,
-    target: &Target,
-    name: &str,
-    query: &Query,
-    answer: &AnswerFormat,
-) -> Result<Response, Status> {
-    let reader = match query.get("resourceVersion").unwrap_or_default() {
-        "" => app.caches.fresh(&target.ty).await?,
-        given => match resource_version(given).map_err(Status::unmapped)? {
-            0 => app.caches.reader(&target.ty).await?,
-            at => app.caches.at_least(&target.ty, at).await?,
-        },
-    };
-    let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
-    let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
-    let (form, wanted) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));
-    // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
-    let is_slow = form.is_slow(&entry)
-        || (wanted != RequestedEncoding::Json && wanted != RequestedEncoding::Gzip && entry.is_long());
-    let respond = move || one(&entry, &form, wanted);
-    if !is_slow {
-        return Ok(respond());
-    }
-    aside::run(respond).await.ok_or_else(|| Status::internal("the object could not be shown"))
-}
-
-/// Builds the response of a GET. Cost: parses the object unless it is sent as stored.
-fn one(entry: &Entry, form: &Form, wanted: RequestedEncoding) -> Response {
-    let mut slices = Slices::new();
-    entry.object_as(form, unix_now(), &mut slices);
-    slices.push_static(b"\n");
-    match wanted {
-        RequestedEncoding::Json | RequestedEncoding::Gzip => body::json(StatusCode::OK, Body::full(slices)),
-        RequestedEncoding::Indented | RequestedEncoding::Yaml => {
-            encode::whole(StatusCode::OK, joined(&mut slices), wanted)
-        }
-    }
-}
-
-/// Returns the current time in Unix seconds, used for the ages in tables.
-pub(crate) fn unix_now() -> i64 {
-    jiff::Timestamp::now().as_second()
-}
-
-/// Takes all slices out as one buffer.
-fn joined(slices: &mut Slices) -> Bytes {
-    slices.copy_to_bytes(slices.remaining())
 }
 
 /// Waits for the state that a LIST reads; returns it with its cache.
@@ -319,7 +231,7 @@ impl Ends {
 impl ListBody {
     fn new(ty: &ResourceType, page: Page, resource_version: u64, form: Form) -> Self {
         let ends = Ends::new(ty, &page, resource_version, &form);
-        let page = page.shown_as(form, unix_now());
+        let page = page.shown_as(form, clock::unix_seconds());
         Self { page, ends, begun: false, over: false, first: Slices::new(), encoder: Encoder::Plain, slow: None }
     }
 

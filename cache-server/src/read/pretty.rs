@@ -2,6 +2,8 @@
 //!
 //! INVARIANT: only white space between tokens changes; strings and numbers are copied as they are.
 
+use informer_core::wire::json::string_end;
+
 /// Bounds of an indented document: at most `TIMES_MAX` times its compact length plus `BYTES_ALLOWED`.
 pub(crate) const TIMES_MAX: usize = 8;
 pub(crate) const BYTES_ALLOWED: usize = 64 << 10;
@@ -55,18 +57,6 @@ pub(crate) fn indent_at(json: &[u8], depth: usize) -> Vec<u8> {
         }
     }
     out
-}
-
-/// Returns the end of the string whose contents start at `at`: the position behind its closing quote.
-fn string_end(json: &[u8], mut at: usize) -> usize {
-    while let Some(&byte) = json.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    json.len()
 }
 
 fn new_line(out: &mut Vec<u8>, depth: usize) {

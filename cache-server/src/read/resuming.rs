@@ -23,7 +23,8 @@ use informer_serving::{
 use tokio::time::Instant;
 use watch_cache::{Content, Cursor, Form, Reader, Slices, Snapshot, Start};
 
-use crate::{app::App, http::Response, registry::ResourceType, route::Target};
+use super::body::Response;
+use crate::{app::App, registry::ResourceType, route::Target};
 
 /// Bytes of events between two marks: the most that a break repeats, beside the bytes in flight.
 const MARK_BYTES: usize = 128 << 10;

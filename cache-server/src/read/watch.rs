@@ -30,15 +30,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use watch_cache::{Cursor, Reader, Slices, Start, Step};
 
 use super::{
-    body::{self, BATCH, Body, BodyError},
-    list::unix_now,
+    body::{self, BATCH, Body, BodyError, Response},
     negotiate::{AnswerFormat, AnswerSubject},
     query,
     resuming::{self, ResumeRequest, StreamMarks},
 };
-use crate::{
-    app::App, cacher::FreshnessError, http::Response, metrics::WatchGauge, registry::ResourceType, route::Target,
-};
+use crate::{app::App, cacher::FreshnessError, clock, metrics::WatchGauge, registry::ResourceType, route::Target};
 
 /// Range of the lifetime of a watch without `timeoutSeconds`: random, so that clients that came together reconnect
 /// spread out.
@@ -334,7 +331,7 @@ impl Watch {
     fn read(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
         let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
         if cursor.tells_time() {
-            cursor.set_now(unix_now());
+            cursor.set_now(clock::unix_seconds());
         }
         let mut turn = Turn::More;
         let mut bookmarks = self.marks.as_mut().map_or(0, |marks| marks.open(out));

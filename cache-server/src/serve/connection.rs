@@ -16,7 +16,7 @@ use super::{
     flood,
     handler::Handler,
     http1, http2,
-    moving::{Socket, StallGuard},
+    socket::{Socket, StallGuard},
     tls::{Acceptor, Protocol},
 };
 use crate::{app::App, limits};

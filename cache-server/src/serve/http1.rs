@@ -15,7 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -25,7 +25,7 @@ use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    io::{AsyncRead, AsyncWriteExt as _, ReadBuf},
     sync::watch,
     time::Instant,
 };
@@ -34,8 +34,10 @@ use watch_cache::Slices;
 use super::{
     connection::ConnectionPhase,
     handler::Handler,
-    moving::Socket,
-    takeover::{Takeover, TakeoverEnd},
+    socket::Socket,
+    takeover::Takeover,
+    tap::{Tap, TappedStream},
+    watch_sink::WatchEnd,
     websocket,
 };
 use crate::{
@@ -53,7 +55,7 @@ pub(super) fn requests<S: Socket>(
 ) -> ConnectionPhase {
     let (slot, app) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app));
     let service = WatchHandover { handler, slot: Arc::clone(&slot) };
-    let stream = TokioIo::new(RewoundStream { stream, kept, slot: Arc::clone(&slot) });
+    let stream = TokioIo::new(TappedStream { stream, tap: HandoverTap { kept, slot: Arc::clone(&slot) } });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = builder.serve_connection(stream, service);
@@ -71,8 +73,8 @@ pub(super) fn requests<S: Socket>(
             }
         };
         let parts = connection.into_parts();
-        let (RewoundStream { stream, kept, .. }, WatchHandover { handler, .. }) =
-            (parts.io.into_inner(), parts.service);
+        let TappedStream { stream, tap: HandoverTap { kept, .. } } = parts.io.into_inner();
+        let handler = parts.service.handler;
         match ended {
             Ok(Some(AcceptedWatch { response, last })) => {
                 let last = last || is_closing(&closed);
@@ -103,19 +105,19 @@ fn watching<S: Socket>(
 ) -> ConnectionPhase {
     ConnectionPhase::new(async move {
         match takeover.ended().await {
-            TakeoverEnd::Clean if !takeover.is_last() && !is_closing(&closed) => {
+            WatchEnd::Clean if !takeover.is_last() && !is_closing(&closed) => {
                 let (stream, read) = takeover.into_parts();
                 Ok(Some(requests(stream, read, handler, closed)))
             }
-            TakeoverEnd::Clean => {
-                let _ = takeover.stream().shutdown().await;
+            WatchEnd::Clean => {
+                let _ = takeover.stream.shutdown().await;
                 Ok(None)
             }
-            TakeoverEnd::Cut => {
-                takeover.stream().reset_on_close();
+            WatchEnd::Cut => {
+                takeover.stream.reset_on_close();
                 Ok(None)
             }
-            TakeoverEnd::Gone => Ok(None),
+            WatchEnd::Gone => Ok(None),
         }
     })
 }
@@ -136,7 +138,7 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
 
 /// Serves requests until the connection is closed, or a watch is accepted and all earlier responses were sent.
 fn poll_serve<S: Socket>(
-    connection: &mut http1::Connection<TokioIo<RewoundStream<S>>, WatchHandover>,
+    connection: &mut http1::Connection<TokioIo<TappedStream<S, HandoverTap>>, WatchHandover>,
     slot: &HandoverState,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<AcceptedWatch>>> {
@@ -274,54 +276,33 @@ fn asks_to_close(headers: &HeaderMap) -> bool {
     values.any(|value| value.split(',').any(|token| token.trim().eq_ignore_ascii_case("close")))
 }
 
-/// A stream with bytes that were read from it before.
-struct RewoundStream<S> {
-    stream: S,
+/// Returns bytes that were read from the stream before, and notes what hyper writes.
+struct HandoverTap {
     kept: Bytes,
     slot: Arc<HandoverState>,
 }
 
-impl<S: Socket> AsyncRead for RewoundStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+impl<S> Tap<S> for HandoverTap {
+    fn poll_read(&mut self, stream: Pin<&mut S>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncRead,
+    {
         if self.kept.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, into);
+            return stream.poll_read(cx, into);
         }
         let count = self.kept.len().min(into.remaining());
         into.put_slice(&self.kept[..count]);
         self.kept.advance(count);
         Poll::Ready(Ok(()))
     }
-}
 
-impl<S: Socket> AsyncWrite for RewoundStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+    fn written(&mut self, _: &S, _: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.slot.is_stuck.store(written.is_pending(), Ordering::Relaxed);
         written
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.slot.is_stuck.store(written.is_pending(), Ordering::Relaxed);
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+    fn flushed(&mut self) {
         self.slot.flushed.store(true, Ordering::Relaxed);
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

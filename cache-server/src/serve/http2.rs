@@ -19,9 +19,9 @@ use tokio::{sync::watch, time::Instant};
 use self::{
     overdue::Streams,
     paged::{PAGE_BYTES, PagedBody},
-    preface::{PrefaceFlag, PrefaceStream},
+    preface::{PrefaceFlag, PrefaceTap},
 };
-use super::{handler::Handler, moving::Socket};
+use super::{handler::Handler, socket::Socket, tap::TappedStream};
 use crate::{
     budget::Room,
     limits::{HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX},
@@ -46,7 +46,7 @@ pub(super) async fn serve<S: Socket>(
         .keep_alive_timeout(HTTP2_PONG_WAIT);
     let (begun, app) = (PrefaceFlag::default(), Arc::clone(&handler.app));
     let unbegun_since = Instant::now();
-    let stream = PrefaceStream::new(stream, begun.clone());
+    let stream = TappedStream { stream, tap: PrefaceTap::new(begun.clone()) };
     let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler)));
     tokio::select! {
         ended = &mut connection => return ended,

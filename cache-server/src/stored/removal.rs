@@ -1,7 +1,9 @@
 //! Removes objects: writes their deletion mark where they have to wait, and deletes them from the storage.
 //!
-//! INVARIANT: a removed object is one whose deletion mark was written, or one that needed none. Knows no HTTP: requests and
-//! the controller of namespaces both delete with it.
+//! INVARIANT: a removed object is one whose deletion mark was written, or one that needed none.
+//!
+//! `api_rules::object::deletion` plans a delete, this file carries it out, and `write/delete` answers it. The controller
+//! of namespaces deletes with it too.
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Delete), `registry/rest/delete.go`.
 
@@ -18,17 +20,19 @@ use api_rules::{
     registry::ResourceType,
 };
 use informer_serving::status::Status;
-use jiff::Timestamp;
 use watch_cache::Entry;
 
-use super::current::{Current, ReadFailure};
+use super::{
+    ReplaceOutcome,
+    current::{Current, ReadFailure},
+    replace,
+};
 use crate::{
     cacher::{Caches, FreshnessError},
-    storage::{Expect, Storage, StorageError, Txn, WriteError},
+    clock,
+    limits::WRITE_ATTEMPTS_MAX,
+    storage::{Storage, StorageError},
 };
-
-/// Bound on attempts of a delete when other writes come first. kube-apiserver has no bound; the client may retry.
-const ATTEMPTS_MAX: usize = 64;
 
 /// Namespaces that cannot be deleted.
 ///
@@ -138,10 +142,10 @@ pub(crate) async fn delete(
     if place.ty.holds_objects && KEPT_NAMESPACES.contains(&place.name) {
         return Err(DeleteError::Protected);
     }
-    for _ in 0..ATTEMPTS_MAX {
+    for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = Current::read(stored.caches, place).await?;
         check_preconditions(&current, options)?;
-        let plan = deletion::plan(place.ty, &current.object, options, whole_seconds());
+        let plan = deletion::plan(place.ty, &current.object, options, clock::whole_seconds());
         let is_gone = plan.goes && !options.dry_run;
         let at_once = plan.at_once;
         if let Some(last) = carry_out(stored, place, current, plan, options).await? {
@@ -171,21 +175,21 @@ async fn carry_out(
     let marked = match &mark {
         None => Arc::clone(&current.entry),
         Some(mark) => match put(stored, place, &current.entry, Some(mark)).await? {
-            Put::Done(_, entry) => entry,
-            Put::Late => return Ok(None),
-            Put::Gone => return Err(DeleteError::NotFound),
+            ReplaceOutcome::Done(written) => written.entry,
+            ReplaceOutcome::Late => return Ok(None),
+            ReplaceOutcome::Gone => return Err(DeleteError::NotFound),
         },
     };
     if !goes {
         return Ok(Some(LastState::Stored(marked)));
     }
     let removed = match (put(stored, place, &marked, None).await?, is_marked) {
-        (Put::Done(resource_version, _), _) => resource_version,
-        (Put::Gone, false) => return Err(DeleteError::NotFound),
-        (Put::Late, false) => return Ok(None),
+        (ReplaceOutcome::Done(written), _) => written.resource_version,
+        (ReplaceOutcome::Gone, false) => return Err(DeleteError::NotFound),
+        (ReplaceOutcome::Late, false) => return Ok(None),
         // Our deletion mark is visible already, so a concurrent write or removal does not fail the delete.
-        (Put::Gone, true) => marked.resource_version(),
-        (Put::Late, true) => finish(stored, place, &marked).await?,
+        (ReplaceOutcome::Gone, true) => marked.resource_version(),
+        (ReplaceOutcome::Late, true) => finish(stored, place, &marked).await?,
     };
     let last = if at_once {
         LastState::Gone(mark.unwrap_or(current.object), Some(removed))
@@ -199,7 +203,7 @@ async fn carry_out(
 /// seen.
 async fn finish(stored: DeleteContext<'_>, place: &WriteTarget<'_>, marked: &Entry) -> Result<u64, DeleteError> {
     let mut last = marked.resource_version();
-    for _ in 0..ATTEMPTS_MAX {
+    for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = match Current::read(stored.caches, place).await {
             Ok(current) if current.entry.uid() == marked.uid() => current,
             Ok(_) => return Ok(last),
@@ -208,22 +212,12 @@ async fn finish(stored: DeleteContext<'_>, place: &WriteTarget<'_>, marked: &Ent
         };
         last = current.entry.resource_version();
         match put(stored, place, &current.entry, None).await? {
-            Put::Done(resource_version, _) => return Ok(resource_version),
-            Put::Gone => return Ok(last),
-            Put::Late => {}
+            ReplaceOutcome::Done(written) => return Ok(written.resource_version),
+            ReplaceOutcome::Gone => return Ok(last),
+            ReplaceOutcome::Late => {}
         }
     }
     Err(DeleteError::Modified)
-}
-
-/// Outcome of one storage write.
-enum Put {
-    /// Written at this version; the new object, or the last state of a removed one.
-    Done(u64, Arc<Entry>),
-    /// Another write came first.
-    Late,
-    /// The object does not exist.
-    Gone,
 }
 
 /// Replaces the object as read, or removes it if `object` is `None`.
@@ -232,18 +226,10 @@ async fn put(
     place: &WriteTarget<'_>,
     read: &Entry,
     object: Option<&Object>,
-) -> Result<Put, DeleteError> {
-    let put = object
-        .map(|object| draft(place.ty, object))
-        .transpose()
-        .map_err(|status| DeleteError::Refused(Box::new(status)))?;
-    let expect = Expect::At(read.resource_version());
-    match stored.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
-        Ok(written) => Ok(Put::Done(written.resource_version, written.entry)),
-        Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(Put::Late),
-        Err(WriteError::NotFound) => Ok(Put::Gone),
-        Err(WriteError::Storage(error)) => Err(error.into()),
-    }
+) -> Result<ReplaceOutcome, DeleteError> {
+    let put = object.map(|object| draft(place.ty, object)).transpose();
+    let put = put.map_err(|status| DeleteError::Refused(Box::new(status)))?;
+    Ok(replace(stored.storage, place.ty, read, put).await?)
 }
 
 /// Checks the preconditions. These messages and their details name the kind instead of the plural.
@@ -264,12 +250,6 @@ fn check_preconditions(current: &Current, options: &DeleteOptions) -> Result<(),
     }
 }
 
-/// Returns the current time in whole seconds.
-pub(crate) fn whole_seconds() -> Timestamp {
-    let now = Timestamp::now();
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
-}
-
 #[cfg(test)]
 mod tests {
     use api_rules::registry::Registry;
@@ -277,7 +257,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::storage::{ListAndWatch, ListSnapshot, WriteResult, embedded::Embedded};
+    use crate::storage::{Expect, ListAndWatch, ListSnapshot, Txn, WriteError, WriteResult, embedded::Embedded};
 
     /// A storage in which another write always comes first.
     struct Contested(Embedded);

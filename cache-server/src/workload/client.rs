@@ -15,7 +15,7 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use informer_core::wire::status::{Reason, Status};
+use informer_serving::status::{Reason, Status};
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::limits::{CLIENT_ANSWER_BYTES_MAX, CLIENT_ANSWER_WAIT, CLIENT_CONNECT_WAIT, CLIENT_MESSAGE_CHARS_MAX};

@@ -1,15 +1,13 @@
-//! Server-side apply: reads the object, applies the configuration to it, and writes it; again when another write came first.
+//! Server-side apply: reads the object, applies the configuration to it, and writes it; again when another write came
+//! first.
 
 use api_rules::object::{
     WriteTarget, apply::AppliedConfiguration, metadata::Part, options::PatchOptions, update::RequestedChange,
 };
 use informer_serving::status::{Reason, Status};
 
-use super::{WriteAnswer, create, now, read, unread, update};
-use crate::{app::App, stored::current::stored_entry};
-
-/// Bound on attempts of an apply when other writes come first.
-const ATTEMPTS_MAX: usize = 64;
+use super::{answer::WriteAnswer, commit, create};
+use crate::{app::App, clock, limits::WRITE_ATTEMPTS_MAX};
 
 /// Applies a configuration to an object, or creates the object.
 pub(super) async fn apply(
@@ -25,25 +23,25 @@ pub(super) async fn apply(
         Err(status) => {
             if place.part == Part::Status {
                 // 404 takes precedence over errors in the configuration, for the status subresource.
-                stored_entry(&app.caches, place).await.map_err(|error| unread(place, error))?;
+                commit::check_stored(app, place).await?;
             }
             return Err(status);
         }
     };
-    for _ in 0..ATTEMPTS_MAX {
-        let current = match read(app, place).await {
+    for _ in 0..WRITE_ATTEMPTS_MAX {
+        let current = match commit::read(app, place).await {
             Ok(current) => current,
             // Only an apply to the main resource creates the object.
             Err(status) if status.reason == Reason::NotFound && place.part == Part::Main => {
                 let RequestedChange::Apply(applied) = &change else { break };
-                match create::create_named(app, place.ty, &applied.first(place, &now())?, options).await? {
+                match create::create_named(app, place.ty, &applied.first(place, &clock::now())?, options).await? {
                     Some(answer) => return Ok(answer),
                     None => continue,
                 }
             }
             Err(status) => return Err(status),
         };
-        if let Some(answer) = update::attempt(app, place, &current, &change, options, &mut Vec::new()).await? {
+        if let Some(answer) = commit::attempt(app, place, &current, &change, options, &mut Vec::new()).await? {
             return Ok(answer);
         }
     }

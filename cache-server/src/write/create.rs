@@ -1,6 +1,6 @@
 //! Creates objects with given or generated names.
 //!
-//! Source: apiserver `registry/rest/create.go`, `storage/names/generate.go`.
+//! Source: apiserver `registry/rest/create.go`.
 
 use std::sync::Arc;
 
@@ -19,21 +19,23 @@ use api_rules::{
 use http::StatusCode;
 use informer_serving::status::{Cause, CauseExt as _, CauseReason, Status, StatusExt as _};
 
-use super::{WriteAnswer, now, read};
+use super::{
+    answer::{AnswerDocument, WriteAnswer},
+    commit,
+};
 use crate::{
     app::App,
-    http::uuid,
+    clock, ids,
     storage::{Expect, Txn, WriteError},
 };
 
 /// Number of generated names that may be taken before the create fails.
 const NAMES_MAX: usize = 8;
-/// A generated name is at most this many bytes of its base, and then the random part.
-const BASE_BYTES_MAX: usize = 58;
-const RANDOM_BYTES: usize = 5;
-/// No vowels and no digits that resemble them, so that a name never spells a word.
-const RANDOM_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
+/// `POST …/{plural}`.
+///
+/// # Errors
+/// The Status to answer with.
 pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let ty = request.ty;
     if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
@@ -53,30 +55,39 @@ pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<Writ
     loop {
         // The last attempt moves the object: with a chosen name there is only one, so large objects are not cloned.
         let mut object = if names_left > 1 { sent.clone() } else { std::mem::take(&mut sent) };
-        let birth = Birth { uid: &uuid(), now: &now(), generated_name: &generate_name(&base) };
+        let (uid, name) = (ids::uuid().to_string(), ids::generated_name(&base));
+        let birth = Birth { uid: &uid, now: &clock::now(), generated_name: &name };
         metadata::prepare_create(ty, &mut object, birth)?;
         names_left -= 1;
         match store(app, ty, &object, options).await? {
-            CreateOutcome::As(answer) => return Ok(WriteAnswer { warnings, ..answer }),
-            CreateOutcome::Taken if names_left > 0 => {}
+            Some(answer) => return Ok(WriteAnswer { warnings, ..answer }),
+            None if names_left > 0 => {}
             // kube-apiserver adds that text for chosen names too if `generateName` is set.
-            CreateOutcome::Taken => return Err(taken(app, request, &object, !base.is_empty()).await),
+            None => return Err(taken(app, request, &object, !base.is_empty()).await),
         }
     }
 }
 
-/// Creates an object from a manifest like [`create`], but keeps uid, creationTimestamp, generation and status of a dump
-/// of a running cluster. Its resourceVersion is dropped.
-pub(super) async fn create_from_manifest(app: &App, request: &WriteRequest<'_>) -> Result<(), Status> {
-    let ty = request.ty;
-    let mut object = read_object(&app.registry.now(), ty, request.content_type, request.body)?;
-    metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut object)?;
-    let generated = generate_name(metadata::text(&object, "generateName"));
+/// Creates an object from a manifest like a POST, but keeps uid, creationTimestamp, generation and status of a dump of
+/// a running cluster. Its resourceVersion is dropped.
+///
+/// # Errors
+/// The Status that a client would get.
+pub(crate) async fn create_from_manifest(
+    app: &App,
+    ty: &Arc<ResourceType>,
+    namespace: Option<&str>,
+    body: &[u8],
+) -> Result<(), Status> {
+    let request = WriteRequest { ty, namespace, name: None, subresource: None, query: &[], content_type: None, body };
+    let mut object = read_object(&app.registry.now(), ty, request.content_type, body)?;
+    metadata::match_namespace(ty, namespace.unwrap_or_default(), &mut object)?;
+    let generated = ids::generated_name(metadata::text(&object, "generateName"));
     metadata::metadata_mut(&mut object).remove("resourceVersion");
     validation::fold_texts(ty, &mut object);
     let status = object.get("status").cloned();
     let generation = metadata::metadata_mut(&mut object).get("generation").cloned();
-    let (uid, now) = (uuid(), now());
+    let (uid, now) = (ids::uuid().to_string(), clock::now());
     let or = |said: &str, given: &str| if said.is_empty() { given.to_owned() } else { said.to_owned() };
     let uid = or(metadata::text(&object, "uid"), &uid);
     let now = or(metadata::text(&object, "creationTimestamp"), &now);
@@ -84,8 +95,8 @@ pub(super) async fn create_from_manifest(app: &App, request: &WriteRequest<'_>) 
     object.extend(status.map(|status| ("status".to_owned(), status)));
     metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
     match store(app, ty, &object, Options::default()).await? {
-        CreateOutcome::As(_) => Ok(()),
-        CreateOutcome::Taken => Err(taken(app, request, &object, false).await),
+        Some(_) => Ok(()),
+        None => Err(taken(app, &request, &object, false).await),
     }
 }
 
@@ -101,11 +112,9 @@ pub(super) async fn create_named(
     if let Some(error) = validation::check(ty, &mut object).mistyped {
         return Err(undecodable(&error));
     }
-    metadata::prepare_create(ty, &mut object, Birth { uid: &uuid(), now: &now(), generated_name: "" })?;
-    match store(app, ty, &object, options).await? {
-        CreateOutcome::As(answer) => Ok(Some(answer)),
-        CreateOutcome::Taken => Ok(None),
-    }
+    let uid = ids::uuid().to_string();
+    metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
+    store(app, ty, &object, options).await
 }
 
 /// Refuses to create an object in a terminating namespace.
@@ -129,24 +138,24 @@ fn refuse_ending(app: &App, ty: &ResourceType, object: &Object) -> Result<(), St
     Err(status)
 }
 
-/// Outcome of one attempt.
-enum CreateOutcome {
-    As(WriteAnswer),
-    Taken,
-}
-
-async fn store(app: &App, ty: &Arc<ResourceType>, object: &Object, options: Options) -> Result<CreateOutcome, Status> {
+/// Stores a new object; `None` if its name is taken.
+async fn store(
+    app: &App,
+    ty: &Arc<ResourceType>,
+    object: &Object,
+    options: Options,
+) -> Result<Option<WriteAnswer>, Status> {
     let put = bounded_draft(ty, object, app.config.object_bytes_max)?;
+    let created = |document| Some(WriteAnswer { code: StatusCode::CREATED, document, warnings: Vec::new() });
     // A dry run has no transaction that would detect a taken name.
     if options.dry_run {
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
-        let answer = || WriteAnswer::unstored(StatusCode::CREATED, ty, object.clone());
-        return Ok(if taken { CreateOutcome::Taken } else { CreateOutcome::As(answer()) });
+        return Ok(if taken { None } else { created(AnswerDocument::Unstored(object.clone())) });
     }
     let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
     match app.storage.write(txn).await {
-        Ok(written) => Ok(CreateOutcome::As(WriteAnswer::stored(StatusCode::CREATED, &written.entry))),
-        Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(CreateOutcome::Taken),
+        Ok(written) => Ok(created(AnswerDocument::Stored(written.entry))),
+        Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(None),
         Err(error @ (WriteError::NotFound | WriteError::Storage(_))) => Err(error.into()),
     }
 }
@@ -161,19 +170,10 @@ async fn taken(app: &App, request: &WriteRequest<'_>, object: &Object, generated
     }
     let place = WriteTarget { ty, namespace: request.namespace.unwrap_or_default(), name, part: metadata::Part::Main };
     // If the object is gone again, or cannot be read, the plain error is sufficient.
-    if read(app, &place).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
+    if commit::read(app, &place).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
         status.message.insert_str(0, "object is being deleted: ");
     }
     status
-}
-
-fn generate_name(base: &str) -> String {
-    let mut end = base.len().min(BASE_BYTES_MAX);
-    while !base.is_char_boundary(end) {
-        end -= 1;
-    }
-    let random = (0..RANDOM_BYTES).map(|_| char::from(RANDOM_ALPHABET[fastrand::usize(..RANDOM_ALPHABET.len())]));
-    base[..end].chars().chain(random).collect()
 }
 
 #[cfg(test)]
@@ -193,7 +193,7 @@ mod tests {
             "status": {"phase": "Running"}});
         let create = async || {
             let body = dump.to_string();
-            super::super::create_from_manifest(&app, &ty, Some("ns"), body.as_bytes()).await
+            create_from_manifest(&app, &ty, Some("ns"), body.as_bytes()).await
         };
         create().await.expect("is created");
         let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the pod");
@@ -212,30 +212,10 @@ mod tests {
         let manifest =
             json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}, "stringData": {"k": "v"}});
         let body = manifest.to_string();
-        super::super::create_from_manifest(&app, &ty, Some("ns"), body.as_bytes()).await.expect("is created");
+        create_from_manifest(&app, &ty, Some("ns"), body.as_bytes()).await.expect("is created");
         let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the secret");
         let stored: serde_json::Value = serde_json::from_slice(&entry.object()).expect("is JSON");
         let found = (&stored["data"], stored.get("stringData"), &stored["type"]);
         assert_eq!(found, (&json!({"k": "dg=="}), None, &json!("Opaque")));
-    }
-
-    #[test]
-    fn uids_are_of_version_four() {
-        for _ in 0..100 {
-            let uid = uuid();
-            let lengths: Vec<usize> = uid.split('-').map(str::len).collect();
-            assert_eq!(lengths, [8, 4, 4, 4, 12], "{uid}");
-            assert_eq!(&uid[14..15], "4", "{uid}");
-            assert!("89ab".contains(&uid[19..20]), "{uid}");
-        }
-    }
-
-    #[test]
-    fn generated_names_are_short_and_spell_nothing() {
-        let name = generate_name("job-");
-        assert!(name.len() == 9 && name.starts_with("job-"), "{name}");
-        assert!(name.bytes().skip(4).all(|byte| RANDOM_ALPHABET.contains(&byte)), "{name}");
-        assert_eq!(generate_name(&"a".repeat(100)).len(), 63);
-        assert!(generate_name(&"ä".repeat(50)).starts_with(&"ä".repeat(29)));
     }
 }

@@ -1,42 +1,58 @@
-//! Answers deletes of one object and of collections.
+//! DELETE of one object.
 //!
 //! Source: apiserver `endpoints/handlers/delete.go`.
 
 use std::sync::Arc;
 
-use api_rules::{
-    object::{
-        Object, WriteTarget,
-        metadata::{self, Part},
-        options::DeleteOptions,
-    },
-    registry::ResourceType,
-};
+use api_rules::object::{Object, WriteRequest, WriteTarget, metadata, options::DeleteOptions};
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
-use watch_cache::Entry;
 
-use super::WriteAnswer;
+use super::answer::{AnswerDocument, WriteAnswer};
 use crate::{
+    app::App,
     cacher::Caches,
     storage::Storage,
     stored::removal::{self, DeleteContext, DeleteError, DeleteOutcome, LastState},
 };
 
+/// `DELETE …/{plural}/{name}`.
+///
+/// # Errors
+/// The Status to answer with.
+pub(super) async fn delete(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+    if request.subresource.is_some() {
+        return Err(Status::generic_method_not_allowed());
+    }
+    let place = request.target()?;
+    let options = DeleteOptions::read(request)?;
+    delete_one(&app.caches, &app.storage, &place, &options).await
+}
+
 /// Deletes one object and answers with it, or with a Status, depending on its type.
-pub(super) async fn delete(
+async fn delete_one(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Storage>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
 ) -> Result<WriteAnswer, Status> {
-    answer(place, options, remove(caches, storage, place, options).await)
+    let deleted = remove(caches, storage, place, options).await;
+    let DeleteOutcome { last, at_once, .. } = deleted.map_err(|error| refusal(place, error))?;
+    let document = match last {
+        LastState::Stored(entry) => AnswerDocument::Stored(entry),
+        LastState::Planned(object) => AnswerDocument::Unstored(object),
+        LastState::Gone(object, resource_version) => gone(place, object, resource_version),
+    };
+    // 202 only for clients that wait for dependents (`orphanDependents=false`), as in kube-apiserver.
+    let waits = !at_once && options.orphan_dependents == Some(false);
+    let code = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
+    Ok(WriteAnswer { code, document, warnings: Vec::new() })
 }
 
-/// Objects with a grace period are marked and then removed; that runs in a task of its own, so that a client that
-/// disconnects in between does not leave the object terminating for ever.
-async fn remove(
+/// Removes an object. Objects with a grace period are marked and then removed; that runs in a task of its own, so that
+/// a client that disconnects in between does not leave the object terminating for ever.
+pub(super) async fn remove(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Storage>,
     place: &WriteTarget<'_>,
@@ -55,46 +71,8 @@ async fn remove(
     deletion.await.unwrap_or(Err(DeleteError::Unfinished))
 }
 
-/// Deletes the listed objects one by one.
-pub(super) async fn delete_collection(
-    caches: &Arc<Caches>,
-    storage: &Arc<dyn Storage>,
-    ty: &Arc<ResourceType>,
-    listed: &[Arc<Entry>],
-    options: &DeleteOptions,
-) -> Result<(), Status> {
-    let asks = options.uid.is_some() || options.resource_version.is_some();
-    for entry in listed {
-        let place = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
-        // The uid precondition protects a new object with a listed object's name.
-        let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
-        let one = DeleteOptions { uid, ..options.clone() };
-        match remove(caches, storage, &place, &one).await {
-            Ok(_) | Err(DeleteError::NotFound) => {}
-            // The listed object is deleted: another one has its name.
-            Err(DeleteError::Precondition(_)) if !asks => {}
-            Err(error) => return Err(refusal(&place, error)),
-        }
-    }
-    Ok(())
-}
-
-fn answer(
-    place: &WriteTarget<'_>,
-    options: &DeleteOptions,
-    deleted: Result<DeleteOutcome, DeleteError>,
-) -> Result<WriteAnswer, Status> {
-    let DeleteOutcome { last, at_once, .. } = deleted.map_err(|error| refusal(place, error))?;
-    let answer = match last {
-        LastState::Stored(entry) => WriteAnswer::stored(StatusCode::OK, &entry),
-        LastState::Planned(object) => WriteAnswer::unstored(StatusCode::OK, place.ty, object),
-        LastState::Gone(object, resource_version) => gone(place, object, resource_version),
-    };
-    Ok(answered(answer, at_once, options))
-}
-
 /// The kind, not the plural, stands in texts about preconditions, and in their details.
-fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
+pub(super) fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
     let (group, name) = (&place.ty.group, place.name);
     match error {
         DeleteError::NotFound => place.not_found(),
@@ -109,26 +87,19 @@ fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
     }
 }
 
-/// Sets the code 202 for clients that wait for dependents (`orphanDependents=false`), and 200 for all others, as in
-/// kube-apiserver.
-fn answered(answer: WriteAnswer, at_once: bool, options: &DeleteOptions) -> WriteAnswer {
-    let waits = !at_once && options.orphan_dependents == Some(false);
-    WriteAnswer { code: if waits { StatusCode::ACCEPTED } else { StatusCode::OK }, ..answer }
-}
-
-/// Answers for an object that was removed without a grace period, at the version of the removal.
-fn gone(place: &WriteTarget<'_>, mut object: Object, resource_version: Option<u64>) -> WriteAnswer {
+/// Returns the answer for an object that was removed without a grace period, at the version of the removal.
+fn gone(place: &WriteTarget<'_>, mut object: Object, resource_version: Option<u64>) -> AnswerDocument {
     let version = resource_version.map(|version| version.to_string());
     if place.ty.returns_deleted {
         if let Some(version) = version {
             metadata::metadata_mut(&mut object).insert("resourceVersion".to_owned(), Value::String(version));
         }
-        return WriteAnswer::unstored(StatusCode::OK, place.ty, object);
+        return AnswerDocument::Unstored(object);
     }
     let uid = metadata::text(&object, "uid");
     let mut status = Status::deleted(&place.ty.group, &place.ty.plural, place.name, uid);
     status.metadata.resource_version = version.unwrap_or_default();
-    WriteAnswer::status(&status)
+    AnswerDocument::Text(status.to_json().into())
 }
 
 #[cfg(test)]
@@ -136,7 +107,10 @@ mod tests {
     use futures::{FutureExt as _, future::BoxFuture};
     use serde_json::json;
 
-    use api_rules::object::draft::draft;
+    use api_rules::{
+        object::{draft::draft, metadata::Part},
+        registry::ResourceType,
+    };
 
     use super::*;
     use crate::{
@@ -185,7 +159,7 @@ mod tests {
             let txn = Txn { ty: Arc::clone(&ty), key: place.key(), expect: Expect::Absent, put: Some(put) };
             storage.write(txn).await.expect("is created");
             let options = DeleteOptions::default();
-            let mut deletion = Box::pin(delete(&caches, &storage, &place, &options));
+            let mut deletion = Box::pin(delete_one(&caches, &storage, &place, &options));
             for _ in 0..polls {
                 if deletion.as_mut().now_or_never().is_some() {
                     break;

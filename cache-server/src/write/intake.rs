@@ -34,9 +34,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The budgets that a body draws from: the server's, and its connection's if that can carry several requests at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rooms<'a> {
-    pub(crate) server: &'a Room,
-    pub(crate) connection: Option<&'a Room>,
+pub(super) struct Rooms<'a> {
+    pub(super) server: &'a Room,
+    pub(super) connection: Option<&'a Room>,
 }
 
 impl Rooms<'_> {
@@ -50,7 +50,7 @@ impl Rooms<'_> {
 
 /// A complete request body. Returns its budget when dropped.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(super) struct Whole {
     bytes: Bytes,
     _taken: ReservedBudget,
 }
@@ -84,7 +84,7 @@ struct MissingBudget {
 /// # Errors
 /// 413 for a body longer than [`REQUEST_BODY_BYTES_MAX`], 429 if no budget is free in time, 504 if it does not arrive
 /// in time.
-pub(crate) async fn read<B>(mut body: Pin<&mut B>, rooms: Rooms<'_>) -> Result<Whole, Status>
+pub(super) async fn read<B>(mut body: Pin<&mut B>, rooms: Rooms<'_>) -> Result<Whole, Status>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

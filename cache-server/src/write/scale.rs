@@ -13,16 +13,16 @@ use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
 
-use super::{WriteAnswer, read, update::attempt};
-use crate::app::App;
-
-/// Bound on attempts of a change without a resourceVersion when other writes come first.
-const ATTEMPTS_MAX: usize = 64;
+use super::{
+    answer::{AnswerDocument, WriteAnswer},
+    commit,
+};
+use crate::{app::App, limits::WRITE_ATTEMPTS_MAX};
 
 /// `GET …/{name}/scale`.
 pub(super) async fn get(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let (place, paths) = scale::target(request)?;
-    let current = read(app, &place).await?;
+    let current = commit::read(app, &place).await?;
     Ok(answer(&scale::read(paths, &current.object)))
 }
 
@@ -62,8 +62,8 @@ async fn write(
     change: impl Fn(&Object) -> Result<Object, Status>,
 ) -> Result<WriteAnswer, Status> {
     let (place, paths) = scale::target(request)?;
-    for _ in 0..ATTEMPTS_MAX {
-        let current = read(app, &place).await?;
+    for _ in 0..WRITE_ATTEMPTS_MAX {
+        let current = commit::read(app, &place).await?;
         let changed = change(&scale::read(paths, &current.object))?;
         let wanted = scale::wanted(&place, &current.object, &changed)?;
         let mut object = current.object.clone();
@@ -71,10 +71,10 @@ async fn write(
         // A retry must build a new object from the new version.
         let again = || Err(place.modified());
         let change = RequestedChange::Replace(SentObject::new(object, &again));
-        let Some(answered) = attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
+        let Some(answered) = commit::attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
             continue;
         };
-        return match serde_json::from_slice(&answered.json) {
+        return match serde_json::from_slice(&answered.document.json(place.ty)) {
             Ok(Value::Object(object)) => Ok(answer(&scale::read(paths, &object))),
             Ok(_) | Err(_) => Err(Status::internal("a stored object cannot be read")),
         };
@@ -89,5 +89,5 @@ fn answer(scale: &Object) -> WriteAnswer {
         json.push_str(&format!(",\"{member}\":{value}"));
     }
     json.push_str("}\n");
-    WriteAnswer { code: StatusCode::OK, json: json.into(), warnings: Vec::new() }
+    WriteAnswer { code: StatusCode::OK, document: AnswerDocument::Text(json.into()), warnings: Vec::new() }
 }

@@ -1,82 +1,67 @@
-//! Replaces and patches objects.
+//! PUT: replaces an object, or creates it if its type allows creation by update.
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
 
 use api_rules::object::{
-    WriteTarget,
-    draft::bounded_draft,
+    Object, WriteRequest, WriteTarget, body,
+    metadata::{self, Part},
     options::Options,
-    update::{RequestedChange, UpdatePlan, plan},
+    update::{RequestedChange, SentObject, check_uid, version},
 };
-use http::StatusCode;
-use informer_serving::status::Status;
+use informer_serving::status::{Reason, Status};
 
-use super::{WriteAnswer, now, read, unread};
-use crate::{
-    app::App,
-    storage::{Expect, Txn, WriteError},
-    stored::current::Current,
-};
+use super::{answer::WriteAnswer, commit, create};
+use crate::{app::App, limits::WRITE_ATTEMPTS_MAX};
 
-/// Bound on attempts of a write without a resourceVersion when other writes come first. kube-apiserver is bounded only
-/// by the request's deadline.
-const ATTEMPTS_MAX: usize = 64;
+/// `PUT …/{plural}/{name}`, and of its subresource `status`.
+///
+/// # Errors
+/// The Status to answer with.
+pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+    let place = request.target()?;
+    let options = Options::read("UpdateOptions", request.query)?;
+    let (registry, mut warnings) = (app.registry.now(), Vec::new());
+    let WriteRequest { ty, content_type, body, .. } = *request;
+    let read = |warnings: &mut Vec<String>| {
+        let mut object = body::read_valid(&registry, ty, content_type, body, options.validation, warnings)?;
+        metadata::match_namespace(ty, place.namespace, &mut object)?;
+        place.match_name(&object)?;
+        Ok(object)
+    };
+    let again = || read(&mut Vec::new());
+    let sent = SentObject::new(read(&mut warnings)?, &again);
+    let answer = replace(app, &place, sent, options, &mut warnings).await?;
+    Ok(WriteAnswer { warnings, ..answer })
+}
 
-/// Makes the change and answers with the object. After a conflict the change is made again, to the new object; a change
-/// with a resourceVersion then fails.
-pub(super) async fn update(
+/// Replaces an object, or creates it if its type allows creation by update.
+async fn replace(
     app: &App,
     place: &WriteTarget<'_>,
-    change: &RequestedChange<'_>,
+    sent: SentObject<'_>,
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<WriteAnswer, Status> {
-    for _ in 0..ATTEMPTS_MAX {
-        let current = match change {
-            RequestedChange::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed())
-                .await
-                .map_err(|error| unread(place, error))?,
-            RequestedChange::Patch(_) | RequestedChange::Apply(_) => read(app, place).await?,
+    let makes = place.ty.create_on_update;
+    let change = RequestedChange::Replace(sent);
+    // Other clients may create and delete the object meanwhile.
+    for _ in 0..WRITE_ATTEMPTS_MAX {
+        let refused = match commit::change(app, place, &change, options, warnings).await {
+            Err(status) if makes && status.reason == Reason::NotFound => status,
+            other => return other,
         };
-        let mut said = Vec::new();
-        if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {
-            warnings.append(&mut said);
-            return Ok(answer);
+        let RequestedChange::Replace(sent) = &change else { return Err(refused) };
+        let mut object = sent.take()?;
+        check_uid(place, &Object::new(), &object)?;
+        if place.part == Part::Status {
+            return Err(refused);
+        }
+        version(&object)?;
+        // The version names the object that was deleted.
+        metadata::metadata_mut(&mut object).remove("resourceVersion");
+        if let Some(made) = create::create_named(app, place.ty, &object, options).await? {
+            return Ok(made);
         }
     }
     Err(place.modified())
-}
-
-/// Makes the change to the object as read; `None` if another write came first.
-pub(super) async fn attempt(
-    app: &App,
-    place: &WriteTarget<'_>,
-    current: &Current,
-    change: &RequestedChange<'_>,
-    options: Options,
-    warnings: &mut Vec<String>,
-) -> Result<Option<WriteAnswer>, Status> {
-    let plan = plan(place, &current.object, change, options, &now(), warnings)?;
-    let put = match &plan {
-        UpdatePlan::Keep => return Ok(Some(WriteAnswer::stored(StatusCode::OK, &current.entry))),
-        UpdatePlan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),
-        UpdatePlan::Delete(_) => None,
-    };
-    // If only metadata was decoded, `plan` could not compare: detect a no-op by comparing bytes.
-    if put.as_ref().is_some_and(|draft| !current.is_whole && draft.same_content(&current.entry)) {
-        return Ok(Some(WriteAnswer::stored(StatusCode::OK, &current.entry)));
-    }
-    if let (UpdatePlan::Put(next) | UpdatePlan::Delete(next), true) = (&plan, options.dry_run) {
-        return Ok(Some(WriteAnswer::unstored(StatusCode::OK, place.ty, next.clone())));
-    }
-    let expect = Expect::At(current.entry.resource_version());
-    match app.storage.write(Txn { ty: place.ty.clone(), key: place.key(), expect, put }).await {
-        Ok(written) => Ok(Some(match plan {
-            UpdatePlan::Keep | UpdatePlan::Put(_) => WriteAnswer::stored(StatusCode::OK, &written.entry),
-            UpdatePlan::Delete(last) => WriteAnswer::unstored(StatusCode::OK, place.ty, last),
-        })),
-        Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(None),
-        Err(WriteError::NotFound) => Err(place.not_found()),
-        Err(error @ WriteError::Storage(_)) => Err(error.into()),
-    }
 }

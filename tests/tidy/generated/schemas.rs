@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{
+use super::{
     source::{Definition, Definitions},
     wire::is_body,
 };

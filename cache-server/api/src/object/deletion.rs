@@ -11,7 +11,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{at, body::Object, definition, metadata, options::DeleteOptions};
+use super::{at, body::Object, definition_rules, metadata, options::DeleteOptions};
 use crate::registry::{Grace, ResourceType};
 
 /// Finalizers that only the garbage collector removes.
@@ -37,9 +37,9 @@ pub fn plan(ty: &ResourceType, stored: &Object, options: &DeleteOptions, now: Ti
     }
     let mut next = stored.clone();
     if options.says_policy {
-        forget_collector(&mut next);
+        metadata::remove_finalizers(&mut next, &COLLECTED);
     }
-    definition::hold(ty, &mut next, &now.to_string());
+    definition_rules::hold(ty, &mut next, &now.to_string());
     let goes = metadata::finalizers(&next).is_empty();
     let grace = ty.grace.and_then(|grace| seconds(grace, stored, options));
     match grace {
@@ -108,15 +108,6 @@ fn ending(stored: &Object, now: Timestamp) -> Object {
         }
     }
     next
-}
-
-fn forget_collector(object: &mut Object) {
-    let metadata = metadata::metadata_mut(object);
-    let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") else { return };
-    finalizers.retain(|finalizer| !COLLECTED.iter().any(|collected| finalizer == collected));
-    if finalizers.is_empty() {
-        metadata.remove("finalizers");
-    }
 }
 
 #[cfg(test)]

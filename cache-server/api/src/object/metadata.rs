@@ -12,7 +12,7 @@ use informer_serving::{
 };
 use serde_json::{Value, json};
 
-use super::{body::Object, definition, managed};
+use super::{body::Object, definition_rules, managed};
 use crate::registry::{CreatedStatus, DefinitionChange, FixedMember, ResourceType, StatusMetadata, refuse_namespace};
 
 /// Members that hold a string.
@@ -75,6 +75,16 @@ pub fn text<'a>(object: &'a Object, member: &str) -> &'a str {
 pub fn finalizers(object: &Object) -> Vec<&str> {
     let listed = object.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
     listed.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Removes these finalizers.
+pub fn remove_finalizers(object: &mut Object, removed: &[&str]) {
+    let metadata = metadata_mut(object);
+    let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") else { return };
+    finalizers.retain(|finalizer| !removed.iter().any(|removed| finalizer == removed));
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    }
 }
 
 /// Returns true if the object is being deleted and waits for its finalizers.
@@ -166,7 +176,7 @@ pub fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birth<'_>) 
             object.insert("status".to_owned(), json!({ "phase": phase }));
         }
     }
-    definition::prepare(ty, object, DefinitionChange::Create)
+    definition_rules::prepare(ty, object, DefinitionChange::Create)
 }
 
 /// Sets the fixed member of the type to its default if it is unset.
@@ -267,7 +277,7 @@ pub fn prepare_update(ty: &ResourceType, stored: &Object, mut object: Object, pa
         return Err(Status::invalid(&ty.group, &ty.kind, text(stored, "name"), causes));
     }
     if part == Part::Main {
-        definition::prepare(ty, &mut next, DefinitionChange::Update(stored))?;
+        definition_rules::prepare(ty, &mut next, DefinitionChange::Update(stored))?;
     }
     set_generation(ty, stored, &mut next, part);
     put(metadata_mut(&mut next), "resourceVersion", text(stored, "resourceVersion"));

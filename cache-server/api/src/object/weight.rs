@@ -4,8 +4,8 @@
 //! node for eleven. INVARIANT: the estimate is at least the memory that the allocator hands out, within a few percent,
 //! so a bound on it bounds memory.
 
+use informer_core::wire::json;
 use informer_serving::status::{Status, StatusExt as _};
-use memchr::memchr2;
 use serde_json::Value;
 use watch_cache::Entry;
 
@@ -189,9 +189,10 @@ pub fn of_json(text: &[u8]) -> usize {
         }
         match byte {
             b'"' => {
-                let end = string_end(text, at);
-                bytes += if end == at { 0 } else { BLOCK + end - at };
-                at = end + 1;
+                let end = json::string_end(text, at);
+                let contents = (end - 1).saturating_sub(at);
+                bytes += if contents == 0 { 0 } else { BLOCK + contents };
+                at = end;
             }
             b'{' | b'[' => {
                 depth += 1;
@@ -209,19 +210,6 @@ pub fn of_json(text: &[u8]) -> usize {
         }
     }
     bytes
-}
-
-/// Returns the end of the string that begins at `start`: the position of its closing quote.
-fn string_end(text: &[u8], start: usize) -> usize {
-    let mut at = start;
-    while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if text[at] == b'"' {
-            return at;
-        }
-        at += 2;
-    }
-    text.len()
 }
 
 #[cfg(test)]

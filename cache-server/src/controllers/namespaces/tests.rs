@@ -3,13 +3,17 @@
 
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use watch_cache::Draft;
 
 use super::*;
 use crate::{
     app::App,
     config::Config,
-    storage::faulty::{Fault, Faulty, Verb},
+    storage::{
+        Expect, Txn,
+        faulty::{Fault, Faulty, Verb},
+    },
 };
 
 async fn put(storage: &dyn Storage, ty: &Arc<ResourceType>, object: &Value, expect: Expect) -> u64 {

@@ -1,5 +1,6 @@
 //! LIST and GET: the table of resourceVersion, match, limit and continue, and exact response bodies.
 
+use bytes::Buf as _;
 use http_body_util::BodyExt as _;
 
 use super::*;

@@ -1,6 +1,4 @@
 //! Times out clients that never send the HTTP/2 preface; hyper has no timeout and no keep-alive before it.
-//!
-//! INVARIANT: bytes pass through unchanged, unbuffered and without delay.
 
 use std::{
     io,
@@ -13,11 +11,11 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, ReadBuf},
     time::sleep,
 };
 
-use crate::limits::HEAD_TIMEOUT;
+use crate::{limits::HEAD_TIMEOUT, serve::tap::Tap};
 
 /// Length of the client's preface.
 const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
@@ -40,24 +38,26 @@ impl PrefaceFlag {
     }
 }
 
-/// A stream that sets the flag once the preface was read from it.
-pub(super) struct PrefaceStream<S> {
-    stream: S,
+/// Sets the flag once the preface was read from the stream.
+pub(super) struct PrefaceTap {
     /// Bytes of the preface that are still to be read.
     left: usize,
     begun: PrefaceFlag,
 }
 
-impl<S> PrefaceStream<S> {
-    pub(super) const fn new(stream: S, begun: PrefaceFlag) -> Self {
-        Self { stream, left: PREFACE_BYTES, begun }
+impl PrefaceTap {
+    pub(super) const fn new(begun: PrefaceFlag) -> Self {
+        Self { left: PREFACE_BYTES, begun }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for PrefaceStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+impl<S> Tap<S> for PrefaceTap {
+    fn poll_read(&mut self, stream: Pin<&mut S>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncRead,
+    {
         let before = into.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
+        ready!(stream.poll_read(cx, into))?;
         if 0 < self.left {
             self.left = self.left.saturating_sub(into.filled().len() - before);
             if self.left == 0 {
@@ -65,31 +65,5 @@ impl<S: AsyncRead + Unpin> AsyncRead for PrefaceStream<S> {
             }
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for PrefaceStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -1,37 +1,17 @@
 //! Watches over in-memory streams, with scripted bodies.
 
 use bytes::Bytes;
-use http_body::Frame;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::mpsc::{UnboundedSender, unbounded_channel},
     task::JoinHandle,
 };
 
 use super::*;
-
-/// A body whose chunks the test sends; it ends when the test drops its end.
-struct Script(UnboundedReceiver<Result<Slices, BodyError>>);
-
-impl Body for Script {
-    type Data = Slices;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        self.0.poll_recv(cx).map(|batch| batch.map(|batch| batch.map(Frame::data)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_closed() && self.0.is_empty()
-    }
-}
-
-impl Socket for DuplexStream {
-    fn reset_on_close(&self) {}
-}
+use crate::{
+    limits::WATCH_END_WAIT,
+    serve::watch_sink::{BATCHES_PER_TURN, WatchEnd, tests::Script},
+};
 
 fn text(text: &str) -> Result<Slices, BodyError> {
     let mut slices = Slices::new();
@@ -46,7 +26,7 @@ struct Watched {
     body: UnboundedSender<Result<Slices, BodyError>>,
     client: DuplexStream,
     /// Result, bytes read meanwhile, and the connection.
-    ended: JoinHandle<(TakeoverEnd, Bytes, DuplexStream)>,
+    ended: JoinHandle<(WatchEnd, Bytes, DuplexStream)>,
 }
 
 /// Starts a watch whose connection holds `room` bytes in each direction, and reads its head.
@@ -83,7 +63,7 @@ async fn what_the_body_has_is_sent_at_once_and_the_end_is_said() {
     drop(body);
     expect(&mut client, "0\r\n\r\n").await;
     let (end, read, _stream) = ended.await.unwrap();
-    assert_eq!((end, &read[..]), (TakeoverEnd::Clean, &b""[..]));
+    assert_eq!((end, &read[..]), (WatchEnd::Clean, &b""[..]));
 }
 
 #[tokio::test]
@@ -92,7 +72,7 @@ async fn the_last_chunk_brings_the_end_along() {
     body.send(text("last")).unwrap();
     drop(body);
     expect(&mut client, "4\r\nlast\r\n0\r\n\r\n").await;
-    assert_eq!(ended.await.unwrap().0, TakeoverEnd::Clean);
+    assert_eq!(ended.await.unwrap().0, WatchEnd::Clean);
 }
 
 /// Goal: pieces of any size arrive as one body. Method: a connection that holds few bytes, so that writes stop
@@ -111,7 +91,7 @@ async fn a_slow_reader_gets_every_byte() {
         whole = format!("{whole}0\r\n\r\n");
         // The last chunk and the end may be one write or two; the bytes are equal.
         expect(&mut client, &whole).await;
-        assert_eq!(ended.await.unwrap().0, TakeoverEnd::Clean, "room for {room}");
+        assert_eq!(ended.await.unwrap().0, WatchEnd::Clean, "room for {room}");
     }
 }
 
@@ -141,17 +121,17 @@ async fn for_a_reader_that_takes_nothing_no_more_than_a_chunk_is_made() {
 async fn a_busy_watch_leaves_others_their_turns() {
     let (mut takeover, mut client) = waiting(1 << 20, 1_000);
     assert!(takeover.poll_ended(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
-    assert_eq!(takeover.body.0.len(), 1_000 - CHUNKS_PER_TURN);
+    assert_eq!(takeover.body.0.len(), 1_000 - BATCHES_PER_TURN);
     let mut sent = vec![0; 1 << 20];
     let count = client.read(&mut sent).await.unwrap();
-    assert!(sent[..count].ends_with(&b"4\r\nmore\r\n".repeat(CHUNKS_PER_TURN)), "all that was made was sent");
+    assert!(sent[..count].ends_with(&b"4\r\nmore\r\n".repeat(BATCHES_PER_TURN)), "all that was made was sent");
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_is_noticed_while_nothing_happens() {
     let Watched { body, mut client, ended } = watch(64, b"").await;
     client.shutdown().await.unwrap();
-    assert_eq!(ended.await.unwrap().0, TakeoverEnd::Gone);
+    assert_eq!(ended.await.unwrap().0, WatchEnd::Gone);
     assert!(body.is_closed(), "the body is let go");
 }
 
@@ -161,7 +141,7 @@ async fn a_client_that_leaves_is_noticed_while_it_takes_nothing() {
     body.send(text("a chunk that does not fit")).unwrap();
     tokio::task::yield_now().await;
     client.shutdown().await.unwrap();
-    assert_eq!(ended.await.unwrap().0, TakeoverEnd::Gone);
+    assert_eq!(ended.await.unwrap().0, WatchEnd::Gone);
     drop(client);
 }
 
@@ -176,7 +156,7 @@ async fn what_comes_behind_the_request_is_kept() {
     drop(body);
     expect(&mut client, "0\r\n\r\n").await;
     let (end, read, _stream) = ended.await.unwrap();
-    assert_eq!((end, &read[..]), (TakeoverEnd::Clean, &b"GET /one and two"[..]));
+    assert_eq!((end, &read[..]), (WatchEnd::Clean, &b"GET /one and two"[..]));
 }
 
 /// Goal: bytes after the request are kept only up to a bound. Method: a client sends more; the rest stays in the
@@ -192,7 +172,7 @@ async fn only_so_much_is_kept_of_what_comes_behind_the_request() {
     drop(body);
     expect(&mut client, "0\r\n\r\n").await;
     let (end, read, mut stream) = ended.await.unwrap();
-    assert_eq!((end, read.len()), (TakeoverEnd::Clean, PIPELINED_BYTES_MAX));
+    assert_eq!((end, read.len()), (WatchEnd::Clean, PIPELINED_BYTES_MAX));
     let mut rest = [0; 100];
     stream.read_exact(&mut rest).await.unwrap();
 }
@@ -203,7 +183,7 @@ async fn a_body_that_is_cut_does_not_end_like_a_whole_one() {
     body.send(text("half")).unwrap();
     body.send(Err(BodyError::Cut)).unwrap();
     let (end, _, stream) = ended.await.unwrap();
-    assert_eq!(end, TakeoverEnd::Cut);
+    assert_eq!(end, WatchEnd::Cut);
     drop((stream, body));
     let mut sent = String::new();
     client.read_to_string(&mut sent).await.unwrap();
@@ -227,7 +207,7 @@ async fn a_client_that_takes_a_byte_a_minute_is_ended_with_its_watch() {
                 tokio::time::sleep(std::time::Duration::from_secs(pause)).await;
             }
         });
-        assert_eq!((takeover.ended().await, began.elapsed()), (TakeoverEnd::Cut, lasts + WATCH_END_WAIT));
+        assert_eq!((takeover.ended().await, began.elapsed()), (WatchEnd::Cut, lasts + WATCH_END_WAIT));
         reader.abort();
     }
     let (ours, mut client) = duplex(8);
@@ -242,7 +222,7 @@ async fn a_client_that_takes_a_byte_a_minute_is_ended_with_its_watch() {
         client.read_to_string(&mut sent).await.unwrap();
         sent
     });
-    assert_eq!(takeover.ended().await, TakeoverEnd::Clean);
+    assert_eq!(takeover.ended().await, WatchEnd::Clean);
     drop(takeover);
     assert!(reader.await.unwrap().ends_with("A\r\nsome words\r\n0\r\n\r\n"));
 }

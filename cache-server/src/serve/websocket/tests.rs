@@ -1,34 +1,15 @@
 //! WebSockets over in-memory streams, with scripted bodies.
 
 use bytes::Bytes;
-use http_body::Frame;
 use tokio::{
     io::{AsyncReadExt as _, DuplexStream, duplex},
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::mpsc::{UnboundedSender, unbounded_channel},
     task::JoinHandle,
     time::Instant,
 };
 
 use super::*;
-
-/// A body whose batches the test sends; it ends when the test drops its end.
-struct Script(UnboundedReceiver<Result<Slices, BodyError>>);
-
-impl Body for Script {
-    type Data = Slices;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        self.0.poll_recv(cx).map(|batch| batch.map(|batch| batch.map(Frame::data)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_closed() && self.0.is_empty()
-    }
-}
+use crate::{limits::WATCH_END_WAIT, serve::watch_sink::tests::Script};
 
 const PING: &[u8] = b"\x89\x82\0\0\0\0hi";
 const PONG: &[u8] = b"\x8a\x02hi";
@@ -51,7 +32,7 @@ fn frame(line: &str) -> Vec<u8> {
 struct Watched {
     body: UnboundedSender<Result<Slices, BodyError>>,
     client: DuplexStream,
-    ended: JoinHandle<WebSocketEnd>,
+    ended: JoinHandle<WatchEnd>,
 }
 
 /// Starts a watch whose connection holds `room` bytes in each direction, and reads its head.
@@ -59,7 +40,7 @@ async fn watch(room: usize, read: &'static [u8]) -> Watched {
     let (ours, mut client) = duplex(room);
     let (body, batches) = unbounded_channel();
     let mut socket = WebSocket::new(ours, read, Response::builder().status(101).body(Script(batches)).unwrap(), None);
-    let ended = tokio::spawn(async move { std::future::poll_fn(|cx| socket.poll_ended(cx)).await });
+    let ended = tokio::spawn(async move { socket.ended().await });
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(client.read_u8().await.unwrap());
@@ -86,7 +67,7 @@ async fn each_line_is_sent_at_once_as_a_message_and_the_end_is_a_close_frame() {
     drop(body);
     expect(&mut client, NORMAL).await;
     client.write_all(CLOSE).await.unwrap();
-    assert_eq!(ended.await.unwrap(), WebSocketEnd::Clean);
+    assert_eq!(ended.await.unwrap(), WatchEnd::Clean);
 }
 
 /// Goal: pieces of any size arrive as whole messages. Method: a connection that holds few bytes, and pings in between.
@@ -117,7 +98,7 @@ async fn a_slow_reader_gets_every_byte_and_its_pongs_between_messages() {
             None => rest.to_vec(),
         };
         assert!(whole[100..].starts_with(&rest), "room for {room}");
-        assert_eq!(ended.await.unwrap(), WebSocketEnd::Clean, "room for {room}");
+        assert_eq!(ended.await.unwrap(), WatchEnd::Clean, "room for {room}");
     }
 }
 
@@ -131,7 +112,7 @@ async fn pings_are_answered_while_nothing_happens() {
     expect(&mut client, PONG).await;
     client.write_all(CLOSE).await.unwrap();
     expect(&mut client, b"\x88\x02\x03\xe9").await;
-    assert_eq!(ended.await.unwrap(), WebSocketEnd::Clean);
+    assert_eq!(ended.await.unwrap(), WatchEnd::Clean);
     assert!(body.is_closed());
 }
 
@@ -149,7 +130,7 @@ async fn only_the_latest_ping_is_answered_to_a_client_that_takes_nothing() {
     expect(&mut client, &frame(&format!("{}\n", "x".repeat(100)))).await;
     expect(&mut client, &[0x8a, 2, 0x03, 0xe7]).await;
     drop(client);
-    assert_eq!(ended.await.unwrap(), WebSocketEnd::Gone);
+    assert_eq!(ended.await.unwrap(), WatchEnd::Gone);
 }
 
 #[tokio::test]
@@ -162,7 +143,7 @@ async fn a_client_that_breaks_the_protocol_is_told_and_left() {
         expect(&mut client, &[&[0x88, 2][..], &code.to_be_bytes()].concat()).await;
         assert!(body.send(lines("more\n")).is_ok(), "the body is let go with the connection");
         client.shutdown().await.unwrap();
-        assert_eq!(ended.await.unwrap(), WebSocketEnd::Gone);
+        assert_eq!(ended.await.unwrap(), WatchEnd::Gone);
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "nothing follows a close frame");
     }
 }
@@ -174,7 +155,7 @@ async fn a_client_that_does_not_close_is_left_after_a_while() {
     drop(body);
     expect(&mut client, NORMAL).await;
     let closed = Instant::now();
-    assert_eq!(ended.await.unwrap(), WebSocketEnd::Clean);
+    assert_eq!(ended.await.unwrap(), WatchEnd::Clean);
     assert_eq!(closed.elapsed().as_secs(), WEBSOCKET_CLOSE_WAIT.as_secs());
 }
 
@@ -183,7 +164,7 @@ async fn a_body_that_is_cut_ends_without_a_close_frame() {
     let Watched { body, mut client, ended } = watch(1 << 10, b"").await;
     body.send(lines("half\n")).unwrap();
     body.send(Err(BodyError::Cut)).unwrap();
-    assert_eq!(ended.await.unwrap(), WebSocketEnd::Cut);
+    assert_eq!(ended.await.unwrap(), WatchEnd::Cut);
     drop(body);
     let mut sent = Vec::new();
     client.read_to_end(&mut sent).await.unwrap();
@@ -196,7 +177,7 @@ async fn a_client_that_leaves_is_noticed_while_it_takes_nothing() {
     body.send(lines("a line that does not fit\n")).unwrap();
     tokio::task::yield_now().await;
     client.shutdown().await.unwrap();
-    assert_eq!(ended.await.unwrap(), WebSocketEnd::Gone);
+    assert_eq!(ended.await.unwrap(), WatchEnd::Gone);
     assert!(body.is_closed(), "the body is let go");
 }
 
@@ -224,7 +205,7 @@ async fn a_client_that_takes_nothing_is_cut_soon_after_the_end_of_its_watch() {
     body.send(lines("more\n")).unwrap();
     let (began, deadline) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(30));
     let mut socket = WebSocket::new(ours, b"", Response::new(Script(batches)), Some(deadline));
-    let end = std::future::poll_fn(|cx| socket.poll_ended(cx)).await;
-    assert_eq!((end, began.elapsed().as_secs()), (WebSocketEnd::Cut, 30 + WATCH_END_WAIT.as_secs()));
+    let end = socket.ended().await;
+    assert_eq!((end, began.elapsed().as_secs()), (WatchEnd::Cut, 30 + WATCH_END_WAIT.as_secs()));
     drop(client);
 }

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Alphabet of Kubernetes' name suffixes: without vowels, so that no words appear.
-const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+use crate::ids::{self, NAME_ALPHABET};
 
 /// The newest time of generated objects: 2026-01-01T00:00:00Z. Fixed, so that equal seeds give equal bytes.
 const NOW: i64 = 1_767_225_600;
@@ -34,9 +33,7 @@ impl Random {
 
     /// A random (version 4) UUID.
     pub(super) fn uid(&mut self) -> String {
-        let bits = self.0.u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-        let hex = format!("{bits:032x}");
-        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        ids::uuid_of(self.0.u128(..)).to_string()
     }
 
     /// `digits` random hexadecimal digits; 64 look like a SHA-256 digest.
@@ -51,7 +48,7 @@ impl Random {
 
     /// A name suffix, as in `kube-api-access-x7k2p`.
     pub(super) fn suffix(&mut self, length: usize) -> String {
-        (0..length).map(|_| char::from(SUFFIX[self.0.usize(0..SUFFIX.len())])).collect()
+        (0..length).map(|_| char::from(NAME_ALPHABET[self.0.usize(0..NAME_ALPHABET.len())])).collect()
     }
 
     /// A random time in the last 90 days before [`NOW`], in Unix seconds.

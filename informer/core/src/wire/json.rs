@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 pub(crate) mod structure;
 
@@ -203,6 +203,22 @@ pub fn skip_value(bytes: &[u8]) -> Result<usize, JsonError> {
     }
 }
 
+/// Returns the offset after the closing quote of a string whose contents begin at `at`, or the length of `bytes` if they
+/// end inside it.
+#[must_use]
+#[inline]
+pub fn string_end(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += found + 1;
+        if bytes[at - 1] == b'"' {
+            return at;
+        }
+        // Skip the escaped byte: it cannot end the string.
+        at += 1;
+    }
+    bytes.len()
+}
+
 /// Returns the contents of a string value, without quotes and escapes; `None` if `value` is not a valid string.
 #[must_use]
 pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
@@ -341,6 +357,13 @@ mod tests {
         }
         for json in ["", " ", "\"a", "[1", "\"\\"] {
             assert_eq!(skip_value(json.as_bytes()), Err(JsonError::Ended), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_string_ends_at_its_own_quote() {
+        for (text, end) in [("a\"b", 2), ("\"", 1), (r#"a\"b\\""#, 7), ("", 0), ("a", 1), (r"a\", 2)] {
+            assert_eq!(string_end(text.as_bytes(), 0), end, "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! A stream that resets its connection once the client makes no progress.
+//! Streams on which connections are served, and the guard that resets a connection once its client makes no progress.
 //!
 //! INVARIANT: a client that reads at least one byte within `Config::socket_stuck` is never disconnected. The kernel's
 //! own `TCP_USER_TIMEOUT` does not guarantee that: it counts from the first full window and stops only once the window
@@ -12,16 +12,18 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time::{Sleep, sleep},
 };
 
-use super::tls::TlsStream;
+use super::{
+    tap::{Tap, TappedStream},
+    tls::TlsStream,
+};
 
-/// A stream whose writes fail once the client has read none of them for `patience`.
+/// Makes writes fail once the client has read none of them for `patience`.
 pub(super) struct StallGuard<S> {
-    stream: S,
     /// Makes the close of the stream a reset: data that the kernel still holds must not look like an orderly end
     /// later.
     abort: fn(&S),
@@ -37,9 +39,9 @@ pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     fn reset_on_close(&self);
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for StallGuard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for TappedStream<S, StallGuard<S>> {
     fn reset_on_close(&self) {
-        (self.abort)(&self.stream);
+        (self.tap.abort)(&self.stream);
     }
 }
 
@@ -50,8 +52,8 @@ impl<S: Socket> Socket for TlsStream<S> {
 }
 
 impl StallGuard<TcpStream> {
-    pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, abort: reset_on_close, patience, stuck: None }
+    pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> TappedStream<TcpStream, Self> {
+        TappedStream { stream, tap: Self { abort: reset_on_close, patience, stuck: None } }
     }
 }
 
@@ -61,9 +63,14 @@ fn reset_on_close(stream: &TcpStream) {
     }
 }
 
-impl<S> StallGuard<S> {
+impl<S> Tap<S> for StallGuard<S> {
     /// Passes `written` on, unless writes have been blocked for too long.
-    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn written(
+        &mut self,
+        stream: &S,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             // Any progress restarts the time.
             self.stuck = None;
@@ -71,42 +78,8 @@ impl<S> StallGuard<S> {
         }
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(self.patience)));
         ready!(stuck.as_mut().poll(cx));
-        (self.abort)(&self.stream);
+        (self.abort)(stream);
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, into)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watch(cx, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.watch(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -125,11 +98,11 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn moving(stream: DuplexStream) -> StallGuard<DuplexStream> {
+    fn guarded(stream: DuplexStream) -> TappedStream<DuplexStream, StallGuard<DuplexStream>> {
         let abort = |_: &DuplexStream| {
             ABORTS.fetch_add(1, Ordering::Relaxed);
         };
-        StallGuard { stream, abort, patience: PATIENCE, stuck: None }
+        TappedStream { stream, tap: StallGuard { abort, patience: PATIENCE, stuck: None } }
     }
 
     /// Goal: a slow reader is served to the end, and one that stops is not. Method: a byte every 59 s for an hour,
@@ -137,7 +110,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_reader_that_takes_nothing_is_ended() {
         let (ours, mut theirs) = duplex(1);
-        let mut ours = moving(ours);
+        let mut ours = guarded(ours);
         let reader = tokio::spawn(async move {
             for _ in 0..60 {
                 sleep(PATIENCE - Duration::from_secs(1)).await;

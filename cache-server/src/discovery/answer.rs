@@ -1,0 +1,84 @@
+//! Answers requests for server documents: discovery, health, version and metrics.
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, header};
+use informer_serving::status::{Status, StatusExt as _};
+
+use super::{
+    document,
+    health::{self, Check},
+    version,
+};
+use crate::{
+    app::App,
+    metrics,
+    read::{
+        body::{self, Response, page_not_found},
+        pretty,
+    },
+    request::RequestHead,
+    route::{DiscoveryPath, Health, Route},
+};
+
+/// Answers a request for a server document.
+///
+/// # Errors
+/// 405 for methods other than GET, 404 for other routes.
+pub(crate) fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> Result<Response, Status> {
+    // Some probes send HEAD; kube-apiserver answers health checks for any method.
+    let probes = *head.method == Method::HEAD && matches!(route, Route::Health(..));
+    if *head.method != Method::GET && !probes {
+        return Err(Status::generic_method_not_allowed());
+    }
+    match route {
+        Route::Discovery(path) => Ok(discovery(app, head, path)),
+        Route::Health(endpoint, check) => Ok(health(app, head, *endpoint, check.as_deref())),
+        Route::Version => Ok(body::json(StatusCode::OK, version().into())),
+        Route::Metrics => {
+            let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
+            Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(&app.caches).into()))
+        }
+        Route::Resource(_) | Route::Missing(_) | Route::Connect(_) | Route::OpenApi(_) | Route::NotFound => {
+            Err(Status::generic_not_found())
+        }
+        Route::Unknown => Ok(page_not_found()),
+    }
+}
+
+fn discovery(app: &App, head: &RequestHead<'_>, path: &DiscoveryPath) -> Response {
+    let listening = app.config.listen.to_string();
+    let address = head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or(&listening);
+    let Some(document) = document(&app.registry.now(), path, Some(&head.accept), address) else {
+        return page_not_found();
+    };
+    let content_type = HeaderValue::from_static(document.content_type);
+    let Some(etag) = document.etag.and_then(|etag| HeaderValue::from_str(&etag).ok()) else {
+        let indent = head.indent && *path != DiscoveryPath::Root;
+        let body = if indent { pretty::indent(&document.body).into() } else { document.body.into() };
+        return body::typed(StatusCode::OK, content_type, body);
+    };
+    let known = head.headers.get(header::IF_NONE_MATCH) == Some(&etag);
+    let (code, body) = if known { (StatusCode::NOT_MODIFIED, Bytes::new()) } else { (StatusCode::OK, document.body) };
+    let mut response = body::typed(code, content_type, body.into());
+    response.headers_mut().insert(header::ETAG, etag);
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}
+
+fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&str>) -> Response {
+    // Answering at all proves that the server listens; caches start with their first reader, so they are no check.
+    let of = |name: &'static str, passes| Check { name: name.into(), passes };
+    let mut checks = vec![of("ping", true), of("poststarthook/crd-informer-synced", app.definitions.are_known())];
+    // A server that shuts down, or has a cache that is down, is alive but not ready for new clients.
+    if endpoint == Health::Readyz {
+        checks.push(of("shutdown", !app.caches.is_stopped()));
+        let down = app.caches.down().into_iter();
+        checks.extend(down.map(|ty| Check { name: format!("cache/{ty}").into(), passes: false }));
+    }
+    let Some((code, text)) = health::health(endpoint, check, head.query.pairs(), &checks) else {
+        return page_not_found();
+    };
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    body::text(code, text.into())
+}

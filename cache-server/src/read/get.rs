@@ -1,0 +1,67 @@
+//! Answers GET of one object from the watch cache.
+
+use bytes::{Buf as _, Bytes};
+use http::StatusCode;
+use informer_serving::{
+    options::resource_version,
+    query::Query,
+    status::{Status, StatusExt as _},
+};
+use watch_cache::{Entry, Form, Slices};
+
+use super::{
+    aside,
+    body::{self, Body, Response},
+    encode::{self, RequestedEncoding},
+    negotiate::{AnswerFormat, AnswerSubject},
+};
+use crate::{app::App, clock, route::Target};
+
+/// `GET …/{plural}/{name}`.
+///
+/// # Errors
+/// The Status to answer with.
+pub(crate) async fn get(
+    app: &App,
+    target: &Target,
+    name: &str,
+    query: &Query,
+    answer: &AnswerFormat,
+) -> Result<Response, Status> {
+    let reader = match query.get("resourceVersion").unwrap_or_default() {
+        "" => app.caches.fresh(&target.ty).await?,
+        given => match resource_version(given).map_err(Status::unmapped)? {
+            0 => app.caches.reader(&target.ty).await?,
+            at => app.caches.at_least(&target.ty, at).await?,
+        },
+    };
+    let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
+    let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
+    let (form, wanted) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));
+    // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
+    let is_slow = form.is_slow(&entry)
+        || (wanted != RequestedEncoding::Json && wanted != RequestedEncoding::Gzip && entry.is_long());
+    let respond = move || respond(&entry, &form, wanted);
+    if !is_slow {
+        return Ok(respond());
+    }
+    aside::run(respond).await.ok_or_else(|| Status::internal("the object could not be shown"))
+}
+
+/// Builds the response of a GET. Cost: parses the object unless it is sent as stored.
+fn respond(entry: &Entry, form: &Form, wanted: RequestedEncoding) -> Response {
+    let mut slices = Slices::new();
+    entry.object_as(form, clock::unix_seconds(), &mut slices);
+    slices.push_static(b"\n");
+    match wanted {
+        RequestedEncoding::Json | RequestedEncoding::Gzip => body::json(StatusCode::OK, Body::full(slices)),
+        RequestedEncoding::Indented | RequestedEncoding::Yaml => {
+            encode::whole(StatusCode::OK, joined(&mut slices), wanted)
+        }
+    }
+}
+
+/// Takes all slices out as one buffer.
+fn joined(slices: &mut Slices) -> Bytes {
+    slices.copy_to_bytes(slices.remaining())
+}

@@ -1,0 +1,35 @@
+//! One request without its path and body, as every handler reads it.
+
+use http::{HeaderMap, Method, header, request::Parts};
+use informer_serving::query::Query;
+
+use crate::{
+    budget::Room,
+    read::{encode::RequestedEncoding, negotiate},
+};
+
+/// The head of a request, parsed once.
+pub(crate) struct RequestHead<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) headers: &'a HeaderMap,
+    /// Body budget of the connection; `None` if the connection carries one request at a time.
+    pub(crate) room: Option<&'a Room>,
+    /// The values of Accept.
+    pub(crate) accept: String,
+    pub(crate) query: Query,
+    /// True if documents with only one form are indented for people.
+    pub(crate) indent: bool,
+    /// Encoding of errors.
+    pub(crate) errors: RequestedEncoding,
+}
+
+impl<'a> RequestHead<'a> {
+    pub(crate) fn new(parts: &'a Parts) -> Self {
+        let query = Query::parse(parts.uri.query());
+        let indent = negotiate::is_for_people(&parts.headers, &query);
+        let errors = negotiate::of_error(&parts.headers, &query);
+        let accept = negotiate::joined(&parts.headers, header::ACCEPT);
+        let room = parts.extensions.get::<Room>();
+        Self { method: &parts.method, headers: &parts.headers, room, accept, query, indent, errors }
+    }
+}

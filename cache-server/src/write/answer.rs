@@ -1,0 +1,80 @@
+//! The answer to a write, and its response.
+
+use std::sync::Arc;
+
+use api_rules::{
+    object::{Object, WriteRequest, draft::ordered, validation},
+    registry::ResourceType,
+};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderValue, StatusCode, header};
+use informer_serving::status::Status;
+use watch_cache::Entry;
+
+use super::SCALE;
+use crate::{
+    clock,
+    read::{
+        body::Response,
+        encode::{self, RequestedEncoding},
+        negotiate::{AnswerFormat, AnswerSubject},
+    },
+};
+
+/// Answer to a write.
+#[derive(Debug)]
+pub(super) struct WriteAnswer {
+    /// 200, 201 or 202.
+    pub(super) code: StatusCode,
+    pub(super) document: AnswerDocument,
+    /// Warnings about the fields of the body.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The document that answers a write.
+#[derive(Debug)]
+pub(super) enum AnswerDocument {
+    /// A stored object.
+    Stored(Arc<Entry>),
+    /// An object that is not stored in this form: of a dry run, or the last state of a deleted object.
+    Unstored(Object),
+    /// JSON with a newline at the end: a Scale or a Status.
+    Text(Bytes),
+}
+
+impl AnswerDocument {
+    /// Returns the document as JSON with a newline at the end.
+    pub(super) fn json(self, ty: &ResourceType) -> Bytes {
+        match self {
+            Self::Stored(entry) => {
+                let object = entry.object();
+                let mut json = BytesMut::with_capacity(object.len() + 1);
+                json.put(object);
+                json.put_u8(b'\n');
+                json.freeze()
+            }
+            Self::Unstored(object) => ordered(ty, object).into(),
+            Self::Text(text) => text,
+        }
+    }
+}
+
+impl WriteAnswer {
+    /// Builds the response in the format that the client requested.
+    ///
+    /// # Errors
+    /// The Status of a format that the document cannot have; the write is done then.
+    pub(super) fn respond(self, request: &WriteRequest<'_>, format: &AnswerFormat) -> Result<Response, Status> {
+        let is_scale = request.subresource == Some(SCALE);
+        let form = format.form(request.ty, if is_scale { AnswerSubject::Scale } else { AnswerSubject::Object })?;
+        let json = self.document.json(request.ty);
+        let json = form.text(&json, clock::unix_seconds()).map_or(json, Bytes::from);
+        let mut response = encode::whole(self.code, json, RequestedEncoding::of(format));
+        for warning in validation::headers(&self.warnings) {
+            if let Ok(warning) = HeaderValue::from_bytes(warning.as_bytes()) {
+                response.headers_mut().append(header::WARNING, warning);
+            }
+        }
+        Ok(response)
+    }
+}

@@ -1,0 +1,101 @@
+//! Changes an object that exists: reads it, plans its successor, and stores that at the version that was read.
+
+use std::sync::Arc;
+
+use api_rules::object::{
+    WriteTarget,
+    draft::bounded_draft,
+    options::Options,
+    update::{RequestedChange, UpdatePlan, plan},
+};
+use http::StatusCode;
+use informer_serving::status::{Status, StatusExt as _};
+
+use super::answer::{AnswerDocument, WriteAnswer};
+use crate::{
+    app::App,
+    clock,
+    limits::WRITE_ATTEMPTS_MAX,
+    stored::{
+        self, ReplaceOutcome,
+        current::{Current, ReadFailure, stored_entry},
+    },
+};
+
+/// Reads the object of a write as it is now, decoded.
+pub(super) async fn read(app: &App, target: &WriteTarget<'_>) -> Result<Current, Status> {
+    Current::read(&app.caches, target).await.map_err(|error| unread(target, error))
+}
+
+/// Returns an error if the object does not exist.
+pub(super) async fn check_stored(app: &App, target: &WriteTarget<'_>) -> Result<(), Status> {
+    stored_entry(&app.caches, target).await.map(drop).map_err(|error| unread(target, error))
+}
+
+/// Returns the Status for an object that was not read.
+fn unread(target: &WriteTarget<'_>, error: ReadFailure) -> Status {
+    match error {
+        ReadFailure::NotFound => target.not_found(),
+        ReadFailure::Malformed => Status::internal("a stored object cannot be read"),
+        ReadFailure::Unfresh(error) => error.into(),
+    }
+}
+
+/// Makes the change and answers with the object. After a conflict the change is made again, to the new object; a change
+/// with a resourceVersion then fails.
+pub(super) async fn change(
+    app: &App,
+    place: &WriteTarget<'_>,
+    change: &RequestedChange<'_>,
+    options: Options,
+    warnings: &mut Vec<String>,
+) -> Result<WriteAnswer, Status> {
+    for _ in 0..WRITE_ATTEMPTS_MAX {
+        let current = match change {
+            RequestedChange::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed())
+                .await
+                .map_err(|error| unread(place, error))?,
+            RequestedChange::Patch(_) | RequestedChange::Apply(_) => read(app, place).await?,
+        };
+        let mut said = Vec::new();
+        if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {
+            warnings.append(&mut said);
+            return Ok(answer);
+        }
+    }
+    Err(place.modified())
+}
+
+/// Makes the change to the object as read; `None` if another write came first.
+pub(super) async fn attempt(
+    app: &App,
+    place: &WriteTarget<'_>,
+    current: &Current,
+    change: &RequestedChange<'_>,
+    options: Options,
+    warnings: &mut Vec<String>,
+) -> Result<Option<WriteAnswer>, Status> {
+    let answer = |document| WriteAnswer { code: StatusCode::OK, document, warnings: Vec::new() };
+    let unchanged = || answer(AnswerDocument::Stored(Arc::clone(&current.entry)));
+    let plan = plan(place, &current.object, change, options, &clock::now(), warnings)?;
+    let put = match &plan {
+        UpdatePlan::Keep => return Ok(Some(unchanged())),
+        UpdatePlan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),
+        UpdatePlan::Delete(_) => None,
+    };
+    // If only metadata was decoded, `plan` could not compare: detect a no-op by comparing bytes.
+    if put.as_ref().is_some_and(|draft| !current.is_whole && draft.same_content(&current.entry)) {
+        return Ok(Some(unchanged()));
+    }
+    if let (UpdatePlan::Put(next) | UpdatePlan::Delete(next), true) = (&plan, options.dry_run) {
+        return Ok(Some(answer(AnswerDocument::Unstored(next.clone()))));
+    }
+    match stored::replace(&*app.storage, place.ty, &current.entry, put).await? {
+        ReplaceOutcome::Done(written) => Ok(Some(answer(match plan {
+            UpdatePlan::Keep | UpdatePlan::Put(_) => AnswerDocument::Stored(written.entry),
+            UpdatePlan::Delete(last) => AnswerDocument::Unstored(last),
+        }))),
+        ReplaceOutcome::Late => Ok(None),
+        ReplaceOutcome::Gone => Err(place.not_found()),
+    }
+}
