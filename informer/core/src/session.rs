@@ -65,7 +65,7 @@ enum OpenRequest {
     Open,
 }
 
-/// What the reflector ordered in answer to one input.
+/// The reflector's orders after one input.
 #[derive(Default)]
 struct ReflectorOrders {
     /// The last order about requests, which replaces earlier ones.
@@ -73,7 +73,7 @@ struct ReflectorOrders {
     has_stale_object: bool,
 }
 
-/// What was carried out for one input.
+/// The result of one input.
 struct FollowUp {
     /// True if a request was sent, queued or closed.
     has_request: bool,

@@ -14,11 +14,11 @@ use crate::model::State;
 #[derive(Default)]
 pub(super) struct Replica {
     pub(super) store: Store,
-    /// What it took since this was last emptied.
+    /// Orders taken since this was last emptied.
     pub(super) taken: Vec<Taken>,
 }
 
-/// What a copy took. Covers only what its readers see.
+/// An order that a copy took, if its readers see it.
 pub(super) enum Taken {
     /// The restored state is current.
     Restored(Snapshot),
