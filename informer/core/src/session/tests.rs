@@ -194,9 +194,9 @@ fn what_cannot_be_read_is_reported_and_the_rest_is_kept() {
     session.handle_frame(at(2), event(EventKind::Added, br#"{"metadata":{"resourceVersion":"10"}}"#)).expect("kept");
     session.handle_frame(at(2), event(EventKind::Added, br#"{"metadata":{"name":"b","uid":"b"}}"#)).expect("kept");
     let causes: Vec<String> = std::iter::from_fn(|| session.poll_action())
-        .filter_map(|action| match action {
-            SessionAction::Report(SessionReport::Unreadable { key, cause }) => Some(format!("{key}: {cause:?}")),
-            _ => None,
+        .filter_map(|action| {
+            let SessionAction::Report(SessionReport::Unreadable { key, cause }) = action else { return None };
+            Some(format!("{key}: {cause:?}"))
         })
         .collect();
     assert_eq!(causes, [": Nameless", "b: Unversioned"]);
