@@ -43,6 +43,8 @@ pub struct Endpoints {
     home: usize,
     /// For each endpoint, the time before which it is not tried again.
     not_before: Vec<Time>,
+    /// For each endpoint, the time until which it counts as one that forbids the request.
+    forbids_until: Vec<Time>,
     /// When to leave the current endpoint, unless a request succeeds before.
     leave_at: Option<Time>,
     /// When to try the preferred endpoint again.
@@ -69,6 +71,7 @@ impl Endpoints {
             current: 0,
             home: 0,
             not_before: vec![Time::ZERO; count],
+            forbids_until: vec![Time::ZERO; count],
             leave_at: None,
             return_at: None,
             by_choice: false,
@@ -85,19 +88,29 @@ impl Endpoints {
 
     /// Notes a failed request. Positions that are too old or too new are no failure of the endpoint. Neither is 429: an
     /// overloaded server, or one that fills its cache, works, and its clients would only carry the load to the next
-    /// one.
+    /// one. What every endpoint has forbidden is no reason to leave either: such a client polls where it is.
     pub fn failed(&mut self, now: Time, class: Class) {
         match class {
             Class::Expired | Class::TooLarge => {}
             Class::TooMany => self.leave_at = None,
-            Class::Refused | Class::Forbidden | Class::Connection | Class::Server | Class::Malformed => {
-                // A single endpoint is never left.
-                if self.leave_at.is_none() && self.not_before.len() > 1 {
-                    // The endpoint left by choice still works, so return there at once.
-                    let patience = if self.by_choice { Duration::ZERO } else { self.draw_patience() };
-                    self.leave_at = Some(now + patience);
+            Class::Forbidden => {
+                self.forbids_until[self.current] = now + self.draw_return();
+                if self.forbids_until.iter().all(|until| now < *until) {
+                    self.leave_at = None;
+                } else {
+                    self.leave_soon(now);
                 }
             }
+            Class::Refused | Class::Connection | Class::Server | Class::Malformed => self.leave_soon(now),
+        }
+    }
+
+    fn leave_soon(&mut self, now: Time) {
+        // A single endpoint is never left.
+        if self.leave_at.is_none() && self.not_before.len() > 1 {
+            // The endpoint left by choice still works, so return there at once.
+            let patience = if self.by_choice { Duration::ZERO } else { self.draw_patience() };
+            self.leave_at = Some(now + patience);
         }
     }
 
@@ -106,6 +119,7 @@ impl Endpoints {
         self.leave_at = None;
         self.leaves = 0;
         self.by_choice = false;
+        self.forbids_until[self.current] = Time::ZERO;
         if self.current == 0 {
             self.returns = 0;
             self.return_at = None;

@@ -262,7 +262,9 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
                 }
                 Action::Refuse => self.refuse(now),
                 Action::Restored => self.restored(now),
-                Action::Init { trusts_versions } => self.give(now, Order::Init { trusts_versions }),
+                Action::Init { trusts_versions, continues_history } => {
+                    self.give(now, Order::Init { trusts_versions, continues_history });
+                }
                 Action::InitDone(position) => self.synced(now, position),
                 Action::InitApply => ordered.has_stale_object = self.give_object(now, given(object).init_apply()),
                 Action::Apply => ordered.has_stale_object = self.give_object(now, given(object).apply()),

@@ -61,8 +61,8 @@ impl Sink for StoreSink {
         };
         let event = match order {
             Order::Restored => store::Event::Restored,
-            Order::Init { trusts_versions } => {
-                if !trusts_versions {
+            Order::Init { trusts_versions, continues_history } => {
+                if !continues_history {
                     // Another history: its objects never existed at this server.
                     self.saved = None;
                 }
@@ -124,7 +124,7 @@ mod tests {
         sink.store().restore([(meta(), &json[..])], Some(5.into()));
         sink.filled();
         for order in [
-            Order::Init { trusts_versions: false },
+            Order::Init { trusts_versions: false, continues_history: false },
             Order::InitApply(json, &meta()),
             Order::Delete(json, &meta()),
             Order::Abandon,

@@ -41,7 +41,7 @@ impl Sink for Replica {
                 self.store.handle(now, store::Event::Restored)?;
                 self.taken.push(Taken::Restored(self.store.snapshot()));
             }
-            Order::Init { trusts_versions } => self.store.handle(now, store::Event::Init { trusts_versions })?,
+            Order::Init { trusts_versions, .. } => self.store.handle(now, store::Event::Init { trusts_versions })?,
             Order::Abandon => self.store.handle(now, store::Event::Abandon)?,
             Order::InitDone(position) => {
                 let version = position.as_u64().unwrap_or(0);

@@ -30,6 +30,7 @@ const NAMED_500: &[&str] = &[
     "resourceVersion should not be set on objects to be created",
     "strconv.ParseUint: parsing ",
     "failed to create typed patch object (",
+    "failed to convert new object (",
 ];
 
 impl Came {

@@ -17,9 +17,9 @@ use tests::{
 /// Number of worlds in an ordinary run: enough for every fault to meet every state, in a few seconds.
 const SEEDS: u64 = 200;
 
-/// Seeds beyond [`SEEDS`] that found a defect: a late refusal of another endpoint led back to a restored server without a
-/// proof, and a bookmark at the position counted as a sign of its history while deletions were due.
-const FOUND: [u64; 4] = [1_114, 1_980, 2_282, 2_903];
+/// Seeds beyond [`SEEDS`] that found a defect: a relist while deletions were due trusted equal versions, and a client that
+/// no endpoint allowed to watch went from one to the other and never polled.
+const FOUND: [u64; 3] = [931, 1_689, 14_477];
 
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))

@@ -38,6 +38,24 @@ fn an_endpoint_that_answers_429_is_not_left() {
     assert!(two.poll_timeout().is_some());
 }
 
+/// Goal: a client that no endpoint allows to watch polls, and does not go from one to the other.
+#[test]
+fn what_every_endpoint_forbids_is_no_reason_to_leave() {
+    let mut two = endpoints(2, 0);
+    two.worked(at(0));
+    two.failed(at(1), Class::Forbidden);
+    assert_eq!(fire(&mut two).1, Some(1), "the other one may allow it");
+    two.failed(at(40), Class::Forbidden);
+    assert_eq!(two.current(), 1);
+    let returns = two.poll_timeout().expect("the preferred endpoint is tried again");
+    assert!(returns > at(60), "and not at once");
+    two.worked(at(41));
+    two.failed(at(41), Class::Forbidden);
+    assert!(two.poll_timeout().is_some_and(|due| due > at(60)), "a list is allowed, the watch after it is not");
+    two.failed(at(42), Class::Connection);
+    assert!(two.poll_timeout().is_some_and(|due| due < at(200)), "an endpoint that is down is left");
+}
+
 #[test]
 fn an_endpoint_that_fails_is_left_after_five_to_thirty_seconds_spread_over_all_clients() {
     let mut left = [0; 5];

@@ -220,7 +220,7 @@ impl Shadow {
             Action::Restored => {
                 assert!(!mem::replace(&mut self.synced, true) && self.is_live());
             }
-            Action::Init { trusts_versions } => {
+            Action::Init { trusts_versions, .. } => {
                 assert!(!trusts_versions || !self.foreign, "equal versions of two histories");
                 assert!(!trusts_versions || !self.latest || self.position.is_none(), "it may go back");
                 assert!(!self.staging, "a stage is open");

@@ -237,7 +237,10 @@ impl Memory {
     pub(super) fn open_stage(&mut self, semantic: &ListSemantic) {
         self.lateness.begin();
         let may_go_back = self.position.is_some() && *semantic == ListSemantic::MostRecent;
-        self.push(Action::Init { trusts_versions: !self.distrust && !may_go_back });
+        let continues_history = !self.distrust && !may_go_back;
+        // While deletions are due, the history is not confirmed: another one may have used the same version twice.
+        let trusts_versions = continues_history && self.missing.is_empty();
+        self.push(Action::Init { trusts_versions, continues_history });
     }
 
     pub(super) fn choose_way(&mut self, now: Time) -> Way {

@@ -217,6 +217,8 @@ pub enum Action {
         /// True if equal uid and resourceVersion prove that an object is unchanged. False after a history reset, and in
         /// a foreign history.
         trusts_versions: bool,
+        /// False if the server may have another history, in which objects of a restored state never existed.
+        continues_history: bool,
     },
     /// Put the object just passed in into the stage.
     InitApply,

@@ -21,7 +21,7 @@ impl Sink for Copy {
     fn take(&mut self, now: Time, order: Order<'_>) -> Result<(), StoreError> {
         let (name, event) = match order {
             Order::Restored => ("Restored", store::Event::Restored),
-            Order::Init { trusts_versions } => ("Init", store::Event::Init { trusts_versions }),
+            Order::Init { trusts_versions, .. } => ("Init", store::Event::Init { trusts_versions }),
             Order::InitApply(json, meta) => ("InitApply", store::Event::InitApply(json, meta)),
             Order::InitDone(position) => ("InitDone", store::Event::InitDone(position)),
             Order::Apply(json, meta) => ("Apply", store::Event::Apply(json, meta)),

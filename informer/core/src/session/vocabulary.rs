@@ -167,6 +167,8 @@ pub enum Order<'a> {
     Init {
         /// True if an equal uid and resourceVersion mean an unchanged object.
         trusts_versions: bool,
+        /// False if the server may have another history, in which objects of a restored state never existed.
+        continues_history: bool,
     },
     /// An object of the initial state.
     InitApply(&'a [u8], &'a Meta<'a>),

@@ -54,7 +54,7 @@ fn a_deletion_that_is_due_stays_due_over_sessions_and_ends_with_a_relist() {
     );
     check_resumed(
         &[fails(Class::Expired), Timer, OK, end_of_state("9"), bookmark("10")],
-        "wait Expired · [Expired] · stream >=7 · init · init-done 9 · bookmark 10",
+        "wait Expired · [Expired] · stream >=7 · init-comparing · init-done 9 · bookmark 10",
     );
     let due = run(saved(), &RESUMED).reflector;
     assert!(due.is_settled() && !due.is_sound(), "not to be saved");
