@@ -14,7 +14,7 @@ use cache_server::registry::Registry;
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use informer_core::{Meta, Objects, Time, object::label, selector};
 use watch_cache::{
-    Budget, Change, Cursor, Draft, Entry, Filter, Limits, Reader, Schema, Slices, Start, Step, Waking, Writer, cache,
+    Budget, Change, Cursor, Draft, Entry, Filter, Limits, Reader, Schema, Slices, Start, Step, BucketWaker, Writer, cache,
 };
 
 mod gate;
@@ -74,7 +74,7 @@ struct World {
     schema: Arc<Schema>,
     pods: Vec<Vec<u8>>,
     writer: Writer,
-    waking: Waking,
+    waking: BucketWaker,
     reader: Reader,
     cursors: Vec<Cursor>,
     woken: Arc<Counting>,

@@ -73,7 +73,7 @@ pub fn run(setup: Setup) -> Cost {
 struct World {
     setup: Setup,
     writer: watch_cache::Writer,
-    waking: watch_cache::Waking,
+    waking: watch_cache::BucketWaker,
     watchers: Vec<Watcher>,
     woken: Woken,
     /// Texts of the objects, which are written again and again.

@@ -10,7 +10,7 @@ use crate::{
     controllers::{definitions::Definitions, namespaces::Namespaces},
     metrics::Metrics,
     registry::{Live, Registry},
-    storage::{Storage, embedded::Embedded},
+    storage::{Storage, embedded::EmbeddedStorage},
 };
 
 /// The parts of a running server.
@@ -45,7 +45,7 @@ impl App {
     /// Like [`Self::with_storage`].
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let storage = Arc::new(Embedded::new(config.first_revision));
+        let storage = Arc::new(EmbeddedStorage::new(config.first_revision));
         Self::with_storage(config, storage)
     }
 

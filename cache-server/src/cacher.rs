@@ -135,7 +135,7 @@ impl Caches {
         let committed = committed?;
         match timeout_at(deadline, reader.reached(committed)).await {
             Ok(Ok(())) => Ok(reader),
-            Ok(Err(watch_cache::Closed)) => Err(self.stopped(ty).into()),
+            Ok(Err(watch_cache::ClosedCache)) => Err(self.stopped(ty).into()),
             Err(_) => Err(late(committed)),
         }
     }
@@ -158,7 +158,7 @@ impl Caches {
             let again = deadline.min(Instant::now() + PROGRESS_PAUSE);
             match timeout_at(again, &mut reached).await {
                 Ok(Ok(())) => return Ok(reader),
-                Ok(Err(watch_cache::Closed)) => return Err(self.stopped(ty).into()),
+                Ok(Err(watch_cache::ClosedCache)) => return Err(self.stopped(ty).into()),
                 Err(_) if again < deadline => {}
                 Err(_) => return Err(FreshnessError::TooLarge { asked: resource_version, current: reader.applied() }),
             }

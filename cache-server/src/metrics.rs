@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use informer_serving::marks::Answered;
+use informer_serving::marks::MarksReply;
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
@@ -234,7 +234,7 @@ impl Metrics {
     }
 
     /// Counts one initial stream of `resource` whose client requested marks and got `answer`.
-    pub(crate) fn marked(&self, resource: &str, answer: Answered) {
+    pub(crate) fn marked(&self, resource: &str, answer: MarksReply) {
         let labels = MarkLabels { resource: resource.to_owned(), answer: answer.as_str() };
         self.marked.get(&labels, &self.types).inc();
     }
@@ -437,7 +437,7 @@ mod tests {
         app.metrics.request("LIST", "pods", 200);
         app.metrics.request("GET", "", 200);
         app.metrics.request("POST", "gone.example.com", 201);
-        app.metrics.marked("gone.example.com", Answered::Accepted);
+        app.metrics.marked("gone.example.com", MarksReply::Accepted);
         let watching = app.metrics.watch("gone.example.com");
         let text = app.metrics.text(&app.caches);
         assert!(!text.contains("gone.example.com"), "{text}");

@@ -6,7 +6,7 @@ pub(crate) mod removal;
 use std::sync::Arc;
 
 use api_rules::registry::ResourceType;
-use informer_core::Keyed as _;
+use informer_core::KeyedObject as _;
 use watch_cache::{Draft, Entry};
 
 use crate::storage::{Expect, Storage, StorageError, Txn, WriteError, WriteResult};

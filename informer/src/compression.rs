@@ -10,7 +10,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use informer_core::store::{Body, Packed, Represent, Value};
+use informer_core::store::{Body, PackedJson, Represent, Value};
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict};
 
 /// Maximum objects of a sample. A dictionary of a fourth of them packs a tenth worse.
@@ -229,7 +229,7 @@ impl RatioWindow {
     }
 }
 
-impl Packed for Pack {
+impl PackedJson for Pack {
     fn unpack(&self) -> Vec<u8> {
         // Exactly the size of the JSON: a corrupt pack cannot write beyond it.
         let mut json = Vec::with_capacity(self.json_bytes());

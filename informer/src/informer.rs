@@ -112,15 +112,15 @@ impl<K> Informer<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Behind`] at the deadline, or if the informer has stopped.
-    pub async fn wait_for(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), Behind> {
+    /// [`VersionTimeout`] at the deadline, or if the informer has stopped.
+    pub async fn wait_for(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), VersionTimeout> {
         let has_reached =
             |reached: &ResourceVersion| matches!(reached.compare(version), Some(Ordering::Equal | Ordering::Greater));
         let mut now = self.source.now.clone();
         let arrived = now.wait_for(|state| state.resource_version.as_ref().is_some_and(has_reached));
         match timeout(deadline, arrived).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Behind { asked: version.clone(), reached: self.resource_version() }),
+            Ok(Err(_)) | Err(_) => Err(VersionTimeout { asked: version.clone(), reached: self.resource_version() }),
         }
     }
 
@@ -209,7 +209,7 @@ impl<K> fmt::Debug for Informer<K> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("version {asked} was not reached; the store is at {}", reached.as_ref().map_or("nothing", ResourceVersion::as_str))]
 #[non_exhaustive]
-pub struct Behind {
+pub struct VersionTimeout {
     /// The version waited for.
     pub asked: ResourceVersion,
     /// The store's version; `None` before the first sync.

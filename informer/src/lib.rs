@@ -114,7 +114,7 @@ pub use crate::{
     decode::DecodeError,
     error::{Cause, ConfigError, Error, NotReady, Ready},
     index::Index,
-    informer::{Behind, Informer, InformerBuilder, Representation},
+    informer::{Informer, InformerBuilder, Representation, VersionTimeout},
     object::Object,
     stats::{Stats, Strategy},
     store::{Snapshot, Store},

@@ -38,7 +38,7 @@ use futures::{
 use informer_core::{
     ResourceVersion, Time,
     object::Meta,
-    reflector::Observed,
+    reflector::ObservedObject,
     session::{Evidence, Order, Sink},
     store::StoreError,
 };
@@ -255,7 +255,7 @@ impl Sink for EventQueue {
     }
 
     /// Keeps no state to compare with, so every event counts as news.
-    fn is_news(&self, _event: &Observed<'_>) -> bool {
+    fn is_news(&self, _event: &ObservedObject<'_>) -> bool {
         true
     }
 

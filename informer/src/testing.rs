@@ -44,4 +44,4 @@
 //! ```
 
 #[doc(inline)]
-pub use informer_testing::{Asked, Body, FakeApiServer, Seen};
+pub use informer_testing::{Body, FakeApiServer, LoggedRequest, RequestKind};

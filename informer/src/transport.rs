@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Empty};
 use informer_core::{
     Request, limits,
     wire::{
-        marks::{self, Answered},
+        marks::{self, MarksReply},
         status::Status,
     },
 };
@@ -56,7 +56,7 @@ pub(crate) enum ResponseForm {
 pub(crate) struct Answer {
     request: Request,
     form: ResponseForm,
-    marks: Option<Answered>,
+    marks: Option<MarksReply>,
     body: Body,
 }
 
@@ -82,7 +82,7 @@ impl Transport {
         }
     }
 
-    async fn exchange(&self, request: &Request, form: ResponseForm) -> Result<(Body, Option<Answered>), Kind> {
+    async fn exchange(&self, request: &Request, form: ResponseForm) -> Result<(Body, Option<MarksReply>), Kind> {
         let body = self.empty_body().await?;
         let mut sent = http::Request::get(request.uri())
             .header(header::ACCEPT, self.accept(form))
@@ -96,7 +96,7 @@ impl Transport {
         }
         let (parts, body) = self.client.send(sent).await.map_err(Kind::Connect)?.into_parts();
         if parts.status == http::StatusCode::OK {
-            let marks = parts.headers.get(MARKS).and_then(|value| Answered::parse(value.as_bytes()));
+            let marks = parts.headers.get(MARKS).and_then(|value| MarksReply::parse(value.as_bytes()));
             return Ok((body, marks));
         }
         // Do not lose the status code because the error body is slow.
@@ -178,7 +178,7 @@ impl Answer {
     }
 
     /// The response's answer to the request for marks in its initial state.
-    pub(crate) const fn marks(&self) -> Option<Answered> {
+    pub(crate) const fn marks(&self) -> Option<MarksReply> {
         self.marks
     }
 

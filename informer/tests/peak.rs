@@ -8,7 +8,7 @@ use std::{sync::Mutex, time::Duration};
 
 use informer::{
     Cluster, InitialList, Ready,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use informer_core::{
     Meta, Time,
@@ -84,7 +84,7 @@ async fn relist(initial: InitialList) -> (f64, f64) {
     let peak = LIVE.peak_usage() - before - written;
 
     assert!(server.initial_reads() > reads && pods.stats().reflector.requests > relists, "{:?}", server.requests());
-    assert!(initial == InitialList::Stream || server.count(Asked::Stream) == 0);
+    assert!(initial == InitialList::Stream || server.count(RequestKind::Stream) == 0);
     let first =
         pods.store().snapshot().get("ns-0/pod-00000").map(|pod| pod.label("step").map(|step| step.into_owned()));
     assert_eq!(first, Some(Some("1".to_owned())));

@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use informer_core::Keyed;
+use informer_core::KeyedObject;
 
 use crate::{
     buckets::{Scope, nodes},

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use informer_core::Keyed;
+use informer_core::KeyedObject;
 
 use crate::{backlog::EventsBehind, event::Event, interest::Waiters, limits::EVENTS_PER_LOCK, window::Log};
 

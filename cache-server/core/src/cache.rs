@@ -35,7 +35,7 @@ use crate::{
     epoch::{CutCounts, CutReader, Epoch},
     event::{Change, Event},
     filter::Filters,
-    interest::{Interest, Waiters, Waking},
+    interest::{BucketWaker, Interest, Waiters},
     limits::{EVICTED_PER_LOCK, Limits, Total},
     reader::{Exact, Reader},
     sync::{Mutex, RwLock},
@@ -46,7 +46,7 @@ use crate::{
 /// The requested position is older than the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version: {asked} ({oldest})")]
-pub struct Expired {
+pub struct ExpiredPosition {
     /// The requested position.
     pub asked: u64,
     /// The oldest position a watch can resume from.
@@ -63,16 +63,16 @@ pub struct OutOfOrder {
     pub applied: u64,
 }
 
-/// Creates an empty cache: its writer, the [`Waking`] that wakes its watchers, and a reader. Reads are empty until the
+/// Creates an empty cache: its writer, the [`BucketWaker`] that wakes its watchers, and a reader. Reads are empty until the
 /// first [`Writer::reset`].
 #[must_use]
-pub fn cache(schema: Arc<Schema>, limits: Limits) -> (Writer, Waking, Reader) {
+pub fn cache(schema: Arc<Schema>, limits: Limits) -> (Writer, BucketWaker, Reader) {
     cache_within(schema, limits, Total::default())
 }
 
 /// Like [`cache`], for one of several caches that share the byte bound of `total`.
 #[must_use]
-pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Writer, Waking, Reader) {
+pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Writer, BucketWaker, Reader) {
     let state = CacheState {
         objects: Objects::new(),
         window: Window::new(0, total.clone()),
@@ -93,7 +93,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
         filters: Filters::default(),
         retired: Mutex::default(),
     });
-    let waking = Waking::new(Arc::clone(&shared.interest));
+    let waking = BucketWaker::new(Arc::clone(&shared.interest));
     let writer = Writer { shared: Arc::clone(&shared), total, touched: Vec::new(), gone: ReleasedState::default() };
     (writer, waking, Reader::new(shared))
 }
@@ -210,7 +210,7 @@ struct ReleasedState {
 
 impl Writer {
     /// Starts a new epoch with the state listed at `resource_version`: drops the window and the exact states, ends
-    /// open watches cleanly, and makes resumes below it fail with [`Expired`]. Cost: one wake-up per watcher.
+    /// open watches cleanly, and makes resumes below it fail with [`ExpiredPosition`]. Cost: one wake-up per watcher.
     pub fn reset(&mut self, objects: Objects<Entry>, resource_version: u64, now: Time) {
         let number = self.shared.state.read().epoch.number + 1;
         let mut window = Window::new(resource_version, self.total.clone());
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
     use crate::{Draft, EventKind};
 
-    fn world(limits: Limits) -> (Writer, Waking, Reader, impl Fn(u64) -> Change) {
+    fn world(limits: Limits) -> (Writer, BucketWaker, Reader, impl Fn(u64) -> Change) {
         let (kind, api_version) = ("ConfigMap".to_owned(), "v1".to_owned());
         let schema = Arc::new(Schema { kind, api_version, builtin: true, fields: Vec::new(), node_field: None });
         let (mut writer, waking, reader) = cache(Arc::clone(&schema), limits);

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     backlog::EventsBehind,
     buckets::{Join, Scope},
-    cache::{CacheCore, CacheState, Expired},
+    cache::{CacheCore, CacheState, ExpiredPosition},
     epoch::Epoch,
     event::Event,
     filter::{CachedFilter, Filter},
@@ -51,7 +51,7 @@ pub enum Step {
     /// No unread events. The given waker is called at the next change that may concern the filter.
     Wait,
     /// The cursor fell behind the window, or its snapshot was cut: end the stream without further data.
-    Expired(Expired),
+    Expired(ExpiredPosition),
     /// The epoch ended: the cache relisted from the storage or was closed, see [`Cursor::is_closed`]. End the stream
     /// cleanly.
     EpochEnded,
@@ -101,7 +101,7 @@ enum LockedRead {
 }
 
 impl Cursor {
-    pub(crate) fn open(shared: Arc<CacheCore>, start: Start, filter: Arc<Filter>) -> Result<Self, Expired> {
+    pub(crate) fn open(shared: Arc<CacheCore>, start: Start, filter: Arc<Filter>) -> Result<Self, ExpiredPosition> {
         let scope = filter.scope();
         let (epoch, position) = match &start {
             Start::Initial(snapshot) | Start::Rest(snapshot, _) => {
@@ -130,8 +130,8 @@ impl Cursor {
 
     /// Joins the scope's bucket, so that its events are kept from `position` on. Returns at once if the epoch has
     /// ended.
-    fn join(&mut self) -> Result<(), Expired> {
-        let expired = |state: &CacheState| Expired { asked: self.position, oldest: state.window.log.lost() };
+    fn join(&mut self) -> Result<(), ExpiredPosition> {
+        let expired = |state: &CacheState| ExpiredPosition { asked: self.position, oldest: state.window.log.lost() };
         if self.scope == Scope::All {
             // `Scope::All` reads the window itself, so joining it changes no bucket and a read lock is enough.
             let state = self.shared.state.read();
@@ -198,7 +198,10 @@ impl Cursor {
                 if self.epoch.ended() {
                     Step::EpochEnded
                 } else if walk.state().is_cut() {
-                    Step::Expired(Expired { asked: self.position, oldest: self.shared.state.read().window.log.lost() })
+                    Step::Expired(ExpiredPosition {
+                        asked: self.position,
+                        oldest: self.shared.state.read().window.log.lost(),
+                    })
                 } else {
                     let mut shown = 0;
                     let more = walk.step(|entry| {
@@ -231,7 +234,7 @@ impl Cursor {
             // Checks the window instead of the bucket: a resuming client may find its bucket removed and has only the
             // window then.
             Some(_) if state.window.log.lost() <= self.position => Step::InitialDone(self.position),
-            Some(_) | None => Step::Expired(Expired { asked: self.position, oldest: state.window.log.lost() }),
+            Some(_) | None => Step::Expired(ExpiredPosition { asked: self.position, oldest: state.window.log.lost() }),
         }
     }
 
@@ -291,7 +294,7 @@ impl Cursor {
             };
             if *position < log.lost() {
                 let oldest = state.window.log.lost();
-                return Look::Found(LockedRead::Over(Step::Expired(Expired { asked: *position, oldest })));
+                return Look::Found(LockedRead::Over(Step::Expired(ExpiredPosition { asked: *position, oldest })));
             }
             let mut events = log.after(*position);
             let (mut count, mut taken) = (0, 0);

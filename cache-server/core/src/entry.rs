@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use informer_core::{Keyed, object, wire::json};
+use informer_core::{KeyedObject, object, wire::json};
 use informer_serving::watch_event::{ADDED_HEAD, MODIFIED_HEAD, TAIL};
 use memchr::memchr;
 
@@ -397,7 +397,7 @@ impl Entry {
     }
 }
 
-impl Keyed for Entry {
+impl KeyedObject for Entry {
     fn key(&self) -> &str {
         &self.key
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use informer_core::{
-    Keyed,
+    KeyedObject,
     selector::{
         field,
         label::{self, Operator},

@@ -3,7 +3,7 @@
 //! INVARIANT: no wake-up is lost. A watcher starts to wait while it holds the state's read lock and has seen that no
 //! event is unread ([`look_or_wait`]). The writer pushes under the write lock and only then checks for waiters
 //! ([`Interest::publish`]). The waking side clears a bucket's `touched` flag before it takes the waiters
-//! ([`Waking::wake`]). INVARIANT: wakers are called and dropped while no lock is held, because both may run foreign
+//! ([`BucketWaker::wake`]). INVARIANT: wakers are called and dropped while no lock is held, because both may run foreign
 //! code. INVARIANT: this file imports only `std`, `slab` and `super::sync`, so that `tests/cache/wake_up.rs` can
 //! check it under every schedule.
 
@@ -19,15 +19,15 @@ use super::sync::{AtomicBool, Mutex, Ordering, RwLock, UNDER_STATE};
 
 /// The cache was closed and applies no more changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed;
+pub struct ClosedCache;
 
-impl std::fmt::Display for Closed {
+impl std::fmt::Display for ClosedCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the cache is closed")
     }
 }
 
-impl std::error::Error for Closed {}
+impl std::error::Error for ClosedCache {}
 
 /// Watchers that wait for one bucket's next event.
 #[derive(Debug, Default)]
@@ -208,13 +208,13 @@ impl Waiters {
 /// Wakes the watchers of touched buckets. One task drives it; events that arrive while it runs are coalesced into the
 /// next round.
 #[derive(Debug)]
-pub struct Waking {
+pub struct BucketWaker {
     interest: Arc<Interest>,
     /// Buffer reused between rounds.
     wakers: Vec<Waker>,
 }
 
-impl Waking {
+impl BucketWaker {
     pub(crate) const fn new(interest: Arc<Interest>) -> Self {
         Self { interest, wakers: Vec::new() }
     }
@@ -222,14 +222,14 @@ impl Waking {
     /// Ready when a bucket with a waiting watcher was touched since the last round.
     ///
     /// # Errors
-    /// [`Closed`] if the cache is closed and all watchers were woken.
-    pub fn poll_touched(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    /// [`ClosedCache`] if the cache is closed and all watchers were woken.
+    pub fn poll_touched(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClosedCache>> {
         let (outcome, _dropped_outside) = {
             let rounds = &mut *self.interest.rounds.lock();
             if !rounds.buckets.is_empty() {
                 (Poll::Ready(Ok(())), None)
             } else if rounds.closed {
-                (Poll::Ready(Err(Closed)), None)
+                (Poll::Ready(Err(ClosedCache)), None)
             } else {
                 (Poll::Pending, rounds.waker.replace(cx.waker().clone()))
             }
@@ -260,7 +260,7 @@ impl Waking {
     }
 }
 
-impl Drop for Waking {
+impl Drop for BucketWaker {
     fn drop(&mut self) {
         self.interest.orphaned.store(true, Ordering::Release);
         self.wake_all();

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use informer_core::{Keyed, Objects};
+use informer_core::{KeyedObject, Objects};
 
 use crate::{
     entry::Entry,

@@ -11,7 +11,7 @@ use std::{
 use informer_core::{Objects, Time};
 
 use crate::{
-    cache::{CacheCore, Expired},
+    cache::{CacheCore, ExpiredPosition},
     cursor::{Cursor, Start},
     entry::{Entry, Schema},
     epoch::{Epoch, FrozenState, Pin},
@@ -19,7 +19,7 @@ use crate::{
     filter::Filter,
     limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
     stats::Stats,
-    waiting::Reached,
+    waiting::PositionWait,
 };
 
 /// One consistent state of all objects. Holds no lock. While it lives, the window keeps the events after it, within
@@ -116,8 +116,8 @@ impl Reader {
     /// 0.3 µs each; the last `EXACT_STATES_KEPT` results are cached.
     ///
     /// # Errors
-    /// [`Expired`] for a position older than the window or the epoch.
-    pub fn at(&self, resource_version: u64) -> Result<Snapshot, Expired> {
+    /// [`ExpiredPosition`] for a position older than the window or the epoch.
+    pub fn at(&self, resource_version: u64) -> Result<Snapshot, ExpiredPosition> {
         let now = self.snapshot();
         if now.resource_version <= resource_version {
             return Ok(now);
@@ -128,7 +128,7 @@ impl Reader {
         let state = self.shared.state.read();
         let oldest = state.window.log.lost();
         if state.epoch.number != now.epoch || resource_version < oldest {
-            return Err(Expired { asked: resource_version, oldest });
+            return Err(ExpiredPosition { asked: resource_version, oldest });
         }
         Ok(Snapshot::new(objects, resource_version, &state.epoch))
     }
@@ -141,7 +141,7 @@ impl Reader {
     }
 
     /// Undoes the events after `resource_version`, newest first, and caches the result.
-    fn undo(&self, now: &Snapshot, resource_version: u64) -> Result<Objects<Entry>, Expired> {
+    fn undo(&self, now: &Snapshot, resource_version: u64) -> Result<Objects<Entry>, ExpiredPosition> {
         let mut objects = now.objects.clone();
         let mut position = now.resource_version;
         loop {
@@ -150,7 +150,7 @@ impl Reader {
                 let oldest = state.window.log.lost();
                 // The epoch may have changed, or the position been evicted, since the last batch.
                 if state.epoch.number != now.epoch || resource_version < oldest {
-                    return Err(Expired { asked: resource_version, oldest });
+                    return Err(ExpiredPosition { asked: resource_version, oldest });
                 }
                 state.window.log.back_from(position, resource_version).take(EVENTS_PER_LOCK).cloned().collect()
             };
@@ -162,7 +162,7 @@ impl Reader {
                         objects.insert(Arc::clone(previous));
                     }
                     (EventKind::Created | EventKind::Updated | EventKind::Deleted, _) => {
-                        objects.remove(informer_core::Keyed::key(&*event.object));
+                        objects.remove(informer_core::KeyedObject::key(&*event.object));
                     }
                 }
             }
@@ -205,15 +205,15 @@ impl Reader {
     /// Opens a cursor.
     ///
     /// # Errors
-    /// [`Expired`] if the changes after the start were evicted.
-    pub fn cursor(&self, start: Start, filter: Arc<Filter>) -> Result<Cursor, Expired> {
+    /// [`ExpiredPosition`] if the changes after the start were evicted.
+    pub fn cursor(&self, start: Start, filter: Arc<Filter>) -> Result<Cursor, ExpiredPosition> {
         Cursor::open(Arc::clone(&self.shared), start, filter)
     }
 
     /// Resolves once the cache is listed and has applied `resource_version`. Cancel safe.
     #[must_use]
-    pub fn reached(&self, resource_version: u64) -> Reached {
-        Reached::new(Arc::clone(&self.shared.waiting), resource_version)
+    pub fn reached(&self, resource_version: u64) -> PositionWait {
+        PositionWait::new(Arc::clone(&self.shared.waiting), resource_version)
     }
 
     /// Returns how far back the window reaches, as of the last change or trim; `None` before the first eviction. The

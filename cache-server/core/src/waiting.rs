@@ -13,7 +13,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use crate::{interest::Closed, sync::Mutex};
+use crate::{interest::ClosedCache, sync::Mutex};
 
 /// The applied position, and the reads that wait for a later one.
 #[derive(Debug, Default)]
@@ -67,22 +67,22 @@ impl AppliedPosition {
 
 /// Waits for a position; see [`Reader::reached`](crate::Reader::reached). Cancel safe.
 #[derive(Debug)]
-pub struct Reached {
+pub struct PositionWait {
     waiting: Arc<AppliedPosition>,
     position: u64,
     /// Its number among the waiting reads, once it is registered.
     number: Option<u64>,
 }
 
-impl Reached {
+impl PositionWait {
     pub(crate) fn new(waiting: Arc<AppliedPosition>, position: u64) -> Self {
         // No state has position zero: a read of it waits for the first listing.
         Self { waiting, position: position.max(1), number: None }
     }
 }
 
-impl Future for Reached {
-    type Output = Result<(), Closed>;
+impl Future for PositionWait {
+    type Output = Result<(), ClosedCache>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -91,7 +91,7 @@ impl Future for Reached {
             if this.position <= this.waiting.applied() {
                 (Poll::Ready(Ok(())), None)
             } else if this.waiting.is_closed() {
-                (Poll::Ready(Err(Closed)), None)
+                (Poll::Ready(Err(ClosedCache)), None)
             } else {
                 let number = *this.number.get_or_insert_with(|| {
                     readers.next += 1;
@@ -104,7 +104,7 @@ impl Future for Reached {
     }
 }
 
-impl Drop for Reached {
+impl Drop for PositionWait {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             let _dropped_outside = self.waiting.readers.lock().wakers.remove(&(self.position, number));

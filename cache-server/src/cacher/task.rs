@@ -19,7 +19,7 @@ use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
-use watch_cache::{Entry, Limits, Reader, Total, Waking, Writer, cache_within};
+use watch_cache::{BucketWaker, Entry, Limits, Reader, Total, Writer, cache_within};
 
 use crate::{
     registry::ResourceType,
@@ -49,13 +49,13 @@ pub(super) fn start(tasks: Tasks) -> watch::Receiver<Reader> {
 }
 
 impl Tasks {
-    fn cache(&self) -> (Writer, Waking, Reader) {
+    fn cache(&self) -> (Writer, BucketWaker, Reader) {
         cache_within(Arc::clone(&self.ty.schema), self.limits.clone(), self.total.clone())
     }
 
     /// Runs the tasks until they are stopped. If one of them panics, both are restarted with a new cache, so that a
     /// half-applied event stays in none.
-    async fn supervise(mut self, mut writer: Writer, mut waking: Waking, readers: watch::Sender<Reader>) {
+    async fn supervise(mut self, mut writer: Writer, mut waking: BucketWaker, readers: watch::Sender<Reader>) {
         let mut pause = RELIST_PAUSE;
         loop {
             let began = Instant::now();
@@ -179,7 +179,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 /// Wakes the watchers of touched buckets, round by round. Events that arrive during a round and its pause are
 /// coalesced.
-async fn wake(mut waking: Waking) {
+async fn wake(mut waking: BucketWaker) {
     while poll_fn(|cx| waking.poll_touched(cx)).await.is_ok() {
         let woken = waking.wake();
         let pause = ROUND_PER_WATCHER.saturating_mul(u32::try_from(woken).unwrap_or(u32::MAX)).min(ROUND_PAUSE_MAX);

@@ -14,7 +14,7 @@ use watch_cache::{Budget, Cursor, Draft, Entry, Filter, Slices, Start, Step};
 use super::*;
 use crate::{
     registry::{Definition, Registry},
-    storage::{Change, Expect, ListAndWatch, ListSnapshot, Txn, WriteError, WriteResult, embedded::Embedded},
+    storage::{Change, Expect, ListAndWatch, ListSnapshot, Txn, WriteError, WriteResult, embedded::EmbeddedStorage},
 };
 
 fn ty(plural: &str) -> Arc<ResourceType> {
@@ -33,7 +33,7 @@ async fn create(storage: &dyn Storage, ty: &Arc<ResourceType>, name: &str) -> u6
 }
 
 fn embedded() -> (Arc<dyn Storage>, Caches) {
-    let storage: Arc<dyn Storage> = Arc::new(Embedded::new(Some(100)));
+    let storage: Arc<dyn Storage> = Arc::new(EmbeddedStorage::new(Some(100)));
     let caches = Caches::new(Arc::clone(&storage), Limits::default());
     (storage, caches)
 }
@@ -227,7 +227,7 @@ async fn a_fresh_read_that_cannot_be_had_says_how_far_we_are() {
 
 /// The embedded store, whose change stream panics once at each object called `defect`.
 struct Defective {
-    inner: Embedded,
+    inner: EmbeddedStorage,
     panics: Arc<AtomicUsize>,
 }
 
@@ -268,7 +268,7 @@ impl Storage for Defective {
 async fn a_type_whose_task_panicked_starts_again() {
     let panics = Arc::<AtomicUsize>::default();
     let storage: Arc<dyn Storage> =
-        Arc::new(Defective { inner: Embedded::new(Some(100)), panics: Arc::clone(&panics) });
+        Arc::new(Defective { inner: EmbeddedStorage::new(Some(100)), panics: Arc::clone(&panics) });
     let caches = Caches::new(Arc::clone(&storage), Limits::default());
     let (pods, maps) = (ty("pods"), ty("configmaps"));
     for round in 1..=3_usize {

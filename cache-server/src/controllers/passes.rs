@@ -14,7 +14,7 @@ use std::{
 use futures::{FutureExt as _, future::select_all};
 use informer_core::{Objects, objects::Difference};
 use tokio::{task::yield_now, time::sleep};
-use watch_cache::{Closed, Entry, Reader, Snapshot};
+use watch_cache::{ClosedCache, Entry, Reader, Snapshot};
 
 use crate::{
     cacher::{Caches, NotReady},
@@ -94,7 +94,7 @@ async fn follow<C: Controller>(
     caches: &Weak<Caches>,
     seen: &mut Objects<Entry>,
     reader: &Reader,
-) -> Result<(), Closed> {
+) -> Result<(), ClosedCache> {
     loop {
         let Some(caches) = caches.upgrade() else { return Ok(()) };
         let snapshot = reader.snapshot();
@@ -134,7 +134,7 @@ async fn take_in<C: Controller>(controller: &mut C, seen: &mut Objects<Entry>, s
 }
 
 /// Waits until the objects of `reader` change after `position`, or those of a cache in `held`.
-async fn changed(reader: &Reader, position: u64, held: &[(Reader, u64)], pause: Duration) -> Result<(), Closed> {
+async fn changed(reader: &Reader, position: u64, held: &[(Reader, u64)], pause: Duration) -> Result<(), ClosedCache> {
     let next = reader.reached(position + 1);
     if held.is_empty() {
         return next.await;

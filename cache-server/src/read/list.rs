@@ -21,7 +21,7 @@ use informer_serving::{
     continue_token::{ContinueToken, Position},
     list,
     options::ListOptions,
-    reads::{ListRead, Which},
+    reads::{ListRead, RequestedState},
     status::{Status, StatusExt as _},
 };
 use watch_cache::{Content, Entry, Filter, Form, Page, Reader, Slices, Snapshot};
@@ -81,10 +81,11 @@ impl SelectedObjects {
         let read = ListRead::of(options, one)?;
         let (reader, state) = state(&read, app, &target.ty).await?;
         // Report the requested version: the state at N may stem from an earlier write.
-        let resource_version = if let Which::Exact { at, .. } = read.which { at } else { state.resource_version };
+        let resource_version =
+            if let RequestedState::Exact { at, .. } = read.which { at } else { state.resource_version };
         let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
         // The token's count holds only for the state it was taken from, not for the latest one.
-        let is_same = matches!(read.which, Which::Exact { by_token: true, .. });
+        let is_same = matches!(read.which, RequestedState::Exact { by_token: true, .. });
         let following = is_same.then(|| ContinueToken::following(&options.continue_token)).flatten();
         Ok((Self { reader, resource_version, filter, start: read.start, limit, following }, state))
     }
@@ -140,13 +141,13 @@ impl SelectedObjects {
 /// Waits for the state that a LIST reads; returns it with its cache.
 async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Snapshot), Status> {
     let reader = match read.which {
-        Which::MostRecent => app.caches.fresh(ty).await?,
-        Which::Any => app.caches.reader(ty).await?,
-        Which::NotOlderThan(at) | Which::Exact { at, .. } => app.caches.at_least(ty, at).await?,
+        RequestedState::MostRecent => app.caches.fresh(ty).await?,
+        RequestedState::Any => app.caches.reader(ty).await?,
+        RequestedState::NotOlderThan(at) | RequestedState::Exact { at, .. } => app.caches.at_least(ty, at).await?,
     };
     let snapshot = match read.which {
-        Which::MostRecent | Which::Any | Which::NotOlderThan(_) => reader.snapshot(),
-        Which::Exact { at, .. } => {
+        RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => reader.snapshot(),
+        RequestedState::Exact { at, .. } => {
             let exact = if reader.events_after(at) > limits::UNDO_INLINE_MAX {
                 let reader = reader.clone();
                 let exact = aside::run(move || reader.at(at)).await;

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use informer_core::Time;
 use informer_serving::{
     continue_token::{ContinueToken, Position},
-    marks::{self, Answered},
+    marks::{self, MarksReply},
     options::ListOptions,
     reads::WatchStart,
 };
@@ -101,11 +101,11 @@ impl ResumeRequest {
     }
 
     /// Creates the marks of a stream that starts at `start`, and the value of its response header.
-    pub(super) fn marks(self, app: &App, reader: &Reader, start: &Start) -> Option<(StreamMarks, Answered)> {
+    pub(super) fn marks(self, app: &App, reader: &Reader, start: &Start) -> Option<(StreamMarks, MarksReply)> {
         let (snapshot, answered) = match start {
-            Start::Initial(snapshot) if self.token == marks::NEW => (snapshot, Answered::Accepted),
-            Start::Initial(snapshot) => (snapshot, Answered::Restarted),
-            Start::Rest(snapshot, _) => (snapshot, Answered::Resumed),
+            Start::Initial(snapshot) if self.token == marks::NEW => (snapshot, MarksReply::Accepted),
+            Start::Initial(snapshot) => (snapshot, MarksReply::Restarted),
+            Start::Rest(snapshot, _) => (snapshot, MarksReply::Resumed),
             Start::After(_) => return None,
         };
         let marks = StreamMarks {
@@ -114,8 +114,8 @@ impl ResumeRequest {
             position: snapshot.resource_version,
             opened: (app.caches.now(), Instant::now()),
             bytes: 0,
-            echoes: answered == Answered::Resumed,
-            told: answered == Answered::Resumed,
+            echoes: answered == MarksReply::Resumed,
+            told: answered == MarksReply::Resumed,
             asked: self,
         };
         Some((marks, answered))
@@ -135,7 +135,7 @@ impl ResumeRequest {
 }
 
 /// Sets the response header that reports whether the stream resumed.
-pub(super) fn say(answered: Answered, response: &mut Response) {
+pub(super) fn say(answered: MarksReply, response: &mut Response) {
     response.headers_mut().insert(HEADER, HeaderValue::from_static(answered.as_str()));
 }
 

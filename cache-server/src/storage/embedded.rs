@@ -26,7 +26,7 @@ use crate::registry::ResourceType;
 
 /// The embedded store.
 #[derive(Debug)]
-pub struct Embedded {
+pub struct EmbeddedStorage {
     store: Arc<Mutex<StoreState>>,
 }
 
@@ -79,7 +79,7 @@ fn first_revision(since: Duration) -> u64 {
     milliseconds << REVISION_BITS | fastrand::u64(..1 << RANDOM_BITS)
 }
 
-impl Embedded {
+impl EmbeddedStorage {
     /// Creates an empty store at `first_revision`; its first write gets the next one. `None` derives it from the clock
     /// and random bits, so that positions of an earlier store are not valid in this one.
     #[must_use]
@@ -293,7 +293,7 @@ impl TypeStore {
 /// Streams a state in parts, so that no iterator borrows from it.
 fn listed(resource_version: u64, objects: Objects<Entry>) -> ListSnapshot {
     let parts = stream::unfold((objects, None::<Arc<Entry>>), |(objects, last)| async move {
-        let after = last.as_ref().map(|entry| informer_core::Keyed::key(&**entry));
+        let after = last.as_ref().map(|entry| informer_core::KeyedObject::key(&**entry));
         let part: Vec<_> = objects.after(after).take(LISTED_AT_ONCE).map(|entry| Ok(Arc::clone(entry))).collect();
         let last = part.last().and_then(|entry: &Result<_, StorageError>| entry.as_ref().ok().cloned())?;
         Some((stream::iter(part), (objects, Some(last))))
@@ -301,7 +301,7 @@ fn listed(resource_version: u64, objects: Objects<Entry>) -> ListSnapshot {
     ListSnapshot { resource_version, entries: parts.flatten().boxed() }
 }
 
-impl Storage for Embedded {
+impl Storage for EmbeddedStorage {
     fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
         let (revision, objects) = {
             let store = &*self.store.lock();

@@ -8,7 +8,9 @@ use std::sync::{
 use futures::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 
-use super::{ListAndWatch, ListSnapshot, Storage, StorageError, Txn, WriteError, WriteResult, embedded::Embedded};
+use super::{
+    ListAndWatch, ListSnapshot, Storage, StorageError, Txn, WriteError, WriteResult, embedded::EmbeddedStorage,
+};
 use crate::registry::ResourceType;
 
 /// A verb of [`Storage`].
@@ -36,7 +38,7 @@ type Rule = Box<dyn Fn(usize, Verb, &str) -> Fault + Send>;
 /// The embedded store behind a rule.
 pub(crate) struct Faulty {
     /// The store itself, for access without faults.
-    pub(crate) inner: Embedded,
+    pub(crate) inner: EmbeddedStorage,
     calls: AtomicUsize,
     rule: Mutex<Rule>,
 }
@@ -45,7 +47,7 @@ impl Faulty {
     /// Creates a store whose calls go through `rule`: their number from zero on, the verb, and the type's id.
     pub(crate) fn new(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> Arc<Self> {
         let (calls, rule): (_, Rule) = (AtomicUsize::new(0), Box::new(rule));
-        Arc::new(Self { inner: Embedded::new(Some(100)), calls, rule: Mutex::new(rule) })
+        Arc::new(Self { inner: EmbeddedStorage::new(Some(100)), calls, rule: Mutex::new(rule) })
     }
 
     /// Disables all faults from now on.

@@ -257,10 +257,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::storage::{Expect, ListAndWatch, ListSnapshot, Txn, WriteError, WriteResult, embedded::Embedded};
+    use crate::storage::{Expect, ListAndWatch, ListSnapshot, Txn, WriteError, WriteResult, embedded::EmbeddedStorage};
 
     /// A storage in which another write always comes first.
-    struct Contested(Embedded);
+    struct Contested(EmbeddedStorage);
 
     impl Storage for Contested {
         fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
@@ -287,7 +287,7 @@ mod tests {
     /// delete that loses every attempt.
     #[tokio::test]
     async fn an_object_that_others_keep_writing_does_not_count_as_removed() {
-        let storage: Arc<dyn Storage> = Arc::new(Contested(Embedded::new(Some(100))));
+        let storage: Arc<dyn Storage> = Arc::new(Contested(EmbeddedStorage::new(Some(100))));
         let caches = Caches::new(Arc::clone(&storage), watch_cache::Limits::default());
         let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");
         let map =

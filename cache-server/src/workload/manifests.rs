@@ -218,7 +218,7 @@ mod tests {
     async fn keys(app: &App, kind: &str) -> Vec<String> {
         let ty = app.registry.now().by_kind("v1", kind).unwrap();
         let snapshot = app.caches.fresh(&ty).await.unwrap().snapshot();
-        snapshot.objects.iter().map(|entry| informer_core::Keyed::key(&**entry).to_owned()).collect()
+        snapshot.objects.iter().map(|entry| informer_core::KeyedObject::key(&**entry).to_owned()).collect()
     }
 
     #[tokio::test]

@@ -115,11 +115,13 @@ mod tests {
     use super::*;
     use crate::{
         registry::Registry,
-        storage::{Expect, ListAndWatch, ListSnapshot, StorageError, Txn, WriteError, WriteResult, embedded::Embedded},
+        storage::{
+            Expect, ListAndWatch, ListSnapshot, StorageError, Txn, WriteError, WriteResult, embedded::EmbeddedStorage,
+        },
     };
 
     /// A storage in another process: its writes take a while.
-    struct Far(Embedded);
+    struct Far(EmbeddedStorage);
 
     impl Storage for Far {
         fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
@@ -148,7 +150,7 @@ mod tests {
     /// Goal: a marked pod is always removed. Method: clients that disconnect at every poll of a delete.
     #[tokio::test]
     async fn a_pod_goes_whether_or_not_its_client_waits() {
-        let storage: Arc<dyn Storage> = Arc::new(Far(Embedded::new(Some(100))));
+        let storage: Arc<dyn Storage> = Arc::new(Far(EmbeddedStorage::new(Some(100))));
         let caches = Arc::new(Caches::new(Arc::clone(&storage), watch_cache::Limits::default()));
         let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
         let place = WriteTarget { ty: &ty, namespace: "ns", name: "a", part: Part::Main };

@@ -27,7 +27,7 @@ pub mod stats;
 pub mod store;
 
 pub use object::Meta;
-pub use objects::{Keyed, Objects};
+pub use objects::{KeyedObject, Objects};
 pub use resource_version::ResourceVersion;
 pub use semantics::{InitialList, ListSemantic, Marks, Read, Request, Resource};
 pub use time::Time;

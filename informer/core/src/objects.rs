@@ -8,7 +8,7 @@ use std::{borrow::Borrow, cmp::Ordering, ops::Bound, sync::Arc};
 use imbl::{OrdMap, ordmap::DiffItem};
 
 /// A value with a key: `namespace/name`, or `name` for cluster-scoped types.
-pub trait Keyed {
+pub trait KeyedObject {
     /// The key. Constant for the lifetime of the value.
     fn key(&self) -> &str;
 }
@@ -17,7 +17,7 @@ pub trait Keyed {
 ///
 /// Shape: ordered by key, one entry per key; entries are shared and never copied. Cost: `clone` is one reference count;
 /// `insert` and `remove` are O(log n) and copy the path if a snapshot holds it; `diff` is proportional to the changes.
-pub struct Objects<E: Keyed> {
+pub struct Objects<E: KeyedObject> {
     // The stamp is the map's value because the diff of two sets cannot see a replaced entry with an equal key.
     map: OrdMap<EntrySlot<E>, Stamp>,
 }
@@ -38,7 +38,7 @@ pub enum Difference<'a, E> {
     Removed(&'a Arc<E>),
 }
 
-impl<E: Keyed> Objects<E> {
+impl<E: KeyedObject> Objects<E> {
     /// Creates an empty map.
     #[must_use]
     pub fn new() -> Self {
@@ -124,25 +124,25 @@ impl<E: Keyed> Objects<E> {
     }
 }
 
-impl<E: Keyed> Default for Objects<E> {
+impl<E: KeyedObject> Default for Objects<E> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<E: Keyed> Clone for Objects<E> {
+impl<E: KeyedObject> Clone for Objects<E> {
     fn clone(&self) -> Self {
         Self { map: self.map.clone() }
     }
 }
 
-impl<E: Keyed> std::fmt::Debug for Objects<E> {
+impl<E: KeyedObject> std::fmt::Debug for Objects<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.iter().map(|entry| entry.key())).finish()
     }
 }
 
-impl<E: Keyed> FromIterator<Arc<E>> for Objects<E> {
+impl<E: KeyedObject> FromIterator<Arc<E>> for Objects<E> {
     fn from_iter<I: IntoIterator<Item = Arc<E>>>(entries: I) -> Self {
         let mut objects = Self::new();
         for entry in entries {
@@ -171,27 +171,27 @@ impl<E> Clone for EntrySlot<E> {
     }
 }
 
-impl<E: Keyed> Borrow<str> for EntrySlot<E> {
+impl<E: KeyedObject> Borrow<str> for EntrySlot<E> {
     fn borrow(&self) -> &str {
         self.0.key()
     }
 }
 
-impl<E: Keyed> PartialEq for EntrySlot<E> {
+impl<E: KeyedObject> PartialEq for EntrySlot<E> {
     fn eq(&self, other: &Self) -> bool {
         self.0.key() == other.0.key()
     }
 }
 
-impl<E: Keyed> Eq for EntrySlot<E> {}
+impl<E: KeyedObject> Eq for EntrySlot<E> {}
 
-impl<E: Keyed> PartialOrd for EntrySlot<E> {
+impl<E: KeyedObject> PartialOrd for EntrySlot<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E: Keyed> Ord for EntrySlot<E> {
+impl<E: KeyedObject> Ord for EntrySlot<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.key().cmp(other.0.key())
     }
@@ -203,7 +203,7 @@ mod tests {
 
     struct Named(&'static str, u32);
 
-    impl Keyed for Named {
+    impl KeyedObject for Named {
         fn key(&self) -> &str {
             self.0
         }

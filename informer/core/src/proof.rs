@@ -7,7 +7,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use crate::{
     object::Meta,
-    reflector::{Change, Observed, Proof},
+    reflector::{Change, ObservedObject, Proof},
     resource_version::{self, ResourceVersion},
     store::{Entry, Snapshot},
 };
@@ -85,7 +85,7 @@ pub fn judge(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>
 /// Returns true if `event` contains a change that the state of `snapshot` lacks: a later version of an object, an
 /// unknown object, or the deletion of a known one.
 #[must_use]
-pub fn is_news(snapshot: &Snapshot, event: &Observed<'_>) -> bool {
+pub fn is_news(snapshot: &Snapshot, event: &ObservedObject<'_>) -> bool {
     match (event.change, snapshot.get(event.key)) {
         (Change::Deleted, known) => known.is_some_and(|known| known.uid() == event.uid),
         (Change::Added | Change::Modified | Change::Item, Some(known)) => {

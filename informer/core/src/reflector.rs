@@ -36,7 +36,7 @@ use waiting::{BackoffWait, NextAction};
 use watching::WatchSession;
 
 pub use vocabulary::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Observed, Proof, ProofBy, RelistCause, Report,
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, ObservedObject, Proof, ProofBy, RelistCause, Report,
     Testimony, Verdict,
 };
 
@@ -257,7 +257,7 @@ impl Reflector {
         self.memory.is_proved && self.memory.position.is_some() && self.memory.missing.is_empty()
     }
 
-    /// Returns true if `resource_version` is lower than the position; only then is [`Observed::is_news`] read.
+    /// Returns true if `resource_version` is lower than the position; only then is [`ObservedObject::is_news`] read.
     #[must_use]
     pub fn is_behind(&self, resource_version: &str) -> bool {
         self.memory.is_late(resource_version)

@@ -21,9 +21,9 @@ use crate::{
     time::Time,
 };
 
-pub use body::{Body, Packed, Value};
+pub use body::{Body, PackedJson, Value};
 pub use entry::Entry;
-pub use keeping::{IndexFn, Json, Keeping, Represent, TransformFn, Transformed};
+pub use keeping::{IndexFn, Json, Represent, StoreConfig, TransformFn, TransformedObject};
 
 use entry::{Parts, Values};
 use index::Indexes;
@@ -73,10 +73,10 @@ pub enum StoreError {
 /// The objects of one resource type, kept in step by [`Event`]s.
 ///
 /// Memory: the bodies of the objects, their keys, uids and versions, and about 120 bytes each. A relist adds the
-/// objects that differ, and shares the others with the previous state. Indexes: see [`Keeping::indexes`].
+/// objects that differ, and shares the others with the previous state. Indexes: see [`StoreConfig::indexes`].
 #[derive(Debug)]
 pub struct Store {
-    keeping: Keeping,
+    keeping: StoreConfig,
     now: Snapshot,
     stage: Option<Stage>,
     ring: Ring,
@@ -131,7 +131,7 @@ pub enum Change {
 impl Store {
     /// Creates an empty store.
     #[must_use]
-    pub fn new(keeping: Keeping) -> Self {
+    pub fn new(keeping: StoreConfig) -> Self {
         let now = Snapshot { indexes: Indexes::new(keeping.indexes.len()), ..Snapshot::default() };
         let ends = keeping.linger.map(LingerQueue::new);
         let (ring, values) = (Ring::default(), Values::default());
@@ -190,7 +190,7 @@ impl Store {
 
     /// Converts restored JSON to the form that `represent` has learned meanwhile. No reader has seen it yet.
     fn restore_again(&mut self, complete: bool) {
-        let Keeping { represent, indexes, .. } = &mut self.keeping;
+        let StoreConfig { represent, indexes, .. } = &mut self.keeping;
         if !represent.learned(complete) {
             return;
         }
@@ -409,7 +409,7 @@ impl Store {
 
 impl Default for Store {
     fn default() -> Self {
-        Self::new(Keeping::default())
+        Self::new(StoreConfig::default())
     }
 }
 
@@ -481,7 +481,7 @@ impl Snapshot {
         self.objects.get(key)
     }
 
-    /// Returns the objects with `value` in the index at this position of [`Keeping::indexes`], in key order; empty if
+    /// Returns the objects with `value` in the index at this position of [`StoreConfig::indexes`], in key order; empty if
     /// there is no such index. Cost: O(log n + result).
     pub fn by<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
         self.indexes.by(index, value)

@@ -1,7 +1,7 @@
 //! Marks (resume tokens) in the middle of an initial state, as a server sends them. The protocol is in
 //! `docs/resuming.md`.
 
-pub use informer_core::wire::marks::{ANNOTATION, Answered, HEADER, NEW, is_token};
+pub use informer_core::wire::marks::{ANNOTATION, HEADER, MarksReply, NEW, is_token};
 use serde_json::Value;
 
 use crate::watch_event::TAIL;

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListRead {
     /// The state to read.
-    pub which: Which,
+    pub which: RequestedState,
     /// First key to return, relative to the path's namespace.
     pub start: Option<String>,
     /// Objects per page; `None` for all.
@@ -25,7 +25,7 @@ pub struct ListRead {
 
 /// The state that a LIST reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum RequestedState {
     /// The state when the request arrived, or newer.
     MostRecent,
     /// The cached state, of any age.
@@ -55,25 +55,25 @@ impl ListRead {
                 return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
             }
             let which = match token.resource_version {
-                Position::At(at) => Which::Exact { at, by_token: true },
-                Position::Latest => Which::MostRecent,
+                Position::At(at) => RequestedState::Exact { at, by_token: true },
+                Position::Latest => RequestedState::MostRecent,
             };
             return Ok(Self { which, start: (!one).then_some(token.start), limit: paged });
         }
         let given = &*options.resource_version;
         if given.is_empty() {
-            return Ok(Self { which: Which::MostRecent, start: None, limit: paged });
+            return Ok(Self { which: RequestedState::MostRecent, start: None, limit: paged });
         }
         let refuse = |error| Status::bad_request(format!("invalid resource version: {error}"));
         let (which, limit) = match resource_version(given).map_err(refuse)? {
             // kube-apiserver ignores the limit of such a list.
-            0 => (Which::Any, None),
-            at if options.resource_version_match == EXACT => (Which::Exact { at, by_token: false }, paged),
+            0 => (RequestedState::Any, None),
+            at if options.resource_version_match == EXACT => (RequestedState::Exact { at, by_token: false }, paged),
             // As in kube-apiserver, a limit without a match means the exact version.
             at if options.resource_version_match.is_empty() && paged.is_some() => {
-                (Which::Exact { at, by_token: false }, paged)
+                (RequestedState::Exact { at, by_token: false }, paged)
             }
-            at => (Which::NotOlderThan(at), paged),
+            at => (RequestedState::NotOlderThan(at), paged),
         };
         Ok(Self { which, start: None, limit })
     }
@@ -83,7 +83,7 @@ impl ListRead {
     #[must_use]
     pub fn expired(&self) -> Status {
         match &self.start {
-            Some(start) if matches!(self.which, Which::Exact { by_token: true, .. }) => {
+            Some(start) if matches!(self.which, RequestedState::Exact { by_token: true, .. }) => {
                 let token = ContinueToken { resource_version: Position::Latest, start: start.clone() };
                 Status::expired_continue(token.encode())
             }

@@ -2,9 +2,9 @@
 
 use informer_core::{
     Time, proof,
-    reflector::Observed,
+    reflector::ObservedObject,
     session::{Evidence, Order, Sink},
-    store::{self, Keeping, Store, StoreError},
+    store::{self, Store, StoreConfig, StoreError},
 };
 
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) struct StoreSink {
 }
 
 impl StoreSink {
-    pub(crate) fn new(keeping: Keeping) -> (Self, Source) {
+    pub(crate) fn new(keeping: StoreConfig) -> (Self, Source) {
         let store = Store::new(keeping);
         let (outlet, source) = StatePublisher::new(&store);
         (Self { store, outlet, saved: None, changed: false }, source)
@@ -82,7 +82,7 @@ impl Sink for StoreSink {
         proof::witness(&self.store.snapshot(), skip).map_or(Evidence::Nothing, Evidence::Witness)
     }
 
-    fn is_news(&self, event: &Observed<'_>) -> bool {
+    fn is_news(&self, event: &ObservedObject<'_>) -> bool {
         proof::is_news(&self.store.snapshot(), event)
     }
 
@@ -118,7 +118,7 @@ mod tests {
     /// while that state is gathered.
     #[test]
     fn a_deletion_from_initial_state_does_not_show_a_saved_state_that_is_not_proven() {
-        let (mut sink, source) = StoreSink::new(Keeping::default());
+        let (mut sink, source) = StoreSink::new(StoreConfig::default());
         let json = br#"{"metadata":{"name":"a","uid":"u","resourceVersion":"5"}}"#;
         let meta = || Meta::read(json).expect("an object");
         sink.store().restore([(meta(), &json[..])], Some(5.into()));

@@ -5,7 +5,7 @@
 use std::{any::type_name, borrow::Cow, sync::Arc, time::Duration};
 
 use informer_core::{
-    store::{IndexFn, Json, Keeping, Represent, Transformed},
+    store::{IndexFn, Json, Represent, StoreConfig, TransformedObject},
     wire::json,
 };
 use kube::core::PartialObjectMeta;
@@ -48,13 +48,13 @@ pub enum Representation {
 
 /// Storage settings of a builder, and the cache of decoded objects.
 pub(crate) struct Keep<K> {
-    pub(crate) keeping: Keeping,
+    pub(crate) keeping: StoreConfig,
     pub(crate) decoded: Arc<DecodedObjects<K>>,
 }
 
 impl<K> Default for Keep<K> {
     fn default() -> Self {
-        Self { keeping: Keeping::default(), decoded: Arc::default() }
+        Self { keeping: StoreConfig::default(), decoded: Arc::default() }
     }
 }
 
@@ -87,7 +87,7 @@ impl<K> InformerBuilder<K> {
         self.keep.keeping.transforms.push(Box::new(move |json| {
             let changed = serde_json::from_slice::<K>(json).and_then(|mut value| {
                 change(&mut value);
-                Ok(Transformed { json: serde_json::to_vec(&value)?, value: Some(Arc::new(value)) })
+                Ok(TransformedObject { json: serde_json::to_vec(&value)?, value: Some(Arc::new(value)) })
             });
             changed.inspect_err(|_| decoded.count_undecodable()).ok()
         }));
@@ -106,7 +106,7 @@ impl<K> InformerBuilder<K> {
     {
         // The inherited transforms count undecodable objects there.
         let decoded = DecodedObjects::<T>::counting(self.keep.decoded.undecodable_count());
-        let mut keep = Keep { keeping: Keeping::default(), decoded: Arc::new(decoded) };
+        let mut keep = Keep { keeping: StoreConfig::default(), decoded: Arc::new(decoded) };
         keep.keeping.transforms = self.keep.keeping.transforms;
         keep.keeping.linger = self.keep.keeping.linger;
         keep.keeping.represent = keep.represent(Representation::Typed);
@@ -123,7 +123,7 @@ impl<K> InformerBuilder<K> {
         keep.keeping.linger = self.keep.keeping.linger;
         keep.keeping.transforms.push(Box::new(|object| {
             let json = metadata_of(object)?;
-            Some(Transformed { json, value: None })
+            Some(TransformedObject { json, value: None })
         }));
         self.declared.metadata_only = true;
         self.declared.kept_as = KeptAs { is_metadata: true, ..KeptAs::default() };

@@ -9,14 +9,14 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use http_body::Frame;
-use informer_serving::marks::Answered;
+use informer_serving::marks::MarksReply;
 
 /// A response body of [`FakeApiServer`](super::FakeApiServer). Fails only if the test injects that.
 pub struct Body {
     chunks: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
     /// Number of bytes after which the connection breaks.
     breaks_after: Option<usize>,
-    pub(super) marks: Option<Answered>,
+    pub(super) marks: Option<MarksReply>,
 }
 
 impl Body {

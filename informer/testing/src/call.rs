@@ -10,7 +10,7 @@ use informer_serving::{
 };
 
 use super::{
-    Asked, Body, FakeApiServer,
+    Body, FakeApiServer, RequestKind,
     form::{FakeForm, ResponseShape},
     read,
     types::{self, PathTarget},
@@ -35,22 +35,22 @@ impl<'a> FakeCall<'a> {
         Self { parts, query, target, options }
     }
 
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> RequestKind {
         if self.parts.method != Method::GET {
-            return Asked::Write;
+            return RequestKind::Write;
         }
         let one = |options: &ListOptions, target: &PathTarget| {
             options.names_one(target.namespaced(), target.namespace.as_deref())
         };
         match (&self.target, &self.options) {
-            (Some(PathTarget { name: Some(_), .. }), _) => Asked::Get,
+            (Some(PathTarget { name: Some(_), .. }), _) => RequestKind::Get,
             (_, Ok(options)) if options.watch => match WatchStart::of(options) {
-                Ok(WatchStart::State(_)) => Asked::Stream,
-                Ok(WatchStart::Now(_) | WatchStart::After(_)) | Err(_) => Asked::Watch,
+                Ok(WatchStart::State(_)) => RequestKind::Stream,
+                Ok(WatchStart::Now(_) | WatchStart::After(_)) | Err(_) => RequestKind::Watch,
             },
-            (_, Ok(options)) if !options.continue_token.is_empty() => Asked::Page,
-            (Some(target), Ok(options)) if one(options, target) => Asked::Get,
-            (_, Ok(_) | Err(_)) => Asked::List,
+            (_, Ok(options)) if !options.continue_token.is_empty() => RequestKind::Page,
+            (Some(target), Ok(options)) if one(options, target) => RequestKind::Get,
+            (_, Ok(_) | Err(_)) => RequestKind::List,
         }
     }
 

@@ -61,7 +61,7 @@ use tokio::{
 
 pub use self::{
     body::Body,
-    log::{Asked, Seen},
+    log::{LoggedRequest, RequestKind},
 };
 use self::{
     call::FakeCall,
@@ -366,20 +366,20 @@ impl FakeApiServer {
 
     /// Every request so far, oldest first, including unanswered ones.
     #[must_use]
-    pub fn requests(&self) -> Vec<Seen> {
+    pub fn requests(&self) -> Vec<LoggedRequest> {
         self.own.log.all()
     }
 
     /// Number of requests of this kind so far.
     #[must_use]
-    pub fn count(&self, asked: Asked) -> usize {
+    pub fn count(&self, asked: RequestKind) -> usize {
         self.own.log.all().iter().filter(|seen| seen.asked == asked).count()
     }
 
     /// Number of LISTs and streams of initial state so far. It stays constant while no client relists.
     #[must_use]
     pub fn initial_reads(&self) -> usize {
-        self.count(Asked::List) + self.count(Asked::Stream)
+        self.count(RequestKind::List) + self.count(RequestKind::Stream)
     }
 
     fn declare(&self, resource: &ApiResource, namespaced: Option<bool>) -> Self {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Asked {
+pub enum RequestKind {
     /// A LIST, or the first page of one.
     List,
     /// A page after the first.
@@ -27,16 +27,16 @@ pub enum Asked {
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Seen {
+pub struct LoggedRequest {
     /// Time of the request by tokio's clock, since the server was created.
     pub at: Duration,
     /// Its kind.
-    pub asked: Asked,
+    pub asked: RequestKind,
     /// Method and URI: `GET /api/v1/pods?limit=500`.
     pub request: String,
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for LoggedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3?} {}", self.at, self.request)
     }
@@ -45,7 +45,7 @@ impl fmt::Display for Seen {
 /// Log of every request, in the order of arrival.
 pub(super) struct RequestLog {
     began: Instant,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<LoggedRequest>>,
 }
 
 impl RequestLog {
@@ -53,12 +53,12 @@ impl RequestLog {
         Self { began: Instant::now(), seen: Mutex::default() }
     }
 
-    pub(super) fn add(&self, asked: Asked, parts: &Parts) {
+    pub(super) fn add(&self, asked: RequestKind, parts: &Parts) {
         let request = format!("{} {}", parts.method, parts.uri);
-        self.seen.lock().push(Seen { at: self.began.elapsed(), asked, request });
+        self.seen.lock().push(LoggedRequest { at: self.began.elapsed(), asked, request });
     }
 
-    pub(super) fn all(&self) -> Vec<Seen> {
+    pub(super) fn all(&self) -> Vec<LoggedRequest> {
         self.seen.lock().clone()
     }
 }

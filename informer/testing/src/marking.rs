@@ -4,7 +4,7 @@ use std::hash::BuildHasher as _;
 
 use informer_serving::{
     continue_token::{ContinueToken, Position},
-    marks::{self, Answered},
+    marks::{self, MarksReply},
     options::ListOptions,
 };
 
@@ -20,7 +20,7 @@ pub(super) struct MarkSchedule {
     /// Objects between two marks.
     every: usize,
     left: usize,
-    pub(super) answered: Answered,
+    pub(super) answered: MarksReply,
     /// The token of the request, repeated as the first mark.
     pub(super) echo: Option<String>,
 }
@@ -51,14 +51,14 @@ impl MarkSchedule {
             position: server.position(),
             every,
             left: every,
-            answered: if asked == marks::NEW { Answered::Accepted } else { Answered::Restarted },
+            answered: if asked == marks::NEW { MarksReply::Accepted } else { MarksReply::Restarted },
             echo: None,
         };
         // A state older than the request demands cannot be resumed.
         let least = options.resource_version.parse().unwrap_or(0);
         let start = made.read(asked).filter(|start| least <= start.position && !server.is_expired(start.position));
         if let Some(MarkedStart { position, .. }) = start {
-            (made.position, made.answered, made.echo) = (position, Answered::Resumed, Some(asked.to_owned()));
+            (made.position, made.answered, made.echo) = (position, MarksReply::Resumed, Some(asked.to_owned()));
         }
         Some((made, start))
     }

@@ -9,7 +9,7 @@ use informer_serving::{
     list,
     options::{ListOptions, resource_version},
     query::Query,
-    reads::{ListRead, Which},
+    reads::{ListRead, RequestedState},
     status::{Status, StatusExt as _},
 };
 
@@ -60,9 +60,9 @@ pub(super) async fn get(
 /// Selects the position and the objects a LIST returns.
 async fn state(server: &FakeApiServer, ty: &FakeType, read: &ListRead) -> Result<(u64, ObjectsByKey), Status> {
     match read.which {
-        Which::MostRecent | Which::Any => {}
-        Which::NotOlderThan(at) => server.reach(at).await?,
-        Which::Exact { at, by_token } => {
+        RequestedState::MostRecent | RequestedState::Any => {}
+        RequestedState::NotOlderThan(at) => server.reach(at).await?,
+        RequestedState::Exact { at, by_token } => {
             server.reach(at).await?;
             if server.is_expired(at) || (by_token && server.faults().tokens_expire) {
                 return Err(read.expired());

@@ -9,7 +9,7 @@ use std::{
 
 use informer::{
     Cluster, ConfigError, Informer, InformerBuilder, Representation,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use serde::{Deserialize, Serialize};
@@ -246,7 +246,7 @@ async fn objects_come_back_in_the_form_in_which_they_were_kept() {
         typed.stop().await;
         metadata.stop().await;
     }
-    assert_eq!((logs(directory.path()).len(), server.count(Asked::Get)), (4, 4));
+    assert_eq!((logs(directory.path()).len(), server.count(RequestKind::Get)), (4, 4));
 }
 
 /// The only fields a program wants of a pod; labels are not among them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use informer::{
     Cluster, Informer, Ready,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -70,12 +70,12 @@ async fn the_watch_goes_on_at_the_fallback_from_the_same_version_without_a_relis
     assert_eq!(requests[0], "GET /api/v1/namespaces/a/pods/y?resourceVersion=43", "the newest object is the proof");
     assert!(requests[1].starts_with("GET /api/v1/pods?watch=true&resourceVersion=43&"), "{requests:?}");
     assert_eq!((fallback.initial_reads(), requests.len()), (0, 2));
-    assert_eq!((pods.stats().moves, fallback.count(Asked::Get)), (1, 1));
+    assert_eq!((pods.stats().moves, fallback.count(RequestKind::Get)), (1, 1));
     assert!(pods.explain().ends_with(" at fallback 1"), "{}", pods.explain());
 
     preferred.recover();
-    let watches = preferred.count(Asked::Watch);
-    eventually("the return", || preferred.count(Asked::Watch) > watches).await;
+    let watches = preferred.count(RequestKind::Watch);
+    eventually("the return", || preferred.count(RequestKind::Watch) > watches).await;
     assert!(failed_at.elapsed() < 12 * MINUTE, "{:?}", failed_at.elapsed());
     preferred.put(pod("x", "u-x", "m"));
     eventually("the next change", || pods.resource_version() == Some(45.into())).await;
@@ -98,7 +98,7 @@ async fn the_watch_goes_on_at_the_fallback_over_sockets() {
         assert!(Instant::now() < deadline, "{:?}", asked(&fallback));
         sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!((fallback.initial_reads(), fallback.count(Asked::Watch)), (0, 1));
+    assert_eq!((fallback.initial_reads(), fallback.count(RequestKind::Watch)), (0, 1));
     assert_eq!(contents(&pods), "a/x@42 a/y@43 a/z@44");
 }
 
@@ -110,8 +110,8 @@ async fn a_server_of_another_history_is_refused_however_long_the_outage() {
     let pods = ready(&cluster(&preferred, &foreign)).await;
     fail(&preferred);
     sleep(24 * 60 * MINUTE).await;
-    assert_eq!((foreign.initial_reads(), foreign.count(Asked::Watch)), (0, 0), "{:?}", asked(&foreign));
-    let proofs = foreign.count(Asked::Get);
+    assert_eq!((foreign.initial_reads(), foreign.count(RequestKind::Watch)), (0, 0), "{:?}", asked(&foreign));
+    let proofs = foreign.count(RequestKind::Get);
     assert!((1..=100).contains(&proofs), "asked now and then: {proofs}");
     assert_eq!(contents(&pods), "a/x@42 a/y@43", "readers keep what they have");
     preferred.recover().put(pod("x", "u-x", "m"));
@@ -151,8 +151,8 @@ async fn an_endpoint_that_is_behind_is_not_moved_to_until_it_is_there() {
     assert_eq!(pods.resource_version(), Some(45.into()));
     fail(&preferred);
     sleep(5 * MINUTE).await;
-    assert!(behind.count(Asked::Get) > 0, "it is asked");
-    assert_eq!((behind.initial_reads(), behind.count(Asked::Watch)), (0, 0), "{:?}", asked(&behind));
+    assert!(behind.count(RequestKind::Get) > 0, "it is asked");
+    assert_eq!((behind.initial_reads(), behind.count(RequestKind::Watch)), (0, 0), "{:?}", asked(&behind));
     behind.recover().put(pod("z", "u-z", "n"));
     eventually("the change", || pods.resource_version() == Some(46.into())).await;
     assert_eq!(behind.initial_reads(), 0);
@@ -164,7 +164,7 @@ async fn a_fallback_that_has_forgotten_is_left_for_the_preferred_endpoint_before
     let fallback = preferred.replica();
     let pods = ready(&cluster(&preferred, &fallback)).await;
     fail(&preferred);
-    eventually("the move", || fallback.count(Asked::Watch) == 1).await;
+    eventually("the move", || fallback.count(RequestKind::Watch) == 1).await;
     preferred.recover();
     sleep(MINUTE).await;
     fallback.expire_at(u64::MAX).close_watches();

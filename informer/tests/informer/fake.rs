@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Full};
-use informer::testing::{Asked, Body, FakeApiServer};
+use informer::testing::{Body, FakeApiServer, RequestKind};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{
     Api,
@@ -120,7 +120,7 @@ async fn controllers_write_through_kube() {
     assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 1);
     api.delete("x", &DeleteParams::default()).await.unwrap();
     assert!(is(api.delete("x", &DeleteParams::default()).await.unwrap_err(), 404));
-    assert_eq!((server.resource_version(), server.count(Asked::Write)), (13, 7));
+    assert_eq!((server.resource_version(), server.count(RequestKind::Write)), (13, 7));
     assert!(is(api.patch("x", &PatchParams::apply("me"), &Patch::Apply(&wanted)).await.unwrap_err(), 415));
     let bad = http::Request::post("/api/v1/namespaces/a/configmaps").body(Full::<bytes::Bytes>::from("[]")).unwrap();
     assert_eq!(server.respond(bad).await.unwrap().status(), 400);
@@ -340,7 +340,7 @@ async fn requests_are_logged_by_kind_and_time() {
     ] {
         ask(&server, uri).await;
     }
-    use Asked::{Get, List, Page, Stream, Watch};
+    use RequestKind::{Get, List, Page, Stream, Watch};
     let asked: Vec<_> = server.requests().iter().map(|seen| seen.asked).collect();
     assert_eq!(asked, [List, Page, Stream, Stream, Watch, Get, Get]);
     assert_eq!(server.initial_reads(), 3);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use informer::{
     Cluster, Informer, InitialList, Ready, RelistCause,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
@@ -99,7 +99,7 @@ async fn an_object_deleted_meanwhile_is_no_other_history() {
     let pods = start();
     until("what was written meanwhile", || contents(&pods) == "a/x@42 a/z@45").await;
     sleep(Duration::from_millis(1_500)).await;
-    assert_eq!((server.initial_reads(), server.count(Asked::Get), resets(&pods)), (1, 2, (0, 0)));
+    assert_eq!((server.initial_reads(), server.count(RequestKind::Get), resets(&pods)), (1, 2, (0, 0)));
 }
 
 /// A disaster-recovery copy of the same store: its old objects have equal uids and versions.

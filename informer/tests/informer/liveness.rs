@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use informer::{
     Cluster, Informer, Ready,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -69,8 +69,8 @@ async fn a_lost_connection_of_a_quiet_type_is_resumed_without_a_relist() {
     let (cluster, proxy) = behind_a_proxy(&server).await;
     let pods = impatient(&cluster).await;
     proxy.lose();
-    let watches = server.count(Asked::Watch);
-    until("another watch", || server.count(Asked::Watch) > watches).await;
+    let watches = server.count(RequestKind::Watch);
+    until("another watch", || server.count(RequestKind::Watch) > watches).await;
     server.put(pod("x", "n-1"));
     until("the change", || node_of(&pods, "a/x") == "n-1").await;
     assert_eq!(server.initial_reads(), 1, "no relist");

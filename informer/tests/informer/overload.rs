@@ -14,7 +14,7 @@ use std::{
 
 use informer::{
     Cluster, Informer, Ready,
-    testing::{Asked, Body, FakeApiServer},
+    testing::{Body, FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body as KubeBody;
@@ -82,12 +82,12 @@ async fn cold_informers_meet_an_overloaded_server_with_streams_alone() {
         trouble(&server);
         let informers = cold(|| Cluster::new(server.client()));
         sleep(30 * SECOND).await;
-        assert!(server.count(Asked::Stream) >= COLD, "{what}");
+        assert!(server.count(RequestKind::Stream) >= COLD, "{what}");
         server.recover();
         all_ready(&informers, MINUTE).await;
         sleep(2 * MINUTE).await;
-        assert_eq!((server.count(Asked::List), server.count(Asked::Page)), (0, 0), "{what}");
-        assert_eq!(server.count(Asked::Watch), 0, "{what}: the streams go on as watches");
+        assert_eq!((server.count(RequestKind::List), server.count(RequestKind::Page)), (0, 0), "{what}");
+        assert_eq!(server.count(RequestKind::Watch), 0, "{what}: the streams go on as watches");
     }
 }
 
@@ -129,7 +129,7 @@ async fn headers_that_take_twenty_seconds_are_waited_for() {
     let client = client_through(&server, move || sleep_until(open_at));
     let pods = Cluster::new(client).informer::<Pod>().start().unwrap();
     all_ready(&[pods], 21 * SECOND).await;
-    assert_eq!((server.count(Asked::Stream), server.requests().len()), (1, 1));
+    assert_eq!((server.count(RequestKind::Stream), server.requests().len()), (1, 1));
 }
 
 /// Goal: an overloaded or warming cache does not shift its load to the API server behind it. Method: two minutes of 429
@@ -144,7 +144,7 @@ async fn a_429_moves_no_informer_to_the_fallback() {
     assert!(fallback.requests().is_empty(), "{:?}", fallback.requests().first());
     cache.recover();
     all_ready(&informers, 2 * MINUTE).await;
-    assert_eq!((cache.count(Asked::List), fallback.requests().len()), (0, 0));
+    assert_eq!((cache.count(RequestKind::List), fallback.requests().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,15 +169,15 @@ async fn a_verdict_on_streams_stays_at_its_endpoint() {
     let cluster = Cluster::builder(preferred.client()).fallback(fallback.client()).build();
     let pods = cluster.informer::<Pod>().start().unwrap();
     pods.ready(2 * MINUTE).await.unwrap();
-    assert_eq!((fallback.count(Asked::Stream), fallback.count(Asked::List)), (1, 1));
+    assert_eq!((fallback.count(RequestKind::Stream), fallback.count(RequestKind::List)), (1, 1));
     preferred.recover();
     sleep(20 * MINUTE).await;
     assert!(!pods.explain().contains("fallback"), "{}", pods.explain());
-    let streams = preferred.count(Asked::Stream);
+    let streams = preferred.count(RequestKind::Stream);
     preferred.put(pod("z")).expire_at(43).close_watches();
     sleep(MINUTE).await;
     assert_eq!(contents(&pods), "a/x@42 a/y@43 a/z@44");
-    assert_eq!((preferred.count(Asked::List), preferred.count(Asked::Stream)), (0, streams + 1));
+    assert_eq!((preferred.count(RequestKind::List), preferred.count(RequestKind::Stream)), (0, streams + 1));
 }
 
 /// Goal: a stampede on one server ends, because clients that must wait retry as streams, each with its own jitter.
@@ -202,6 +202,6 @@ async fn a_rush_that_is_let_in_slowly_stays_a_rush_of_streams() {
     let client = kube::Client::new(service, "default");
     let informers = cold(|| Cluster::new(client.clone()));
     all_ready(&informers, 3 * MINUTE).await;
-    assert_eq!((server.count(Asked::Stream), server.requests().len()), (COLD, COLD));
+    assert_eq!((server.count(RequestKind::Stream), server.requests().len()), (COLD, COLD));
     assert!(informers[0].ready(SOON).await.is_ok());
 }

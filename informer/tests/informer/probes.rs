@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use informer::{
     Cause, Cluster, Informer, InitialList, Ready,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -117,7 +117,11 @@ async fn p3_ten_minutes_of_410_after_every_list_are_few_lists() {
         let pods = start(&server, initial);
         pods.ready(SOON).await.unwrap();
         sleep(10 * MINUTE).await;
-        assert!((3..=20).contains(&server.count(Asked::List)), "{initial:?}: {}", server.count(Asked::List));
+        assert!(
+            (3..=20).contains(&server.count(RequestKind::List)),
+            "{initial:?}: {}",
+            server.count(RequestKind::List)
+        );
     }
 }
 
@@ -161,7 +165,7 @@ async fn p4_a_stream_without_end_bookmark_becomes_pages_in_time_also_on_a_busy_t
 async fn p4_a_stream_that_says_nothing_becomes_pages_within_seconds() {
     let server = two_pods().stall_streams();
     start(&server, InitialList::Auto).ready(Duration::from_secs(11)).await.unwrap();
-    assert_eq!((server.count(Asked::Stream), server.count(Asked::List)), (1, 1));
+    assert_eq!((server.count(RequestKind::Stream), server.count(RequestKind::List)), (1, 1));
 }
 
 /// Covers the complaint that a server without watch-list leaves the store empty for ever if clients request streams.
@@ -175,10 +179,13 @@ async fn p5_422_for_a_stream_becomes_pages_at_once_and_is_remembered() {
     pods.ready(SOON).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert_eq!(contents(&pods), "a/x@42 a/y@43");
-    assert_eq!((server.count(Asked::Stream), server.count(Asked::List), server.count(Asked::Page)), (1, 1, 1));
+    assert_eq!(
+        (server.count(RequestKind::Stream), server.count(RequestKind::List), server.count(RequestKind::Page)),
+        (1, 1, 1)
+    );
     let more = cluster.informer::<Pod>().namespace("a").start().unwrap();
     more.ready(SOON).await.unwrap();
-    assert_eq!(server.count(Asked::Stream), 1, "the next informer of the type does not ask");
+    assert_eq!(server.count(RequestKind::Stream), 1, "the next informer of the type does not ask");
 }
 
 /// A server without watches is polled, and probed for a watch now and then.
@@ -251,7 +258,7 @@ async fn p6_a_vanished_object_is_reported_deleted_and_the_relist_is_not_older_th
         server.freeze().delete(pod("y")).recover().expire_at(43).close_watches();
         assert_eq!(next(&mut changes, 2).await, ["-a/y@43?", "=44"], "{initial:?}");
         let requests = server.requests();
-        let is_initial = |asked| matches!(asked, Asked::List | Asked::Stream);
+        let is_initial = |asked| matches!(asked, RequestKind::List | RequestKind::Stream);
         let relist = requests.iter().rfind(|seen| is_initial(seen.asked)).unwrap();
         let [not_older, at_43] = ["resourceVersionMatch=NotOlderThan", "resourceVersion=43"];
         assert!(relist.request.contains(not_older) && relist.request.contains(at_43), "{relist}");

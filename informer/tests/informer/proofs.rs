@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use informer::{
     Cluster, Event, Informer, InformerBuilder, NotReady, Ready, RelistCause, Subscription,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -211,7 +211,7 @@ async fn a_server_exchanged_under_a_quiet_informer_is_recognised_within_minutes(
     server.replace_history();
     sleep(Duration::from_secs(10 * 60)).await;
     assert_eq!(pods.stats().reflector.foreign, 1);
-    assert!(server.count(Asked::Get) >= 1);
+    assert!(server.count(RequestKind::Get) >= 1);
     assert_eq!(pods.ready(Duration::ZERO).await.unwrap(), Ready::Watching);
 }
 

@@ -13,7 +13,7 @@ use futures::stream;
 use http_body_util::StreamBody;
 use informer::{
     Cause, Cluster, InitialList, Ready, RelistCause,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use serde_json::{Value, json};
@@ -256,7 +256,7 @@ async fn an_informer_that_waits_for_its_turn_keeps_its_other_times() {
     let stuck: Vec<_> =
         (0..12).map(|_| cluster.informer::<Secret>().initial_list(InitialList::Stream).start().unwrap()).collect();
     tokio::time::sleep(linger + Duration::from_secs(3)).await;
-    assert_eq!(server.count(Asked::Stream), 1 + 6, "the relist waits for its turn");
+    assert_eq!(server.count(RequestKind::Stream), 1 + 6, "the relist waits for its turn");
     assert_eq!(pods.store().snapshot().lingering("a/x").count(), 0, "and what lingered is gone in time");
     drop(stuck);
 }

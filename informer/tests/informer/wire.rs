@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use informer::{
     Cause, Cluster, InitialList, ListSemantic, ResourceVersion,
-    testing::{Asked, FakeApiServer},
+    testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -75,7 +75,7 @@ async fn p1_each_semantic_and_strategy_asks_exactly_this() {
 
 /// Queries of all LISTs and pages so far.
 fn lists(server: &FakeApiServer) -> Vec<String> {
-    let seen = server.requests().into_iter().filter(|seen| matches!(seen.asked, Asked::List | Asked::Page));
+    let seen = server.requests().into_iter().filter(|seen| matches!(seen.asked, RequestKind::List | RequestKind::Page));
     seen.map(|seen| seen.request.split_once('?').map_or_else(String::new, |(_, query)| query.to_owned())).collect()
 }
 

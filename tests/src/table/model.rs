@@ -15,7 +15,7 @@ use informer_serving::{
     continue_token::{ContinueToken, Position},
     options::{ListOptions, resource_version},
     query::Query,
-    reads::{ListRead, WatchStart, Which},
+    reads::{ListRead, RequestedState, WatchStart},
 };
 use serde_json::{Value, json};
 
@@ -148,15 +148,17 @@ impl Question {
         // The limit as sent: to ignore it for `resourceVersion=0` is the server's part.
         let limit = u32::try_from(options.limit).ok().filter(|limit| *limit > 0);
         let semantic = match (which, start) {
-            (Which::Exact { at, .. }, Some(start)) => {
+            (RequestedState::Exact { at, .. }, Some(start)) => {
                 let token = format!("{HISTORY} {at} {}{}", place.prefix(), start.strip_suffix('\0')?);
                 return Some(Self::Read(Read::Page { limit: limit.unwrap_or(u32::MAX), token }));
             }
-            (Which::MostRecent | Which::Any | Which::NotOlderThan(_), Some(_)) => return None,
-            (Which::MostRecent, None) => ListSemantic::MostRecent,
-            (Which::Any, None) => ListSemantic::Any,
-            (Which::NotOlderThan(at), None) => ListSemantic::NotOlderThan(at.into()),
-            (Which::Exact { at, .. }, None) => ListSemantic::Exact(at.into()),
+            (RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_), Some(_)) => {
+                return None;
+            }
+            (RequestedState::MostRecent, None) => ListSemantic::MostRecent,
+            (RequestedState::Any, None) => ListSemantic::Any,
+            (RequestedState::NotOlderThan(at), None) => ListSemantic::NotOlderThan(at.into()),
+            (RequestedState::Exact { at, .. }, None) => ListSemantic::Exact(at.into()),
         };
         Some(Self::Read(Read::List { semantic, limit }))
     }

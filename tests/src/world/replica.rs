@@ -2,7 +2,7 @@
 
 use informer_core::{
     Time, proof,
-    reflector::Observed,
+    reflector::ObservedObject,
     session::{Evidence, Order, Sink},
     store::{self, Snapshot, Store, StoreError},
 };
@@ -63,7 +63,7 @@ impl Sink for Replica {
         proof::witness(&self.store.snapshot(), skip).map_or(Evidence::Nothing, Evidence::Witness)
     }
 
-    fn is_news(&self, event: &Observed<'_>) -> bool {
+    fn is_news(&self, event: &ObservedObject<'_>) -> bool {
         proof::is_news(&self.store.snapshot(), event)
     }
 

@@ -2,12 +2,12 @@
 
 use informer_core::{
     Time,
-    reflector::{self, Input, Observed, Proof, Reflector, Testimony},
+    reflector::{self, Input, ObservedObject, Proof, Reflector, Testimony},
     session::SessionInput,
     store::{self, Snapshot},
     wire::{
         framer::{Frame, ListEnd},
-        marks::{self, Answered},
+        marks::{self, MarksReply},
         watch_event::EventKind,
     },
 };
@@ -23,7 +23,8 @@ use crate::{
 pub(super) fn tell_fact(reflector: &mut Reflector, now: Time, fact: &Fact, is_news: bool) {
     let mut object = |change, object: &Object| {
         let version = object.version.to_string();
-        let observed = Observed { change, key: &object.key, uid: &object.uid, resource_version: &version, is_news };
+        let observed =
+            ObservedObject { change, key: &object.key, uid: &object.uid, resource_version: &version, is_news };
         reflector.handle(now, Input::Object(observed));
     };
     match fact {
@@ -82,8 +83,8 @@ pub(super) fn told(fact: &Fact) -> Told {
         Fact::Event(Change { kind: Kind::Modified, object }) => event(EventKind::Modified, json(object)),
         Fact::Event(Change { kind: Kind::Deleted, object }) => event(EventKind::Deleted, json(object)),
         Fact::Accepted => Told::Input(SessionInput::Accepted(None)),
-        Fact::AcceptedWithMarks => Told::Input(SessionInput::Accepted(Some(Answered::Accepted))),
-        Fact::Resumed => Told::Input(SessionInput::Accepted(Some(Answered::Resumed))),
+        Fact::AcceptedWithMarks => Told::Input(SessionInput::Accepted(Some(MarksReply::Accepted))),
+        Fact::Resumed => Told::Input(SessionInput::Accepted(Some(MarksReply::Resumed))),
         Fact::Mark { token } => {
             event(EventKind::Bookmark, bookmark(&json!({"annotations": {marks::ANNOTATION: token}})))
         }

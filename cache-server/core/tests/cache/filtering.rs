@@ -1,7 +1,7 @@
 //! The objects that a request selects, and the pages of its list.
 
 use informer_core::{
-    Keyed, Objects,
+    KeyedObject, Objects,
     selector::{field, label},
 };
 use proptest::prelude::*;

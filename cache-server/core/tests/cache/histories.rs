@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use fastrand::Rng;
 use informer_core::Time;
-use watch_cache::{Budget, Cursor, Expired, Filter, Limits, Page, Reader, Slices, Start, Step, Waking, Writer, cache};
+use watch_cache::{
+    BucketWaker, Budget, Cursor, ExpiredPosition, Filter, Limits, Page, Reader, Slices, Start, Step, Writer, cache,
+};
 
 use super::common::{Pod, at, deleted, filter, lines, pod, put, schema};
 
@@ -120,7 +122,7 @@ struct World {
     rng: Rng,
     now: Time,
     writer: Writer,
-    waking: Waking,
+    waking: BucketWaker,
     reader: Reader,
     model: Model,
     watchers: Vec<Watcher>,
@@ -342,7 +344,7 @@ impl World {
                 // began.
                 assert!(self.model.from <= last, "seed {}: resumed {last} in another history", self.seed);
             }
-            Err(Expired { asked, oldest: told }) => {
+            Err(ExpiredPosition { asked, oldest: told }) => {
                 assert_eq!((asked, told), (last, oldest), "seed {}", self.seed);
                 assert!(last < oldest, "seed {}: {last} is not below {oldest}", self.seed);
                 self.reached.refused += 1;
@@ -408,7 +410,7 @@ impl World {
     }
 
     /// Only a watcher with an initial snapshot or with unread events in its own bucket falls behind.
-    fn fell_behind(&mut self, at: usize, expired: Expired) {
+    fn fell_behind(&mut self, at: usize, expired: ExpiredPosition) {
         let watcher = &self.watchers[at];
         assert!(expired.asked < expired.oldest, "seed {}: {expired:?}", self.seed);
         if watcher.initial.is_none() {

@@ -13,7 +13,7 @@ use std::{
 
 use loom::{sync::Notify, thread};
 
-use interest::{Closed, Interest, Look, WaiterRegistration, Waiters, Waking, look_or_wait};
+use interest::{BucketWaker, ClosedCache, Interest, Look, WaiterRegistration, Waiters, look_or_wait};
 use sync::RwLock;
 
 /// The model's versions of the locks and atomics that `interest` imports. Its locks are never poisoned.
@@ -78,7 +78,7 @@ impl World {
     /// Like `push`, followed directly by a wake-up round: one thread less to schedule.
     fn push_and_wake(&self, buckets: &[usize]) {
         self.push(buckets);
-        Waking::new(Arc::clone(&self.interest)).wake();
+        BucketWaker::new(Arc::clone(&self.interest)).wake();
     }
 
     /// Ends the cache, like `Writer::close`.
@@ -92,8 +92,8 @@ impl World {
 
     /// Runs the waking task.
     fn wake(&self) {
-        let mut waking = Waking::new(Arc::clone(&self.interest));
-        while block_on(|cx| waking.poll_touched(cx)) != Err(Closed) {
+        let mut waking = BucketWaker::new(Arc::clone(&self.interest));
+        while block_on(|cx| waking.poll_touched(cx)) != Err(ClosedCache) {
             waking.wake();
         }
     }
@@ -297,7 +297,7 @@ fn wakers_run_while_no_lock_is_held() {
         }
     }
     check(2, |world| {
-        let mut waking = Waking::new(Arc::clone(&world.interest));
+        let mut waking = BucketWaker::new(Arc::clone(&world.interest));
         let mut watcher = Watcher::new(&world, 0);
         let locks = || Waker::from(Arc::new(Locks(Arc::clone(&world))));
         let _ = watcher.poll(&Context::from_waker(&locks()));

@@ -9,11 +9,11 @@ use std::{
 };
 
 use informer_core::Objects;
-use watch_cache::{Cursor, Filter, Limits, Reader, Slices, Start, Step, Waking, Writer, cache};
+use watch_cache::{BucketWaker, Cursor, Filter, Limits, Reader, Slices, Start, Step, Writer, cache};
 
 use super::common::{Counting, PLENTY, at, deleted, filter, lines, pod, put, schema};
 
-fn listed() -> (Writer, Waking, Reader) {
+fn listed() -> (Writer, BucketWaker, Reader) {
     let (mut writer, waking, reader) = cache(schema(), Limits::default());
     writer.reset(Objects::new(), 100, at(0));
     (writer, waking, reader)
@@ -164,7 +164,7 @@ fn every_watcher_on_every_thread_gets_everything() {
 #[test]
 fn a_wait_ends_when_the_position_is_reached_or_never_can_be() {
     let (mut writer, _waking, reader) = listed();
-    let poll = |reached: &mut std::pin::Pin<&mut watch_cache::Reached>, counting: &Arc<Counting>| {
+    let poll = |reached: &mut std::pin::Pin<&mut watch_cache::PositionWait>, counting: &Arc<Counting>| {
         let waker = Waker::from(Arc::clone(counting));
         reached.as_mut().poll(&mut Context::from_waker(&waker))
     };
@@ -181,5 +181,5 @@ fn a_wait_ends_when_the_position_is_reached_or_never_can_be() {
     assert_eq!(poll(&mut at_101, &first), Poll::Ready(Ok(())));
     writer.close();
     assert_eq!(second.count(), 1);
-    assert_eq!(poll(&mut at_150, &second), Poll::Ready(Err(watch_cache::Closed)));
+    assert_eq!(poll(&mut at_150, &second), Poll::Ready(Err(watch_cache::ClosedCache)));
 }

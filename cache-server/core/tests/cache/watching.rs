@@ -4,14 +4,14 @@ use std::{sync::Arc, task::Context};
 
 use informer_core::{Objects, Time};
 use watch_cache::{
-    Budget, Change, Cursor, Entry, Expired, Filter, Limits, Page, Reader, Slices, Start, Step, Total, Writer, cache,
-    cache_within,
+    Budget, Change, Cursor, Entry, ExpiredPosition, Filter, Limits, Page, Reader, Slices, Start, Step, Total, Writer,
+    cache, cache_within,
 };
 
 use super::common::{Counting, PLENTY, at, deleted, drain, filter, pod, put, schema};
 
 /// Creates an empty cache listed at 100.
-fn listed(limits: Limits) -> (Writer, watch_cache::Waking, Reader) {
+fn listed(limits: Limits) -> (Writer, watch_cache::BucketWaker, Reader) {
     let (mut writer, waking, reader) = cache(schema(), limits);
     writer.reset(Objects::new(), 100, at(0));
     (writer, waking, reader)
@@ -67,11 +67,11 @@ fn a_watcher_behind_the_window_is_over_once_its_own_events_are_lost() {
     write(&mut writer, [put(&pod("a/p", "n", "", 101))]);
     write(&mut writer, (102..=104).map(|n| put(&pod("a/q", "m", "", n))));
     write(&mut writer, [put(&pod("a/q", "m", "", 105))]);
-    let expired = Step::Expired(Expired { asked: 100, oldest: 101 });
+    let expired = Step::Expired(ExpiredPosition { asked: 100, oldest: 101 });
     assert_eq!(drain(&mut of_all), (vec![], expired));
     assert_eq!(drain(&mut of_node), (vec![], expired));
     assert_eq!(drain(&mut of_node), (vec![], expired), "and stays so");
-    assert_eq!(reader.cursor(Start::After(100), node).err(), Some(Expired { asked: 100, oldest: 101 }));
+    assert_eq!(reader.cursor(Start::After(100), node).err(), Some(ExpiredPosition { asked: 100, oldest: 101 }));
     assert_eq!(reader.stats().watchers_expired, 2);
 }
 
@@ -157,7 +157,7 @@ fn a_new_epoch_ends_watches_before_anything_newer_is_sent() {
         assert_eq!(drain(cursor), (vec![], Step::EpochEnded));
         assert_eq!(cursor.bookmark(), None);
     }
-    let too_old = Some(Expired { asked: 104, oldest: 105 });
+    let too_old = Some(ExpiredPosition { asked: 104, oldest: 105 });
     for filter in filters {
         assert_eq!(reader.cursor(Start::After(104), Arc::clone(&filter)).err(), too_old);
         assert_eq!(drain(&mut open(&reader, Start::After(105), &filter)).0, ["MODIFIED a/q@106"]);
@@ -182,7 +182,7 @@ fn a_closed_cache_ends_watches_and_still_reads() {
     assert_eq!(drain(&mut late), (vec!["ADDED a/p@101".to_owned()], Step::EpochEnded), "told before the end");
     assert!(waking.poll_touched(&mut cx).is_ready());
     assert_eq!((waking.wake(), counting.count()), (1, 1));
-    assert_eq!(waking.poll_touched(&mut cx), std::task::Poll::Ready(Err(watch_cache::Closed)));
+    assert_eq!(waking.poll_touched(&mut cx), std::task::Poll::Ready(Err(watch_cache::ClosedCache)));
     assert_eq!(watcher.step(PLENTY, &mut Slices::new(), None), Step::EpochEnded);
     assert_eq!((reader.snapshot().objects.len(), reader.get("a/p").is_some()), (1, true));
 }

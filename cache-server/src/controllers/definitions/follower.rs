@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use api_rules::object::metadata;
 use futures::TryStreamExt as _;
-use informer_core::Keyed as _;
+use informer_core::KeyedObject as _;
 use tokio::task::yield_now;
 use watch_cache::{Draft, Entry, Reader, Snapshot};
 

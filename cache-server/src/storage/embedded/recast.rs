@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use informer_core::{Keyed as _, Objects};
+use informer_core::{KeyedObject as _, Objects};
 use parking_lot::Mutex;
 use watch_cache::{Draft, Entry, Schema};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::{TryStreamExt, poll};
-use informer_core::Keyed;
+use informer_core::KeyedObject;
 use watch_cache::{Draft, Schema};
 
 use super::*;
@@ -24,12 +24,12 @@ fn delete(ty: &Arc<ResourceType>, name: &str, at: u64) -> Txn {
     Txn { ty: Arc::clone(ty), key: format!("a/{name}"), expect: Expect::At(at), put: None }
 }
 
-async fn list(store: &Embedded, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>) {
+async fn list(store: &EmbeddedStorage, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>) {
     let listed = store.list(ty).await.expect("embedded storage lists");
     (listed.resource_version, listed.entries.try_collect().await.expect("embedded storage lists"))
 }
 
-async fn follow(store: &Embedded, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>, Changes) {
+async fn follow(store: &EmbeddedStorage, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>, Changes) {
     let ListAndWatch { listed, changes } = store.follow(ty).await.expect("embedded storage is followed");
     (listed.resource_version, listed.entries.try_collect().await.expect("embedded storage lists"), changes)
 }
@@ -62,7 +62,7 @@ async fn next(changes: &mut Changes) -> String {
 
 #[tokio::test]
 async fn what_is_written_is_told_in_order_and_then_listed() {
-    let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
+    let (store, pods, maps) = (EmbeddedStorage::new(Some(10)), ty("pods"), ty("configmaps"));
     assert_eq!(list(&store, &pods).await.0, 10);
     let (_, none, mut changes) = follow(&store, &maps).await;
     assert!(none.is_empty());
@@ -79,7 +79,7 @@ async fn what_is_written_is_told_in_order_and_then_listed() {
 
 #[tokio::test]
 async fn an_expectation_that_does_not_hold_writes_nothing() {
-    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let (store, maps) = (EmbeddedStorage::new(Some(10)), ty("configmaps"));
     let expect = |outcome: Result<WriteResult, WriteError>| outcome.expect_err("refused").to_string();
     assert_eq!(expect(store.write(put(&maps, "x", Expect::At(3), 1)).await), "the object does not exist");
     assert_eq!(expect(store.write(delete(&maps, "x", 3)).await), "the object does not exist");
@@ -91,7 +91,7 @@ async fn an_expectation_that_does_not_hold_writes_nothing() {
 
 #[tokio::test]
 async fn progress_is_told_to_who_is_behind_and_only_then() {
-    let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
+    let (store, pods, maps) = (EmbeddedStorage::new(Some(10)), ty("pods"), ty("configmaps"));
     let (.., mut changes) = follow(&store, &maps).await;
     assert_eq!(store.progress(&maps).await.expect("embedded"), 10);
     store.write(put(&pods, "p", Expect::Absent, 1)).await.expect("absent");
@@ -108,7 +108,7 @@ async fn progress_is_told_to_who_is_behind_and_only_then() {
 /// versions are freed; then do this for dropped changes.
 #[tokio::test]
 async fn a_listing_that_is_not_followed_keeps_nothing() {
-    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let (store, maps) = (EmbeddedStorage::new(Some(10)), ty("configmaps"));
     let first = store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
     drop(list(&store, &maps).await);
     let second = store.write(put(&maps, "x", Expect::At(first.resource_version), 2)).await.expect("as expected");
@@ -127,7 +127,7 @@ async fn a_listing_that_is_not_followed_keeps_nothing() {
 /// before or after the last object, and progress requests, each for a type of its own.
 #[tokio::test]
 async fn a_type_without_objects_and_readers_leaves_nothing_behind() {
-    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let (store, maps) = (EmbeddedStorage::new(Some(10)), ty("configmaps"));
     let kept = || store.store.lock().types.len();
     let (.., changes) = follow(&store, &maps).await;
     let written = store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
@@ -148,7 +148,7 @@ async fn a_type_without_objects_and_readers_leaves_nothing_behind() {
 /// drop everything, follow again, commit.
 #[tokio::test]
 async fn a_type_that_comes_back_misses_no_write() {
-    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let (store, maps) = (EmbeddedStorage::new(Some(10)), ty("configmaps"));
     let (.., first) = follow(&store, &maps).await;
     let room = store.reserve("configmaps").await;
     drop(first);
@@ -161,7 +161,7 @@ async fn a_type_that_comes_back_misses_no_write() {
 /// Goal: a full queue makes writes wait outside the lock, and dropping its reader unblocks them. Method: fill it.
 #[tokio::test]
 async fn a_slow_reader_makes_writes_of_its_type_wait_and_no_others() {
-    let (store, pods, maps) = (Embedded::new(Some(10)), ty("pods"), ty("configmaps"));
+    let (store, pods, maps) = (EmbeddedStorage::new(Some(10)), ty("pods"), ty("configmaps"));
     let (.., mut changes) = follow(&store, &maps).await;
     for n in 0..CHANGES_QUEUED {
         store.write(put(&maps, &format!("x{n}"), Expect::Absent, 1)).await.expect("absent");
@@ -210,7 +210,7 @@ async fn replay(from: u64, mut changes: Changes) -> BTreeMap<String, u64> {
 /// Method: real threads; replay the changes and compare the result with the stored state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_writers_commit_in_one_order() {
-    let (store, pods, maps) = (Arc::new(Embedded::new(Some(10))), ty("pods"), ty("configmaps"));
+    let (store, pods, maps) = (Arc::new(EmbeddedStorage::new(Some(10))), ty("pods"), ty("configmaps"));
     let (from, _, changes) = follow(&store, &maps).await;
     let reader = tokio::spawn(replay(from, changes));
     let writers = (0..8_u64).map(|writer| {
@@ -266,16 +266,16 @@ fn positions_of_different_stores_are_different() {
     for (milliseconds, above) in [(0, 0), (now, 1 << 60), (4_102_444_800_000, 1 << 61), (u64::MAX, 1 << 62)] {
         assert!((above..1 << 63).contains(&start(milliseconds)), "{milliseconds}");
     }
-    let revision = |store: &Embedded| store.store.lock().revision;
-    assert!(1_800_000_000_u64 << 20 < revision(&Embedded::new(None)), "above stores that counted seconds");
-    assert_eq!(revision(&Embedded::new(Some(0))), 1);
+    let revision = |store: &EmbeddedStorage| store.store.lock().revision;
+    assert!(1_800_000_000_u64 << 20 < revision(&EmbeddedStorage::new(None)), "above stores that counted seconds");
+    assert_eq!(revision(&EmbeddedStorage::new(Some(0))), 1);
 }
 
 /// Goal: a redefined type has entries of its new definition, whenever they were written. Method: a schema with a
 /// field, and a writer that uses the old one.
 #[tokio::test]
 async fn objects_follow_the_schema_they_are_followed_with() {
-    let store = Embedded::new(Some(10));
+    let store = EmbeddedStorage::new(Some(10));
     let (maps, changed) = (ty("configmaps"), redefined("v2", 0));
     for n in 0..200 {
         store.write(put(&maps, &format!("x{n}"), Expect::Absent, 1)).await.expect("absent");
@@ -290,7 +290,7 @@ async fn objects_follow_the_schema_they_are_followed_with() {
 
 #[tokio::test]
 async fn an_outdated_definition_changes_no_object() {
-    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let (store, maps) = (EmbeddedStorage::new(Some(10)), ty("configmaps"));
     let (newer, older) = (redefined("v3", 30), redefined("v2", 20));
     store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
     for ty in [&newer, &older] {
@@ -303,7 +303,7 @@ async fn an_outdated_definition_changes_no_object() {
 /// while another thread writes and requests progress of another type, and writes the type itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schema_change_holds_nobody_up() {
-    let (store, pods, maps) = (Arc::new(Embedded::new(Some(10))), ty("pods"), ty("configmaps"));
+    let (store, pods, maps) = (Arc::new(EmbeddedStorage::new(Some(10))), ty("pods"), ty("configmaps"));
     for n in 0..30_000 {
         store.write(put(&maps, &format!("x{n}"), Expect::Absent, n)).await.expect("absent");
     }
@@ -326,7 +326,7 @@ async fn a_schema_change_holds_nobody_up() {
 
 #[tokio::test]
 async fn a_reader_that_goes_takes_its_queue_along() {
-    let (store, maps) = (Embedded::new(Some(10)), ty("configmaps"));
+    let (store, maps) = (EmbeddedStorage::new(Some(10)), ty("configmaps"));
     store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
     let (.., changes) = follow(&store, &maps).await;
     assert_eq!(store.store.lock().types["configmaps"].queues.len(), 1);

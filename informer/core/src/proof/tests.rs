@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    store::{Event, Keeping, Store},
+    store::{Event, Store, StoreConfig},
     time::Time,
 };
 
@@ -14,7 +14,7 @@ fn json(name: &str, uid: &str, version: &str, more: &str) -> String {
 
 /// A state of the objects (name, version, more metadata).
 fn stored(objects: &[(&str, &str, &str)]) -> Snapshot {
-    let mut store = Store::new(Keeping::default());
+    let mut store = Store::new(StoreConfig::default());
     for (name, version, more) in objects {
         let json = json(name, "u1", version, more);
         let meta = Meta::read(json.as_bytes()).unwrap();

@@ -381,7 +381,7 @@ impl ModelNode {
         let ahead = self.reflector.position().and_then(ResourceVersion::as_u64).unwrap_or(9) + 1;
         let ahead = ahead.to_string();
         let object = |change, resource_version| {
-            Input::Object(Observed { change, key: "a", uid: "u", resource_version, is_news: true })
+            Input::Object(ObservedObject { change, key: "a", uid: "u", resource_version, is_news: true })
         };
         let bookmark = |resource_version, initial_events_end| Input::Bookmark { resource_version, initial_events_end };
         match fact {

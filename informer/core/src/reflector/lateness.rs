@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Change, Observed};
+use super::{Change, ObservedObject};
 use crate::time::Time;
 
 /// Late events that initial state must confirm, or refute, before later ones are applied, or dropped, without a relist.
@@ -54,7 +54,7 @@ impl Lateness {
         self.confirmed < RELISTS_MAX
     }
 
-    pub(super) fn meet(&mut self, now: Time, event: &Observed<'_>) -> LateDecision {
+    pub(super) fn meet(&mut self, now: Time, event: &ObservedObject<'_>) -> LateDecision {
         let repeats = self.repeats_until.is_some_and(|until| now < until);
         match (self.is_ordered(), event.is_news) {
             (false, true) => LateDecision::Taken,
@@ -80,7 +80,7 @@ impl Lateness {
     }
 
     /// Notes an object, or a deletion, of initial state.
-    pub(super) fn saw(&mut self, object: &Observed<'_>) {
+    pub(super) fn saw(&mut self, object: &ObservedObject<'_>) {
         if let Some(late) = self.asked.as_mut().filter(|late| *late.key == *object.key) {
             late.is_there = *late.uid == *object.uid && object.change != Change::Deleted;
         }

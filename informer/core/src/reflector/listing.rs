@@ -6,7 +6,7 @@
 use std::{cmp::Ordering, time::Duration};
 
 use super::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedObject, RelistCause, Report, State,
     Verdict, WatchSession,
     memory::cause_after,
     moved,
@@ -177,7 +177,7 @@ impl ListSession {
         }
     }
 
-    fn item(&mut self, object: &Observed<'_>, memory: &mut Memory) {
+    fn item(&mut self, object: &ObservedObject<'_>, memory: &mut Memory) {
         self.has_items = true;
         self.objects += 1;
         match object.change {

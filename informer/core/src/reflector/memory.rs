@@ -6,7 +6,7 @@
 use std::{cmp::Ordering, collections::VecDeque, mem, time::Duration};
 
 use super::{
-    Action, Class, Config, Ending, FallBack, Observed, ProofBy, RelistCause, Report, State, Verdict,
+    Action, Class, Config, Ending, FallBack, ObservedObject, ProofBy, RelistCause, Report, State, Verdict,
     lateness::Lateness,
     missing::MissingObjects,
     proving::{Attempt, ProofReason},
@@ -530,7 +530,7 @@ impl Memory {
     }
 
     /// Notes an object of initial state. An object without a version is kept too, as in client-go and kube.
-    pub(super) fn received(&mut self, object: &Observed<'_>) {
+    pub(super) fn received(&mut self, object: &ObservedObject<'_>) {
         self.lateness.saw(object);
         self.stats.initial_objects += 1;
         self.stats.unversioned += u64::from(ResourceVersion::parse(object.resource_version).is_err());

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Change, Observed};
+use super::{Change, ObservedObject};
 use crate::{proof::WITNESSES_MAX, resource_version::ResourceVersion, time::Time};
 
 /// Objects whose deletions are outstanding.
@@ -72,7 +72,7 @@ impl MissingObjects {
 
     /// Takes a live event. Returns false if it contradicts a single history: another object has the name, and the
     /// deletion of the missing one never arrived.
-    pub(super) fn take(&mut self, event: &Observed<'_>) -> bool {
+    pub(super) fn take(&mut self, event: &ObservedObject<'_>) -> bool {
         let Some(at) = self.due.iter().position(|witness| *witness.key == *event.key) else { return true };
         // Without both uids, equal keys count as one object.
         let is_it = self.due[at].uid.is_empty() || event.uid.is_empty() || *self.due[at].uid == *event.uid;

@@ -7,7 +7,7 @@
 use std::{cmp::Ordering, time::Duration};
 
 use super::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedObject, RelistCause, Report, State,
     WatchSession,
     marks::{MarkResult, ResumePoints},
     memory::cause_after,
@@ -149,7 +149,7 @@ impl StreamSession {
         memory.open_stage(&self.semantic);
     }
 
-    fn event(&mut self, now: Time, object: &Observed<'_>, memory: &mut Memory) {
+    fn event(&mut self, now: Time, object: &ObservedObject<'_>, memory: &mut Memory) {
         self.accepted(now, false, memory);
         let action = match object.change {
             Change::Added | Change::Modified => Action::InitApply,

@@ -28,7 +28,7 @@ const fn after(ms: u64, input: Input<'static>) -> Step {
 }
 
 const fn object(change: Change, key: &'static str, version: &'static str) -> Step {
-    now(Input::Object(Observed { change, key, uid: "u", resource_version: version, is_news: true }))
+    now(Input::Object(ObservedObject { change, key, uid: "u", resource_version: version, is_news: true }))
 }
 
 const fn added(key: &'static str, version: &'static str) -> Step {
@@ -236,7 +236,13 @@ fn streams_are_given_up_at_once_only_when_the_server_cannot() {
 const fn slow(version: &'static str) -> Step {
     after(
         9_000,
-        Input::Object(Observed { change: Change::Added, key: "a", uid: "u", resource_version: version, is_news: true }),
+        Input::Object(ObservedObject {
+            change: Change::Added,
+            key: "a",
+            uid: "u",
+            resource_version: version,
+            is_news: true,
+        }),
     )
 }
 
@@ -582,7 +588,13 @@ fn a_list_whose_items_do_not_end_is_given_up_after_a_time() {
     for _ in 0..100 {
         endless.step(after(
             8_999,
-            Input::Object(Observed { change: Change::Item, key: "a", uid: "u", resource_version: "1", is_news: true }),
+            Input::Object(ObservedObject {
+                change: Change::Item,
+                key: "a",
+                uid: "u",
+                resource_version: "1",
+                is_news: true,
+            }),
         ));
     }
     endless.step(Timer);

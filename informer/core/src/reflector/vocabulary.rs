@@ -22,7 +22,7 @@ pub enum Input<'a> {
         token: &'a str,
     },
     /// One item of a list or one event of a watch, with readable metadata.
-    Object(Observed<'a>),
+    Object(ObservedObject<'a>),
     /// A bookmark.
     Bookmark {
         /// Its position, as sent.
@@ -58,7 +58,7 @@ pub enum Input<'a> {
 
 /// The metadata of one object received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Observed<'a> {
+pub struct ObservedObject<'a> {
     /// The kind of event or item.
     pub change: Change,
     /// `namespace/name`, or `name`.

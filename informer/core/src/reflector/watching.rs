@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, Observed, RelistCause, Report, State,
+    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedObject, RelistCause, Report, State,
     lateness::LateDecision,
     memory::DOUBTS_MAX,
     moved,
@@ -136,7 +136,7 @@ impl WatchSession {
         }
     }
 
-    fn change(mut self, now: Time, object: &Observed<'_>, memory: &mut Memory) -> State {
+    fn change(mut self, now: Time, object: &ObservedObject<'_>, memory: &mut Memory) -> State {
         self.live(now, memory);
         self.last_sign = now;
         let action = match object.change {

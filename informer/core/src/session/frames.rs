@@ -3,10 +3,10 @@
 use crate::{
     ResourceVersion, limits,
     object::Meta,
-    reflector::{Change, Input, Observed},
+    reflector::{Change, Input, ObservedObject},
     time::Time,
     wire::{
-        framer::{Frame, Skipped},
+        framer::{Frame, SkippedObject},
         marks,
         watch_event::EventKind,
     },
@@ -111,7 +111,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
     /// Hands the object named by `self.key` to the reflector.
     fn observe(&mut self, now: Time, change: Change, meta: &Meta<'_>) {
         let resource_version = &*meta.resource_version;
-        let mut observed = Observed { change, key: &self.key, uid: &meta.uid, resource_version, is_news: true };
+        let mut observed = ObservedObject { change, key: &self.key, uid: &meta.uid, resource_version, is_news: true };
         if self.reflector.is_behind(resource_version) {
             observed.is_news = self.sink.is_news(&observed);
         }
@@ -120,7 +120,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
 
     /// Handles an object the framer skipped. If its position is readable, the reflector advances to it as with any
     /// other object; an older stored state of the object is removed, because it is stale.
-    fn on_skipped(&mut self, now: Time, skipped: &Skipped) -> Result<(), BadFrame> {
+    fn on_skipped(&mut self, now: Time, skipped: &SkippedObject) -> Result<(), BadFrame> {
         let change = match skipped.kind {
             None => Change::Item,
             Some(EventKind::Added) => Change::Added,

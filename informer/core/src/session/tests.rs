@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     endpoints, proof,
-    reflector::{Failure, FallBack, Observed, RelistCause},
+    reflector::{Failure, FallBack, ObservedObject, RelistCause},
     store::{self, Store, StoreError},
     wire::{framer::Frame, framer::ListEnd, watch_event::EventKind},
 };
@@ -38,7 +38,7 @@ impl Sink for Copy {
         proof::witness(&self.store.snapshot(), skip).map_or(Evidence::Nothing, Evidence::Witness)
     }
 
-    fn is_news(&self, event: &Observed<'_>) -> bool {
+    fn is_news(&self, event: &ObservedObject<'_>) -> bool {
         proof::is_news(&self.store.snapshot(), event)
     }
 

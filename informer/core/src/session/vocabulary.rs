@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::{
     limits,
     object::Meta,
-    reflector::{End, Input, Observed, ProofBy, Report, Testimony, Verdict},
+    reflector::{End, Input, ObservedObject, ProofBy, Report, Testimony, Verdict},
     resource_version::ResourceVersion,
     semantics::Read,
     store::{Entry, StoreError},
     time::Time,
-    wire::{framer::SkipReason, marks::Answered, status::Status},
+    wire::{framer::SkipReason, marks::MarksReply, status::Status},
 };
 
 /// An event that the driver reports. Frames go to [`Session::handle_frame`](super::Session::handle_frame).
@@ -21,7 +21,7 @@ pub enum SessionInput<'a> {
     /// The relist budget granted the permit that [`SessionAction::Queue`] waits for.
     Granted,
     /// The headers of the open response arrived with a 2xx status, and what they say about marks.
-    Accepted(Option<Answered>),
+    Accepted(Option<MarksReply>),
     /// The result of the read that [`SessionAction::Prove`] ordered. A failed read arrives as [`Self::Ended`].
     Proved(Testimony<'a>),
     /// The open request or response ended. Not for a list whose last frame was handled.
@@ -31,11 +31,11 @@ pub enum SessionInput<'a> {
 }
 
 /// The reflector's input for 2xx headers.
-pub(super) const fn accepted(marks: Option<Answered>) -> Input<'static> {
+pub(super) const fn accepted(marks: Option<MarksReply>) -> Input<'static> {
     match marks {
         None => Input::Accepted,
-        Some(Answered::Accepted | Answered::Restarted) => Input::AcceptedWithMarks,
-        Some(Answered::Resumed) => Input::Resumed,
+        Some(MarksReply::Accepted | MarksReply::Restarted) => Input::AcceptedWithMarks,
+        Some(MarksReply::Resumed) => Input::Resumed,
     }
 }
 
@@ -222,7 +222,7 @@ pub trait Sink {
 
     /// Returns false only if the state is known to contain what `event` says; see
     /// [`proof::is_news`](crate::proof::is_news).
-    fn is_news(&self, event: &Observed<'_>) -> bool;
+    fn is_news(&self, event: &ObservedObject<'_>) -> bool;
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     fn poll_timeout(&self) -> Option<Time>;

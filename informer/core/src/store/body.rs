@@ -9,7 +9,7 @@ pub enum Body {
     /// The JSON as passed in.
     Json(Box<[u8]>),
     /// The JSON in packed form, in fewer bytes.
-    Packed(Box<dyn Packed>),
+    Packed(Box<dyn PackedJson>),
     /// The decoded object, without its JSON.
     Value {
         /// The object.
@@ -20,7 +20,7 @@ pub enum Body {
 }
 
 /// Packed JSON.
-pub trait Packed: Send + Sync {
+pub trait PackedJson: Send + Sync {
     /// Returns the JSON, byte for byte as it was packed.
     fn unpack(&self) -> Vec<u8>;
 

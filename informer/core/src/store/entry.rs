@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, ops::Range};
 use super::{StoreError, body::Body, index::Tag};
 use crate::{
     object::{self, Meta},
-    objects::Keyed,
+    objects::KeyedObject,
 };
 
 /// One object of a store. Immutable.
@@ -241,7 +241,7 @@ impl Values {
     }
 }
 
-impl Keyed for Entry {
+impl KeyedObject for Entry {
     fn key(&self) -> &str {
         self.key()
     }

@@ -9,7 +9,7 @@ use super::{
 
 /// The settings of a [`Store`](super::Store). The default stores JSON as received, without indexes, and drops deleted
 /// objects at once.
-pub struct Keeping {
+pub struct StoreConfig {
     /// Changes to each object before it is stored, applied in order.
     pub transforms: Vec<TransformFn>,
     /// The form of the bodies.
@@ -24,10 +24,10 @@ pub struct Keeping {
 /// Changes an object, passed as JSON, before it is stored; `None` leaves it unchanged.
 ///
 /// The object keeps the name, namespace, uid and version from before the change; its labels are those after it.
-pub type TransformFn = Box<dyn FnMut(&[u8]) -> Option<Transformed> + Send>;
+pub type TransformFn = Box<dyn FnMut(&[u8]) -> Option<TransformedObject> + Send>;
 
 /// The result of a transform.
-pub struct Transformed {
+pub struct TransformedObject {
     /// Its JSON.
     pub json: Vec<u8>,
     /// The value that this JSON was encoded from, if the transform had decoded it.
@@ -62,13 +62,13 @@ impl Represent for Json {
     }
 }
 
-impl Default for Keeping {
+impl Default for StoreConfig {
     fn default() -> Self {
         Self { transforms: Vec::new(), represent: Box::new(Json), indexes: Vec::new(), linger: None }
     }
 }
 
-impl fmt::Debug for Keeping {
+impl fmt::Debug for StoreConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeping")
             .field("transforms", &self.transforms.len())

@@ -25,9 +25,9 @@ mod skip;
 mod tests;
 
 pub use envelope::ListEnd;
-pub use error::{Begins, FrameError};
+pub use error::{ForeignBody, FrameError};
 use held::{FramedObject, Head};
-pub use skip::{SkipReason, Skipped};
+pub use skip::{SkipReason, SkippedObject};
 
 /// The path that most callers cut: a record of field ownership, often half of an object.
 pub const MANAGED_FIELDS: &str = "metadata.managedFields";
@@ -89,7 +89,7 @@ pub enum Frame<'a> {
     /// front.
     Item(&'a [u8]),
     /// Replaces an event or item whose object was skipped.
-    Skipped(Skipped),
+    Skipped(SkippedObject),
     /// The list is complete. No frame follows.
     ListEnd(ListEnd),
     /// A Status in place of an event or a list, as sent. A watch continues after it, a list is over.
@@ -141,7 +141,7 @@ enum BodyPosition {
 enum DecidedFrame {
     Event(EventKind),
     Item,
-    Skipped(Skipped),
+    Skipped(SkippedObject),
     ListEnd(ListEnd),
     Status,
 }
@@ -251,7 +251,7 @@ impl Framer {
         match chunk.first() {
             None => {}
             Some(b'{') => self.place = BodyPosition::Envelope,
-            Some(&byte) => return Err(FrameError::NotJson { begins: Begins::with(byte) }),
+            Some(&byte) => return Err(FrameError::NotJson { begins: ForeignBody::with(byte) }),
         }
         Ok(None)
     }

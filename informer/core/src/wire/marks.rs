@@ -22,7 +22,7 @@ pub const NEW: &str = "new";
 
 /// Header value of a response: the part of the state that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum MarksReply {
     /// The state from its beginning, with marks.
     Accepted,
     /// The rest of the state, behind the requested mark.
@@ -31,7 +31,7 @@ pub enum Answered {
     Restarted,
 }
 
-impl Answered {
+impl MarksReply {
     /// Parses the header's value; `None` for an unknown one.
     #[must_use]
     pub const fn parse(text: &[u8]) -> Option<Self> {
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn every_answer_reads_back() {
-        for answered in [Answered::Accepted, Answered::Resumed, Answered::Restarted] {
-            assert_eq!(Answered::parse(answered.as_str().as_bytes()), Some(answered));
+        for answered in [MarksReply::Accepted, MarksReply::Resumed, MarksReply::Restarted] {
+            assert_eq!(MarksReply::parse(answered.as_str().as_bytes()), Some(answered));
         }
-        assert_eq!(Answered::parse(b"Resumed"), None);
+        assert_eq!(MarksReply::parse(b"Resumed"), None);
     }
 }

@@ -13,28 +13,31 @@ fn a_query_decides_what_is_read() {
         ListRead::of(&options, false)
     };
     let read = |which, start: Option<&str>, limit| ListRead { which, start: start.map(str::to_owned), limit };
-    let exact = |at| Which::Exact { at, by_token: false };
-    let by_token = Which::Exact { at: 7, by_token: true };
+    let exact = |at| RequestedState::Exact { at, by_token: false };
+    let by_token = RequestedState::Exact { at: 7, by_token: true };
     for (query, expected) in [
-        (String::new(), read(Which::MostRecent, None, None)),
-        ("limit=2".into(), read(Which::MostRecent, None, Some(2))),
-        ("limit=0".into(), read(Which::MostRecent, None, None)),
-        ("limit=-1".into(), read(Which::MostRecent, None, None)),
-        ("resourceVersion=0&limit=2".into(), read(Which::Any, None, None)),
-        ("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=2".into(), read(Which::Any, None, None)),
-        ("resourceVersion=5".into(), read(Which::NotOlderThan(5), None, None)),
+        (String::new(), read(RequestedState::MostRecent, None, None)),
+        ("limit=2".into(), read(RequestedState::MostRecent, None, Some(2))),
+        ("limit=0".into(), read(RequestedState::MostRecent, None, None)),
+        ("limit=-1".into(), read(RequestedState::MostRecent, None, None)),
+        ("resourceVersion=0&limit=2".into(), read(RequestedState::Any, None, None)),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=2".into(), read(RequestedState::Any, None, None)),
+        ("resourceVersion=5".into(), read(RequestedState::NotOlderThan(5), None, None)),
         ("resourceVersion=5&limit=2".into(), read(exact(5), None, Some(2))),
-        ("resourceVersion=5&resourceVersionMatch=NotOlderThan".into(), read(Which::NotOlderThan(5), None, None)),
+        (
+            "resourceVersion=5&resourceVersionMatch=NotOlderThan".into(),
+            read(RequestedState::NotOlderThan(5), None, None),
+        ),
         (
             "resourceVersion=5&resourceVersionMatch=NotOlderThan&limit=2".into(),
-            read(Which::NotOlderThan(5), None, Some(2)),
+            read(RequestedState::NotOlderThan(5), None, Some(2)),
         ),
         ("resourceVersion=5&resourceVersionMatch=Exact".into(), read(exact(5), None, None)),
         ("resourceVersion=05&resourceVersionMatch=Exact&limit=2".into(), read(exact(5), None, Some(2))),
         (format!("continue={at_7}"), read(by_token, Some("k\0"), None)),
         (format!("continue={at_7}&limit=2"), read(by_token, Some("k\0"), Some(2))),
         (format!("continue={at_7}&resourceVersion=0"), read(by_token, Some("k\0"), None)),
-        (format!("continue={latest}&limit=2"), read(Which::MostRecent, Some("k\0"), Some(2))),
+        (format!("continue={latest}&limit=2"), read(RequestedState::MostRecent, Some("k\0"), Some(2))),
     ] {
         assert_eq!(decide(&query), Ok(expected), "{query}");
     }

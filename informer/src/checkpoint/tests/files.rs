@@ -45,18 +45,18 @@ fn names_uids_and_versions_come_back_when_the_bodies_lack_them() {
     use informer_core::{
         ResourceVersion, Time,
         object::Meta,
-        store::{Event, Keeping, Store, Transformed},
+        store::{Event, Store, StoreConfig, TransformedObject},
     };
 
     let dir = tempfile::tempdir().unwrap();
     let (json, now) = (super::fixture::object("a", 7, 3), Time(std::time::Duration::ZERO));
-    let cut = Box::new(|_: &[u8]| Some(Transformed { json: b"{\"data\":1}".to_vec(), value: None }));
-    let mut store = Store::new(Keeping { transforms: vec![cut], ..Keeping::default() });
+    let cut = Box::new(|_: &[u8]| Some(TransformedObject { json: b"{\"data\":1}".to_vec(), value: None }));
+    let mut store = Store::new(StoreConfig { transforms: vec![cut], ..StoreConfig::default() });
     store.handle(now, Event::Apply(json.as_bytes(), &Meta::read(json.as_bytes()).unwrap())).unwrap();
     store.handle(now, Event::InitDone(ResourceVersion::from(9))).unwrap();
     writer(dir.path()).save(&store.snapshot(), std::time::SystemTime::now()).unwrap();
 
-    let mut restored = Store::new(Keeping::default());
+    let mut restored = Store::new(StoreConfig::default());
     open(dir.path(), &identity()).saved.unwrap().restore(&mut restored).unwrap();
     let snapshot = restored.snapshot();
     let pod = snapshot.get("default/a").unwrap();

@@ -10,7 +10,7 @@ use std::{
 use informer_core::{
     ResourceVersion, Time,
     object::Meta,
-    store::{Event, Keeping, Snapshot, Store},
+    store::{Event, Snapshot, Store, StoreConfig},
 };
 
 use crate::checkpoint::{CheckpointWriter, Identity, IgnoreReason, OpenedCheckpoint, open, writer::SaveStats};
@@ -63,7 +63,7 @@ pub(in crate::checkpoint) struct Source {
 impl Source {
     /// Creates an empty source, synced at position 1.
     pub(in crate::checkpoint) fn new() -> Self {
-        let mut source = Self { store: Store::new(Keeping::default()), position: 1 };
+        let mut source = Self { store: Store::new(StoreConfig::default()), position: 1 };
         source.tell(Event::Init { trusts_versions: true });
         source.tell(Event::InitDone(ResourceVersion::from(1)));
         source
@@ -122,7 +122,7 @@ pub(in crate::checkpoint) fn restart(dir: &Path) -> (Found<(OnDisk, Source)>, Op
     let (objects, mut handed_out) = (saved.replay.len(), 0);
     saved.replay.each(&saved.file, |_| handed_out += 1).unwrap();
     assert_eq!(handed_out, objects, "each object comes once, however often it was written");
-    let mut source = Source { store: Store::new(Keeping::default()), position };
+    let mut source = Source { store: Store::new(StoreConfig::default()), position };
     saved.restore(&mut source.store).unwrap();
     assert!(!source.store.snapshot().synced, "complete when the server says so");
     if let Some(writer) = &mut writer {

@@ -4,7 +4,7 @@ use super::*;
 
 /// An event whose version, or a later one, the copy already has.
 const fn known(change: Change, key: &'static str, resource_version: &'static str) -> Step {
-    now(Input::Object(Observed { change, key, uid: "u", resource_version, is_news: false }))
+    now(Input::Object(ObservedObject { change, key, uid: "u", resource_version, is_news: false }))
 }
 
 const LIVE: [Step; 4] = [START, OK, added("a", "3"), end_of_state("7")];

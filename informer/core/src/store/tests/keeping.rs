@@ -20,7 +20,7 @@ struct TurnedBody {
     unpacked: Arc<AtomicUsize>,
 }
 
-impl Packed for TurnedBody {
+impl PackedJson for TurnedBody {
     fn unpack(&self) -> Vec<u8> {
         self.unpacked.fetch_add(1, Ordering::Relaxed);
         self.bytes.iter().rev().copied().collect()
@@ -74,12 +74,12 @@ fn turned(unpacked: &Arc<AtomicUsize>) -> Turned {
 }
 
 /// Settings for each form of bodies.
-pub(super) fn in_each_form() -> [(&'static str, Keeping); 3] {
+pub(super) fn in_each_form() -> [(&'static str, StoreConfig); 3] {
     let packed = turned(&Arc::default());
     [
-        ("json", Keeping::default()),
-        ("packed", Keeping { represent: Box::new(packed), ..Keeping::default() }),
-        ("typed", Keeping { represent: Box::new(Decoded), ..Keeping::default() }),
+        ("json", StoreConfig::default()),
+        ("packed", StoreConfig { represent: Box::new(packed), ..StoreConfig::default() }),
+        ("typed", StoreConfig { represent: Box::new(Decoded), ..StoreConfig::default() }),
     ]
 }
 
@@ -125,7 +125,7 @@ fn every_form_answers_alike() {
 #[test]
 fn names_and_labels_unpack_nothing() {
     let unpacked = Arc::new(AtomicUsize::new(0));
-    let mut store = Store::new(Keeping { represent: Box::new(turned(&unpacked)), ..Keeping::default() });
+    let mut store = Store::new(StoreConfig { represent: Box::new(turned(&unpacked)), ..StoreConfig::default() });
     apply(&mut store, &json(("a", "u1", 7)));
     let entry = get(&store, "ns/a");
     assert_eq!((entry.key(), entry.uid(), entry.label("app").as_deref()), ("ns/a", "u1", Some("web")));
@@ -139,7 +139,7 @@ fn labels_that_are_no_text_stay_in_their_json() {
     let mut bytes = json(("a", "u1", 7));
     let at = bytes.windows(3).position(|part| part == b"web").unwrap();
     bytes[at] = 0xFF;
-    let mut store = Store::new(Keeping { represent: Box::new(turned(&Arc::default())), ..Keeping::default() });
+    let mut store = Store::new(StoreConfig { represent: Box::new(turned(&Arc::default())), ..StoreConfig::default() });
     apply(&mut store, &bytes);
     let entry = get(&store, "ns/a");
     assert!(matches!(entry.body(), Body::Json(json) if **json == *bytes));
@@ -153,7 +153,7 @@ fn staged_bodies_are_kept_again_once_the_form_has_learned() {
     for on_completion in [false, true] {
         let learner = Turned { is_on: false, is_news: true, on_completion, unpacked: Arc::default() };
         let indexes = vec![by_node()];
-        let mut store = Store::new(Keeping { represent: Box::new(learner), indexes, ..Keeping::default() });
+        let mut store = Store::new(StoreConfig { represent: Box::new(learner), indexes, ..StoreConfig::default() });
         step(&mut store, Init);
         step(&mut store, InitApply(("a", "u1", 1)));
         if !on_completion {
@@ -174,7 +174,7 @@ fn staged_bodies_are_kept_again_once_the_form_has_learned() {
     }
     let learner = Turned { is_on: false, is_news: false, on_completion: true, unpacked: Arc::default() };
     let mut store =
-        Store::new(Keeping { represent: Box::new(learner), indexes: vec![by_node()], ..Keeping::default() });
+        Store::new(StoreConfig { represent: Box::new(learner), indexes: vec![by_node()], ..StoreConfig::default() });
     let saved = json(("saved", "u", 1));
     store.restore([(Meta::read(&saved).unwrap(), &*saved)], None);
     assert!(matches!(get(&store, "ns/saved").body(), Body::Json(_)));
@@ -184,7 +184,7 @@ fn staged_bodies_are_kept_again_once_the_form_has_learned() {
     assert!(Arc::ptr_eq(store.snapshot().by(0, "n-1").next().unwrap(), &get(&store, "ns/saved")));
 
     let learner = Turned { is_on: false, is_news: false, on_completion: true, unpacked: Arc::default() };
-    let mut store = Store::new(Keeping { represent: Box::new(learner), ..Keeping::default() });
+    let mut store = Store::new(StoreConfig { represent: Box::new(learner), ..StoreConfig::default() });
     apply(&mut store, &json(("live", "u", 1)));
     let before = store.snapshot();
     step(&mut store, Init);
@@ -200,13 +200,13 @@ fn transforms_change_what_is_kept_and_not_who_it_is() {
     for (form, keeping) in in_each_form() {
         let cut: TransformFn = Box::new(|_| {
             let json = br#"{"metadata":{"labels":{"app":"other"}},"spec":{"nodeName":"n-2"}}"#.to_vec();
-            Some(Transformed { json, value: None })
+            Some(TransformedObject { json, value: None })
         });
         let leave: TransformFn = Box::new(|json| {
             assert!(json.starts_with(br#"{"metadata":{"labels""#), "in order");
             None
         });
-        let mut store = Store::new(Keeping { transforms: vec![cut, leave], indexes: vec![by_node()], ..keeping });
+        let mut store = Store::new(StoreConfig { transforms: vec![cut, leave], indexes: vec![by_node()], ..keeping });
         apply(&mut store, &json(("a", "u1", 7)));
         let entry = get(&store, "ns/a");
         assert_eq!((entry.key(), entry.uid(), entry.resource_version()), ("ns/a", "u1", "7"), "{form}");
@@ -225,7 +225,7 @@ fn an_index_is_in_key_order_and_follows_every_change() {
         )
     };
     for (form, keeping) in in_each_form() {
-        let mut store = Store::new(Keeping { indexes: vec![by_node(), by_words(), by_node()], ..keeping });
+        let mut store = Store::new(StoreConfig { indexes: vec![by_node(), by_words(), by_node()], ..keeping });
         for (name, node, words) in [("b", "n", "x x y"), ("a-1", "n", ""), ("a.b", "n-1", "y"), ("c", "", "x")] {
             apply(&mut store, object(name, 1, node, words).as_bytes());
         }
@@ -276,7 +276,7 @@ fn an_index_function_may_keep_what_it_is_shown_and_say_too_much() {
         tell(&long);
         tell(&long[1..]);
     });
-    let mut store = Store::new(Keeping { indexes: vec![values], ..Keeping::default() });
+    let mut store = Store::new(StoreConfig { indexes: vec![values], ..StoreConfig::default() });
     apply(&mut store, &json(("a", "u1", 7)));
     let now = store.snapshot();
     let long = "l".repeat(crate::limits::INDEX_VALUE_BYTES_MAX);
@@ -300,7 +300,7 @@ fn lingering(store: &Store, name: &str) -> String {
 /// key, deleted by an event, by a replacement, and by a relist.
 #[test]
 fn deleted_objects_linger_by_key_and_uid() {
-    let mut store = Store::new(Keeping { linger: Some(MINUTE), ..Keeping::default() });
+    let mut store = Store::new(StoreConfig { linger: Some(MINUTE), ..StoreConfig::default() });
     for (seconds, is_delete, object) in [
         (0, false, ("a", "u1", 1)),
         (1, false, ("a", "u1", 2)),
@@ -335,7 +335,7 @@ fn deleted_objects_linger_by_key_and_uid() {
 /// deleted within a second.
 #[test]
 fn objects_deleted_together_go_together() {
-    let mut store = Store::new(Keeping { linger: Some(MINUTE), ..Keeping::default() });
+    let mut store = Store::new(StoreConfig { linger: Some(MINUTE), ..StoreConfig::default() });
     for number in 0..100_u64 {
         let object = (&*format!("p-{number}").leak(), "u", 1);
         step(&mut store, Apply(object));
@@ -353,7 +353,7 @@ fn objects_deleted_together_go_together() {
 
 #[test]
 fn so_many_linger_and_the_first_deleted_go_first() {
-    let mut store = Store::new(Keeping { linger: Some(MINUTE), ..Keeping::default() });
+    let mut store = Store::new(StoreConfig { linger: Some(MINUTE), ..StoreConfig::default() });
     let count = crate::limits::LINGERING_OBJECTS_MAX + 10;
     let names: Vec<String> = (0..count).map(|number| format!("p-{number:05}")).collect();
     for name in &names {
@@ -378,7 +378,7 @@ fn nothing_lingers_unless_asked() {
 #[test]
 fn a_restored_state_is_complete_once_it_is_proved() {
     for (form, keeping) in in_each_form() {
-        let mut store = Store::new(Keeping { indexes: vec![by_node()], ..keeping });
+        let mut store = Store::new(StoreConfig { indexes: vec![by_node()], ..keeping });
         let saved: Vec<Vec<u8>> = [("a", "u1", 1), ("b", "u2", 2)].map(json).to_vec();
         let objects = || saved.iter().map(|json| (Meta { labels_at: None, ..Meta::read(json).unwrap() }, &**json));
         store.restore(objects(), Some(10.into()));
@@ -400,7 +400,7 @@ fn a_restored_state_is_complete_once_it_is_proved() {
         store.handle(Time::ZERO, Event::Restored).unwrap();
         assert_eq!(store.snapshot().relists, 0, "it was not read again");
 
-        let mut store = Store::new(Keeping::default());
+        let mut store = Store::new(StoreConfig::default());
         store.restore(objects(), Some(10.into()));
         let restored = store.snapshot();
         for each in [Init, InitApply(("b", "u2", 2)), InitDone(20)] {
@@ -447,7 +447,8 @@ fn versions_that_are_not_trusted_are_compared_by_labels_and_index_values_too() {
             false
         }
     }
-    let mut store = Store::new(Keeping { represent: Box::new(Blind), indexes: vec![by_node()], ..Keeping::default() });
+    let mut store =
+        Store::new(StoreConfig { represent: Box::new(Blind), indexes: vec![by_node()], ..StoreConfig::default() });
     for name in ["a", "b", "c"] {
         apply(&mut store, &json((name, "u", 1)));
     }
@@ -468,7 +469,7 @@ fn versions_that_are_not_trusted_are_compared_by_labels_and_index_values_too() {
 #[test]
 fn nothing_lingers_of_a_restored_state_of_another_history() {
     for (trusts_versions, expected) in [(false, ""), (true, "a@1")] {
-        let mut store = Store::new(Keeping { linger: Some(MINUTE), ..Keeping::default() });
+        let mut store = Store::new(StoreConfig { linger: Some(MINUTE), ..StoreConfig::default() });
         let saved = json(("a", "u1", 1));
         store.restore([(Meta::read(&saved).unwrap(), &*saved)], Some(10.into()));
         store.handle(Time::ZERO, Event::Init { trusts_versions }).unwrap();
@@ -483,7 +484,7 @@ fn nothing_lingers_of_a_restored_state_of_another_history() {
 fn the_peak_of_a_relist_is_what_differs_in_every_form() {
     let names: Vec<&'static str> = (0..1_000).map(|n| &*format!("p-{n:04}").leak()).collect();
     for (form, keeping) in in_each_form() {
-        let mut store = Store::new(Keeping { indexes: vec![by_node(), by_node()], ..keeping });
+        let mut store = Store::new(StoreConfig { indexes: vec![by_node(), by_node()], ..keeping });
         let version = |at: usize, relist: bool| if relist && at.is_multiple_of(100) { 11 } else { 5 };
         for relist in [false, true] {
             let before = store.snapshot();

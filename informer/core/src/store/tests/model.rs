@@ -244,7 +244,7 @@ proptest! {
     ) {
         for (form, keeping) in in_each_form() {
             let linger = Some(Duration::from_secs(LINGER));
-            let mut store = Store::new(Keeping { indexes: vec![by_node(), by_word()], linger, ..keeping });
+            let mut store = Store::new(StoreConfig { indexes: vec![by_node(), by_word()], linger, ..keeping });
             step(&mut store, Init);
             step(&mut store, InitDone(9));
             let mut naive = Naive::default();

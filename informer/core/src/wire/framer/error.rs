@@ -9,7 +9,7 @@ pub enum FrameError {
     #[error("expected a JSON object, but the body begins like {begins}")]
     NotJson {
         /// Kind of the content.
-        begins: Begins,
+        begins: ForeignBody,
     },
     /// The body ended inside a document, or before the end of a list.
     #[error("the body ends too early, after {after} bytes")]
@@ -51,7 +51,7 @@ pub enum FrameError {
 
 /// Kind of a body that is not a JSON object, guessed from its first byte that is not white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
+pub enum ForeignBody {
     /// HTML or XML.
     Markup,
     /// gzip.
@@ -64,7 +64,7 @@ pub enum Begins {
     Binary,
 }
 
-impl Begins {
+impl ForeignBody {
     pub(super) const fn with(byte: u8) -> Self {
         match byte {
             b'<' => Self::Markup,
@@ -76,7 +76,7 @@ impl Begins {
     }
 }
 
-impl std::fmt::Display for Begins {
+impl std::fmt::Display for ForeignBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Markup => "HTML or XML",

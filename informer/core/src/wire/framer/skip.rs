@@ -20,7 +20,7 @@ use crate::{
 /// An object that was skipped, with its names as far as they are readable. Of repeated names the first counts, as in
 /// [`Meta`]; names that are not strings, or longer than [`SKIPPED_NAME_BYTES_MAX`], are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedObject {
     /// Type of its watch event; `None` for an item of a list.
     pub kind: Option<EventKind>,
     /// The reason for skipping it.
@@ -50,7 +50,7 @@ pub enum SkipReason {
     NotAnObject,
 }
 
-impl Skipped {
+impl SkippedObject {
     /// Returns the readable part of its metadata.
     #[must_use]
     pub fn meta(&self) -> Meta<'_> {
@@ -179,8 +179,8 @@ impl Skip {
     }
 
     /// Returns the result, for an event of this kind.
-    pub(super) fn finish(self, kind: Option<EventKind>) -> Skipped {
-        Skipped { kind, reason: self.reason, at: self.at, names: self.names }
+    pub(super) fn finish(self, kind: Option<EventKind>) -> SkippedObject {
+        SkippedObject { kind, reason: self.reason, at: self.at, names: self.names }
     }
 
     /// Memory held, in bytes.

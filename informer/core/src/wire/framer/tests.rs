@@ -15,7 +15,7 @@ enum Got {
     Item(String),
     ListEnd(ListEnd),
     Status(String),
-    Skipped(Skipped),
+    Skipped(SkippedObject),
 }
 
 type Outcome = (Vec<Got>, Result<(), FrameError>);
@@ -240,13 +240,13 @@ fn a_status_in_place_of_a_body_is_handed_out() {
 #[test]
 fn what_is_not_json_is_told_by_its_first_byte() {
     for (body, begins) in [
-        ("<!doctype html><p>502</p>", Begins::Markup),
-        ("\n <html>", Begins::Markup),
-        ("upstream connect error", Begins::Text),
-        ("[{}]", Begins::OtherJson),
-        ("\"x\"", Begins::OtherJson),
-        ("\u{1f}\u{8b}", Begins::Gzip),
-        ("\0\0\0\u{1}k8s\0", Begins::Binary),
+        ("<!doctype html><p>502</p>", ForeignBody::Markup),
+        ("\n <html>", ForeignBody::Markup),
+        ("upstream connect error", ForeignBody::Text),
+        ("[{}]", ForeignBody::OtherJson),
+        ("\"x\"", ForeignBody::OtherJson),
+        ("\u{1f}\u{8b}", ForeignBody::Gzip),
+        ("\0\0\0\u{1}k8s\0", ForeignBody::Binary),
     ] {
         for config in [watch(&[]), list(&[])] {
             assert_eq!(check(&config, body), (vec![], Err(FrameError::NotJson { begins })), "{body}");
@@ -377,7 +377,7 @@ fn a_large_object_does_not_pin_its_memory() {
 fn errors_say_what_happened_and_nothing_of_the_body() {
     for (error, text) in [
         (
-            FrameError::NotJson { begins: Begins::Markup },
+            FrameError::NotJson { begins: ForeignBody::Markup },
             "expected a JSON object, but the body begins like HTML or XML",
         ),
         (FrameError::Truncated { after: 5 }, "the body ends too early, after 5 bytes"),
