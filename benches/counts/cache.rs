@@ -14,7 +14,7 @@ use cache_server::registry::Registry;
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use informer_core::{Meta, Objects, Time, object::label, selector};
 use watch_cache::{
-    Budget, Change, Cursor, Draft, Entry, Filter, Limits, Reader, Schema, Slices, Start, Step, BucketWaker, Writer, cache,
+    Budget, Change, Cursor, Draft, Entry, Filter, Limits, Reader, Schema, Slices, CursorStart, Step, BucketWaker, Writer, cache,
 };
 
 mod gate;
@@ -110,7 +110,7 @@ impl World {
     fn watched(mut self, watchers: usize) -> Self {
         for number in 0..watchers {
             let filter = self.filter("", &format!("spec.nodeName=node-{}", number % NODES));
-            let start = Start::After(self.reader.applied());
+            let start = CursorStart::After(self.reader.applied());
             let mut cursor = self.reader.cursor(start, filter).expect("a position in the window");
             let waker = Waker::from(Arc::clone(&self.woken));
             assert_eq!(cursor.step(PLENTY, &mut self.out, Some(&mut Context::from_waker(&waker))), Step::Wait);
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// Adds a single watcher that reads from `start` with the label selector `labels`.
-    fn read_by(mut self, start: Start, labels: &str) -> Self {
+    fn read_by(mut self, start: CursorStart, labels: &str) -> Self {
         let filter = self.filter(labels, "");
         self.cursors = vec![self.reader.cursor(start, filter).expect("a position in the window")];
         self
@@ -190,7 +190,7 @@ fn publish_100_events(world: World) -> World {
 fn behind(watchers: usize, events: usize) -> World {
     let mut world = World::new();
     for _ in 0..watchers {
-        let start = Start::After(world.reader.applied());
+        let start = CursorStart::After(world.reader.applied());
         let cursor = world.reader.cursor(start, world.filter("", "")).expect("a position in the window");
         world.cursors.push(cursor);
     }
@@ -222,7 +222,7 @@ fn starting(labels: &str) -> World {
     let at = Meta::read(&first).expect("a pod").labels_at.expect("a pod has labels");
     let app = label(&first[at], "app").expect("an application");
     let labels = if labels == "app" { format!("app={app}") } else { labels.to_owned() };
-    let start = Start::Initial(world.reader.snapshot());
+    let start = CursorStart::Initial(world.reader.snapshot());
     world.read_by(start, &labels)
 }
 

@@ -7,7 +7,7 @@
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use informer_core::{
     InitialList, Meta, ResourceVersion, Time,
-    reflector::{Change, Config, Input, ObservedObject, Reflector},
+    reflector::{ObservedKind, Config, Input, ObservedObject, Reflector},
     store::{Event, Store},
     wire::framer::{Frame, Framer, FramerConfig, MANAGED_FIELDS, Shape},
 };
@@ -129,7 +129,7 @@ fn live() -> (Reflector, Vec<String>) {
 fn reflect_1000_changes((mut reflector, versions): (Reflector, Vec<String>)) -> (Reflector, Vec<String>) {
     for resource_version in &versions {
         let observed =
-            ObservedObject { change: Change::Modified, key: "shop/web-0", uid: "u-1", resource_version, is_news: true };
+            ObservedObject { change: ObservedKind::Modified, key: "shop/web-0", uid: "u-1", resource_version, is_news: true };
         reflector.handle(Time::ZERO, Input::Object(observed));
         while reflector.poll_action().is_some() {}
     }

@@ -10,7 +10,7 @@ use cache_server::{
     app::App,
     config::Config,
     http::handle,
-    populate::{Spec, into_storage},
+    populate::{PopulateSpec, into_storage},
 };
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use http::{Request, header};
@@ -43,7 +43,7 @@ impl Server {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let app = Arc::new(App::new(Config { first_revision: Some(1), ..Config::default() }));
         runtime.block_on(app.start());
-        let spec = Spec { pods: PODS, nodes: 20, namespaces: 4, seed: 1 };
+        let spec = PopulateSpec { pods: PODS, nodes: 20, namespaces: 4, seed: 1 };
         runtime.block_on(into_storage(&app, &spec)).expect("objects that can be stored");
         Self { runtime, app, requests: Vec::new(), bytes: 0 }
     }

@@ -25,7 +25,7 @@ mod stock;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
-use cache_server::populate::Spec;
+use cache_server::populate::PopulateSpec;
 use clap::Parser;
 
 use self::{
@@ -202,7 +202,7 @@ fn stock(binaries: &std::path::Path, wanted: &[Case], report: &mut Report) -> Re
     if comparable.is_empty() {
         return Ok(());
     }
-    let cluster = Cluster::start(binaries, &Spec::default())?;
+    let cluster = Cluster::start(binaries, &PopulateSpec::default())?;
     for case in comparable {
         let start = Instant::now();
         let found = run::stock_case(&cluster, case).map_err(|error| error.to_string());

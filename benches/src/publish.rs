@@ -16,7 +16,7 @@ use informer_core::{
     Objects, Time,
     selector::{field, label},
 };
-use watch_cache::{Budget, Change, Cursor, Draft, Field, Filter, Limits, Reader, Schema, Slices, Start, Step, cache};
+use watch_cache::{Budget, Change, Cursor, Draft, Field, Filter, Limits, Reader, Schema, Slices, CursorStart, Step, cache};
 
 /// Scope of the watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ impl World {
 
 impl Watcher {
     fn new(reader: &Reader, filter: Arc<Filter>, number: usize, woken: &Woken) -> Self {
-        let cursor = reader.cursor(Start::After(reader.applied()), filter).expect("at the head");
+        let cursor = reader.cursor(CursorStart::After(reader.applied()), filter).expect("at the head");
         Self { cursor, waker: Waker::from(Arc::new(Call { number, woken: Arc::clone(woken) })) }
     }
 

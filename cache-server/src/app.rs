@@ -7,7 +7,7 @@ use crate::{
     budget::{Crowd, Room, Work},
     cacher::Caches,
     config::Config,
-    controllers::{definitions::Definitions, namespaces::Namespaces},
+    controllers::{definitions::DefinitionsHandle, namespaces::Namespaces},
     metrics::Metrics,
     registry::{Live, Registry},
     storage::{Storage, embedded::EmbeddedStorage},
@@ -20,7 +20,7 @@ pub struct App {
     /// The current resource types.
     pub registry: Arc<Live>,
     /// Follows the CustomResourceDefinitions and updates the registry.
-    pub(crate) definitions: Definitions,
+    pub(crate) definitions: DefinitionsHandle,
     /// Finishes the deletion of namespaces.
     pub(crate) namespaces: Namespaces,
     /// The objects.
@@ -59,7 +59,7 @@ impl App {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
         let caches = Arc::new(Caches::new(Arc::clone(&storage), config.limits.clone()));
         let registry = Arc::new(Live::new(Registry::builtin()));
-        let definitions = Definitions::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
+        let definitions = DefinitionsHandle::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
         let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
         let metrics = Metrics::new(Arc::clone(&registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());

@@ -22,7 +22,7 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
-use watch_cache::{Limits, Reader, Stats, Total};
+use watch_cache::{CacheStats, Limits, Reader, Total};
 
 use crate::{
     limits::FRESH_WAIT,
@@ -33,7 +33,7 @@ use crate::{
 /// The type's cache was not listed in time, or no longer runs: 429.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cache of {resource} is not ready")]
-pub struct NotReady {
+pub struct CacheNotReady {
     /// The type's id.
     pub resource: String,
     /// Time for which it has not been ready.
@@ -55,7 +55,7 @@ pub enum FreshnessError {
     },
     /// The cache is not listed yet: 429.
     #[error(transparent)]
-    NotReady(#[from] NotReady),
+    NotReady(#[from] CacheNotReady),
     /// The storage did not report its revision.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -114,8 +114,8 @@ impl Caches {
     /// Returns the type's reader, listed. Starts its tasks at first use; waits at most 3 s.
     ///
     /// # Errors
-    /// [`NotReady`].
-    pub async fn reader(&self, ty: &Arc<ResourceType>) -> Result<Reader, NotReady> {
+    /// [`CacheNotReady`].
+    pub async fn reader(&self, ty: &Arc<ResourceType>) -> Result<Reader, CacheNotReady> {
         self.listed(ty, Instant::now() + FRESH_WAIT).await
     }
 
@@ -184,7 +184,7 @@ impl Caches {
 
     /// Returns the counters of every started cache, by type id.
     #[must_use]
-    pub fn stats(&self) -> Vec<(String, Stats)> {
+    pub fn stats(&self) -> Vec<(String, CacheStats)> {
         let running = self.all.lock().running.clone();
         running.into_iter().map(|(id, running)| (id, running.reader().stats())).collect()
     }
@@ -235,7 +235,7 @@ impl Caches {
         ended.iter().for_each(|(_, running)| running.stop());
     }
 
-    async fn listed(&self, ty: &Arc<ResourceType>, deadline: Instant) -> Result<Reader, NotReady> {
+    async fn listed(&self, ty: &Arc<ResourceType>, deadline: Instant) -> Result<Reader, CacheNotReady> {
         let Some(running) = self.started(ty) else { return Err(self.stopped(ty)) };
         let reader = running.reader();
         if 0 < reader.applied() && (!reader.is_closed() || running.is_stopped()) {
@@ -244,7 +244,9 @@ impl Caches {
         match timeout_at(deadline, running.listed()).await {
             Ok(Some(reader)) => Ok(reader),
             Ok(None) => Err(self.stopped(ty)),
-            Err(_) => Err(NotReady { resource: ty.id().to_owned(), since: running.since.elapsed(), stopped: false }),
+            Err(_) => {
+                Err(CacheNotReady { resource: ty.id().to_owned(), since: running.since.elapsed(), stopped: false })
+            }
         }
     }
 
@@ -275,8 +277,8 @@ impl Caches {
         Some(running)
     }
 
-    fn stopped(&self, ty: &Arc<ResourceType>) -> NotReady {
-        NotReady { resource: ty.id().to_owned(), since: Duration::ZERO, stopped: self.is_stopped() }
+    fn stopped(&self, ty: &Arc<ResourceType>) -> CacheNotReady {
+        CacheNotReady { resource: ty.id().to_owned(), since: Duration::ZERO, stopped: self.is_stopped() }
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use crate::limits;
 
-pub use spec::{Spec, SpecError};
+pub use spec::{PopulateSpec, PopulateSpecError};
 
 /// The settings of a server. Each field names its unit and default.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct Config {
     /// Files and folders of manifests whose objects are created at start, in order.
     pub load: Vec<PathBuf>,
     /// Synthetic objects created at start.
-    pub populate: Option<Spec>,
+    pub populate: Option<PopulateSpec>,
     /// Certificate files for TLS. Default `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
 }

@@ -21,7 +21,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
-use watch_cache::Stats;
+use watch_cache::CacheStats;
 
 use crate::{cacher::Caches, registry::Live};
 
@@ -326,7 +326,7 @@ struct CacheGauges {
 }
 
 impl CacheGauges {
-    fn set(&self, resource: &str, stats: &Stats) {
+    fn set(&self, resource: &str, stats: &CacheStats) {
         let labels = ResourceLabels { resource: resource.to_owned() };
         self.objects.get_or_create(&labels).set(stats.objects as u64);
         self.applied.get_or_create(&labels).set(stats.applied);

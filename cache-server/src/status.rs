@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use http::Method;
-use informer_serving::status::{Cause, Details, Reason, Status, StatusExt as _};
+use informer_serving::status::{Details, Reason, Status, StatusCause, StatusExt as _};
 
 use crate::{
-    cacher::{FreshnessError, NotReady},
+    cacher::{CacheNotReady, FreshnessError},
     limits::MESSAGE_BYTES_MAX,
     registry::ResourceType,
     storage::{StorageError, WriteError},
@@ -17,7 +17,7 @@ use crate::{
 /// Returns the status with each text cut to [`MESSAGE_BYTES_MAX`], and only the causes that fit into that size
 /// together: these texts repeat client input. `None` if the status is short already.
 pub(crate) fn bounded(status: &Status) -> Option<Status> {
-    let length = |cause: &Cause| cause.message.len() + cause.field.len();
+    let length = |cause: &StatusCause| cause.message.len() + cause.field.len();
     let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes[..]);
     let name = status.details.as_ref().map_or(0, |details| details.name.len());
     let longest = status.message.len().max(name).max(causes.iter().map(length).sum());
@@ -111,8 +111,8 @@ fn retry_after_seconds(since: Duration) -> u32 {
     seconds
 }
 
-impl From<NotReady> for Status {
-    fn from(error: NotReady) -> Self {
+impl From<CacheNotReady> for Status {
+    fn from(error: CacheNotReady) -> Self {
         let text = if error.stopped { "apiserver cacher is stopped" } else { "storage is (re)initializing" };
         Self::too_many_requests(text, retry_after_seconds(error.since))
     }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn every_error_has_its_code() {
-        let not_ready = |stopped| NotReady { resource: "pods".into(), since: Duration::ZERO, stopped };
+        let not_ready = |stopped| CacheNotReady { resource: "pods".into(), since: Duration::ZERO, stopped };
         let unavailable = || StorageError::Unavailable("password=x".into());
         for (status, code, text) in [
             (not_ready(false).into(), 429, "storage is (re)initializing"),

@@ -101,7 +101,7 @@ async fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Starts a server with pods on a free port. It ends with the program.
 async fn serve(pods: u32) -> Result<kube::Client, Failure> {
-    let populate = Some(populate::Spec { pods, nodes: 10, namespaces: 4, seed: 1 });
+    let populate = Some(populate::PopulateSpec { pods, nodes: 10, namespaces: 4, seed: 1 });
     let listen = ([127, 0, 0, 1], 0).into();
     let server = Server::bind(config::Config { listen, populate, ..config::Config::default() }).await?;
     let url = format!("http://{}", server.local_addr()).parse()?;

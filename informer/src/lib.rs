@@ -105,7 +105,7 @@ pub use informer_core::{
 };
 pub use informer_core::{
     reflector::{Class, FallBack, RelistCause},
-    stats::Stats as ReflectorStats,
+    stats::ReflectorStats,
 };
 
 pub use crate::{

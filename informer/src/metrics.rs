@@ -261,7 +261,7 @@ fn gauges() -> [Family<f64>; 8] {
     ]
 }
 
-const fn reflector(of: &TypeSums) -> &stats::Stats {
+const fn reflector(of: &TypeSums) -> &stats::ReflectorStats {
     &of.counts.reflector
 }
 
@@ -269,13 +269,13 @@ fn one<N>(number: N) -> Vec<(&'static str, N)> {
     vec![("", number)]
 }
 
-fn requests(stats: &stats::Stats) -> Vec<(&'static str, u64)> {
+fn requests(stats: &stats::ReflectorStats) -> Vec<(&'static str, u64)> {
     let others = [("page", stats.pages), ("watch", stats.resumes), ("proof", stats.proofs)];
     let initial = stats.requests.saturating_sub(others.iter().map(|(_, count)| count).sum());
     [("initial", initial)].into_iter().chain(others).collect()
 }
 
-fn events(stats: &stats::Stats) -> Vec<(&'static str, u64)> {
+fn events(stats: &stats::ReflectorStats) -> Vec<(&'static str, u64)> {
     vec![
         ("initial", stats.initial_objects),
         ("change", stats.live_objects - stats.live_deletions),

@@ -21,11 +21,11 @@ pub enum Strategy {
 #[non_exhaustive]
 pub struct Stats {
     /// Counts of the reflector: requests, relists by cause, fallbacks, failures by class, objects, bookmarks.
-    pub reflector: stats::Stats,
+    pub reflector: stats::ReflectorStats,
     /// Bytes received in the bodies of accepted responses.
     pub bytes_received: u64,
     /// Objects without a readable name. They are not in the store. Objects without a resourceVersion are, and count in
-    /// [`unversioned`](informer_core::stats::Stats::unversioned).
+    /// [`unversioned`](informer_core::stats::ReflectorStats::unversioned).
     pub unreadable: u64,
     /// Objects skipped because they are larger than [`object_bytes_max`](crate::Config::object_bytes_max), nested too
     /// deep, or not a JSON object. Neither they nor an older version of them are in the store. Each key is logged once,

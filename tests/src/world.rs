@@ -16,7 +16,7 @@ mod alone;
 use std::{cell::Cell, time::Duration};
 
 use fastrand::Rng;
-use informer_core::{InitialList, ListSemantic, Time, reflector, stats::Stats};
+use informer_core::{InitialList, ListSemantic, Time, reflector, stats::ReflectorStats};
 
 use crate::{
     api::{Api, Fact},
@@ -74,7 +74,7 @@ pub struct Failed {
 ///
 /// # Errors
 /// Returns the violated guarantee.
-pub fn run(seed: u64) -> Result<Vec<Stats>, Failed> {
+pub fn run(seed: u64) -> Result<Vec<ReflectorStats>, Failed> {
     let mut world = World::new(seed, false);
     if world.live().is_ok() {
         return Ok(world.nodes.iter().map(Node::stats).collect());

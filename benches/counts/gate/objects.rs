@@ -1,10 +1,10 @@
 //! Objects as stored and as sent by a server, equal in every run.
 
-use cache_server::populate::{Spec, objects};
+use cache_server::populate::{PopulateSpec, objects};
 
 /// Pods of about 5 KB with managedFields, compact JSON without uid and resourceVersion, in the order of the generator.
 pub(crate) fn pods(count: u32) -> Vec<Vec<u8>> {
-    let spec = Spec { pods: count, nodes: 80, namespaces: 40, seed: 1 };
+    let spec = PopulateSpec { pods: count, nodes: 80, namespaces: 40, seed: 1 };
     objects(&spec).filter(|object| object.plural == "pods").map(|object| object.json).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cache_server::populate::{Spec, generate};
+use cache_server::populate::{PopulateSpec, generate};
 use informer_core::{
     Meta, Time,
     store::{Event, Store},
@@ -52,7 +52,7 @@ fn timed(run: impl FnOnce() -> Result<usize, Failure>) -> Result<f64, Failure> {
 
 /// Pods as sent by a watch-list.
 fn stream() -> Result<Vec<u8>, Failure> {
-    let spec: Spec = format!("pods={OBJECTS},nodes=80,namespaces=40,seed=1").parse()?;
+    let spec: PopulateSpec = format!("pods={OBJECTS},nodes=80,namespaces=40,seed=1").parse()?;
     let mut lines = Vec::new();
     for (number, (_, mut pod)) in generate(&spec).filter(|(resource, _)| resource == "pods").enumerate() {
         pod["metadata"]["resourceVersion"] = Value::from((number + 1).to_string());

@@ -67,7 +67,7 @@ fn end(child: &mut Child) {
 
 impl Cluster {
     /// Starts etcd and fills it through a kube-apiserver.
-    pub(crate) fn start(binaries: &Path, spec: &populate::Spec) -> Result<Self, Failure> {
+    pub(crate) fn start(binaries: &Path, spec: &populate::PopulateSpec) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
         let (etcd_port, peers) = (free_port()?, free_port()?);
         let (clients, peers) = (format!("http://127.0.0.1:{etcd_port}"), format!("http://127.0.0.1:{peers}"));
@@ -165,7 +165,7 @@ fn keys(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Creates the generator's namespaces, nodes and pods, the pods with their status.
-fn fill(stock: &Stock, spec: &populate::Spec) -> Result<(), Failure> {
+fn fill(stock: &Stock, spec: &populate::PopulateSpec) -> Result<(), Failure> {
     let target = stock.target()?;
     runtime()?.block_on(async {
         // Namespaces and nodes one at a time, in order; then all pods concurrently.

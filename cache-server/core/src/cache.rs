@@ -336,7 +336,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Draft, EventKind};
+    use crate::{ChangeKind, Draft};
 
     fn world(limits: Limits) -> (Writer, BucketWaker, Reader, impl Fn(u64) -> Change) {
         let (kind, api_version) = ("ConfigMap".to_owned(), "v1".to_owned());
@@ -359,7 +359,7 @@ mod tests {
         let snapshot = reader.snapshot();
         for version in 2..=1_001 {
             let event = writer.apply(put(version), Time(Duration::ZERO)).expect("in order").expect("a change");
-            assert!(matches!(event.kind, EventKind::Created | EventKind::Updated));
+            assert!(matches!(event.kind, ChangeKind::Created | ChangeKind::Updated));
         }
         let kept = || reader.stats().window_events;
         assert_eq!(kept(), 1_000);

@@ -21,18 +21,18 @@ use crate::{
     interest::{self, Look, WaiterRegistration, Waiters},
     limits::{EVENTS_PER_LOCK, LOOKED_AT_PER_STEP, READ_PER_STEP},
     page::SnapshotWalk,
-    reader::Snapshot,
+    reader::CacheSnapshot,
     slices::{Budget, Slices},
 };
 
 /// Start of a watch.
 #[derive(Clone, Debug)]
-pub enum Start {
+pub enum CursorStart {
     /// The objects of the snapshot as ADDED, in key order, then the events after it.
-    Initial(Snapshot),
+    Initial(CacheSnapshot),
     /// The rest of such a snapshot, from the point that [`Cursor::behind`] returned; relative to the filter's
     /// namespace.
-    Rest(Snapshot, String),
+    Rest(CacheSnapshot, String),
     /// The first change after the position. A position ahead of the cache is accepted: no change at or below it is
     /// delivered.
     After(u64),
@@ -101,13 +101,17 @@ enum LockedRead {
 }
 
 impl Cursor {
-    pub(crate) fn open(shared: Arc<CacheCore>, start: Start, filter: Arc<Filter>) -> Result<Self, ExpiredPosition> {
+    pub(crate) fn open(
+        shared: Arc<CacheCore>,
+        start: CursorStart,
+        filter: Arc<Filter>,
+    ) -> Result<Self, ExpiredPosition> {
         let scope = filter.scope();
         let (epoch, position) = match &start {
-            Start::Initial(snapshot) | Start::Rest(snapshot, _) => {
+            CursorStart::Initial(snapshot) | CursorStart::Rest(snapshot, _) => {
                 (Arc::clone(snapshot.history()), snapshot.resource_version)
             }
-            Start::After(position) => (Arc::clone(&shared.state.read().epoch), *position),
+            CursorStart::After(position) => (Arc::clone(&shared.state.read().epoch), *position),
         };
         shared.counters.catching_up.fetch_add(1, Ordering::Relaxed);
         let showing = EventFormatter::default();
@@ -117,13 +121,13 @@ impl Cursor {
         cursor.join()?;
         let filter = Arc::clone(cursor.judge.filter());
         match start {
-            Start::Initial(snapshot) => {
+            CursorStart::Initial(snapshot) => {
                 cursor.enter(Phase::Initial(Box::new(SnapshotWalk::new(snapshot.freeze(true), filter))))
             }
-            Start::Rest(snapshot, start) => {
+            CursorStart::Rest(snapshot, start) => {
                 cursor.enter(Phase::Initial(Box::new(SnapshotWalk::starting(snapshot.freeze(true), filter, &start))));
             }
-            Start::After(_) => {}
+            CursorStart::After(_) => {}
         }
         Ok(cursor)
     }
@@ -359,7 +363,7 @@ impl Cursor {
         self.position
     }
 
-    /// Returns the key for [`Start::Rest`] to resume after the pushed objects; `None` before the first object and
+    /// Returns the key for [`CursorStart::Rest`] to resume after the pushed objects; `None` before the first object and
     /// after the initial state.
     #[must_use]
     pub fn behind(&self) -> Option<String> {

@@ -25,7 +25,7 @@ pub enum Change {
 
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventKind {
+pub enum ChangeKind {
     /// The object did not exist before.
     Created,
     /// The object existed before with other content.
@@ -38,7 +38,7 @@ pub enum EventKind {
 #[derive(Debug)]
 pub struct Event {
     /// Kind of the change.
-    pub kind: EventKind,
+    pub kind: ChangeKind,
     /// The object after the change; for a deletion, the last value.
     pub object: Arc<Entry>,
     /// The object before the change. `None` only for a creation.
@@ -56,7 +56,7 @@ pub struct Event {
 impl Event {
     /// Creates a `Created` event, or an `Updated` one if there is a previous value.
     pub(crate) fn put(number: u64, object: Arc<Entry>, previous: Option<Arc<Entry>>, at: Time) -> Self {
-        let kind = if previous.is_some() { EventKind::Updated } else { EventKind::Created };
+        let kind = if previous.is_some() { ChangeKind::Updated } else { ChangeKind::Created };
         let (resource_version, digits) = (object.resource_version(), object.digits());
         Self { kind, object, previous, resource_version, at, digits, number }
     }
@@ -65,7 +65,7 @@ impl Event {
     pub(crate) fn deleted(number: u64, last: Arc<Entry>, resource_version: u64, at: Time) -> Self {
         let digits = Bytes::copy_from_slice(itoa::Buffer::new().format(resource_version).as_bytes());
         let previous = Some(Arc::clone(&last));
-        Self { kind: EventKind::Deleted, object: last, previous, resource_version, at, digits, number }
+        Self { kind: ChangeKind::Deleted, object: last, previous, resource_version, at, digits, number }
     }
 
     /// Bytes that only the window keeps alive: the previous object and the event.

@@ -45,14 +45,14 @@ pub enum Content {
     #[default]
     Whole,
     /// Only its metadata, as a PartialObjectMetadata.
-    Metadata(Meta),
+    Metadata(MetaVersion),
     /// A row of a Table.
     Row(Arc<Row>),
 }
 
 /// The version of the `meta.k8s.io` types around an object's parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Meta {
+pub enum MetaVersion {
     /// `meta.k8s.io/v1`.
     #[default]
     V1,
@@ -70,7 +70,7 @@ pub struct Row {
     /// The content of a row's `object`.
     pub object: RowObject,
     /// Version of the Table, and of the PartialObjectMetadata in it.
-    pub meta: Meta,
+    pub meta: MetaVersion,
 }
 
 /// The content of a row's `object`.
@@ -102,7 +102,7 @@ impl Form {
 
     /// Sends only the metadata.
     #[must_use]
-    pub fn metadata(meta: Meta) -> Self {
+    pub fn metadata(meta: MetaVersion) -> Self {
         Self { content: Content::Metadata(meta), ..Self::default() }
     }
 
@@ -176,7 +176,7 @@ macro_rules! partial {
     };
 }
 
-impl Meta {
+impl MetaVersion {
     /// Returns the `apiVersion`.
     #[must_use]
     pub const fn api_version(self) -> &'static str {

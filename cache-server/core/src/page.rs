@@ -12,7 +12,7 @@ use crate::{
     filter::{Filter, Range},
     form::{EventFormatter, Form, SlowItem},
     limits::{LOOKED_AT_PER_STEP, READ_PER_STEP},
-    reader::Snapshot,
+    reader::CacheSnapshot,
     slices::{Budget, Slices},
 };
 
@@ -161,7 +161,7 @@ impl Page {
     /// to the namespace of the path, inclusive), at most `limit` of them; zero means unlimited. Cost: none without a
     /// limit; with one, a complete [`Self::look_ahead`].
     #[must_use]
-    pub fn new(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
+    pub fn new(snapshot: CacheSnapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
         let mut page = Self::begin(snapshot, filter, start, limit);
         while page.look_ahead() {}
         page
@@ -169,7 +169,7 @@ impl Page {
 
     /// Like [`Self::new`], without searching for the end: call [`Self::look_ahead`] until it returns false.
     #[must_use]
-    pub fn begin(snapshot: Snapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
+    pub fn begin(snapshot: CacheSnapshot, filter: Arc<Filter>, start: Option<&str>, limit: Option<usize>) -> Self {
         let left = limit.filter(|&limit| 0 < limit);
         let state = snapshot.freeze(false);
         let walk = || match start {

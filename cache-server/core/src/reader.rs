@@ -12,20 +12,20 @@ use informer_core::{Objects, Time};
 
 use crate::{
     cache::{CacheCore, ExpiredPosition},
-    cursor::{Cursor, Start},
+    cursor::{Cursor, CursorStart},
     entry::{Entry, Schema},
     epoch::{Epoch, FrozenState, Pin},
-    event::{Event, EventKind},
+    event::{ChangeKind, Event},
     filter::Filter,
     limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
-    stats::Stats,
+    stats::CacheStats,
     waiting::PositionWait,
 };
 
 /// One consistent state of all objects. Holds no lock. While it lives, the window keeps the events after it, within
 /// [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max).
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct CacheSnapshot {
     /// The objects.
     pub objects: Objects<Entry>,
     /// The resourceVersion of a LIST of this state.
@@ -35,7 +35,7 @@ pub struct Snapshot {
     pin: Arc<Pin>,
 }
 
-impl Snapshot {
+impl CacheSnapshot {
     fn new(objects: Objects<Entry>, resource_version: u64, epoch: &Arc<Epoch>) -> Self {
         Self { objects, resource_version, epoch: epoch.number, pin: epoch.pin(resource_version) }
     }
@@ -100,9 +100,9 @@ impl Reader {
 
     /// Returns the current state. Cost: a clone of the map under the lock, and one pin.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> CacheSnapshot {
         let state = self.shared.state.read();
-        Snapshot::new(state.objects.clone(), state.applied, &state.epoch)
+        CacheSnapshot::new(state.objects.clone(), state.applied, &state.epoch)
     }
 
     /// Returns one object of the current state.
@@ -117,7 +117,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`ExpiredPosition`] for a position older than the window or the epoch.
-    pub fn at(&self, resource_version: u64) -> Result<Snapshot, ExpiredPosition> {
+    pub fn at(&self, resource_version: u64) -> Result<CacheSnapshot, ExpiredPosition> {
         let now = self.snapshot();
         if now.resource_version <= resource_version {
             return Ok(now);
@@ -130,7 +130,7 @@ impl Reader {
         if state.epoch.number != now.epoch || resource_version < oldest {
             return Err(ExpiredPosition { asked: resource_version, oldest });
         }
-        Ok(Snapshot::new(objects, resource_version, &state.epoch))
+        Ok(CacheSnapshot::new(objects, resource_version, &state.epoch))
     }
 
     /// Returns the number of events after `resource_version`, which [`Self::at`] has to undo unless the result is
@@ -141,7 +141,7 @@ impl Reader {
     }
 
     /// Undoes the events after `resource_version`, newest first, and caches the result.
-    fn undo(&self, now: &Snapshot, resource_version: u64) -> Result<Objects<Entry>, ExpiredPosition> {
+    fn undo(&self, now: &CacheSnapshot, resource_version: u64) -> Result<Objects<Entry>, ExpiredPosition> {
         let mut objects = now.objects.clone();
         let mut position = now.resource_version;
         loop {
@@ -158,10 +158,10 @@ impl Reader {
             position = last.resource_version - 1;
             for event in &batch {
                 match (event.kind, &event.previous) {
-                    (EventKind::Updated | EventKind::Deleted, Some(previous)) => {
+                    (ChangeKind::Updated | ChangeKind::Deleted, Some(previous)) => {
                         objects.insert(Arc::clone(previous));
                     }
-                    (EventKind::Created | EventKind::Updated | EventKind::Deleted, _) => {
+                    (ChangeKind::Created | ChangeKind::Updated | ChangeKind::Deleted, _) => {
                         objects.remove(informer_core::KeyedObject::key(&*event.object));
                     }
                 }
@@ -175,15 +175,15 @@ impl Reader {
     /// cut its readers. For responses about objects that are being deleted. Memory: the objects that only this state
     /// still has, for at most [`Limits::read_time_max`](crate::Limits::read_time_max) and one more trim.
     #[must_use]
-    pub fn detached(&self, objects: Objects<Entry>, resource_version: u64) -> Snapshot {
+    pub fn detached(&self, objects: Objects<Entry>, resource_version: u64) -> CacheSnapshot {
         let epoch = Epoch::new(self.shared.state.read().epoch.number);
         epoch.end();
         self.shared.retired.lock().push(Arc::downgrade(&epoch));
-        Snapshot::new(objects, resource_version, &epoch)
+        CacheSnapshot::new(objects, resource_version, &epoch)
     }
 
     /// Caches an exact state, unless its epoch has ended.
-    pub(crate) fn keep(&self, now: &Snapshot, resource_version: u64, objects: &Objects<Entry>) {
+    pub(crate) fn keep(&self, now: &CacheSnapshot, resource_version: u64, objects: &Objects<Entry>) {
         let _dropped_outside = {
             let exact = &mut *self.shared.exact.lock();
             // Checked under this lock: the writer ends an epoch before it takes the lock to clear its exact states.
@@ -206,7 +206,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`ExpiredPosition`] if the changes after the start were evicted.
-    pub fn cursor(&self, start: Start, filter: Arc<Filter>) -> Result<Cursor, ExpiredPosition> {
+    pub fn cursor(&self, start: CursorStart, filter: Arc<Filter>) -> Result<Cursor, ExpiredPosition> {
         Cursor::open(Arc::clone(&self.shared), start, filter)
     }
 
@@ -225,10 +225,10 @@ impl Reader {
 
     /// Returns counters and gauges.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> CacheStats {
         let counters = &self.shared.counters;
         let state = self.shared.state.read();
-        Stats {
+        CacheStats {
             objects: state.objects.len(),
             applied: state.applied,
             epochs: state.epoch.number,

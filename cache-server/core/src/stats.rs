@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Counters and gauges of one resource type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct CacheStats {
     /// Current number of objects.
     pub objects: usize,
     /// Newest applied position.
@@ -46,7 +46,7 @@ pub struct Stats {
     pub selectors_asked: u64,
 }
 
-impl Stats {
+impl CacheStats {
     /// Returns the number of open cursors that are not over.
     #[must_use]
     pub const fn watchers(&self) -> u64 {

@@ -12,7 +12,8 @@ use common::{PLENTY, at, drain, filter, pod, put, schema};
 use informer_core::Objects;
 use peak_alloc::PeakAlloc;
 use watch_cache::{
-    Cells, Change, Cursor, Draft, Filter, Form, Limits, Meta, Row, RowObject, Rows, Slices, Start, Step, cache,
+    Cells, Change, Cursor, CursorStart, Draft, Filter, Form, Limits, MetaVersion, Row, RowObject, Rows, Slices, Step,
+    cache,
 };
 
 #[global_allocator]
@@ -52,7 +53,7 @@ fn an_idle_watcher_is_small() {
         let mut cursors: Vec<Cursor> = Vec::with_capacity(WATCHERS);
         let before = HEAP.current_usage();
         for number in 0..WATCHERS {
-            let mut cursor = reader.cursor(Start::Initial(reader.snapshot()), filter(number)).expect("now");
+            let mut cursor = reader.cursor(CursorStart::Initial(reader.snapshot()), filter(number)).expect("now");
             while cursor.step(PLENTY, &mut Slices::new(), Some(&mut Context::from_waker(&waker))) != Step::Wait {}
             cursors.push(cursor);
         }
@@ -76,7 +77,7 @@ fn nothing_stays_of_watchers_that_came_back() {
     let come_and_leave = || {
         for number in 101..201 {
             let filter = filter(None, "", &format!("spec.nodeName=node-{number}"));
-            drop(reader.cursor(Start::After(100), filter).expect("in the window"));
+            drop(reader.cursor(CursorStart::After(100), filter).expect("in the window"));
         }
     };
     come_and_leave();
@@ -109,7 +110,7 @@ fn nothing_is_kept_of_what_the_window_lost() {
         }
         let far = head - EVENTS / 2;
         let filter = filter(None, "", &format!("spec.nodeName=node-{}", far + 1));
-        let mut cursor = reader.cursor(Start::After(far), filter).expect("in the window");
+        let mut cursor = reader.cursor(CursorStart::After(far), filter).expect("in the window");
         assert_eq!(drain(&mut cursor).0.len(), 2, "the pod came to the node and left it");
         writer.trim(at(0));
     };
@@ -134,16 +135,17 @@ fn what_a_client_does_not_take_keeps_no_large_objects() {
         }
     }
     let _alone = ALONE.lock();
-    let row = Row { rows: Arc::new(Names), definitions: "[]".into(), object: RowObject::Metadata, meta: Meta::V1 };
+    let row =
+        Row { rows: Arc::new(Names), definitions: "[]".into(), object: RowObject::Metadata, meta: MetaVersion::V1 };
     let filler = "x".repeat(LARGE);
     for (form, filter) in [
-        (Form::metadata(Meta::V1), Filter::all()),
+        (Form::metadata(MetaVersion::V1), Filter::all()),
         (Form::row(row), Filter::all()),
-        (Form::metadata(Meta::V1), filter(None, "app=odd", "")),
+        (Form::metadata(MetaVersion::V1), filter(None, "app=odd", "")),
     ] {
         let (mut writer, _waking, reader) = cache(schema(), Limits::default());
         writer.reset(Objects::new(), 100, at(0));
-        let mut cursor = reader.cursor(Start::After(100), filter).expect("now").shown_as(form);
+        let mut cursor = reader.cursor(CursorStart::After(100), filter).expect("now").shown_as(form);
         let before = HEAP.current_usage();
         for n in 101..=120 {
             let app = if n % 2 == 1 { "odd" } else { "even" };

@@ -9,7 +9,7 @@ use std::{
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use tokio::time::sleep;
-use watch_cache::{Budget, Cursor, Draft, Entry, Filter, Slices, Start, Step};
+use watch_cache::{Budget, Cursor, CursorStart, Draft, Entry, Filter, Slices, Step};
 
 use super::*;
 use crate::{
@@ -94,7 +94,7 @@ async fn watchers_are_woken_and_end_with_the_server() {
     let reader = caches.reader(&pods).await.expect("listed");
     let seen = Arc::new(AtomicUsize::new(0));
     let watch = |_| {
-        let mut cursor = reader.cursor(Start::After(reader.applied()), Filter::all()).expect("at the head");
+        let mut cursor = reader.cursor(CursorStart::After(reader.applied()), Filter::all()).expect("at the head");
         let seen = Arc::clone(&seen);
         tokio::spawn(async move {
             loop {
@@ -195,12 +195,12 @@ async fn a_storage_that_loses_the_thread_is_listed_again() {
         let second = History { listed: Ok((20, vec![entry("a", 7)])), changes: then };
         let (storage, caches) = scripted(vec![first, failed, second]);
         let reader = caches.reader(&ty("pods")).await.expect("listed");
-        let mut watcher = reader.cursor(Start::Initial(reader.snapshot()), Filter::all()).expect("now");
+        let mut watcher = reader.cursor(CursorStart::Initial(reader.snapshot()), Filter::all()).expect("now");
         let snapshot = caches.fresh(&ty("pods")).await.expect("the second history reaches 30").snapshot();
         assert_eq!((snapshot.epoch, snapshot.objects.len(), storage.listed.load(Ordering::Relaxed)), (2, 1, 3));
         assert_eq!(step(&mut watcher).await, (0, Step::EpochEnded));
-        assert!(reader.cursor(Start::After(19), Filter::all()).is_err(), "below the new history");
-        let mut resumed = reader.cursor(Start::After(20), Filter::all()).expect("where it began");
+        assert!(reader.cursor(CursorStart::After(19), Filter::all()).is_err(), "below the new history");
+        let mut resumed = reader.cursor(CursorStart::After(20), Filter::all()).expect("where it began");
         assert_eq!(step(&mut resumed).await, (1, Step::Sent));
     }
 }
@@ -214,7 +214,7 @@ async fn a_cache_that_cannot_list_is_not_ready() {
     assert_eq!((refused.stopped, refused.resource.as_str()), (false, "pods"));
     assert_eq!(before.elapsed().as_millis(), 3_000);
     let again = caches.fresh(&pods).await.expect_err("never listed");
-    assert!(matches!(again, FreshnessError::NotReady(NotReady { since, .. }) if since.as_secs() == 6), "{again}");
+    assert!(matches!(again, FreshnessError::NotReady(CacheNotReady { since, .. }) if since.as_secs() == 6), "{again}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,7 +276,7 @@ async fn a_type_whose_task_panicked_starts_again() {
         let reader = caches.fresh(&pods).await.expect("it started again").clone();
         caches.fresh(&maps).await.expect("another type");
         assert_eq!(caches.down(), [""; 0]);
-        let mut watcher = reader.cursor(Start::After(reader.applied()), Filter::all()).expect("at the head");
+        let mut watcher = reader.cursor(CursorStart::After(reader.applied()), Filter::all()).expect("at the head");
         let defect = create(&*storage, &pods, "defect").await;
         assert_eq!(step(&mut watcher).await, (0, Step::EpochEnded));
         assert!(watcher.is_closed(), "its client may come back at once");
@@ -336,7 +336,7 @@ async fn a_type_whose_waking_task_panicked_starts_again() {
     let (storage, caches) = embedded();
     let pods = ty("pods");
     let reader = caches.reader(&pods).await.expect("listed");
-    let open = || reader.cursor(Start::After(reader.applied()), Filter::all()).expect("at the head");
+    let open = || reader.cursor(CursorStart::After(reader.applied()), Filter::all()).expect("at the head");
     let watch = |mut cursor: Cursor| {
         tokio::spawn(async move {
             while step(&mut cursor).await.1 == Step::Sent {}

@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::{FAILED, StopSignals, fail, fail_input};
 use crate::{
-    config::Spec,
+    config::PopulateSpec,
     workload::{
         churn::{self, ChurnSettings, Rate},
         client::{
@@ -29,7 +29,7 @@ pub(super) struct Populate {
 
     /// Objects to create; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. Required.
     #[arg(env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
-    spec: Spec,
+    spec: PopulateSpec,
 }
 
 /// Each flag also reads the environment variable shown with it.

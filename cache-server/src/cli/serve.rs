@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 use super::{FAILED, StopSignals, fail, fail_input, files, units};
 use crate::{
     Server,
-    config::{Config, ListEncoding, Spec, TlsFiles},
+    config::{Config, ListEncoding, PopulateSpec, TlsFiles},
 };
 
 /// Each flag also reads the environment variable shown with it.
@@ -44,7 +44,7 @@ pub(super) struct Serve {
     /// Synthetic objects created at start; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. Left
     /// out: none.
     #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
-    populate: Option<Spec>,
+    populate: Option<PopulateSpec>,
 
     /// Encoding of LIST responses: item by item with constant memory, or whole in memory first, for comparison.
     #[arg(long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming")]
@@ -308,7 +308,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(config.listen.to_string(), "[::1]:0");
-        assert_eq!(config.populate, Some(Spec { pods: 10, nodes: 2, ..Spec::default() }));
+        assert_eq!(config.populate, Some(PopulateSpec { pods: 10, nodes: 2, ..PopulateSpec::default() }));
         assert_eq!(config.list_encoding, ListEncoding::Buffered);
         assert_eq!(config.limits.window_bytes_max, 256 << 20);
         assert!(config.limits.snapshot_bytes_max >= 512 << 20 && config.limits.window_bytes_total_max >= 1 << 30);

@@ -24,7 +24,7 @@ use crate::{
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Handle to the task that follows definitions.
-pub(crate) struct Definitions {
+pub(crate) struct DefinitionsHandle {
     storage: Arc<dyn Storage>,
     caches: Arc<Caches>,
     registry: Arc<Live>,
@@ -33,7 +33,7 @@ pub(crate) struct Definitions {
     settled: Arc<SettledPosition>,
 }
 
-impl Definitions {
+impl DefinitionsHandle {
     /// Does not start the task yet.
     pub(crate) fn new(storage: Arc<dyn Storage>, caches: Arc<Caches>, registry: Arc<Live>) -> Self {
         Self { storage, caches, registry, started: OnceLock::new(), settled: Arc::default() }

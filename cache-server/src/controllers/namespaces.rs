@@ -21,7 +21,7 @@ use informer_core::wire::json;
 use parking_lot::RwLock;
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
-use watch_cache::{Entry, Reader, Snapshot};
+use watch_cache::{CacheSnapshot, Entry, Reader};
 
 use super::{
     passes::{self, Controller, PassOutcome},
@@ -148,7 +148,7 @@ impl Controller for Ender {
         }
     }
 
-    async fn pass(&mut self, caches: &Caches, _: &Snapshot) -> Result<PassOutcome, NamespaceError> {
+    async fn pass(&mut self, caches: &Caches, _: &CacheSnapshot) -> Result<PassOutcome, NamespaceError> {
         let (mut wrote, mut blocking, mut stuck) = (None, Vec::new(), None);
         let (readers, unknown) = self.readers(caches).await;
         for (name, ending) in &mut self.ending {

@@ -14,10 +14,10 @@ use std::{
 use futures::{FutureExt as _, future::select_all};
 use informer_core::{Objects, objects::Difference};
 use tokio::{task::yield_now, time::sleep};
-use watch_cache::{ClosedCache, Entry, Reader, Snapshot};
+use watch_cache::{CacheSnapshot, ClosedCache, Entry, Reader};
 
 use crate::{
-    cacher::{Caches, NotReady},
+    cacher::{CacheNotReady, Caches},
     registry::ResourceType,
 };
 
@@ -46,7 +46,7 @@ pub(super) trait Controller: Send + 'static {
     fn pass(
         &mut self,
         caches: &Caches,
-        snapshot: &Snapshot,
+        snapshot: &CacheSnapshot,
     ) -> impl Future<Output = Result<PassOutcome, Self::Error>> + Send;
 
     /// Records that nothing is left to do up to `position`.
@@ -74,7 +74,7 @@ pub(super) async fn run<C: Controller>(mut controller: C, caches: Weak<Caches>, 
             Some(caches) => caches.reader(&ty).await,
         };
         match reader {
-            Err(NotReady { stopped: true, .. }) => return,
+            Err(CacheNotReady { stopped: true, .. }) => return,
             Err(_) => {}
             Ok(reader) => {
                 if follow(&mut controller, &caches, &mut seen, &reader).await.is_ok() {
@@ -117,7 +117,7 @@ async fn follow<C: Controller>(
 }
 
 /// Reads the objects that changed since the last pass.
-async fn take_in<C: Controller>(controller: &mut C, seen: &mut Objects<Entry>, snapshot: &Snapshot) {
+async fn take_in<C: Controller>(controller: &mut C, seen: &mut Objects<Entry>, snapshot: &CacheSnapshot) {
     let before = mem::replace(seen, snapshot.objects.clone());
     for (number, difference) in before.diff(&snapshot.objects).enumerate() {
         // An object may have megabytes: let other tasks run in between.

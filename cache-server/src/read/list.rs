@@ -24,7 +24,7 @@ use informer_serving::{
     reads::{ListRead, RequestedState},
     status::{Status, StatusExt as _},
 };
-use watch_cache::{Content, Entry, Filter, Form, Page, Reader, Slices, Snapshot};
+use watch_cache::{CacheSnapshot, Content, Entry, Filter, Form, Page, Reader, Slices};
 
 use super::{
     aside,
@@ -75,7 +75,11 @@ impl SelectedObjects {
     ///
     /// # Errors
     /// The Status to answer with.
-    pub(crate) async fn read(app: &App, target: &Target, options: &ListOptions) -> Result<(Self, Snapshot), Status> {
+    pub(crate) async fn read(
+        app: &App,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<(Self, CacheSnapshot), Status> {
         let filter = query::filter(options, target)?;
         let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
         let read = ListRead::of(options, one)?;
@@ -91,7 +95,7 @@ impl SelectedObjects {
     }
 
     /// Returns the requested page of `state`.
-    pub(crate) async fn page(&self, state: Snapshot) -> Page {
+    pub(crate) async fn page(&self, state: CacheSnapshot) -> Page {
         let page = Page::begin(state, Arc::clone(&self.filter), self.start.as_deref(), self.limit);
         let mut page = page.with_following(self.following);
         while page.look_ahead() {
@@ -109,7 +113,7 @@ impl SelectedObjects {
     }
 
     /// Returns a state of these objects that holds no position of the window.
-    pub(crate) fn detached(&self, objects: &Objects<Entry>) -> Snapshot {
+    pub(crate) fn detached(&self, objects: &Objects<Entry>) -> CacheSnapshot {
         self.reader.detached(objects.clone(), self.resource_version)
     }
 
@@ -139,7 +143,7 @@ impl SelectedObjects {
 }
 
 /// Waits for the state that a LIST reads; returns it with its cache.
-async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Snapshot), Status> {
+async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, CacheSnapshot), Status> {
     let reader = match read.which {
         RequestedState::MostRecent => app.caches.fresh(ty).await?,
         RequestedState::Any => app.caches.reader(ty).await?,

@@ -15,7 +15,7 @@ use informer_serving::{
     query::Query,
     status::{Status, StatusExt as _},
 };
-use watch_cache::{Form, Meta, Row, RowObject};
+use watch_cache::{Form, MetaVersion, Row, RowObject};
 
 use super::encode::RequestedEncoding;
 use crate::{registry::ResourceType, status};
@@ -47,9 +47,9 @@ enum AnswerShape {
     /// A PartialObjectMetadata, or a list of them.
     Metadata {
         list: bool,
-        meta: Meta,
+        meta: MetaVersion,
     },
-    Table(Meta),
+    Table(MetaVersion),
 }
 
 /// Subject of an answer.
@@ -280,8 +280,8 @@ impl<'a> Clause<'a> {
             return Some(AnswerShape::Whole);
         }
         let meta = match (group, version) {
-            (Some("meta.k8s.io"), Some("v1")) => Meta::V1,
-            (Some("meta.k8s.io"), Some("v1beta1")) => Meta::V1Beta1,
+            (Some("meta.k8s.io"), Some("v1")) => MetaVersion::V1,
+            (Some("meta.k8s.io"), Some("v1beta1")) => MetaVersion::V1Beta1,
             _ => return None,
         };
         match shape? {

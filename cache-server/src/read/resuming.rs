@@ -21,7 +21,7 @@ use informer_serving::{
     reads::WatchStart,
 };
 use tokio::time::Instant;
-use watch_cache::{Content, Cursor, Form, Reader, Slices, Snapshot, Start};
+use watch_cache::{CacheSnapshot, Content, Cursor, CursorStart, Form, Reader, Slices};
 
 use super::body::Response;
 use crate::{app::App, registry::ResourceType, route::Target};
@@ -85,28 +85,28 @@ impl ResumeRequest {
 
     /// Returns the position to resume from, if the token is valid for a watch that would start at `from`. Never waits:
     /// a token's cache has been listed already.
-    pub(super) fn rest(&self, app: &App, from: WatchStart) -> Option<(Reader, Start)> {
+    pub(super) fn rest(&self, app: &App, from: WatchStart) -> Option<(Reader, CursorStart)> {
         let WatchStart::State(least) = from else { return None };
         let (text, check) = self.token.rsplit_once('.')?;
         let ContinueToken { resource_version, start } = ContinueToken::decode(text).ok()?;
         let Position::At(position) = resource_version else { return None };
         let reader = app.caches.reader(&self.ty).now_or_never()?.ok()?;
-        let is_ours = |snapshot: &Snapshot| self.check(snapshot.history_id(), text).text() == check;
+        let is_ours = |snapshot: &CacheSnapshot| self.check(snapshot.history_id(), text).text() == check;
         if position < least.unwrap_or(0) || !is_ours(&reader.snapshot()) {
             return None;
         }
         // Check again: the history may have ended in between.
         let snapshot = reader.at(position).ok().filter(is_ours)?;
-        (snapshot.resource_version == position).then_some((reader, Start::Rest(snapshot, start)))
+        (snapshot.resource_version == position).then_some((reader, CursorStart::Rest(snapshot, start)))
     }
 
     /// Creates the marks of a stream that starts at `start`, and the value of its response header.
-    pub(super) fn marks(self, app: &App, reader: &Reader, start: &Start) -> Option<(StreamMarks, MarksReply)> {
+    pub(super) fn marks(self, app: &App, reader: &Reader, start: &CursorStart) -> Option<(StreamMarks, MarksReply)> {
         let (snapshot, answered) = match start {
-            Start::Initial(snapshot) if self.token == marks::NEW => (snapshot, MarksReply::Accepted),
-            Start::Initial(snapshot) => (snapshot, MarksReply::Restarted),
-            Start::Rest(snapshot, _) => (snapshot, MarksReply::Resumed),
-            Start::After(_) => return None,
+            CursorStart::Initial(snapshot) if self.token == marks::NEW => (snapshot, MarksReply::Accepted),
+            CursorStart::Initial(snapshot) => (snapshot, MarksReply::Restarted),
+            CursorStart::Rest(snapshot, _) => (snapshot, MarksReply::Resumed),
+            CursorStart::After(_) => return None,
         };
         let marks = StreamMarks {
             reader: reader.clone(),

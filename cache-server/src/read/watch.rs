@@ -27,7 +27,7 @@ use informer_serving::{
     watch_event,
 };
 use tokio::time::{Instant, Sleep, sleep_until};
-use watch_cache::{Cursor, Reader, Slices, Start, Step};
+use watch_cache::{Cursor, CursorStart, Reader, Slices, Step};
 
 use super::{
     body::{self, BATCH, Body, BodyError, Response},
@@ -138,16 +138,16 @@ fn lifetime(timeout_seconds: Option<i64>) -> Duration {
 }
 
 /// Finds the cache and the start position of a watch.
-async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, Start), FreshnessError> {
+async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, CursorStart), FreshnessError> {
     let reader = match from {
         WatchStart::State(None) | WatchStart::Now(true) => app.caches.fresh(ty).await?,
         WatchStart::State(Some(0)) | WatchStart::Now(false) | WatchStart::After(_) => app.caches.reader(ty).await?,
         WatchStart::State(Some(at)) => app.caches.at_least(ty, at).await?,
     };
     let start = match from {
-        WatchStart::State(_) => Start::Initial(reader.snapshot()),
-        WatchStart::Now(_) => Start::After(reader.applied()),
-        WatchStart::After(after) => Start::After(after),
+        WatchStart::State(_) => CursorStart::Initial(reader.snapshot()),
+        WatchStart::Now(_) => CursorStart::After(reader.applied()),
+        WatchStart::After(after) => CursorStart::After(after),
     };
     Ok((reader, start))
 }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use watch_cache::{Draft, EntryError};
 
 use self::{random::Random, workload::Workload};
-pub use crate::config::{Spec, SpecError};
+pub use crate::config::{PopulateSpec, PopulateSpecError};
 use crate::{
     app::App,
     limits::{POPULATE_BATCH, POPULATE_BATCHES},
@@ -78,11 +78,11 @@ impl GeneratedObject {
 ///
 /// Cost: about 10 µs per pod. Holds one workload in memory.
 #[must_use]
-pub fn objects(spec: &Spec) -> GeneratedObjects {
+pub fn objects(spec: &PopulateSpec) -> GeneratedObjects {
     let random = Random::new(spec.seed);
     let pods = if spec.nodes == 0 || spec.namespaces == 0 { 0 } else { spec.pods };
     GeneratedObjects {
-        spec: Spec { pods, ..spec.clone() },
+        spec: PopulateSpec { pods, ..spec.clone() },
         random,
         namespaces: 0,
         nodes: 0,
@@ -95,7 +95,7 @@ pub fn objects(spec: &Spec) -> GeneratedObjects {
 
 /// Like [`objects`], but decoded: the resource's id and the object. For tests and tools; decoding costs more than
 /// generating.
-pub fn generate(spec: &Spec) -> impl Iterator<Item = (String, Value)> + use<> {
+pub fn generate(spec: &PopulateSpec) -> impl Iterator<Item = (String, Value)> + use<> {
     objects(spec).map(|object| {
         let value = serde_json::from_slice(&object.json).expect("the generator makes JSON");
         (object.resource(), value)
@@ -107,7 +107,7 @@ pub fn generate(spec: &Spec) -> impl Iterator<Item = (String, Value)> + use<> {
 ///
 /// # Errors
 /// [`PopulateError`] at the first object that cannot be stored; those before it stay.
-pub async fn into_storage(app: &App, spec: &Spec) -> Result<usize, PopulateError> {
+pub async fn into_storage(app: &App, spec: &PopulateSpec) -> Result<usize, PopulateError> {
     let (made, mut to_store) = mpsc::channel(POPULATE_BATCHES);
     let spec = spec.clone();
     let making = tokio::task::spawn_blocking(move || {
@@ -159,7 +159,7 @@ impl TypeCache<'_> {
 
 /// Iterator of [`objects`].
 pub struct GeneratedObjects {
-    spec: Spec,
+    spec: PopulateSpec,
     random: Random,
     namespaces: u32,
     nodes: u32,
@@ -198,7 +198,7 @@ impl Iterator for GeneratedObjects {
             if left == 0 {
                 return None;
             }
-            let Spec { nodes, namespaces, .. } = self.spec;
+            let PopulateSpec { nodes, namespaces, .. } = self.spec;
             let (workload, objects) = Workload::plan(self.workloads, left, nodes, namespaces, &mut self.random);
             self.workloads += 1;
             self.current = Some(workload);

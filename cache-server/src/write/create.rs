@@ -17,7 +17,7 @@ use api_rules::{
     registry::ResourceType,
 };
 use http::StatusCode;
-use informer_serving::status::{Cause, CauseExt as _, CauseReason, Status, StatusExt as _};
+use informer_serving::status::{CauseExt as _, CauseReason, Status, StatusCause, StatusExt as _};
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
@@ -133,7 +133,7 @@ fn refuse_ending(app: &App, ty: &ResourceType, object: &Object) -> Result<(), St
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let mut status = Status::forbidden(&ty.group, &ty.plural, name, &why);
     let text = format!("namespace {namespace} is being terminated");
-    let cause = Cause::new(CauseReason::NamespaceTerminating, "metadata.namespace", &text);
+    let cause = StatusCause::new(CauseReason::NamespaceTerminating, "metadata.namespace", &text);
     status.details.get_or_insert_default().causes.push(cause);
     Err(status)
 }

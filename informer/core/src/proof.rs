@@ -7,7 +7,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use crate::{
     object::Meta,
-    reflector::{Change, ObservedObject, Proof},
+    reflector::{ObservedKind, ObservedObject, Proof},
     resource_version::{self, ResourceVersion},
     store::{Entry, Snapshot},
 };
@@ -87,11 +87,11 @@ pub fn judge(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>
 #[must_use]
 pub fn is_news(snapshot: &Snapshot, event: &ObservedObject<'_>) -> bool {
     match (event.change, snapshot.get(event.key)) {
-        (Change::Deleted, known) => known.is_some_and(|known| known.uid() == event.uid),
-        (Change::Added | Change::Modified | Change::Item, Some(known)) => {
+        (ObservedKind::Deleted, known) => known.is_some_and(|known| known.uid() == event.uid),
+        (ObservedKind::Added | ObservedKind::Modified | ObservedKind::Item, Some(known)) => {
             resource_version::compare(known.resource_version(), event.resource_version) == Some(Ordering::Less)
         }
-        (Change::Added | Change::Modified | Change::Item, None) => true,
+        (ObservedKind::Added | ObservedKind::Modified | ObservedKind::Item, None) => true,
     }
 }
 

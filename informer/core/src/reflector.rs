@@ -24,7 +24,7 @@ use crate::{
     limits,
     resource_version::ResourceVersion,
     semantics::{InitialList, ListSemantic},
-    stats::Stats,
+    stats::ReflectorStats,
     time::Time,
 };
 
@@ -36,8 +36,8 @@ use waiting::{BackoffWait, NextAction};
 use watching::WatchSession;
 
 pub use vocabulary::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, ObservedObject, Proof, ProofBy, RelistCause, Report,
-    Testimony, Verdict,
+    Action, Class, End, Ending, Failure, FallBack, Input, ObservedKind, ObservedObject, Proof, ProofBy, RelistCause,
+    Report, Testimony, Verdict,
 };
 
 /// Settings of one reflector. Plain data; the default suits production.
@@ -217,7 +217,7 @@ impl Reflector {
 
     /// Counters so far.
     #[must_use]
-    pub const fn stats(&self) -> &Stats {
+    pub const fn stats(&self) -> &ReflectorStats {
         &self.memory.stats
     }
 

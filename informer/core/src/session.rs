@@ -16,7 +16,7 @@ use crate::{
     endpoints::Endpoints,
     reflector::{self, Action, Class, End, Ending, Input, Proof, ProofBy, Reflector, Report, Testimony, Verdict},
     semantics::Read,
-    stats::Stats,
+    stats::ReflectorStats,
 };
 
 use budget::RelistTurn;
@@ -422,7 +422,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
 
     /// Counters of the reflector.
     #[must_use]
-    pub const fn stats(&self) -> &Stats {
+    pub const fn stats(&self) -> &ReflectorStats {
         self.reflector.stats()
     }
 

@@ -9,7 +9,7 @@ use crate::reflector::{Class, FallBack, RelistCause};
 /// # Source
 /// Exposed by the SDK as `informer_*_total{resource, ...}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct ReflectorStats {
     /// Requests sent, of any kind.
     pub requests: u64,
     /// Requests for changes after a position: the cheap ones.
@@ -60,7 +60,7 @@ pub struct Stats {
     failures: [u64; Class::ALL.len()],
 }
 
-impl Stats {
+impl ReflectorStats {
     /// Requests for initial state because of `cause`. The sum over [`RelistCause::ALL`] counts every such request.
     #[must_use]
     pub const fn relists(&self, cause: RelistCause) -> u64 {
@@ -92,7 +92,7 @@ impl Stats {
     }
 }
 
-impl AddAssign<&Self> for Stats {
+impl AddAssign<&Self> for ReflectorStats {
     fn add_assign(&mut self, other: &Self) {
         // Listed one by one, so that the compiler reports a new counter missing here.
         let Self {

@@ -108,7 +108,7 @@ pub struct Snapshot {
 
 /// The change of one object between two states.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum StoreChange {
     /// The object did not exist.
     Added(Arc<Entry>),
     /// The object existed with the same uid, and has another version now.
@@ -118,7 +118,7 @@ pub enum Change {
         /// The current version.
         new: Arc<Entry>,
     },
-    /// The object no longer exists. A new object with the same key and another uid follows as [`Change::Added`].
+    /// The object no longer exists. A new object with the same key and another uid follows as [`StoreChange::Added`].
     Deleted {
         /// Its version in the older state.
         last_known: Arc<Entry>,
@@ -442,7 +442,7 @@ fn linger(
 /// Returns the changes from `old` to `new`, in key order.
 ///
 /// Cost: proportional to the parts that the two states do not share.
-pub fn diff<'a>(old: &'a Snapshot, new: &'a Snapshot) -> impl Iterator<Item = Change> + 'a {
+pub fn diff<'a>(old: &'a Snapshot, new: &'a Snapshot) -> impl Iterator<Item = StoreChange> + 'a {
     differences(&old.objects, &new.objects, old.relists != new.relists)
 }
 
@@ -450,7 +450,7 @@ fn differences<'a>(
     old: &'a Objects<Entry>,
     new: &'a Objects<Entry>,
     missed: bool,
-) -> impl Iterator<Item = Change> + 'a {
+) -> impl Iterator<Item = StoreChange> + 'a {
     old.diff(new).flat_map(move |difference| {
         let (old, new) = match difference {
             Difference::Added(new) => (None, Some(new)),
@@ -462,14 +462,14 @@ fn differences<'a>(
 }
 
 /// Returns the changes of one key whose entry changed from `old` to `new`. An update never crosses uids: an object
-/// replaced under its key is a [`Change::Deleted`] and a [`Change::Added`].
+/// replaced under its key is a [`StoreChange::Deleted`] and a [`StoreChange::Added`].
 ///
-/// `missed` is true if a relist lies between the two; see [`Change::Deleted`].
-pub fn changes(old: Option<Arc<Entry>>, new: Option<Arc<Entry>>, missed: bool) -> impl Iterator<Item = Change> {
+/// `missed` is true if a relist lies between the two; see [`StoreChange::Deleted`].
+pub fn changes(old: Option<Arc<Entry>>, new: Option<Arc<Entry>>, missed: bool) -> impl Iterator<Item = StoreChange> {
     let (first, second) = match (old, new) {
-        (Some(old), Some(new)) if old.uid() == new.uid() => (Some(Change::Updated { old, new }), None),
-        (Some(last_known), new) => (Some(Change::Deleted { last_known, missed }), new.map(Change::Added)),
-        (None, new) => (new.map(Change::Added), None),
+        (Some(old), Some(new)) if old.uid() == new.uid() => (Some(StoreChange::Updated { old, new }), None),
+        (Some(last_known), new) => (Some(StoreChange::Deleted { last_known, missed }), new.map(StoreChange::Added)),
+        (None, new) => (new.map(StoreChange::Added), None),
     };
     [first, second].into_iter().flatten()
 }

@@ -10,7 +10,7 @@ use informer_core::selector::{field, label};
 use crate::{
     go,
     query::Query,
-    status::{Cause, CauseExt as _, Status, StatusExt as _},
+    status::{CauseExt as _, Status, StatusCause, StatusExt as _},
 };
 
 /// Validated options of a list or watch.
@@ -85,48 +85,50 @@ impl ListOptions {
         }
     }
 
-    fn refused_list(&self) -> Vec<Cause> {
+    fn refused_list(&self) -> Vec<StatusCause> {
         let mut causes = Vec::new();
         let wanted = &*self.resource_version_match;
         if !wanted.is_empty() {
             if self.resource_version.is_empty() {
                 let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                causes.push(Cause::forbidden(MATCH, why));
+                causes.push(StatusCause::forbidden(MATCH, why));
             }
             if !self.continue_token.is_empty() {
-                causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+                causes
+                    .push(StatusCause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
             }
             if !matches!(wanted, EXACT | NOT_OLDER_THAN) {
-                causes.push(Cause::not_supported(MATCH, wanted, &[EXACT, NOT_OLDER_THAN, ""]));
+                causes.push(StatusCause::not_supported(MATCH, wanted, &[EXACT, NOT_OLDER_THAN, ""]));
             }
             if wanted == EXACT && self.resource_version == "0" {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                causes.push(Cause::forbidden(MATCH, why));
+                causes.push(StatusCause::forbidden(MATCH, why));
             }
         }
         if self.send_initial_events.is_some() {
-            causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            causes.push(StatusCause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
         causes
     }
 
-    fn refused_watch(&self) -> Vec<Cause> {
+    fn refused_watch(&self) -> Vec<StatusCause> {
         let mut causes = Vec::new();
         let wanted = &*self.resource_version_match;
         if self.send_initial_events.is_some() && wanted != NOT_OLDER_THAN {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            causes.push(Cause::forbidden(MATCH, why));
+            causes.push(StatusCause::forbidden(MATCH, why));
         }
         if !wanted.is_empty() {
             if self.send_initial_events.is_none() {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                causes.push(Cause::forbidden(MATCH, why));
+                causes.push(StatusCause::forbidden(MATCH, why));
             }
             if wanted != NOT_OLDER_THAN {
-                causes.push(Cause::not_supported(MATCH, wanted, &[NOT_OLDER_THAN]));
+                causes.push(StatusCause::not_supported(MATCH, wanted, &[NOT_OLDER_THAN]));
             }
             if !self.continue_token.is_empty() {
-                causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+                causes
+                    .push(StatusCause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
             }
         }
         causes

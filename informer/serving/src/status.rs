@@ -3,7 +3,7 @@
 mod cause;
 mod errors;
 
-pub use informer_core::wire::status::{Cause, CauseReason, Details, Reason, Status};
+pub use informer_core::wire::status::{CauseReason, Details, Reason, Status, StatusCause};
 
 pub use self::{
     cause::{CauseExt, Causes},

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Arc};
 use informer_core::{
     ResourceVersion,
     objects::{Difference, Objects},
-    store::{self, Change, Entry, ring},
+    store::{self, Entry, StoreChange, ring},
 };
 
 use super::{EVENTS_AT_ONCE, Event};
@@ -33,8 +33,8 @@ impl From<&store::Snapshot> for DeliveryTarget {
     }
 }
 
-impl From<ring::Start> for DeliveryTarget {
-    fn from(start: ring::Start) -> Self {
+impl From<ring::ListenerStart> for DeliveryTarget {
+    fn from(start: ring::ListenerStart) -> Self {
         Self { objects: start.objects, version: start.position, is_synced: true, relists: start.relists }
     }
 }
@@ -165,19 +165,19 @@ impl<K> Teller<K> {
         }
     }
 
-    fn take_over_change(&mut self, change: &Change) {
+    fn take_over_change(&mut self, change: &StoreChange) {
         match change {
-            Change::Added(new) | Change::Updated { new, .. } => drop(self.told.insert(Arc::clone(new))),
-            Change::Deleted { last_known, .. } => drop(self.told.remove(last_known.key())),
+            StoreChange::Added(new) | StoreChange::Updated { new, .. } => drop(self.told.insert(Arc::clone(new))),
+            StoreChange::Deleted { last_known, .. } => drop(self.told.remove(last_known.key())),
         }
     }
 
-    fn queue_change(&mut self, change: Change) {
+    fn queue_change(&mut self, change: StoreChange) {
         let object = |entry| Object::new(entry, Arc::clone(&self.decoded));
         self.queue.push_back(match change {
-            Change::Added(new) => Event::Added(object(new)),
-            Change::Updated { old, new } => Event::Updated { old: object(old), new: object(new) },
-            Change::Deleted { last_known, missed } => Event::Deleted { last_known: object(last_known), missed },
+            StoreChange::Added(new) => Event::Added(object(new)),
+            StoreChange::Updated { old, new } => Event::Updated { old: object(old), new: object(new) },
+            StoreChange::Deleted { last_known, missed } => Event::Deleted { last_known: object(last_known), missed },
         });
     }
 }

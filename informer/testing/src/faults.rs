@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use informer_serving::status::{Cause, CauseExt as _, Reason, Status, StatusExt as _};
+use informer_serving::status::{CauseExt as _, Reason, Status, StatusCause, StatusExt as _};
 
 /// Default time between bookmarks, as kube-apiserver.
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ impl Faults {
         }
         let field = "sendInitialEvents";
         let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-        Some(Status::invalid_options("ListOptions", vec![Cause::forbidden(field, why)]))
+        Some(Status::invalid_options("ListOptions", vec![StatusCause::forbidden(field, why)]))
     }
 
     fn failure(&self, code: u16) -> Status {

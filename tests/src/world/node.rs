@@ -12,7 +12,7 @@ use informer_core::{
     reflector::{self, Report, Testimony, Verdict},
     resource_version::ResourceVersion,
     session::{Session, SessionAction, SessionInput, SessionReport, TURN_MAX, VerdictTable},
-    stats::Stats,
+    stats::ReflectorStats,
     store::{self, Snapshot},
 };
 
@@ -70,7 +70,7 @@ pub(super) struct Node {
     proofs: Vec<Time>,
     healthy: Vec<Time>,
     /// Counters of earlier processes.
-    earlier: Stats,
+    earlier: ReflectorStats,
     /// The last actions and inputs, if tracing is on.
     trace: Option<VecDeque<String>>,
 }
@@ -131,14 +131,14 @@ impl Node {
             requests: Vec::new(),
             proofs: Vec::new(),
             healthy: Vec::new(),
-            earlier: Stats::default(),
+            earlier: ReflectorStats::default(),
             trace: traced.then(VecDeque::new),
             config,
         }
     }
 
     /// Counters of all its processes.
-    pub(super) fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> ReflectorStats {
         let mut stats = self.earlier.clone();
         stats += self.session.stats();
         stats
@@ -487,16 +487,16 @@ impl Subscriber {
     fn catch_up(&mut self, now: &Snapshot) -> Result<(), Violation> {
         for change in store::diff(&self.held, now) {
             match change {
-                store::Change::Added(new) => {
+                store::StoreChange::Added(new) => {
                     let known = self.view.insert(new.key().to_owned(), object_of(&new));
                     ensure(known.is_none(), "Subscribed", || format!("{new:?} added over {known:?}"))?;
                 }
-                store::Change::Updated { old, new } => {
+                store::StoreChange::Updated { old, new } => {
                     let known = self.view.insert(new.key().to_owned(), object_of(&new));
                     ensure(known == Some(object_of(&old)), "Subscribed", || format!("{new:?} over {known:?}"))?;
                     ensure(old.uid() == new.uid(), "Subscribed", || format!("{old:?} became {new:?} across uids"))?;
                 }
-                store::Change::Deleted { last_known, missed } => {
+                store::StoreChange::Deleted { last_known, missed } => {
                     let known = self.view.remove(last_known.key());
                     ensure(known == Some(object_of(&last_known)), "Subscribed", || format!("not {known:?}"))?;
                     let relisted = self.held.relists != now.relists;

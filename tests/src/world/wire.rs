@@ -28,10 +28,14 @@ pub(super) fn tell_fact(reflector: &mut Reflector, now: Time, fact: &Fact, is_ne
         reflector.handle(now, Input::Object(observed));
     };
     match fact {
-        Fact::Item(item) => object(reflector::Change::Item, item),
-        Fact::Event(Change { kind: Kind::Added, object: added }) => object(reflector::Change::Added, added),
-        Fact::Event(Change { kind: Kind::Modified, object: changed }) => object(reflector::Change::Modified, changed),
-        Fact::Event(Change { kind: Kind::Deleted, object: deleted }) => object(reflector::Change::Deleted, deleted),
+        Fact::Item(item) => object(reflector::ObservedKind::Item, item),
+        Fact::Event(Change { kind: Kind::Added, object: added }) => object(reflector::ObservedKind::Added, added),
+        Fact::Event(Change { kind: Kind::Modified, object: changed }) => {
+            object(reflector::ObservedKind::Modified, changed)
+        }
+        Fact::Event(Change { kind: Kind::Deleted, object: deleted }) => {
+            object(reflector::ObservedKind::Deleted, deleted)
+        }
         Fact::Accepted => reflector.handle(now, Input::Accepted),
         Fact::AcceptedWithMarks => reflector.handle(now, Input::AcceptedWithMarks),
         Fact::Resumed => reflector.handle(now, Input::Resumed),

@@ -7,7 +7,7 @@ use std::{env, time::Duration};
 use informer_core::{
     InitialList, Read,
     reflector::{self, Class, End, Failure, FallBack, RelistCause},
-    stats::Stats,
+    stats::ReflectorStats,
 };
 use tests::{
     api::Fact,
@@ -45,15 +45,15 @@ fn every_guarantee_holds_in_random_worlds() {
             first.seed
         );
     }
-    let counted: Vec<Stats> = ran.into_iter().filter_map(Result::ok).flatten().collect();
+    let counted: Vec<ReflectorStats> = ran.into_iter().filter_map(Result::ok).flatten().collect();
     if one.is_none() {
         storms_reach_everything(&counted);
     }
 }
 
 /// Asserts that the worlds cover every cause, because a simulation tests only what its faults can reach.
-fn storms_reach_everything(counted: &[Stats]) {
-    let total = |count: &dyn Fn(&Stats) -> u64| counted.iter().map(count).sum::<u64>();
+fn storms_reach_everything(counted: &[ReflectorStats]) {
+    let total = |count: &dyn Fn(&ReflectorStats) -> u64| counted.iter().map(count).sum::<u64>();
     for cause in RelistCause::ALL {
         assert!(total(&|stats| stats.relists(cause)) > 0, "no relist because of {cause:?}");
     }

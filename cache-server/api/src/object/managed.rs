@@ -14,7 +14,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use informer_serving::{
     go::quote,
-    status::{Cause, CauseExt as _, CauseReason, Reason, Status},
+    status::{CauseExt as _, CauseReason, Reason, Status, StatusCause},
 };
 use serde_json::{Map, Value, json};
 
@@ -278,7 +278,7 @@ fn conflict(conflicts: &[(String, Vec<String>)]) -> Status {
     let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (manager, paths) in conflicts {
         for path in paths {
-            causes.push(Cause::new(CauseReason::FieldManagerConflict, path, &format!("conflict with {manager}")));
+            causes.push(StatusCause::new(CauseReason::FieldManagerConflict, path, &format!("conflict with {manager}")));
             lines.entry(manager).or_default().push(path);
         }
     }
@@ -369,7 +369,7 @@ mod tests {
             (409, "Apply failed with 1 conflict: conflict with \"them\": .data.a")
         );
         let causes = one.details.expect("details").causes;
-        assert_eq!(causes, [Cause::new(CauseReason::FieldManagerConflict, ".data.a", "conflict with \"them\"")]);
+        assert_eq!(causes, [StatusCause::new(CauseReason::FieldManagerConflict, ".data.a", "conflict with \"them\"")]);
         assert_eq!(
             refused(&[theirs.clone(), update.clone()]).message,
             "Apply failed with 2 conflicts: conflicts with \"them\":\n- .data.a\nconflicts with \"u\" using v1 at \

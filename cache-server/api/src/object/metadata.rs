@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use informer_serving::{
     go::{json_type, quote},
-    status::{Cause, CauseExt as _, Status, StatusExt as _},
+    status::{CauseExt as _, Status, StatusCause, StatusExt as _},
 };
 use serde_json::{Value, json};
 
@@ -203,11 +203,11 @@ fn hold_for_objects(object: &mut Object) {
     }
 }
 
-fn check_names(ty: &ResourceType, object: &Object) -> Vec<Cause> {
+fn check_names(ty: &ResourceType, object: &Object) -> Vec<StatusCause> {
     let (name, base, namespace) = (text(object, "name"), text(object, "generateName"), text(object, "namespace"));
     let mut causes = Vec::new();
     let mut refuse = |field: &str, value: &str, why: Vec<String>| {
-        causes.extend(why.iter().map(|why| Cause::invalid(field, &quote(value), why)));
+        causes.extend(why.iter().map(|why| StatusCause::invalid(field, &quote(value), why)));
     };
     if !base.is_empty() {
         refuse("metadata.generateName", base, ty.name_rule.refuse_base(base));
@@ -219,12 +219,12 @@ fn check_names(ty: &ResourceType, object: &Object) -> Vec<Cause> {
         refuse("metadata.namespace", namespace, refuse_namespace(namespace));
     }
     if name.is_empty() {
-        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+        causes.push(StatusCause::required("metadata.name", "name or generateName is required"));
     }
     let generation = object.get("metadata").and_then(|metadata| metadata.get("generation")).and_then(Value::as_i64);
     if let Some(generation) = generation.filter(|generation| *generation < 0 && !ty.tracks_generation) {
         let why = "must be greater than or equal to 0";
-        causes.push(Cause::invalid("metadata.generation", &generation.to_string(), why));
+        causes.push(StatusCause::invalid("metadata.generation", &generation.to_string(), why));
     }
     causes
 }
@@ -350,7 +350,7 @@ fn is_unset(value: &Value) -> bool {
     value.is_null() || value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty)
 }
 
-fn check_immutable(ty: &ResourceType, stored: &Object, next: &Object) -> Vec<Cause> {
+fn check_immutable(ty: &ResourceType, stored: &Object, next: &Object) -> Vec<StatusCause> {
     let mut causes = Vec::new();
     fn member<'a>(object: &'a Object, member: &str) -> Option<&'a Value> {
         object.get("metadata").and_then(|metadata| metadata.get(member))
@@ -359,14 +359,14 @@ fn check_immutable(ty: &ResourceType, stored: &Object, next: &Object) -> Vec<Cau
         let (before, now) = (member(stored, name), member(next, name));
         if before != now {
             let shown = now.map_or_else(|| "null".to_owned(), ToString::to_string);
-            causes.push(Cause::invalid(&format!("metadata.{name}"), &shown, "field is immutable"));
+            causes.push(StatusCause::invalid(&format!("metadata.{name}"), &shown, "field is immutable"));
         }
     }
     if let Some(FixedMember { member, default }) = ty.fixed {
         let value = |object: &Object| object.get(member).cloned().unwrap_or_else(|| default.into());
         let now = value(next);
         if value(stored) != now {
-            causes.push(Cause::invalid(member, &now.to_string(), "field is immutable"));
+            causes.push(StatusCause::invalid(member, &now.to_string(), "field is immutable"));
         }
     }
     if !is_terminating(stored) {
@@ -376,7 +376,7 @@ fn check_immutable(ty: &ResourceType, stored: &Object, next: &Object) -> Vec<Cau
     let added: Vec<&str> = finalizers(next).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
     if !added.is_empty() {
         let added = added.iter().map(|finalizer| quote(finalizer)).collect::<Vec<_>>().join(", ");
-        causes.push(Cause::forbidden(
+        causes.push(StatusCause::forbidden(
             "metadata.finalizers",
             &format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{added}}}"

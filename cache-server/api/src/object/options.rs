@@ -4,7 +4,7 @@
 
 use informer_serving::{
     go::{parse_int, quote},
-    status::{Cause, CauseExt as _, CauseReason, Status, StatusExt as _},
+    status::{CauseExt as _, CauseReason, Status, StatusCause, StatusExt as _},
 };
 use serde_json::Value;
 
@@ -78,7 +78,7 @@ impl Options {
         if causes.is_empty() { Ok(options) } else { Err(Status::invalid_options(kind, causes)) }
     }
 
-    fn collect(query: &[(String, String)], causes: &mut Vec<Cause>) -> Self {
+    fn collect(query: &[(String, String)], causes: &mut Vec<StatusCause>) -> Self {
         check_manager(first(query, "fieldManager").unwrap_or_default(), causes);
         let dry_run = read_dry_run(&all(query, "dryRun")).unwrap_or_else(|cause| {
             causes.push(cause);
@@ -90,7 +90,7 @@ impl Options {
             "Strict" => FieldValidation::Strict,
             "" | "Warn" => FieldValidation::Warn,
             _ => {
-                causes.push(Cause::not_supported("fieldValidation", asked, &VALIDATIONS));
+                causes.push(StatusCause::not_supported("fieldValidation", asked, &VALIDATIONS));
                 FieldValidation::Warn
             }
         };
@@ -107,10 +107,10 @@ impl PatchOptions {
         let mut causes = Vec::new();
         let (manager, force) = (first(query, "fieldManager").unwrap_or_default(), first(query, "force"));
         if applies && manager.is_empty() {
-            causes.push(Cause::required("fieldManager", "is required for apply patch"));
+            causes.push(StatusCause::required("fieldManager", "is required for apply patch"));
         }
         if !applies && force.is_some() {
-            causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+            causes.push(StatusCause::forbidden("force", "may not be specified for non-apply patch"));
         }
         let options = Options::collect(query, &mut causes);
         if !causes.is_empty() {
@@ -129,25 +129,25 @@ fn all<'a>(query: &'a [(String, String)], name: &str) -> Vec<&'a str> {
     query.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect()
 }
 
-fn check_manager(manager: &str, causes: &mut Vec<Cause>) {
+fn check_manager(manager: &str, causes: &mut Vec<StatusCause>) {
     const FIELD: &str = "fieldManager";
     if manager.len() > MANAGER_BYTES_MAX {
         let text = format!("Too long: may not be more than {MANAGER_BYTES_MAX} bytes");
-        causes.push(Cause::new(CauseReason::FieldValueTooLong, FIELD, &text));
+        causes.push(StatusCause::new(CauseReason::FieldValueTooLong, FIELD, &text));
     }
     let printable =
         |letter: char| matches!(letter, '"' | '\\') || !quote(letter.encode_utf8(&mut [0; 4])).contains('\\');
     if let Some((at, letter)) = manager.char_indices().find(|&(_, letter)| !printable(letter)) {
         let why = format!("invalid character U+{:04X} (at position {at})", u32::from(letter));
-        causes.push(Cause::invalid(FIELD, &quote(manager), &why));
+        causes.push(StatusCause::invalid(FIELD, &quote(manager), &why));
     }
 }
 
-fn read_dry_run(asked: &[&str]) -> Result<bool, Cause> {
+fn read_dry_run(asked: &[&str]) -> Result<bool, StatusCause> {
     if asked.iter().any(|value| *value != "All") {
         let asked = asked.iter().map(|value| quote(value)).collect::<Vec<_>>().join(",");
         let text = format!("Unsupported value: [{asked}]: supported values: \"All\"");
-        return Err(Cause::new(CauseReason::FieldValueNotSupported, "dryRun", &text));
+        return Err(StatusCause::new(CauseReason::FieldValueNotSupported, "dryRun", &text));
     }
     Ok(!asked.is_empty())
 }
@@ -223,10 +223,10 @@ impl RawDeleteOptions {
         if let Some(policy) = &policy {
             if options.orphan_dependents.is_some() {
                 let why = "orphanDependents and deletionPropagation cannot be both set";
-                causes.push(Cause::invalid("propagationPolicy", &quote(policy), why));
+                causes.push(StatusCause::invalid("propagationPolicy", &quote(policy), why));
             }
             if !POLICIES[..3].contains(&policy.as_str()) {
-                causes.push(Cause::not_supported("propagationPolicy", policy, &POLICIES));
+                causes.push(StatusCause::not_supported("propagationPolicy", policy, &POLICIES));
             }
         }
         let dry_run = read_dry_run(&dry_run.iter().map(String::as_str).collect::<Vec<_>>());

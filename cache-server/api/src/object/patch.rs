@@ -7,7 +7,7 @@ mod operations;
 
 use informer_serving::{
     go::{self, quote},
-    status::{Cause, CauseExt as _, Status, StatusExt as _},
+    status::{CauseExt as _, Status, StatusCause, StatusExt as _},
 };
 use serde_json::Value;
 
@@ -211,7 +211,7 @@ fn unknown_members(operations: &[Value]) -> Vec<String> {
 /// Builds the error for a result that is no object of the type. kube-apiserver prints the object here; this server does
 /// not, as it may be secret.
 pub fn undecodable(error: &str) -> Status {
-    Status::invalid("", "", "", vec![Cause::invalid("patch", &quote("{...}"), error)])
+    Status::invalid("", "", "", vec![StatusCause::invalid("patch", &quote("{...}"), error)])
 }
 
 #[cfg(test)]

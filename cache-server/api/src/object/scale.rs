@@ -8,7 +8,7 @@
 
 use informer_serving::{
     go,
-    status::{Cause, CauseExt as _, Status, StatusExt as _},
+    status::{CauseExt as _, Status, StatusCause, StatusExt as _},
 };
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ pub fn wanted(place: &WriteTarget<'_>, stored: &Object, scale: &Object) -> Resul
     })?;
     if wanted < 0 {
         let why = "must be greater than or equal to 0";
-        let cause = Cause::invalid("spec.replicas", &wanted.to_string(), why);
+        let cause = StatusCause::invalid("spec.replicas", &wanted.to_string(), why);
         return Err(Status::invalid("autoscaling", KIND, place.name, vec![cause]));
     }
     Ok(wanted)

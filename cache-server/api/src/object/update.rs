@@ -4,7 +4,7 @@
 
 use informer_serving::{
     go,
-    status::{Cause, CauseExt as _, Status, StatusExt as _},
+    status::{CauseExt as _, Status, StatusCause, StatusExt as _},
 };
 use parking_lot::Mutex;
 
@@ -161,7 +161,7 @@ fn check_version(place: &WriteTarget<'_>, stored: &Object, sent: &Object) -> Res
             group,
             plural,
             place.name,
-            vec![Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update")],
+            vec![StatusCause::invalid("metadata.resourceVersion", "0", "must be specified for an update")],
         )),
         _ if said == metadata::text(stored, "resourceVersion") => Ok(()),
         _ => Err(place.modified()),

@@ -37,7 +37,7 @@ pub struct Definition {
     #[serde(deserialize_with = "given")]
     metadata: Metadata,
     #[serde(deserialize_with = "given")]
-    spec: Spec,
+    spec: DefinitionSpec,
     #[serde(deserialize_with = "readable")]
     status: DefinitionStatus,
 }
@@ -59,7 +59,7 @@ struct Metadata {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct DefinitionSpec {
     #[serde(deserialize_with = "given")]
     group: String,
     #[serde(deserialize_with = "given")]

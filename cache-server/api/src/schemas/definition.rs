@@ -46,20 +46,20 @@ pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
     DEFINITIONS.by_kind.get(&(api_version, kind)).copied()
 }
 
-struct Definitions {
+struct BuiltinDefinitions {
     by_name: BTreeMap<&'static str, BuiltinDefinition>,
     /// Names by apiVersion and kind.
     by_kind: HashMap<(&'static str, &'static str), &'static str>,
 }
 
-static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
+static DEFINITIONS: LazyLock<BuiltinDefinitions> = LazyLock::new(|| {
     let paragraphs = include_str!("definitions.txt").split("\n\n").filter(|text| !text.starts_with('#'));
     let by_name: BTreeMap<_, _> =
         paragraphs.filter_map(definition).map(|definition| (definition.name, definition)).collect();
     let sent = by_name.values().filter(|definition| definition.api_version != "-");
     let kind = |name: &'static str| name.rsplit('.').next().unwrap_or(name);
     let by_kind = sent.map(|definition| ((definition.api_version, kind(definition.name)), definition.name)).collect();
-    Definitions { by_name, by_kind }
+    BuiltinDefinitions { by_name, by_kind }
 });
 
 /// Parses a line `name apiVersion type description`, and keeps the lines that follow.

@@ -10,7 +10,7 @@ use std::sync::{
 
 use super::Filter;
 use crate::{
-    event::{Event, EventKind},
+    event::{ChangeKind, Event},
     limits::VERDICTS_KEPT,
 };
 
@@ -52,7 +52,7 @@ impl CachedFilter {
     /// Returns the verdict, from the cache if another watcher computed it; `asked` counts the evaluations.
     pub(crate) fn verdict(&self, event: &Event, asked: &AtomicU64) -> EventVerdict {
         if self.filter.is_trivial() {
-            return EventVerdict { before: event.previous.is_some(), now: event.kind != EventKind::Deleted };
+            return EventVerdict { before: event.previous.is_some(), now: event.kind != ChangeKind::Deleted };
         }
         let Some(recent) = self.recent.get() else { return self.ask(event, asked) };
         let place = usize::try_from(event.number % VERDICTS_KEPT as u64).unwrap_or_default();
@@ -74,7 +74,7 @@ impl CachedFilter {
         asked.fetch_add(1, Ordering::Relaxed);
         EventVerdict {
             before: event.previous.as_ref().is_some_and(|previous| self.filter.matches(previous)),
-            now: event.kind != EventKind::Deleted && self.filter.matches(&event.object),
+            now: event.kind != ChangeKind::Deleted && self.filter.matches(&event.object),
         }
     }
 }

@@ -39,7 +39,7 @@ fn entry(builtin: bool, object: &str) -> Arc<Entry> {
 
 fn row(object: RowObject) -> Form {
     let definitions = Bytes::from_static(br#"[{"name":"Name"},{"name":"Age"}]"#);
-    Form::row(Row { rows: Arc::new(NameAndAge), definitions, object, meta: Meta::V1 })
+    Form::row(Row { rows: Arc::new(NameAndAge), definitions, object, meta: MetaVersion::V1 })
 }
 
 fn without_managed_fields(form: Form) -> Form {
@@ -75,10 +75,10 @@ fn every_form_of_a_single_object() {
         (without_managed_fields(Form::whole()), whole(short, "v1")),
         (Form::whole().at_version("Pod", "v2"), whole(metadata, "v2")),
         (without_managed_fields(Form::whole().at_version("Pod", "v2")), whole(short, "v2")),
-        (Form::metadata(Meta::V1), partial(metadata, "v1")),
-        (Form::metadata(Meta::V1Beta1), partial(metadata, "v1beta1")),
-        (without_managed_fields(Form::metadata(Meta::V1)), partial(short, "v1")),
-        (Form::metadata(Meta::V1).at_version("Pod", "v2"), partial(metadata, "v1")),
+        (Form::metadata(MetaVersion::V1), partial(metadata, "v1")),
+        (Form::metadata(MetaVersion::V1Beta1), partial(metadata, "v1beta1")),
+        (without_managed_fields(Form::metadata(MetaVersion::V1)), partial(short, "v1")),
+        (Form::metadata(MetaVersion::V1).at_version("Pod", "v2"), partial(metadata, "v1")),
         (row(RowObject::Metadata), table(&partial(metadata, "v1"))),
         (without_managed_fields(row(RowObject::Metadata)), table(&partial(short, "v1"))),
         (row(RowObject::Whole), table(&whole(metadata, "v1"))),
@@ -97,8 +97,8 @@ fn items_are_as_their_lists_have_them() {
         (true, Form::whole(), format!("{{{short}")),
         (false, Form::whole(), format!(r#"{{"kind":"Pod","apiVersion":"v1",{short}"#)),
         (false, Form::whole().at_version("Pod", "v2"), format!(r#"{{"kind":"Pod","apiVersion":"v2",{short}"#)),
-        (true, Form::metadata(Meta::V1), partial.to_owned()),
-        (false, Form::metadata(Meta::V1), partial.to_owned()),
+        (true, Form::metadata(MetaVersion::V1), partial.to_owned()),
+        (false, Form::metadata(MetaVersion::V1), partial.to_owned()),
         (true, row(RowObject::Metadata), format!(r#"{{"cells":["a","0s"],"object":{partial}}}"#)),
     ] {
         let (entry, form) = (entry(builtin, OBJECT), without_managed_fields(form));
@@ -131,7 +131,9 @@ fn lines_of_every_form_say_the_same_wherever_members_stand() {
                 }
                 object
             };
-            for form in [Form::whole(), Form::metadata(Meta::V1), row(RowObject::Metadata), row(RowObject::Whole)] {
+            for form in
+                [Form::whole(), Form::metadata(MetaVersion::V1), row(RowObject::Metadata), row(RowObject::Whole)]
+            {
                 let form = Form { without_managed_fields: without, ..form };
                 let expected = |version: &str, told: bool| match &form.content {
                     Content::Whole => said(version),
@@ -184,7 +186,7 @@ fn bookmarks_come_in_the_form_of_their_stream() {
     for (form, object) in [
         (Form::whole(), format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{end}}}"#)),
         (Form::whole().at_version("Pod", "v2"), format!(r#"{{"kind":"Pod","apiVersion":"v2","metadata":{end}}}"#)),
-        (Form::metadata(Meta::V1), partial.clone()),
+        (Form::metadata(MetaVersion::V1), partial.clone()),
         (
             row(RowObject::None),
             format!(
@@ -215,7 +217,7 @@ fn cells_are_made_once_for_an_object_version() {
     let [one, other] = ["[1]", "[2]"].map(|text| Arc::new(Counting(0.into(), text)));
     for (rows, expected) in [(&one, "[1]"), (&other, "[2]"), (&one, "[1]"), (&one, "[1]")] {
         let rows: Arc<dyn Rows> = Arc::clone(rows) as _;
-        let row = Row { rows, definitions: Bytes::new(), object: RowObject::None, meta: Meta::V1 };
+        let row = Row { rows, definitions: Bytes::new(), object: RowObject::None, meta: MetaVersion::V1 };
         let item = text(|out| entry.item_as(&Form::row(row), true, 0, out));
         assert_eq!(item, format!(r#"{{"cells":{expected},"object":null}}"#));
     }
@@ -239,8 +241,8 @@ fn what_is_not_stored_has_the_same_forms() {
     for form in [
         Form::whole().at_version("Pod", "v2"),
         without_managed_fields(Form::whole()),
-        Form::metadata(Meta::V1),
-        without_managed_fields(Form::metadata(Meta::V1Beta1)),
+        Form::metadata(MetaVersion::V1),
+        without_managed_fields(Form::metadata(MetaVersion::V1Beta1)),
         row(RowObject::Metadata),
         row(RowObject::Whole),
         without_managed_fields(row(RowObject::Whole)),
@@ -252,6 +254,6 @@ fn what_is_not_stored_has_the_same_forms() {
     }
     assert_eq!(Form::whole().text(&object, 0), None, "nothing changes");
     let status = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
-    assert_eq!(Form::metadata(Meta::V1).text(status, 0), None, "a Status has one form");
-    assert_eq!(Form::metadata(Meta::V1).text(b"[]", 0), None);
+    assert_eq!(Form::metadata(MetaVersion::V1).text(status, 0), None, "a Status has one form");
+    assert_eq!(Form::metadata(MetaVersion::V1).text(b"[]", 0), None);
 }

@@ -2,7 +2,7 @@
 
 use informer_core::{object::Meta as ObjectMeta, wire::json};
 
-use super::{Form, Meta};
+use super::{Form, MetaVersion};
 
 /// One object as JSON, with its metadata already in the requested format.
 pub(super) struct UnstoredObject<'a> {
@@ -62,7 +62,7 @@ impl<'a> UnstoredObject<'a> {
         text.push(b'}');
     }
 
-    pub(super) fn push_partial(&self, meta: Meta, text: &mut Vec<u8>) {
+    pub(super) fn push_partial(&self, meta: MetaVersion, text: &mut Vec<u8>) {
         text.extend_from_slice(meta.partial_head().as_bytes());
         text.extend_from_slice(&self.metadata);
         text.push(b'}');

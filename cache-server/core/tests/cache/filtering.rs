@@ -167,7 +167,7 @@ fn cluster_scoped_objects_have_no_namespace() {
         let fields = field::Selector::parse(fields).expect("a selector");
         let filter = Filter::new(&schema(), false, None, label::Selector::default(), &fields).expect("known");
         let found = reader.snapshot().objects.iter().filter(|entry| filter.matches(entry)).count();
-        let mut cursor = reader.cursor(watch_cache::Start::Initial(reader.snapshot()), filter).expect("now");
+        let mut cursor = reader.cursor(watch_cache::CursorStart::Initial(reader.snapshot()), filter).expect("now");
         assert_eq!((found, drain(&mut cursor).0.len() - 1), (expected, expected), "{fields}");
     }
     assert_eq!(reader.get("p").map(|entry| entry.key().to_owned()), Some("p".to_owned()));

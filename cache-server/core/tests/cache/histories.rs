@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use fastrand::Rng;
 use informer_core::Time;
 use watch_cache::{
-    BucketWaker, Budget, Cursor, ExpiredPosition, Filter, Limits, Page, Reader, Slices, Start, Step, Writer, cache,
+    BucketWaker, Budget, Cursor, CursorStart, ExpiredPosition, Filter, Limits, Page, Reader, Slices, Step, Writer,
+    cache,
 };
 
 use super::common::{Pod, at, deleted, filter, lines, pod, put, schema};
@@ -283,7 +284,7 @@ impl World {
         watcher.epoch = self.model.epoch;
         (watcher.from, watcher.last, watcher.seen) = (snapshot.resource_version, 0, 0);
         (watcher.initial, watcher.broken) = (Some(Vec::new()), None);
-        let cursor = self.reader.cursor(Start::Initial(snapshot), watcher.wanted.filter());
+        let cursor = self.reader.cursor(CursorStart::Initial(snapshot), watcher.wanted.filter());
         watcher.cursor = Some(cursor.expect("a snapshot just taken is in the window"));
     }
 
@@ -319,7 +320,7 @@ impl World {
         match self.reader.at(position) {
             Ok(snapshot) if snapshot.history_id() == history => {
                 assert_eq!(snapshot.resource_version, position, "seed {}", self.seed);
-                let cursor = self.reader.cursor(Start::Rest(snapshot, behind), watcher.wanted.filter());
+                let cursor = self.reader.cursor(CursorStart::Rest(snapshot, behind), watcher.wanted.filter());
                 watcher.cursor = Some(cursor.expect("a state that can be read is in the window"));
                 self.reached.went_on += 1;
             }
@@ -335,7 +336,7 @@ impl World {
         let oldest = self.reader.oldest();
         let watcher = &mut self.watchers[at];
         let last = watcher.last;
-        match self.reader.cursor(Start::After(last), watcher.wanted.filter()) {
+        match self.reader.cursor(CursorStart::After(last), watcher.wanted.filter()) {
             Ok(cursor) => {
                 (watcher.cursor, watcher.from, watcher.seen) = (Some(cursor), last, 0);
                 (watcher.initial, watcher.epoch) = (None, self.model.epoch);
@@ -405,7 +406,7 @@ impl World {
         assert_eq!(watcher.initial.take().as_ref(), Some(&expected), "seed {}: {:?}", self.seed, watcher.wanted);
         (watcher.from, watcher.last) = (position, position);
         self.reached.initial_done += 1;
-        let again = self.reader.cursor(Start::After(position), watcher.wanted.filter());
+        let again = self.reader.cursor(CursorStart::After(position), watcher.wanted.filter());
         assert!(again.is_ok(), "seed {}: an end bookmark at {position} cannot be resumed from", self.seed);
     }
 

@@ -11,14 +11,14 @@ use std::{
 use bytes::Bytes;
 use informer_core::Objects;
 use watch_cache::{
-    Cells, Change, Cursor, Draft, Entry, Filter, Form, Limits, Meta, Reader, Row, RowObject, Rows, Slices, Start, Step,
-    Writer, cache, limits,
+    Cells, Change, Cursor, CursorStart, Draft, Entry, Filter, Form, Limits, MetaVersion, Reader, Row, RowObject, Rows,
+    Slices, Step, Writer, cache, limits,
 };
 
 use super::common::{PLENTY, at, drain, filter, pod, put, schema};
 
 fn live(reader: &Reader, labels: &str) -> Cursor {
-    reader.cursor(Start::After(reader.applied()), filter(None, labels, "")).expect("a cursor")
+    reader.cursor(CursorStart::After(reader.applied()), filter(None, labels, "")).expect("a cursor")
 }
 
 fn started() -> (Writer, Reader) {
@@ -150,8 +150,8 @@ fn an_update_is_the_same_bytes_for_every_watcher() {
     writer.apply(Change::Put(endpoints(false).commit(10)), at(0)).expect("in order");
     let mut without = Form::whole();
     without.without_managed_fields = true;
-    for (form, slices) in [(Form::whole(), 1), (without, 2), (Form::metadata(Meta::V1), 3)] {
-        let start = Start::After(reader.applied());
+    for (form, slices) in [(Form::whole(), 1), (without, 2), (Form::metadata(MetaVersion::V1), 3)] {
+        let start = CursorStart::After(reader.applied());
         let cursor = || reader.cursor(start.clone(), Filter::all()).expect("a cursor").shown_as(form.clone());
         let mut watchers: Vec<Cursor> = (0..5_000).map(|_| cursor()).collect();
         let entry = endpoints(true).commit_update(reader.applied() + 1);
@@ -196,10 +196,10 @@ fn a_row_is_made_once_for_everybody() {
     let rows = Arc::new(Counted::default());
     let form = || {
         let rows: Arc<dyn Rows> = rows.clone();
-        let (definitions, object, meta) = (Bytes::from_static(b"[]"), RowObject::Metadata, Meta::V1);
+        let (definitions, object, meta) = (Bytes::from_static(b"[]"), RowObject::Metadata, MetaVersion::V1);
         Form::row(Row { rows, definitions, object, meta })
     };
-    let start = Start::After(reader.applied());
+    let start = CursorStart::After(reader.applied());
     let mut watchers: Vec<Cursor> =
         (0..500).map(|_| reader.cursor(start.clone(), Filter::all()).expect("a cursor").shown_as(form())).collect();
     for (version, updated) in [(10, false), (11, true), (12, true)] {

@@ -1,7 +1,7 @@
 //! Slow readers of a frozen state, in virtual time: the events that the window keeps for them, and for how long.
 
 use informer_core::Objects;
-use watch_cache::{Budget, Cursor, Filter, Limits, Page, Reader, Slices, Start, Step, Writer, cache};
+use watch_cache::{Budget, Cursor, CursorStart, Filter, Limits, Page, Reader, Slices, Step, Writer, cache};
 
 use super::common::{at, drain, pod, put, schema};
 
@@ -23,7 +23,7 @@ fn write(writer: &mut Writer, second: u64) {
 }
 
 fn stream(reader: &Reader) -> Cursor {
-    reader.cursor(Start::Initial(reader.snapshot()), Filter::all()).expect("now")
+    reader.cursor(CursorStart::Initial(reader.snapshot()), Filter::all()).expect("now")
 }
 
 /// Goal: a slow stream that received everything can catch up, and can resume. Method: an object every five seconds, a
@@ -45,7 +45,7 @@ fn a_stream_that_was_slow_has_time_to_catch_up_and_to_resume() {
     };
     assert_eq!((end, out.iter().filter(|slice| slice.starts_with(b"{\"type\"")).count()), (110, 10));
     assert!(second >= 45, "{second} s");
-    let resumed = |reader: &Reader| reader.cursor(Start::After(end), Filter::all()).is_ok();
+    let resumed = |reader: &Reader| reader.cursor(CursorStart::After(end), Filter::all()).is_ok();
     for _ in 0..29 {
         second += 1;
         write(&mut writer, second);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use informer_core::Objects;
-use watch_cache::{BucketWaker, Cursor, Filter, Limits, Reader, Slices, Start, Step, Writer, cache};
+use watch_cache::{BucketWaker, Cursor, CursorStart, Filter, Limits, Reader, Slices, Step, Writer, cache};
 
 use super::common::{Counting, PLENTY, at, deleted, filter, lines, pod, put, schema};
 
@@ -21,7 +21,7 @@ fn listed() -> (Writer, BucketWaker, Reader) {
 
 /// Returns a waiting watcher and the counter of its wake-ups.
 fn parked(reader: &Reader, filter: Arc<Filter>) -> (Cursor, Arc<Counting>) {
-    let mut cursor = reader.cursor(Start::After(reader.applied()), filter).expect("at the head");
+    let mut cursor = reader.cursor(CursorStart::After(reader.applied()), filter).expect("at the head");
     let counting = Arc::new(Counting::default());
     park(&mut cursor, &counting);
     (cursor, counting)
@@ -117,7 +117,7 @@ fn every_watcher_on_every_thread_gets_everything() {
     thread::scope(|threads| {
         for fields in filters {
             let filter = filter(None, "", fields);
-            let mut cursor = reader.cursor(Start::After(100), filter).expect("at the head");
+            let mut cursor = reader.cursor(CursorStart::After(100), filter).expect("at the head");
             let expected = (101..=100 + EVENTS).filter(|n| fields != format!("spec.nodeName=n{}", 1 - n % 2)).count();
             threads.spawn(move || {
                 let mut seen = 0;

@@ -4,8 +4,8 @@ use std::{sync::Arc, task::Context};
 
 use informer_core::{Objects, Time};
 use watch_cache::{
-    Budget, Change, Cursor, Entry, ExpiredPosition, Filter, Limits, Page, Reader, Slices, Start, Step, Total, Writer,
-    cache, cache_within,
+    Budget, Change, Cursor, CursorStart, Entry, ExpiredPosition, Filter, Limits, Page, Reader, Slices, Step, Total,
+    Writer, cache, cache_within,
 };
 
 use super::common::{Counting, PLENTY, at, deleted, drain, filter, pod, put, schema};
@@ -23,7 +23,7 @@ fn write(writer: &mut Writer, changes: impl IntoIterator<Item = Change>) {
     }
 }
 
-fn open(reader: &Reader, start: Start, filter: &Arc<Filter>) -> Cursor {
+fn open(reader: &Reader, start: CursorStart, filter: &Arc<Filter>) -> Cursor {
     reader.cursor(start, Arc::clone(filter)).expect("within the window")
 }
 
@@ -40,13 +40,13 @@ fn others_traffic_never_expires_a_watcher() {
     ] {
         let before = reader.applied();
         let filter = filter(namespace, "", fields);
-        let mut watcher = open(&reader, Start::After(before), &filter);
+        let mut watcher = open(&reader, CursorStart::After(before), &filter);
         write(&mut writer, (1..=100).map(|n| put(&pod("loud/p", "loud", "", before + n))));
         assert!(before < reader.oldest(), "the window of all moved on");
         assert_eq!(watcher.bookmark(), Some(before + 100), "{fields}: nothing unread is at the head");
 
         // A resume from that bookmark yields exactly the next event, and so does the watcher itself.
-        let mut resumed = open(&reader, Start::After(before + 100), &filter);
+        let mut resumed = open(&reader, CursorStart::After(before + 100), &filter);
         let next = before + 101;
         write(&mut writer, [put(&pod("quiet/p", "quiet", "", next))]);
         assert_eq!(watcher.bookmark(), None, "{fields}: something is unread");
@@ -62,8 +62,8 @@ fn others_traffic_never_expires_a_watcher() {
 fn a_watcher_behind_the_window_is_over_once_its_own_events_are_lost() {
     let (mut writer, _waking, reader) = listed(Limits { window_events_max: 4, ..Limits::default() });
     let node = filter(None, "", "spec.nodeName=n");
-    let mut of_node = open(&reader, Start::After(100), &node);
-    let mut of_all = open(&reader, Start::After(100), &Filter::all());
+    let mut of_node = open(&reader, CursorStart::After(100), &node);
+    let mut of_all = open(&reader, CursorStart::After(100), &Filter::all());
     write(&mut writer, [put(&pod("a/p", "n", "", 101))]);
     write(&mut writer, (102..=104).map(|n| put(&pod("a/q", "m", "", n))));
     write(&mut writer, [put(&pod("a/q", "m", "", 105))]);
@@ -71,7 +71,7 @@ fn a_watcher_behind_the_window_is_over_once_its_own_events_are_lost() {
     assert_eq!(drain(&mut of_all), (vec![], expired));
     assert_eq!(drain(&mut of_node), (vec![], expired));
     assert_eq!(drain(&mut of_node), (vec![], expired), "and stays so");
-    assert_eq!(reader.cursor(Start::After(100), node).err(), Some(ExpiredPosition { asked: 100, oldest: 101 }));
+    assert_eq!(reader.cursor(CursorStart::After(100), node).err(), Some(ExpiredPosition { asked: 100, oldest: 101 }));
     assert_eq!(reader.stats().watchers_expired, 2);
 }
 
@@ -79,19 +79,19 @@ fn a_watcher_behind_the_window_is_over_once_its_own_events_are_lost() {
 fn a_bucket_that_begins_later_is_filled_from_the_window() {
     let (mut writer, _waking, reader) = listed(Limits::default());
     let node = filter(None, "", "spec.nodeName=n");
-    let mut late = open(&reader, Start::After(100), &node);
+    let mut late = open(&reader, CursorStart::After(100), &node);
     write(
         &mut writer,
         [put(&pod("a/p", "n", "", 101)), put(&pod("a/q", "m", "", 102)), put(&pod("a/p", "m", "", 103))],
     );
-    drop(open(&reader, Start::After(103), &node));
-    let mut early = open(&reader, Start::After(100), &node);
+    drop(open(&reader, CursorStart::After(103), &node));
+    let mut early = open(&reader, CursorStart::After(100), &node);
     let seen = vec!["ADDED a/p@101".to_owned(), "DELETED a/p@103".to_owned()];
     assert_eq!(drain(&mut late), (seen.clone(), Step::Wait));
     assert_eq!(drain(&mut early), (seen, Step::Wait));
     drop((late, early));
     assert_eq!(reader.stats().buckets, 0, "buckets go with their last watcher");
-    let mut again = open(&reader, Start::After(102), &node);
+    let mut again = open(&reader, CursorStart::After(102), &node);
     assert_eq!(drain(&mut again), (vec!["DELETED a/p@103".to_owned()], Step::Wait));
 }
 
@@ -99,8 +99,8 @@ fn a_bucket_that_begins_later_is_filled_from_the_window() {
 fn a_start_in_the_future_is_accepted_and_sends_nothing_at_or_below() {
     let (mut writer, _waking, reader) = listed(Limits::default());
     let filter = filter(Some("a"), "", "");
-    let mut ahead = open(&reader, Start::After(103), &filter);
-    let mut beside = open(&reader, Start::After(100), &filter);
+    let mut ahead = open(&reader, CursorStart::After(103), &filter);
+    let mut beside = open(&reader, CursorStart::After(100), &filter);
     assert_eq!(ahead.bookmark(), None, "a bookmark may not run ahead of the cache");
     write(&mut writer, [put(&pod("a/p", "", "", 102)), put(&pod("a/p", "", "", 103)), put(&pod("a/p", "", "", 104))]);
     assert_eq!(drain(&mut ahead), (vec!["MODIFIED a/p@104".to_owned()], Step::Wait));
@@ -112,7 +112,7 @@ fn a_start_in_the_future_is_accepted_and_sends_nothing_at_or_below() {
 fn the_initial_state_ends_at_its_own_position_and_goes_on_from_there() {
     let (mut writer, _waking, reader) = listed(Limits::default());
     write(&mut writer, [put(&pod("a/p", "", "", 101)), put(&pod("a-b/p", "", "", 102)), Change::Progress(110)]);
-    let mut watcher = open(&reader, Start::Initial(reader.snapshot()), &Filter::all());
+    let mut watcher = open(&reader, CursorStart::Initial(reader.snapshot()), &Filter::all());
     assert!(watcher.is_initial() && watcher.bookmark().is_none());
     write(&mut writer, [put(&pod("a/p", "", "", 111)), deleted("a-b/p", 112)]);
     let expected = ["ADDED a-b/p@102", "ADDED a/p@101", "done 110", "MODIFIED a/p@111", "DELETED a-b/p@112"];
@@ -127,7 +127,7 @@ fn a_slow_initial_state_ends_before_it_is_called_complete() {
     let (mut writer, _waking, reader) = listed(limits);
     write(&mut writer, (1..=9).map(|n| put(&pod(&format!("a/{n}"), "", "", 100 + n))));
     let one = Budget { slices: 1, bytes: 1 };
-    let mut slow = open(&reader, Start::Initial(reader.snapshot()), &Filter::all());
+    let mut slow = open(&reader, CursorStart::Initial(reader.snapshot()), &Filter::all());
     let page = Page::new(reader.snapshot(), Filter::all(), None, None);
     let mut out = Slices::new();
     assert_eq!(slow.step(one, &mut out, None), Step::Sent);
@@ -147,8 +147,8 @@ fn a_new_epoch_ends_watches_before_anything_newer_is_sent() {
     let (mut writer, _waking, reader) = listed(Limits::default());
     write(&mut writer, [put(&pod("a/p", "n", "", 101))]);
     let filters = [Filter::all(), filter(None, "", "spec.nodeName=n")];
-    let mut cursors: Vec<_> = filters.iter().map(|filter| open(&reader, Start::After(100), filter)).collect();
-    cursors.push(open(&reader, Start::Initial(reader.snapshot()), &Filter::all()));
+    let mut cursors: Vec<_> = filters.iter().map(|filter| open(&reader, CursorStart::After(100), filter)).collect();
+    cursors.push(open(&reader, CursorStart::Initial(reader.snapshot()), &Filter::all()));
     let old = reader.snapshot();
     let state = Objects::from_iter([pod("a/q", "n", "", 102).entry(&schema())]);
     writer.reset(state, 105, at(1));
@@ -159,11 +159,11 @@ fn a_new_epoch_ends_watches_before_anything_newer_is_sent() {
     }
     let too_old = Some(ExpiredPosition { asked: 104, oldest: 105 });
     for filter in filters {
-        assert_eq!(reader.cursor(Start::After(104), Arc::clone(&filter)).err(), too_old);
-        assert_eq!(drain(&mut open(&reader, Start::After(105), &filter)).0, ["MODIFIED a/q@106"]);
+        assert_eq!(reader.cursor(CursorStart::After(104), Arc::clone(&filter)).err(), too_old);
+        assert_eq!(drain(&mut open(&reader, CursorStart::After(105), &filter)).0, ["MODIFIED a/q@106"]);
     }
     assert_eq!(reader.at(104).err(), too_old);
-    let mut of_old = open(&reader, Start::Initial(old), &Filter::all());
+    let mut of_old = open(&reader, CursorStart::Initial(old), &Filter::all());
     assert_eq!(drain(&mut of_old), (vec![], Step::EpochEnded), "a snapshot of the old history leads nowhere");
     assert_eq!(reader.stats().epochs, 2);
 }
@@ -172,12 +172,12 @@ fn a_new_epoch_ends_watches_before_anything_newer_is_sent() {
 fn a_closed_cache_ends_watches_and_still_reads() {
     let (mut writer, mut waking, reader) = listed(Limits::default());
     write(&mut writer, [put(&pod("a/p", "", "", 101))]);
-    let mut watcher = open(&reader, Start::After(101), &Filter::all());
+    let mut watcher = open(&reader, CursorStart::After(101), &Filter::all());
     let counting = Arc::new(Counting::default());
     let waker = Arc::clone(&counting).into();
     let mut cx = Context::from_waker(&waker);
     assert_eq!(watcher.step(PLENTY, &mut Slices::new(), Some(&mut cx)), Step::Wait);
-    let mut late = open(&reader, Start::After(100), &Filter::all());
+    let mut late = open(&reader, CursorStart::After(100), &Filter::all());
     drop(writer);
     assert_eq!(drain(&mut late), (vec!["ADDED a/p@101".to_owned()], Step::EpochEnded), "told before the end");
     assert!(waking.poll_touched(&mut cx).is_ready());
@@ -281,7 +281,7 @@ fn a_step_looks_at_a_bounded_number_of_objects() {
     let (mut writer, _waking, reader) = cache(schema(), Limits::default());
     let objects = (0..10_000).map(|n| pod(&format!("a/{n}"), "", "x", 1).entry(&schema())).collect();
     writer.reset(objects, 100, at(0));
-    let mut watcher = open(&reader, Start::Initial(reader.snapshot()), &filter(None, "app=y", ""));
+    let mut watcher = open(&reader, CursorStart::Initial(reader.snapshot()), &filter(None, "app=y", ""));
     let mut steps = 1;
     let mut out = Slices::new();
     while watcher.step(PLENTY, &mut out, None) == Step::Sent {
@@ -306,7 +306,7 @@ fn the_stage_of_a_watcher_is_counted() {
         ]
     };
     let one = Budget { slices: 1, bytes: usize::MAX };
-    let mut watcher = open(&reader, Start::Initial(reader.snapshot()), &Filter::all());
+    let mut watcher = open(&reader, CursorStart::Initial(reader.snapshot()), &Filter::all());
     assert_eq!(counts(), [1, 0, 0, 0, 0], "it sends its initial state");
     let mut step = || watcher.step(one, &mut Slices::new(), None);
     while step() != Step::InitialDone(103) {}
@@ -348,7 +348,7 @@ fn a_bucket_that_begins_far_back_has_every_event() {
         threads.spawn(|| write(&mut writer, (101 + BEFORE..=end).map(event)));
         for from in (100..100 + BEFORE).rev().step_by(131).chain([150, 1_000]) {
             for (filter, concerns) in &scopes {
-                let mut watcher = open(&reader, Start::After(from), filter);
+                let mut watcher = open(&reader, CursorStart::After(from), filter);
                 let mut told = Vec::new();
                 while watcher.position() < end {
                     told.extend(drain(&mut watcher).0);

@@ -12,7 +12,7 @@ use api_rules::object::metadata;
 use futures::TryStreamExt as _;
 use informer_core::KeyedObject as _;
 use tokio::task::yield_now;
-use watch_cache::{Draft, Entry, Reader, Snapshot};
+use watch_cache::{CacheSnapshot, Draft, Entry, Reader};
 
 use self::known::{KnownDefinition, KnownDefinitions};
 use crate::{
@@ -72,7 +72,7 @@ impl Controller for Follower {
         self.known.forget(entry.key());
     }
 
-    async fn pass(&mut self, caches: &Caches, snapshot: &Snapshot) -> Result<PassOutcome, FollowError> {
+    async fn pass(&mut self, caches: &Caches, snapshot: &CacheSnapshot) -> Result<PassOutcome, FollowError> {
         let (mut wrote, mut stuck) = (None, None);
         for name in self.known.take_unjudged() {
             yield_now().await;
@@ -144,7 +144,7 @@ impl Follower {
     }
 
     /// Writes the status of a definition if it must change. Returns the position at which the write can be seen.
-    async fn accept(&mut self, snapshot: &Snapshot, name: &str) -> Result<Option<u64>, FollowError> {
+    async fn accept(&mut self, snapshot: &CacheSnapshot, name: &str) -> Result<Option<u64>, FollowError> {
         // Deleted meanwhile. Below, `None` means that the status is up to date or the definition is terminating.
         let Some(entry) = snapshot.objects.get(name) else { return Ok(None) };
         let Some(accepted) = self.known.accept(name, &clock::now()) else { return Ok(None) };
@@ -176,7 +176,12 @@ impl Follower {
     }
 
     /// Deletes the objects of a terminating definition, then releases the definition itself.
-    async fn clean_up(&mut self, caches: &Caches, snapshot: &Snapshot, name: &str) -> Result<CleanedUp, FollowError> {
+    async fn clean_up(
+        &mut self,
+        caches: &Caches,
+        snapshot: &CacheSnapshot,
+        name: &str,
+    ) -> Result<CleanedUp, FollowError> {
         let none = CleanedUp { wrote: None, held: None };
         let Some(known) = self.known.get(name) else { return Ok(none) };
         let held = self.clear(caches, known).await?;

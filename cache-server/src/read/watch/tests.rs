@@ -270,7 +270,7 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
         writer.reset(Default::default(), 5, app.caches.now());
         let begun = Instant::now();
         let watches = (0..200).map(|_| {
-            let cursor = reader.cursor(Start::After(5), watch_cache::Filter::all()).expect("the head");
+            let cursor = reader.cursor(CursorStart::After(5), watch_cache::Filter::all()).expect("the head");
             let deadline = begun + Duration::from_secs(3_600);
             let watching = app.metrics.watch(ty.id());
             Body::watch(Watch::new(cursor, None, None, false, deadline, watching))
@@ -324,7 +324,8 @@ async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
         let (mut writer, _waking, reader) = watch_cache::cache(Arc::clone(&ty.schema), Default::default());
         writer.reset((0..500).map(entry).collect(), 1_000, app.caches.now());
         let begun = Instant::now();
-        let cursor = reader.cursor(Start::Initial(reader.snapshot()), watch_cache::Filter::all()).expect("the head");
+        let cursor =
+            reader.cursor(CursorStart::Initial(reader.snapshot()), watch_cache::Filter::all()).expect("the head");
         let deadline = begun + Duration::from_secs(3_600);
         let watch = Watch::new(cursor, None, None, end_bookmark, deadline, app.metrics.watch(ty.id()));
         let mut body = Body::watch(watch);

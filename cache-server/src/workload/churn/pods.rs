@@ -14,7 +14,7 @@ use crate::{
     limits::{CHURN_PAGE, POPULATE_MAX},
     workload::{
         client::{Ask, ClientError, Connection, collection},
-        populate::{self, GeneratedObject, Spec},
+        populate::{self, GeneratedObject, PopulateSpec},
     },
 };
 
@@ -194,7 +194,7 @@ impl Pods {
 
 /// An endless supply, in practice, of generated pods.
 fn templates(seed: u64) -> Box<dyn Iterator<Item = GeneratedObject> + Send> {
-    let spec = Spec { pods: POPULATE_MAX, seed, ..Spec::default() };
+    let spec = PopulateSpec { pods: POPULATE_MAX, seed, ..PopulateSpec::default() };
     Box::new(populate::objects(&spec).filter(|object| object.plural == "pods"))
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Ask, ClientError, Connection, ServerUrl, collection};
 use crate::{
     limits::CLIENT_CONNECTIONS,
-    workload::populate::{GeneratedObject, Spec, objects},
+    workload::populate::{GeneratedObject, PopulateSpec, objects},
 };
 
 /// Result of a run.
@@ -50,7 +50,7 @@ pub(crate) struct CreateError {
 /// The first object that cannot be created. Objects created before it stay; creates in flight may succeed too.
 pub(crate) async fn populate(
     server: &ServerUrl,
-    spec: &Spec,
+    spec: &PopulateSpec,
     progress: impl FnMut(Counts),
 ) -> Result<Counts, CreateError> {
     let idle = (0..CLIENT_CONNECTIONS).map(|_| Connection::new(server.clone())).collect();

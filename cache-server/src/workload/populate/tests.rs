@@ -4,27 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
-fn spec(text: &str) -> Spec {
+fn spec(text: &str) -> PopulateSpec {
     text.parse().unwrap()
 }
 
 /// The objects of one resource type, as JSON bytes and decoded.
-fn of(spec: &Spec, plural: &str) -> Vec<(Vec<u8>, Value)> {
+fn of(spec: &PopulateSpec, plural: &str) -> Vec<(Vec<u8>, Value)> {
     let objects = objects(spec).filter(|object| object.plural == plural);
     objects.map(|object| (object.json.clone(), serde_json::from_slice(&object.json).unwrap())).collect()
 }
 
-fn pods(spec: &Spec) -> Vec<(Vec<u8>, Value)> {
+fn pods(spec: &PopulateSpec) -> Vec<(Vec<u8>, Value)> {
     of(spec, "pods")
 }
 
 #[test]
 fn specifications_are_read_or_refused_in_one_line() {
-    let usual = Spec::default();
+    let usual = PopulateSpec::default();
     let good = [
         ("pods=7130,nodes=80", usual.clone()),
-        ("seed=9", Spec { seed: 9, ..usual.clone() }),
-        ("pods=0,nodes=0,namespaces=0", Spec { pods: 0, nodes: 0, namespaces: 0, seed: 1 }),
+        ("seed=9", PopulateSpec { seed: 9, ..usual.clone() }),
+        ("pods=0,nodes=0,namespaces=0", PopulateSpec { pods: 0, nodes: 0, namespaces: 0, seed: 1 }),
     ];
     for (text, expected) in good {
         assert_eq!(text.parse(), Ok(expected.clone()), "{text}");
@@ -41,7 +41,7 @@ fn specifications_are_read_or_refused_in_one_line() {
         ("pods=1,nodes=0", "pods need at least one node and one namespace"),
     ];
     for (text, expected) in bad {
-        assert_eq!(text.parse::<Spec>().unwrap_err().to_string(), expected);
+        assert_eq!(text.parse::<PopulateSpec>().unwrap_err().to_string(), expected);
     }
 }
 
@@ -145,10 +145,13 @@ fn a_pod_does_not_compress_below_a_fifth() {
 fn the_seed_decides_every_byte() {
     // FNV-1a over plural and JSON of all objects. Must change only with an intended change of the generator.
     let hash = |seed| {
-        objects(&Spec { pods: 500, nodes: 10, namespaces: 8, seed }).fold(0xcbf2_9ce4_8422_2325_u64, |hash, object| {
-            let bytes = object.plural.bytes().chain(object.json);
-            bytes.fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        })
+        objects(&PopulateSpec { pods: 500, nodes: 10, namespaces: 8, seed }).fold(
+            0xcbf2_9ce4_8422_2325_u64,
+            |hash, object| {
+                let bytes = object.plural.bytes().chain(object.json);
+                bytes.fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+            },
+        )
     };
     assert_eq!(hash(1), hash(1));
     assert_ne!(hash(1), hash(2));

@@ -325,7 +325,7 @@ impl Shadow {
         if let Input::Object(object) = input {
             self.has_objects |= is_stream;
             // A state that changes while it is sent has no usable marks, whatever the headers announced.
-            self.is_moving |= is_stream && object.change != Change::Added;
+            self.is_moving |= is_stream && object.change != ObservedKind::Added;
         }
         if let Input::Mark { .. } = input {
             self.is_unannounced |= is_stream && !self.has_objects && self.shown != Offer::Rest;
@@ -386,10 +386,10 @@ impl ModelNode {
         let bookmark = |resource_version, initial_events_end| Input::Bookmark { resource_version, initial_events_end };
         match fact {
             Accepted => self.feed(Input::Accepted),
-            Added => self.feed(object(Change::Added, &ahead)),
-            Behind => self.feed(object(Change::Modified, "5")),
-            Deleted => self.feed(object(Change::Deleted, &ahead)),
-            Item => self.feed(object(Change::Item, "5")),
+            Added => self.feed(object(ObservedKind::Added, &ahead)),
+            Behind => self.feed(object(ObservedKind::Modified, "5")),
+            Deleted => self.feed(object(ObservedKind::Deleted, &ahead)),
+            Item => self.feed(object(ObservedKind::Item, "5")),
             Bookmark => self.feed(bookmark(&ahead, false)),
             StateEnd => self.feed(bookmark(&ahead, true)),
             StateEndAtZero => self.feed(bookmark("0", true)),

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Change, ObservedObject};
+use super::{ObservedKind, ObservedObject};
 use crate::time::Time;
 
 /// Late events that initial state must confirm, or refute, before later ones are applied, or dropped, without a relist.
@@ -63,7 +63,7 @@ impl Lateness {
                 self.asked = Some(LateObject {
                     key: event.key.into(),
                     uid: event.uid.into(),
-                    is_deletion: event.change == Change::Deleted,
+                    is_deletion: event.change == ObservedKind::Deleted,
                     is_there: false,
                 });
                 LateDecision::Asks
@@ -82,7 +82,7 @@ impl Lateness {
     /// Notes an object, or a deletion, of initial state.
     pub(super) fn saw(&mut self, object: &ObservedObject<'_>) {
         if let Some(late) = self.asked.as_mut().filter(|late| *late.key == *object.key) {
-            late.is_there = *late.uid == *object.uid && object.change != Change::Deleted;
+            late.is_there = *late.uid == *object.uid && object.change != ObservedKind::Deleted;
         }
     }
 

@@ -6,8 +6,8 @@
 use std::{cmp::Ordering, time::Duration};
 
 use super::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedObject, RelistCause, Report, State,
-    Verdict, WatchSession,
+    Action, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedKind, ObservedObject, RelistCause, Report,
+    State, Verdict, WatchSession,
     memory::cause_after,
     moved,
     waiting::{BackoffWait, NextAction},
@@ -181,12 +181,12 @@ impl ListSession {
         self.has_items = true;
         self.objects += 1;
         match object.change {
-            Change::Item => {
+            ObservedKind::Item => {
                 self.open(memory);
                 memory.received(object);
                 memory.push(Action::InitApply);
             }
-            Change::Added | Change::Modified | Change::Deleted => memory.stats.ignored += 1,
+            ObservedKind::Added | ObservedKind::Modified | ObservedKind::Deleted => memory.stats.ignored += 1,
         }
     }
 

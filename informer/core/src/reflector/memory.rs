@@ -16,7 +16,7 @@ use crate::{
     backoff::Backoff,
     resource_version::{self, ResourceVersion},
     semantics::{InitialList, ListSemantic, Read},
-    stats::Stats,
+    stats::ReflectorStats,
     time::Time,
 };
 
@@ -54,7 +54,7 @@ const PROOF_LASTS: Duration = Duration::from_secs(10);
 pub(super) struct Memory {
     pub(super) config: Config,
     pub(super) backoff: Backoff,
-    pub(super) stats: Stats,
+    pub(super) stats: ReflectorStats,
     pub(super) actions: VecDeque<Action>,
     pub(super) position: Option<ResourceVersion>,
     pub(super) verdict: Verdict,
@@ -135,7 +135,7 @@ impl Memory {
         let _ = rng.u64(..);
         Self {
             backoff,
-            stats: Stats::default(),
+            stats: ReflectorStats::default(),
             actions: VecDeque::new(),
             position: config.resume.clone(),
             verdict: config.verdict,

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Change, ObservedObject};
+use super::{ObservedKind, ObservedObject};
 use crate::{proof::WITNESSES_MAX, resource_version::ResourceVersion, time::Time};
 
 /// Objects whose deletions are outstanding.
@@ -78,15 +78,15 @@ impl MissingObjects {
         let is_it = self.due[at].uid.is_empty() || event.uid.is_empty() || *self.due[at].uid == *event.uid;
         match event.change {
             // Its deletion, or the object itself: then the server that lacked it was behind.
-            Change::Deleted | Change::Added | Change::Modified if is_it => {
+            ObservedKind::Deleted | ObservedKind::Added | ObservedKind::Modified if is_it => {
                 self.due.swap_remove(at);
                 if self.due.is_empty() {
                     (self.at, self.since) = (None, None);
                 }
                 true
             }
-            Change::Added | Change::Modified => false,
-            Change::Deleted | Change::Item => true,
+            ObservedKind::Added | ObservedKind::Modified => false,
+            ObservedKind::Deleted | ObservedKind::Item => true,
         }
     }
 

@@ -7,8 +7,8 @@
 use std::{cmp::Ordering, time::Duration};
 
 use super::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedObject, RelistCause, Report, State,
-    WatchSession,
+    Action, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedKind, ObservedObject, RelistCause, Report,
+    State, WatchSession,
     marks::{MarkResult, ResumePoints},
     memory::cause_after,
     moved, relist,
@@ -152,20 +152,20 @@ impl StreamSession {
     fn event(&mut self, now: Time, object: &ObservedObject<'_>, memory: &mut Memory) {
         self.accepted(now, false, memory);
         let action = match object.change {
-            Change::Added | Change::Modified => Action::InitApply,
-            Change::Deleted => Action::Delete,
-            Change::Item => {
+            ObservedKind::Added | ObservedKind::Modified => Action::InitApply,
+            ObservedKind::Deleted => Action::Delete,
+            ObservedKind::Item => {
                 memory.stats.ignored += 1;
                 return;
             }
         };
         let version = ResourceVersion::parse(object.resource_version).ok();
-        if object.change == Change::Added {
+        if object.change == ObservedKind::Added {
             self.stall.added(now, version, memory.config.initial_events_stall);
         } else {
             self.stall.changed(now, version);
         }
-        self.marks.object(object.change == Change::Added);
+        self.marks.object(object.change == ObservedKind::Added);
         memory.received(object);
         memory.push(action);
     }

@@ -27,24 +27,24 @@ const fn after(ms: u64, input: Input<'static>) -> Step {
     Step::In(ms, input)
 }
 
-const fn object(change: Change, key: &'static str, version: &'static str) -> Step {
+const fn object(change: ObservedKind, key: &'static str, version: &'static str) -> Step {
     now(Input::Object(ObservedObject { change, key, uid: "u", resource_version: version, is_news: true }))
 }
 
 const fn added(key: &'static str, version: &'static str) -> Step {
-    object(Change::Added, key, version)
+    object(ObservedKind::Added, key, version)
 }
 
 const fn modified(key: &'static str, version: &'static str) -> Step {
-    object(Change::Modified, key, version)
+    object(ObservedKind::Modified, key, version)
 }
 
 const fn deleted(key: &'static str, version: &'static str) -> Step {
-    object(Change::Deleted, key, version)
+    object(ObservedKind::Deleted, key, version)
 }
 
 const fn item(key: &'static str, version: &'static str) -> Step {
-    object(Change::Item, key, version)
+    object(ObservedKind::Item, key, version)
 }
 
 const fn bookmark(version: &'static str) -> Step {
@@ -237,7 +237,7 @@ const fn slow(version: &'static str) -> Step {
     after(
         9_000,
         Input::Object(ObservedObject {
-            change: Change::Added,
+            change: ObservedKind::Added,
             key: "a",
             uid: "u",
             resource_version: version,
@@ -589,7 +589,7 @@ fn a_list_whose_items_do_not_end_is_given_up_after_a_time() {
         endless.step(after(
             8_999,
             Input::Object(ObservedObject {
-                change: Change::Item,
+                change: ObservedKind::Item,
                 key: "a",
                 uid: "u",
                 resource_version: "1",

@@ -60,7 +60,7 @@ pub enum Input<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedObject<'a> {
     /// The kind of event or item.
-    pub change: Change,
+    pub change: ObservedKind,
     /// `namespace/name`, or `name`.
     pub key: &'a str,
     /// Its uid; empty if it has none.
@@ -93,7 +93,7 @@ impl Testimony<'_> {
 
 /// Kind of an object received: type of the watch event, or list item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ObservedKind {
     /// A watch event ADDED.
     Added,
     /// A watch event MODIFIED.
@@ -236,7 +236,7 @@ pub enum Action {
     Report(Report),
 }
 
-/// Events that the reflector reports. Each is counted in [`Stats`](crate::stats::Stats).
+/// Events that the reflector reports. Each is counted in [`ReflectorStats`](crate::stats::ReflectorStats).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// Initial state is requested.

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use super::{
-    Action, Change, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedObject, RelistCause, Report, State,
+    Action, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedKind, ObservedObject, RelistCause, Report,
+    State,
     lateness::LateDecision,
     memory::DOUBTS_MAX,
     moved,
@@ -140,9 +141,9 @@ impl WatchSession {
         self.live(now, memory);
         self.last_sign = now;
         let action = match object.change {
-            Change::Added | Change::Modified => Action::Apply,
-            Change::Deleted => Action::Delete,
-            Change::Item => {
+            ObservedKind::Added | ObservedKind::Modified => Action::Apply,
+            ObservedKind::Deleted => Action::Delete,
+            ObservedKind::Item => {
                 memory.stats.ignored += 1;
                 return State::Watching(self);
             }
@@ -167,7 +168,7 @@ impl WatchSession {
         }
         self.moved = true;
         memory.stats.live_objects += 1;
-        memory.stats.live_deletions += u64::from(object.change == Change::Deleted);
+        memory.stats.live_deletions += u64::from(object.change == ObservedKind::Deleted);
         memory.push(action);
         State::Watching(self)
     }

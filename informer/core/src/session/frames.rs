@@ -3,7 +3,7 @@
 use crate::{
     ResourceVersion, limits,
     object::Meta,
-    reflector::{Change, Input, ObservedObject},
+    reflector::{Input, ObservedKind, ObservedObject},
     time::Time,
     wire::{
         framer::{Frame, SkippedObject},
@@ -51,12 +51,12 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
     /// [`SessionInput::Ended`](super::SessionInput::Ended).
     pub fn handle_frame(&mut self, now: Time, frame: Frame<'_>) -> Result<(), BadFrame> {
         match frame {
-            Frame::Item(object) => self.on_object(now, Change::Item, object),
+            Frame::Item(object) => self.on_object(now, ObservedKind::Item, object),
             Frame::Skipped(skipped) => self.on_skipped(now, &skipped)?,
             Frame::Event { kind, object } => match kind {
-                EventKind::Added => self.on_object(now, Change::Added, object),
-                EventKind::Modified => self.on_object(now, Change::Modified, object),
-                EventKind::Deleted => self.on_object(now, Change::Deleted, object),
+                EventKind::Added => self.on_object(now, ObservedKind::Added, object),
+                EventKind::Modified => self.on_object(now, ObservedKind::Modified, object),
+                EventKind::Deleted => self.on_object(now, ObservedKind::Deleted, object),
                 EventKind::Bookmark => self.on_bookmark(now, object),
                 EventKind::Error => return Err(BadFrame::read(object)),
                 EventKind::Other => self.tell(now, Input::Ignored),
@@ -78,7 +78,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
         Ok(())
     }
 
-    fn on_object(&mut self, now: Time, change: Change, object: &[u8]) {
+    fn on_object(&mut self, now: Time, change: ObservedKind, object: &[u8]) {
         self.on_any_object();
         let meta = match Meta::read_lenient(object) {
             Ok(meta) if !meta.name.is_empty() => meta,
@@ -109,7 +109,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
     }
 
     /// Hands the object named by `self.key` to the reflector.
-    fn observe(&mut self, now: Time, change: Change, meta: &Meta<'_>) {
+    fn observe(&mut self, now: Time, change: ObservedKind, meta: &Meta<'_>) {
         let resource_version = &*meta.resource_version;
         let mut observed = ObservedObject { change, key: &self.key, uid: &meta.uid, resource_version, is_news: true };
         if self.reflector.is_behind(resource_version) {
@@ -122,10 +122,10 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
     /// other object; an older stored state of the object is removed, because it is stale.
     fn on_skipped(&mut self, now: Time, skipped: &SkippedObject) -> Result<(), BadFrame> {
         let change = match skipped.kind {
-            None => Change::Item,
-            Some(EventKind::Added) => Change::Added,
-            Some(EventKind::Modified) => Change::Modified,
-            Some(EventKind::Deleted) => Change::Deleted,
+            None => ObservedKind::Item,
+            Some(EventKind::Added) => ObservedKind::Added,
+            Some(EventKind::Modified) => ObservedKind::Modified,
+            Some(EventKind::Deleted) => ObservedKind::Deleted,
             Some(EventKind::Error) => return Err(BadFrame::Malformed),
             Some(EventKind::Bookmark | EventKind::Other) => {
                 self.tell(now, Input::Ignored);
@@ -136,7 +136,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
         let meta = skipped.meta();
         let (at, reason) = (skipped.at, skipped.reason);
         if meta.name.is_empty() {
-            let is_known = matches!(change, Change::Modified | Change::Deleted);
+            let is_known = matches!(change, ObservedKind::Modified | ObservedKind::Deleted);
             self.unreadable(meta.key(), UnreadableCause::Skipped { reason, at, is_stale: !is_known });
             if is_known {
                 // Which stored object is stale is unknown, so the response cannot be trusted from here on.

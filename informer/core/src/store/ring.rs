@@ -8,14 +8,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Change, Entry, Snapshot};
+use super::{Entry, Snapshot, StoreChange};
 use crate::{limits::RING_CHANGES_MAX, objects::Objects, resource_version::ResourceVersion};
 
 /// One record of the ring.
 #[derive(Clone, Debug)]
 pub enum Record {
     /// One object changed.
-    Change(Change),
+    Change(StoreChange),
     /// Initial state was read again; the changes it made precede this record. Boxed, because changes are many and must
     /// be small.
     Synced(Box<ResourceVersion>),
@@ -54,7 +54,7 @@ pub struct Overrun;
 
 /// The state from which a listener starts: the ring holds every change after it.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct ListenerStart {
     /// The objects of this state.
     pub objects: Objects<Entry>,
     /// The state contains every change up to this position.
@@ -162,7 +162,7 @@ impl Listener {
     /// # Errors
     /// [`Overrun`] if more changes happened than the ring holds.
     #[must_use]
-    pub fn start(&self, now: &Snapshot) -> Option<Result<Start, Overrun>> {
+    pub fn start(&self, now: &Snapshot) -> Option<Result<ListenerStart, Overrun>> {
         let inner = self.ring.lock();
         let began = inner.began.clone()?;
         let sequence = self.since.max(began.sequence);
@@ -206,13 +206,13 @@ impl Drop for Listener {
 }
 
 /// Undoes `records` on the state `now`.
-fn rewind(now: &Snapshot, records: Vec<Record>, sequence: u64, position: Option<ResourceVersion>) -> Start {
-    let mut start = Start { objects: now.objects.clone(), position, relists: now.relists, sequence };
+fn rewind(now: &Snapshot, records: Vec<Record>, sequence: u64, position: Option<ResourceVersion>) -> ListenerStart {
+    let mut start = ListenerStart { objects: now.objects.clone(), position, relists: now.relists, sequence };
     for record in records.into_iter().rev() {
         match record {
-            Record::Change(Change::Added(new)) => drop(start.objects.remove(new.key())),
-            Record::Change(Change::Updated { old, .. }) => drop(start.objects.insert(old)),
-            Record::Change(Change::Deleted { last_known, .. }) => drop(start.objects.insert(last_known)),
+            Record::Change(StoreChange::Added(new)) => drop(start.objects.remove(new.key())),
+            Record::Change(StoreChange::Updated { old, .. }) => drop(start.objects.insert(old)),
+            Record::Change(StoreChange::Deleted { last_known, .. }) => drop(start.objects.insert(last_known)),
             Record::Synced(_) => start.relists -= 1,
         }
     }

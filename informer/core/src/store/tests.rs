@@ -65,10 +65,10 @@ fn show(snapshot: &Snapshot) -> String {
 fn show_diff(old: &Snapshot, new: &Snapshot) -> String {
     let shown: Vec<String> = diff(old, new)
         .map(|change| match change {
-            Change::Added(new) => format!("+{new:?}"),
-            Change::Updated { old, new } => format!("{old:?}>{}", new.resource_version()),
-            Change::Deleted { last_known, missed: false } => format!("-{last_known:?}"),
-            Change::Deleted { last_known, missed: true } => format!("?{last_known:?}"),
+            StoreChange::Added(new) => format!("+{new:?}"),
+            StoreChange::Updated { old, new } => format!("{old:?}>{}", new.resource_version()),
+            StoreChange::Deleted { last_known, missed: false } => format!("-{last_known:?}"),
+            StoreChange::Deleted { last_known, missed: true } => format!("?{last_known:?}"),
         })
         .collect();
     shown.join(" ").replace("ns/", "")

@@ -13,7 +13,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
-pub use cause::Cause;
+pub use cause::StatusCause;
 pub use reason::{CauseReason, Reason};
 
 /// Text in a Status for a resourceVersion that is ahead of the server; its place depends on the server's version.
@@ -37,7 +37,7 @@ pub struct Details {
     pub uid: String,
     /// Individual reasons.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Vec::is_empty")]
-    pub causes: Vec<Cause>,
+    pub causes: Vec<StatusCause>,
     /// Seconds to wait; 0 if absent.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "is_zero_u32")]
     pub retry_after_seconds: u32,
@@ -186,7 +186,7 @@ impl Status {
 
     /// The causes; empty if there are none.
     #[must_use]
-    pub fn causes(&self) -> &[Cause] {
+    pub fn causes(&self) -> &[StatusCause] {
         self.details.as_ref().map_or(&[], |details| &details.causes)
     }
 }

@@ -1,17 +1,17 @@
 //! Causes with the texts of field validation, and their collection up to a limit.
 
-use informer_core::wire::status::{Cause, CauseReason};
+use informer_core::wire::status::{CauseReason, StatusCause};
 
 use crate::{go::quote, limits::CAUSES_MAX};
 
 /// Causes with the texts of kube-apiserver's field validation.
 ///
-/// A trait, because [`Cause`] belongs to `informer-core`, whose clients only read causes.
-pub trait CauseExt: From<Cause> {
+/// A trait, because [`StatusCause`] belongs to `informer-core`, whose clients only read causes.
+pub trait CauseExt: From<StatusCause> {
     /// Creates a cause with `text` about `field`; the Status's message shows it as `field: text`.
     #[must_use]
     fn new(reason: CauseReason, field: &str, text: &str) -> Self {
-        Cause { reason, message: text.into(), field: field.into() }.into()
+        StatusCause { reason, message: text.into(), field: field.into() }.into()
     }
 
     /// `Forbidden: why`.
@@ -55,24 +55,24 @@ pub trait CauseExt: From<Cause> {
     }
 }
 
-impl CauseExt for Cause {}
+impl CauseExt for StatusCause {}
 
 /// Collects causes: the first [`CAUSES_MAX`], and a count of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
-    first: Vec<Cause>,
+    first: Vec<StatusCause>,
     more: usize,
 }
 
 impl Causes {
     /// Adds a cause, or counts it.
-    pub fn push(&mut self, cause: Cause) {
+    pub fn push(&mut self, cause: StatusCause) {
         self.push_with(|| cause);
     }
 
     /// Adds the cause returned by `make`, or counts it without calling `make`. For loops over a client's values: causes
     /// beyond the limit cost no text.
-    pub fn push_with(&mut self, make: impl FnOnce() -> Cause) {
+    pub fn push_with(&mut self, make: impl FnOnce() -> StatusCause) {
         if self.first.len() < CAUSES_MAX {
             self.first.push(make());
         } else {
@@ -88,19 +88,19 @@ impl Causes {
 
     /// Returns the causes collected, and the number of those only counted.
     #[must_use]
-    pub fn into_parts(self) -> (Vec<Cause>, usize) {
+    pub fn into_parts(self) -> (Vec<StatusCause>, usize) {
         (self.first, self.more)
     }
 }
 
-impl Extend<Cause> for Causes {
-    fn extend<I: IntoIterator<Item = Cause>>(&mut self, causes: I) {
+impl Extend<StatusCause> for Causes {
+    fn extend<I: IntoIterator<Item = StatusCause>>(&mut self, causes: I) {
         causes.into_iter().for_each(|cause| self.push(cause));
     }
 }
 
-impl From<Vec<Cause>> for Causes {
-    fn from(mut first: Vec<Cause>) -> Self {
+impl From<Vec<StatusCause>> for Causes {
+    fn from(mut first: Vec<StatusCause>) -> Self {
         let more = first.len().saturating_sub(CAUSES_MAX);
         first.truncate(CAUSES_MAX);
         Self { first, more }

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use informer_core::wire::status::{Cause, CauseReason, Reason, Status, TOO_LARGE};
+use informer_core::wire::status::{CauseReason, Reason, Status, StatusCause, TOO_LARGE};
 
 use super::cause::{CauseExt as _, Causes};
 use crate::go::quote;
@@ -14,7 +14,7 @@ use crate::go::quote;
 trait StatusParts {
     fn failure(code: u16, reason: Reason, message: impl Into<String>) -> Self;
     fn about(self, group: &str, kind: &str, name: &str) -> Self;
-    fn with_causes(self, causes: Vec<Cause>) -> Self;
+    fn with_causes(self, causes: Vec<StatusCause>) -> Self;
     fn after_seconds(self, seconds: u32) -> Self;
 }
 
@@ -31,7 +31,7 @@ impl StatusParts for Status {
         self
     }
 
-    fn with_causes(mut self, causes: Vec<Cause>) -> Self {
+    fn with_causes(mut self, causes: Vec<StatusCause>) -> Self {
         self.details.get_or_insert_default().causes = causes;
         self
     }
@@ -237,7 +237,7 @@ pub trait StatusExt: From<Status> {
     #[must_use]
     fn too_large_resource_version(asked: u64, current: u64) -> Self {
         let timeout = Status::timeout(&format!("{TOO_LARGE}: {asked}, current: {current}"), 1);
-        timeout.with_causes(vec![Cause::new(CauseReason::ResourceVersionTooLarge, "", TOO_LARGE)]).into()
+        timeout.with_causes(vec![StatusCause::new(CauseReason::ResourceVersionTooLarge, "", TOO_LARGE)]).into()
     }
 
     /// 429 with `text`.
@@ -249,7 +249,7 @@ pub trait StatusExt: From<Status> {
     /// 500: `Internal error occurred: text`.
     #[must_use]
     fn internal(text: &str) -> Self {
-        let cause = Cause { message: text.into(), ..Cause::default() };
+        let cause = StatusCause { message: text.into(), ..StatusCause::default() };
         let internal = Status::failure(500, Reason::InternalError, format!("Internal error occurred: {text}"));
         internal.with_causes(vec![cause]).into()
     }

@@ -148,21 +148,21 @@ fn invalid_lists_a_hundred_causes_and_counts_the_others() {
     for place in 0..200_000 {
         causes.push_with(|| {
             made += 1;
-            Cause::duplicate(&format!("a[{place}]"), "1")
+            StatusCause::duplicate(&format!("a[{place}]"), "1")
         });
     }
     let status = Status::invalid("", "Pod", "x", causes);
     assert_eq!((made, status.causes().len()), (100, 100));
     assert!(status.message.ends_with("a[99]: Duplicate value: 1, and 199900 more]"), "{}", status.message);
-    let equal = Status::invalid("", "Pod", "x", vec![Cause::forbidden("a", "no"); 300]);
+    let equal = Status::invalid("", "Pod", "x", vec![StatusCause::forbidden("a", "no"); 300]);
     assert_eq!(equal.message, "Pod \"x\" is invalid: [a: Forbidden: no, and 200 more]");
-    let all = Status::invalid("", "Pod", "x", vec![Cause::forbidden("a", "no"); 100]);
+    let all = Status::invalid("", "Pod", "x", vec![StatusCause::forbidden("a", "no"); 100]);
     assert_eq!((&*all.message, all.causes().len()), ("Pod \"x\" is invalid: a: Forbidden: no", 100));
 }
 
 #[test]
 fn invalid_names_every_cause_and_says_each_once() {
-    let required = Cause::required("metadata.name", "name or generateName is required");
+    let required = StatusCause::required("metadata.name", "name or generateName is required");
     for (status, message, details) in [
         (
             Status::invalid("", "ConfigMap", "", vec![required]),
@@ -173,9 +173,9 @@ fn invalid_names_every_cause_and_says_each_once() {
             Status::invalid_options(
                 "ListOptions",
                 vec![
-                    Cause::forbidden("a", "no"),
-                    Cause::not_supported("a", "Bad", &["Exact", "NotOlderThan", ""]),
-                    Cause::forbidden("a", "no"),
+                    StatusCause::forbidden("a", "no"),
+                    StatusCause::not_supported("a", "Bad", &["Exact", "NotOlderThan", ""]),
+                    StatusCause::forbidden("a", "no"),
                 ],
             ),
             r#"ListOptions.meta.k8s.io \"\" is invalid: [a: Forbidden: no, a: Unsupported value: \"Bad\": supported values: \"Exact\", \"NotOlderThan\", \"\"]"#,
@@ -186,13 +186,13 @@ fn invalid_names_every_cause_and_says_each_once() {
                 "cr.bar.com",
                 "foos",
                 "f1",
-                vec![Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update")],
+                vec![StatusCause::invalid("metadata.resourceVersion", "0", "must be specified for an update")],
             ),
             r#"foos.cr.bar.com \"f1\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"#,
             r#""name":"f1","group":"cr.bar.com","kind":"foos","causes":[{"reason":"FieldValueInvalid","message":"Invalid value: 0: must be specified for an update","field":"metadata.resourceVersion"}]"#,
         ),
         (
-            Status::invalid("", "Pod", "p", vec![Cause::duplicate("a", &quote("x"))]),
+            Status::invalid("", "Pod", "p", vec![StatusCause::duplicate("a", &quote("x"))]),
             r#"Pod \"p\" is invalid: a: Duplicate value: \"x\""#,
             r#""name":"p","kind":"Pod","causes":[{"reason":"FieldValueDuplicate","message":"Duplicate value: \"x\"","field":"a"}]"#,
         ),

@@ -17,12 +17,12 @@ use crate::{
 pub(crate) struct Message {
     /// Last segment of the name, used in errors.
     pub name: &'static str,
-    pub fields: Vec<Field>,
+    pub fields: Vec<MessageField>,
 }
 
 /// A field of a message, and its JSON member.
 #[derive(Debug)]
-pub(crate) struct Field {
+pub(crate) struct MessageField {
     pub number: u32,
     pub name: &'static str,
     pub ty: Type,
@@ -60,7 +60,7 @@ pub(crate) enum Label {
 }
 
 impl Message {
-    fn field(&self, number: u32) -> Option<&Field> {
+    fn field(&self, number: u32) -> Option<&MessageField> {
         let found = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
         self.fields.get(found)
     }
@@ -104,7 +104,7 @@ fn found(name: &'static str) -> &'static Message {
 
 /// Decodes a singular field. The last of several values wins, but messages are merged.
 fn once(
-    field: &Field,
+    field: &MessageField,
     piece: FieldValue<'_>,
     object: &mut Object,
     depth: usize,
@@ -142,7 +142,7 @@ fn weigh(object: &Object, name: &str, weight: &mut Weight) -> Result<(), Protobu
 }
 
 fn repeated(
-    field: &Field,
+    field: &MessageField,
     piece: FieldValue<'_>,
     object: &mut Object,
     depth: usize,
@@ -169,7 +169,7 @@ fn repeated(
 
 /// Decodes one entry of a map: a message of key and value, each empty if unset.
 fn entry(
-    field: &Field,
+    field: &MessageField,
     piece: FieldValue<'_>,
     object: &mut Object,
     depth: usize,

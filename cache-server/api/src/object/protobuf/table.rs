@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use super::message::{Field, Label, Message, Scalar, Type};
+use super::message::{Label, Message, MessageField, Scalar, Type};
 
 /// Returns the message of a definition, such as `io.k8s.api.core.v1.Pod`.
 pub(crate) fn find(name: &str) -> Option<&'static Message> {
@@ -27,7 +27,7 @@ static MESSAGES: LazyLock<HashMap<&'static str, Message>> = LazyLock::new(|| {
 });
 
 /// Parses a line `number name type`, optionally with `!`; returns `None` for the name of a message.
-fn field(line: &'static str) -> Option<Field> {
+fn field(line: &'static str) -> Option<MessageField> {
     let mut words = line.split(' ');
     let number = words.next()?.parse().ok()?;
     let (name, ty) = (words.next()?, words.next()?);
@@ -46,7 +46,7 @@ fn field(line: &'static str) -> Option<Field> {
         "bytes" => Type::Scalar(Scalar::Bytes),
         message => Type::Message(message),
     };
-    Some(Field { number, name, ty, label, zero_stays: words.next() == Some("!") })
+    Some(MessageField { number, name, ty, label, zero_stays: words.next() == Some("!") })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use informer_serving::{
     go::quote,
-    status::{Cause, CauseExt as _, Causes},
+    status::{CauseExt as _, Causes, StatusCause},
 };
 use serde_json::{Value, json};
 
@@ -76,21 +76,21 @@ impl Definition {
         let (name, Self { spec, .. }) = (self.name(), self);
         if name != format!("{}.{}", spec.names.plural, spec.group) {
             let why = "must be spec.names.plural+\".\"+spec.group";
-            causes.push(Cause::invalid("metadata.name", &quote(name), why));
+            causes.push(StatusCause::invalid("metadata.name", &quote(name), why));
         }
         let group = NameRule::Subdomain.refuse(&spec.group);
         if spec.group.is_empty() {
-            causes.push(Cause::required("spec.group", ""));
+            causes.push(StatusCause::required("spec.group", ""));
         } else if !group.is_empty() {
-            causes.push(Cause::invalid("spec.group", &quote(&spec.group), &group.join(",")));
+            causes.push(StatusCause::invalid("spec.group", &quote(&spec.group), &group.join(",")));
         } else if !spec.group.contains('.') {
             let why = "should be a domain with at least one dot";
-            causes.push(Cause::invalid("spec.group", &quote(&spec.group), why));
+            causes.push(StatusCause::invalid("spec.group", &quote(&spec.group), why));
         }
         match &*spec.scope {
-            "" => causes.push(Cause::required("spec.scope", "")),
+            "" => causes.push(StatusCause::required("spec.scope", "")),
             "Cluster" | "Namespaced" => {}
-            other => causes.push(Cause::not_supported("spec.scope", other, &["Cluster", "Namespaced"])),
+            other => causes.push(StatusCause::not_supported("spec.scope", other, &["Cluster", "Namespaced"])),
         }
         spec.names.check(causes);
     }
@@ -100,7 +100,7 @@ impl Definition {
         let mut seen = BTreeSet::new();
         let mut unique = true;
         if spec.versions.len() > VERSIONS_MAX {
-            return causes.push(Cause::too_many("spec.versions", spec.versions.len(), VERSIONS_MAX));
+            return causes.push(StatusCause::too_many("spec.versions", spec.versions.len(), VERSIONS_MAX));
         }
         for (place, version) in spec.versions.iter().enumerate() {
             version.check(&format!("spec.versions[{place}]"), causes);
@@ -109,20 +109,20 @@ impl Definition {
         // List the names only: versions may be long.
         let shown = || format!("[{}]", spec.versions.iter().map(|one| quote(&one.name)).collect::<Vec<_>>().join(","));
         if !unique {
-            causes.push(Cause::invalid("spec.versions", &shown(), "must contain unique version names"));
+            causes.push(StatusCause::invalid("spec.versions", &shown(), "must contain unique version names"));
         }
         if spec.versions.iter().filter(|version| version.storage).count() != 1 {
             let why = "must have exactly one version marked as storage version";
-            causes.push(Cause::invalid("spec.versions", &shown(), why));
+            causes.push(StatusCause::invalid("spec.versions", &shown(), why));
         }
         if spec.preserve_unknown_fields {
             let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                        spec.versions[*].schema instead";
-            causes.push(Cause::invalid("spec.preserveUnknownFields", "true", why));
+            causes.push(StatusCause::invalid("spec.preserveUnknownFields", "true", why));
         }
         if !["None", "Webhook"].contains(&&*spec.conversion.strategy) {
             let field = "spec.conversion.strategy";
-            causes.push(Cause::not_supported(field, &spec.conversion.strategy, &["None", "Webhook"]));
+            causes.push(StatusCause::not_supported(field, &spec.conversion.strategy, &["None", "Webhook"]));
         }
     }
 
@@ -141,10 +141,10 @@ impl Definition {
             !scheme.is_empty() && rest.split('/').next().is_some_and(|host| !host.is_empty())
         });
         if said.is_empty() {
-            causes.push(Cause::required(&field, &format!("{APPROVAL}, {APPROVAL_SEE}")));
+            causes.push(StatusCause::required(&field, &format!("{APPROVAL}, {APPROVAL_SEE}")));
         } else if !is_url && !said.starts_with("unapproved") {
             let why = format!("{APPROVAL} with either a URL or a reason starting with \"unapproved\", {APPROVAL_SEE}");
-            causes.push(Cause::invalid(&field, &quote(said), &why));
+            causes.push(StatusCause::invalid(&field, &quote(said), &why));
         }
     }
 
@@ -158,13 +158,13 @@ impl Definition {
         ];
         for (field, new, old, is_fixed) in fixed {
             if is_fixed && new != old {
-                causes.push(Cause::invalid(field, &quote(new), "field is immutable"));
+                causes.push(StatusCause::invalid(field, &quote(new), "field is immutable"));
             }
         }
         let stored_versions = &self.status.stored_versions;
         if stored_versions.len() > STORED_VERSIONS_MAX {
             let (field, count) = ("status.storedVersions", stored_versions.len());
-            return causes.push(Cause::too_many(field, count, STORED_VERSIONS_MAX));
+            return causes.push(StatusCause::too_many(field, count, STORED_VERSIONS_MAX));
         }
         for (place, stored) in stored_versions.iter().enumerate() {
             if !new.versions.iter().any(|version| version.name == *stored) {
@@ -173,7 +173,7 @@ impl Definition {
                      spec.versions until a storage migration ensures no data remains persisted in {stored} and removes \
                      {stored} from status.storedVersions"
                 );
-                causes.push(Cause::invalid(&format!("status.storedVersions[{place}]"), &quote(stored), &why));
+                causes.push(StatusCause::invalid(&format!("status.storedVersions[{place}]"), &quote(stored), &why));
             }
         }
     }
@@ -184,7 +184,7 @@ impl Names {
         let mut label = |field: &str, name: &str, any_case: bool| {
             let field = format!("spec.names.{field}");
             if name.is_empty() {
-                return causes.push(Cause::required(&field, ""));
+                return causes.push(StatusCause::required(&field, ""));
             }
             let mut why = refuse_service_label(&if any_case { name.to_ascii_lowercase() } else { name.to_owned() });
             if why.is_empty() {
@@ -193,7 +193,7 @@ impl Names {
             if any_case {
                 why.insert_str(0, "may have mixed case, but should otherwise match: ");
             }
-            causes.push(Cause::invalid(&field, &quote(name), &why));
+            causes.push(StatusCause::invalid(&field, &quote(name), &why));
         };
         label("plural", &self.plural, false);
         label("singular", &self.singular, false);
@@ -212,12 +212,12 @@ impl Names {
             ("spec.names.categories", self.categories.len(), CATEGORIES_MAX),
         ] {
             if count > max {
-                causes.push(Cause::too_many(field, count, max));
+                causes.push(StatusCause::too_many(field, count, max));
             }
         }
         if !self.kind.is_empty() && self.kind == self.list_kind {
             let why = "kind and listKind may not be the same";
-            causes.push(Cause::invalid("spec.names.listKind", &quote(&self.list_kind), why));
+            causes.push(StatusCause::invalid("spec.names.listKind", &quote(&self.list_kind), why));
         }
     }
 }
@@ -226,10 +226,10 @@ impl Version {
     fn check(&self, path: &str, causes: &mut Causes) {
         let why = refuse_service_label(&self.name);
         if !why.is_empty() {
-            causes.push(Cause::invalid(&format!("{path}.name"), &quote(&self.name), &why));
+            causes.push(StatusCause::invalid(&format!("{path}.name"), &quote(&self.name), &why));
         }
         if self.schema.schema.is_empty() {
-            causes.push(Cause::required(&format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
+            causes.push(StatusCause::required(&format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
         }
         if let Some(scale) = &self.subresources.scale {
             scale.check(&format!("{path}.subresources.scale"), causes);
@@ -237,7 +237,7 @@ impl Version {
         let columns = self.additional_printer_columns.as_array().map_or(0, Vec::len);
         if columns > PRINTER_COLUMNS_MAX {
             let field = format!("{path}.additionalPrinterColumns");
-            causes.push(Cause::too_many(&field, columns, PRINTER_COLUMNS_MAX));
+            causes.push(StatusCause::too_many(&field, columns, PRINTER_COLUMNS_MAX));
         }
         self.check_selectable(&format!("{path}.selectableFields"), causes);
     }
@@ -249,12 +249,12 @@ impl Version {
         let schema: Value = serde_json::from_str(&self.schema.schema).unwrap_or_default();
         let mut seen = BTreeSet::new();
         if self.selectable_fields.len() > SELECTABLE_FIELDS_READ_MAX {
-            return causes.push(Cause::too_many(path, self.selectable_fields.len(), SELECTABLE_FIELDS_MAX));
+            return causes.push(StatusCause::too_many(path, self.selectable_fields.len(), SELECTABLE_FIELDS_MAX));
         }
         for (place, field) in self.selectable_fields.iter().enumerate() {
             let (at, shown) = (format!("{path}[{place}]"), quote(&field.json_path));
             if field.json_path.is_empty() {
-                causes.push(Cause::required(&format!("{at}.jsonPath"), ""));
+                causes.push(StatusCause::required(&format!("{at}.jsonPath"), ""));
                 continue;
             }
             let members: Vec<&str> = field.json_path.split('.').skip(1).collect();
@@ -262,26 +262,26 @@ impl Version {
             let kind = value_type(&schema, &members).filter(|_| field.json_path.starts_with('.'));
             match kind {
                 _ if in_metadata => {
-                    causes.push(Cause::invalid(&at, &shown, "must not point to fields in metadata"));
+                    causes.push(StatusCause::invalid(&at, &shown, "must not point to fields in metadata"));
                 }
                 None => {
                     let why = "is an invalid path: does not refer to a valid field";
-                    causes.push(Cause::invalid(&format!("{at}.jsonPath"), &shown, why));
+                    causes.push(StatusCause::invalid(&format!("{at}.jsonPath"), &shown, why));
                 }
                 Some("string" | "boolean" | "integer") => {}
                 Some(_) => {
                     let why = "must point to a field of type string, boolean or integer. Enum string fields and \
                                strings with formats are allowed.";
-                    causes.push(Cause::invalid(&at, &shown, why));
+                    causes.push(StatusCause::invalid(&at, &shown, why));
                 }
             }
             if !seen.insert(&field.json_path) {
-                causes.push(Cause::duplicate(&at, &shown));
+                causes.push(StatusCause::duplicate(&at, &shown));
             }
         }
         if seen.len() > SELECTABLE_FIELDS_MAX {
             let why = format!("must have at most {SELECTABLE_FIELDS_MAX} items");
-            causes.push(Cause::invalid(path, &seen.len().to_string(), &why));
+            causes.push(StatusCause::invalid(path, &seen.len().to_string(), &why));
         }
     }
 }
@@ -301,16 +301,16 @@ impl ScalePaths {
         for (member, said, under, why) in places {
             let field = format!("{path}.{member}");
             if said.is_empty() {
-                causes.push(Cause::required(&field, ""));
+                causes.push(StatusCause::required(&field, ""));
             } else if !under.iter().any(|under| said.starts_with(under)) {
-                causes.push(Cause::invalid(&field, &quote(said), why));
+                causes.push(StatusCause::invalid(&field, &quote(said), why));
             }
         }
         let selector = &self.label_selector_path;
         if !selector.is_empty() && ![".spec.", ".status."].iter().any(|under| selector.starts_with(under)) {
             let (field, why) =
                 (format!("{path}.labelSelectorPath"), "should be a json path under either .spec or .status");
-            causes.push(Cause::invalid(&field, &quote(selector), why));
+            causes.push(StatusCause::invalid(&field, &quote(selector), why));
         }
     }
 }

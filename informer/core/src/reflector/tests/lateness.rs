@@ -3,7 +3,7 @@
 use super::*;
 
 /// An event whose version, or a later one, the copy already has.
-const fn known(change: Change, key: &'static str, resource_version: &'static str) -> Step {
+const fn known(change: ObservedKind, key: &'static str, resource_version: &'static str) -> Step {
     now(Input::Object(ObservedObject { change, key, uid: "u", resource_version, is_news: false }))
 }
 
@@ -27,7 +27,7 @@ fn a_late_event_with_something_new_leads_to_a_counted_relist() {
     let late = run(Config::default(), &[&LIVE[..], &LATE].concat()).reflector;
     assert_eq!((late.stats().relists(WentBack), late.stats().went_back), (1, 1));
     // A late event that the copy already has does not show that events are missing.
-    for late in [known(Change::Modified, "a", "3"), known(Change::Deleted, "b", "5")] {
+    for late in [known(ObservedKind::Modified, "a", "3"), known(ObservedKind::Deleted, "b", "5")] {
         check_live(&[late, Timer], "close · wait WentBack · watch 7");
     }
 }
@@ -38,7 +38,7 @@ fn a_type_whose_late_events_two_relists_confirm_is_taken_as_it_comes() {
     let confirmed = [&LIVE[..], &LATE, &LATE].concat();
     let shown = run(Config::default(), &confirmed).shown;
     assert_eq!(shown[shown.len() - 2..], ["unordered", "init-done 7"]);
-    let then = [modified("b", "6"), deleted("a", "3"), known(Change::Modified, "b", "5"), modified("c", "9")];
+    let then = [modified("b", "6"), deleted("a", "3"), known(ObservedKind::Modified, "b", "5"), modified("c", "9")];
     let mut taken = run(Config::default(), &[&confirmed[..], &then].concat());
     assert_eq!(taken.shown[taken.shown.len() - 4..], ["apply", "delete", "-", "apply"]);
     assert_eq!(taken.reflector.position(), Some(&9.into()), "no event moves it back");

@@ -8,7 +8,7 @@ const fn testimony(proof: Proof, key: &'static str) -> Step {
 }
 
 const fn added_again(key: &'static str, uid: &'static str, resource_version: &'static str) -> Step {
-    now(Input::Object(ObservedObject { change: Change::Added, key, uid, resource_version, is_news: true }))
+    now(Input::Object(ObservedObject { change: ObservedKind::Added, key, uid, resource_version, is_news: true }))
 }
 
 fn saved() -> Config {

@@ -40,10 +40,10 @@ fn synced(objects: &[(&str, u64)]) -> Store {
 
 fn show(record: &Record) -> String {
     match record {
-        Record::Change(Change::Added(new)) => format!("+{new:?}"),
-        Record::Change(Change::Updated { old, new }) => format!("{old:?}>{}", new.resource_version()),
-        Record::Change(Change::Deleted { last_known, missed: false }) => format!("-{last_known:?}"),
-        Record::Change(Change::Deleted { last_known, missed: true }) => format!("?{last_known:?}"),
+        Record::Change(StoreChange::Added(new)) => format!("+{new:?}"),
+        Record::Change(StoreChange::Updated { old, new }) => format!("{old:?}>{}", new.resource_version()),
+        Record::Change(StoreChange::Deleted { last_known, missed: false }) => format!("-{last_known:?}"),
+        Record::Change(StoreChange::Deleted { last_known, missed: true }) => format!("?{last_known:?}"),
         Record::Synced(position) => format!("={position}"),
     }
 }

@@ -7,7 +7,7 @@ use super::{lenient, reason::CauseReason};
 /// One cause of a Status, usually about one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Cause {
+pub struct StatusCause {
     /// Machine-readable part.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "CauseReason::is_unknown")]
     pub reason: CauseReason,
