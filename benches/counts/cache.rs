@@ -14,7 +14,8 @@ use cache_server::registry::Registry;
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use informer_core::{Meta, Objects, Time, object::label, selector};
 use watch_cache::{
-    Budget, Change, Cursor, Draft, Entry, Filter, Limits, Reader, Schema, Slices, CursorStart, Step, BucketWaker, Writer, cache,
+    BucketWaker, Budget, Change, Cursor, CursorStart, Draft, Entry, Filter, Limits, Reader, Schema, Slices, Step,
+    Writer, cache,
 };
 
 mod gate;

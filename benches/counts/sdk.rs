@@ -7,7 +7,7 @@
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use informer_core::{
     InitialList, Meta, ResourceVersion, Time,
-    reflector::{ObservedKind, Config, Input, ObservedObject, Reflector},
+    reflector::{Config, Input, ObservedKind, ObservedObject, Reflector},
     store::{Event, Store},
     wire::framer::{Frame, Framer, FramerConfig, MANAGED_FIELDS, Shape},
 };
@@ -128,8 +128,13 @@ fn live() -> (Reflector, Vec<String>) {
 #[bench::live(setup = live)]
 fn reflect_1000_changes((mut reflector, versions): (Reflector, Vec<String>)) -> (Reflector, Vec<String>) {
     for resource_version in &versions {
-        let observed =
-            ObservedObject { change: ObservedKind::Modified, key: "shop/web-0", uid: "u-1", resource_version, is_news: true };
+        let observed = ObservedObject {
+            change: ObservedKind::Modified,
+            key: "shop/web-0",
+            uid: "u-1",
+            resource_version,
+            is_news: true,
+        };
         reflector.handle(Time::ZERO, Input::Object(observed));
         while reflector.poll_action().is_some() {}
     }

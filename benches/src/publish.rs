@@ -16,7 +16,9 @@ use informer_core::{
     Objects, Time,
     selector::{field, label},
 };
-use watch_cache::{Budget, Change, Cursor, Draft, Field, Filter, Limits, Reader, Schema, Slices, CursorStart, Step, cache};
+use watch_cache::{
+    Budget, Change, Cursor, CursorStart, Draft, Field, Filter, Limits, Reader, Schema, Slices, Step, cache,
+};
 
 /// Scope of the watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

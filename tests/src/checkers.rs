@@ -10,7 +10,7 @@ use crate::model::{Change, Model, State};
 
 /// One observation of a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum Observation {
     /// A complete state: a list, or initial events up to their end bookmark.
     State {
         /// The position that the server gave for it.
@@ -61,12 +61,14 @@ pub fn ensure(holds: bool, guarantee: &'static str, seen: impl FnOnce() -> Strin
 ///
 /// # Errors
 /// Returns the first decrease.
-pub fn ordered(seen: &[Seen]) -> Result<(), Violation> {
+pub fn ordered(seen: &[Observation]) -> Result<(), Violation> {
     let mut last = 0;
     for each in seen {
         let version = match each {
-            Seen::State { version, .. } | Seen::Bookmark { version } | Seen::Resumed { after: version } => *version,
-            Seen::Change(change) => change.object.version,
+            Observation::State { version, .. }
+            | Observation::Bookmark { version }
+            | Observation::Resumed { after: version } => *version,
+            Observation::Change(change) => change.object.version,
         };
         ensure(version >= last, "Ordered", || format!("{each:?} after {last}"))?;
         last = version;
@@ -78,7 +80,7 @@ pub fn ordered(seen: &[Seen]) -> Result<(), Violation> {
 ///
 /// # Errors
 /// Returns the first repeated change.
-pub fn unique(seen: &[Seen]) -> Result<(), Violation> {
+pub fn unique(seen: &[Observation]) -> Result<(), Violation> {
     let mut before: Option<&Change> = None;
     for change in changes(seen) {
         let again = before.is_some_and(|before| before.object.version >= change.object.version);
@@ -93,27 +95,27 @@ pub fn unique(seen: &[Seen]) -> Result<(), Violation> {
 ///
 /// # Errors
 /// Returns the first change that is missing or not part of the history.
-pub fn reliable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
+pub fn reliable(seen: &[Observation], model: &Model) -> Result<(), Violation> {
     let mut position = None;
     for each in seen {
         match (each, position) {
-            (Seen::State { version, .. }, _) => position = Some(*version),
-            (Seen::Change(change), Some(at)) => {
+            (Observation::State { version, .. }, _) => position = Some(*version),
+            (Observation::Change(change), Some(at)) => {
                 let between = model.changes(at, change.object.version);
                 ensure(between == [change.clone()], "Reliable", || format!("{change:?} after {at}, not {between:?}"))?;
                 position = Some(change.object.version);
             }
-            (Seen::Bookmark { version }, Some(at)) => {
+            (Observation::Bookmark { version }, Some(at)) => {
                 let between = model.changes(at, *version);
                 ensure(between.is_empty(), "Reliable", || format!("bookmark {version} after {at} hides {between:?}"))?;
                 position = Some((*version).max(at));
             }
-            (Seen::Change(_) | Seen::Bookmark { .. }, None) => {
+            (Observation::Change(_) | Observation::Bookmark { .. }, None) => {
                 ensure(false, "Reliable", || format!("{each:?} before any state"))?;
             }
             // The watcher started from a saved position.
-            (Seen::Resumed { after }, None) => position = Some(*after),
-            (Seen::Resumed { .. }, Some(_)) => {}
+            (Observation::Resumed { after }, None) => position = Some(*after),
+            (Observation::Resumed { .. }, Some(_)) => {}
         }
     }
     Ok(())
@@ -123,11 +125,13 @@ pub fn reliable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
 ///
 /// # Errors
 /// Returns the first watch that does not.
-pub fn resumable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
+pub fn resumable(seen: &[Observation], model: &Model) -> Result<(), Violation> {
     for (at, each) in seen.iter().enumerate() {
-        let Seen::Resumed { after } = each else { continue };
+        let Observation::Resumed { after } = each else { continue };
         let rest = seen.get(at + 1..).unwrap_or_default();
-        if let Some(Seen::Change(change)) = rest.iter().find(|next| !matches!(next, Seen::Bookmark { .. })) {
+        if let Some(Observation::Change(change)) =
+            rest.iter().find(|next| !matches!(next, Observation::Bookmark { .. }))
+        {
             let expected = model.changes(*after, u64::MAX).first();
             ensure(Some(change) == expected, "Resumable", || {
                 format!("{change:?} is the first after {after}, not {expected:?}")
@@ -141,16 +145,16 @@ pub fn resumable(seen: &[Seen], model: &Model) -> Result<(), Violation> {
 ///
 /// # Errors
 /// Returns the first change that does.
-pub fn bookmarkable(seen: &[Seen]) -> Result<(), Violation> {
+pub fn bookmarkable(seen: &[Observation]) -> Result<(), Violation> {
     let mut promised = 0;
     for each in seen {
         match each {
-            Seen::Bookmark { version } | Seen::State { version, .. } => promised = promised.max(*version),
-            Seen::Change(change) => {
+            Observation::Bookmark { version } | Observation::State { version, .. } => promised = promised.max(*version),
+            Observation::Change(change) => {
                 let fresh = change.object.version > promised;
                 ensure(fresh, "Bookmarkable", || format!("{change:?} after bookmark {promised}"))?;
             }
-            Seen::Resumed { .. } => {}
+            Observation::Resumed { .. } => {}
         }
     }
     Ok(())
@@ -160,9 +164,9 @@ pub fn bookmarkable(seen: &[Seen]) -> Result<(), Violation> {
 ///
 /// # Errors
 /// Returns the first state that does not.
-pub fn atomic(seen: &[Seen], model: &Model) -> Result<(), Violation> {
+pub fn atomic(seen: &[Observation], model: &Model) -> Result<(), Violation> {
     for each in seen {
-        if let Seen::State { version, objects } = each {
+        if let Observation::State { version, objects } = each {
             let truth = model.view_at(*version);
             let equal = truth.values().copied().eq(objects.values());
             ensure(equal, "Atomic", || format!("at {version}: {:?}, not {:?}", objects.values(), truth.values()))?;
@@ -204,7 +208,7 @@ pub fn bounded(requests: &[Time], healthy: &[Time]) -> Result<(), Violation> {
 ///
 /// # Errors
 /// Returns the first violation.
-pub fn check(seen: &[Seen], model: &Model) -> Result<(), Violation> {
+pub fn check(seen: &[Observation], model: &Model) -> Result<(), Violation> {
     ordered(seen)?;
     unique(seen)?;
     reliable(seen, model)?;
@@ -217,9 +221,9 @@ pub fn check(seen: &[Seen], model: &Model) -> Result<(), Violation> {
 /// longest watch lifetime, a server that went back after two of them; then come a backoff and possibly a poll.
 pub const CONVERGES_WITHIN: Duration = Duration::from_mins(30);
 
-fn changes(seen: &[Seen]) -> impl Iterator<Item = &Change> {
+fn changes(seen: &[Observation]) -> impl Iterator<Item = &Change> {
     seen.iter().filter_map(|each| match each {
-        Seen::Change(change) => Some(change),
-        Seen::State { .. } | Seen::Bookmark { .. } | Seen::Resumed { .. } => None,
+        Observation::Change(change) => Some(change),
+        Observation::State { .. } | Observation::Bookmark { .. } | Observation::Resumed { .. } => None,
     })
 }

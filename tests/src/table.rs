@@ -151,7 +151,7 @@ pub async fn run(group: &Group, client: Client, who: Who) -> Vec<String> {
 const QUIET: Duration = Duration::from_millis(100);
 
 /// One row whose request was sent.
-struct Asked {
+struct SentRow {
     claim: &'static str,
     ask: String,
     expected: &'static str,
@@ -165,7 +165,7 @@ enum Came {
     Watch(Box<Watch>),
 }
 
-async fn open(client: Client, marks: &Marks, case: &'static Case, ask: String, who: Who) -> Asked {
+async fn open(client: Client, marks: &Marks, case: &'static Case, ask: String, who: Who) -> SentRow {
     let path = marks.path(&ask);
     let headers = [("accept", case.accept)];
     let headers = if case.accept.is_empty() { &[][..] } else { &headers };
@@ -174,10 +174,10 @@ async fn open(client: Client, marks: &Marks, case: &'static Case, ask: String, w
         Expect::Events(expected) => (expected, Came::Watch(Box::new(client.watch_with(&path, headers).await))),
     };
     let waited = matches!(&came, Came::Watch(watch) if watch.age() >= found::WAITED);
-    Asked { claim: case.claim, ask, expected, waited, came }
+    SentRow { claim: case.claim, ask, expected, waited, came }
 }
 
-impl Asked {
+impl SentRow {
     /// Describes an unexpected response; `None` if it is as expected.
     async fn compare(self, marks: &Marks) -> Option<String> {
         let expected = Expected { text: marks.fill(self.expected), marks };

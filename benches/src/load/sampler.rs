@@ -61,7 +61,7 @@ pub struct Peaks {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Readings {
     cpu: Cpu,
     peaks: Peaks,
     /// High water mark at the last reset.
@@ -73,11 +73,11 @@ struct Shared {
     pid: u32,
     port: u16,
     stop: AtomicBool,
-    seen: Mutex<Seen>,
+    seen: Mutex<Readings>,
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, Readings> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,7 +96,7 @@ impl Sampler {
     /// # Errors
     /// The process does not exist, or its files cannot be read.
     pub fn start(pid: u32, port: u16) -> io::Result<Self> {
-        let mut seen = Seen::default();
+        let mut seen = Readings::default();
         Memory::of(pid)?;
         seen.cpu.look(pid)?;
         let sockets = sockets::look(port).is_ok();

@@ -16,14 +16,14 @@ const REQUESTS_MAX: usize = 1_000;
 
 /// A request of the reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum ReflectorRequest {
     /// A list or a watch.
     Read(Read),
     /// One stored object, to prove a position.
     Object,
 }
 
-impl Asked {
+impl ReflectorRequest {
     /// Returns true if it requests initial state.
     pub const fn is_initial(&self) -> bool {
         match self {
@@ -38,8 +38,8 @@ impl Asked {
 pub fn requests(
     config: reflector::Config,
     span: Duration,
-    answer: impl Fn(&Asked) -> Vec<(Duration, Fact)>,
-) -> Vec<(Time, Asked)> {
+    answer: impl Fn(&ReflectorRequest) -> Vec<(Duration, Fact)>,
+) -> Vec<(Time, ReflectorRequest)> {
     let mut reflector = Reflector::new(config);
     let mut now = Time::ZERO;
     let mut sent = Vec::new();
@@ -48,8 +48,8 @@ pub fn requests(
     while now <= Time(span) && sent.len() < REQUESTS_MAX {
         while let Some(action) = reflector.poll_action() {
             let asked = match action {
-                Action::Send(read) => Asked::Read(read),
-                Action::Prove { .. } => Asked::Object,
+                Action::Send(read) => ReflectorRequest::Read(read),
+                Action::Prove { .. } => ReflectorRequest::Object,
                 Action::Close => {
                     facts.clear();
                     continue;

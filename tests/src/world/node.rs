@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     api::{Answer, Fact},
-    checkers::{self, Seen, Violation, ensure},
+    checkers::{self, Observation, Violation, ensure},
     model::{Change, Kind, State},
 };
 
@@ -319,11 +319,13 @@ impl Node {
                 self.restored(&snapshot, site, around);
                 return Ok(());
             }
-            Taken::State { version, objects } => Seen::State { version, objects },
-            Taken::Bookmark { version } => Seen::Bookmark { version },
+            Taken::State { version, objects } => Observation::State { version, objects },
+            Taken::Bookmark { version } => Observation::Bookmark { version },
             Taken::Object => match heard {
-                Heard::Fact(Fact::Item(object)) => Seen::Change(Change { kind: Kind::Added, object: object.clone() }),
-                Heard::Fact(Fact::Event(change)) => Seen::Change(change.clone()),
+                Heard::Fact(Fact::Item(object)) => {
+                    Observation::Change(Change { kind: Kind::Added, object: object.clone() })
+                }
+                Heard::Fact(Fact::Event(change)) => Observation::Change(change.clone()),
                 Heard::Start | Heard::Granted | Heard::TimedOut | Heard::Fact(_) => {
                     return ensure(false, "Alive", || "an order about an object without one".into());
                 }
@@ -416,7 +418,7 @@ impl Node {
         match read {
             Read::Page { .. } => return Ok(()),
             Read::Watch { after, .. } => {
-                self.saw(around, endpoint, Seen::Resumed { after: after.as_u64().unwrap_or(0) });
+                self.saw(around, endpoint, Observation::Resumed { after: after.as_u64().unwrap_or(0) });
             }
             Read::Stream { .. } | Read::List { .. } => {}
         }
@@ -432,13 +434,13 @@ impl Node {
         }
         let version = position_of(snapshot);
         if around.histories.model(around.sites[site].history).version() >= version {
-            self.saw(around, site, Seen::State { version, objects: state_of(snapshot) });
+            self.saw(around, site, Observation::State { version, objects: state_of(snapshot) });
         }
     }
 
-    fn saw(&mut self, around: &Around<'_>, site: usize, seen: Seen) {
+    fn saw(&mut self, around: &Around<'_>, site: usize, seen: Observation) {
         let history = around.sites[site].history;
-        let is_change = matches!(seen, Seen::Change(_));
+        let is_change = matches!(seen, Observation::Change(_));
         let is_tolerated = is_change && self.owes_deletions() && !self.notes.is_of(history, around.histories);
         self.notes.saw(history, seen, is_tolerated);
     }

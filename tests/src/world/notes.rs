@@ -2,7 +2,7 @@
 //! two.
 
 use super::histories::Histories;
-use crate::checkers::{self, Seen, Violation, ensure};
+use crate::checkers::{self, Observation, Violation, ensure};
 
 /// A client's observations over all its processes.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ enum Note {
     Began { holds: Option<(usize, u64)> },
     /// An observation from a server that had this history. It is tolerated if the copy may be of another history while
     /// the server owes the deletions that would confirm it; those are due before the next bookmark.
-    Saw { history: usize, seen: Seen, is_tolerated: bool },
+    Saw { history: usize, seen: Observation, is_tolerated: bool },
 }
 
 impl Notes {
@@ -27,7 +27,7 @@ impl Notes {
         self.all.push(Note::Began { holds });
     }
 
-    pub(super) fn saw(&mut self, history: usize, seen: Seen, is_tolerated: bool) {
+    pub(super) fn saw(&mut self, history: usize, seen: Observation, is_tolerated: bool) {
         if !is_tolerated {
             self.holds = holds_after(self.holds, history, &seen);
         }
@@ -48,7 +48,7 @@ impl Notes {
     /// history.
     pub(super) fn check(&self, histories: &Histories) -> Result<(), Violation> {
         let mut holds = None;
-        let mut stretch: Vec<Seen> = Vec::new();
+        let mut stretch: Vec<Observation> = Vec::new();
         let mut of = None;
         let mut is_mixed = false;
         for note in &self.all {
@@ -59,9 +59,9 @@ impl Notes {
                 }
                 Note::Saw { is_tolerated: true, .. } => is_mixed = true,
                 Note::Saw { history, seen, is_tolerated: false } => {
-                    let is_repaired = matches!(seen, Seen::State { .. });
+                    let is_repaired = matches!(seen, Observation::State { .. });
                     is_mixed &= !is_repaired;
-                    let is_bookmark = matches!(seen, Seen::Bookmark { .. });
+                    let is_bookmark = matches!(seen, Observation::Bookmark { .. });
                     ensure(!(is_mixed && is_bookmark), "Unmixed", || format!("{seen:?} for a copy of two histories"))?;
                     if of != Some(*history) {
                         close(&mut stretch, of.replace(*history), histories)?;
@@ -80,12 +80,17 @@ impl Notes {
 
 /// Returns true if `seen` begins a stretch of `history` for a copy that `holds` another. A request is allowed; an event
 /// is a violation.
-fn goes_on(holds: Option<(usize, u64)>, history: usize, seen: &Seen, histories: &Histories) -> Result<bool, Violation> {
+fn goes_on(
+    holds: Option<(usize, u64)>,
+    history: usize,
+    seen: &Observation,
+    histories: &Histories,
+) -> Result<bool, Violation> {
     let same = is_of(holds, history, histories);
     match seen {
-        Seen::State { .. } => Ok(true),
-        Seen::Resumed { .. } => Ok(same),
-        Seen::Change(_) | Seen::Bookmark { .. } => {
+        Observation::State { .. } => Ok(true),
+        Observation::Resumed { .. } => Ok(same),
+        Observation::Change(_) | Observation::Bookmark { .. } => {
             ensure(same, "Unmixed", || format!("{seen:?} of history {history} for a copy of {holds:?}"))?;
             Ok(true)
         }
@@ -96,15 +101,15 @@ fn is_of(holds: Option<(usize, u64)>, history: usize, histories: &Histories) -> 
     holds.is_some_and(|(of, at)| of == history || at <= histories.agree_up_to(of, history))
 }
 
-fn holds_after(holds: Option<(usize, u64)>, history: usize, seen: &Seen) -> Option<(usize, u64)> {
+fn holds_after(holds: Option<(usize, u64)>, history: usize, seen: &Observation) -> Option<(usize, u64)> {
     match seen {
-        Seen::State { version, .. } | Seen::Bookmark { version } => Some((history, *version)),
-        Seen::Change(change) => Some((history, change.object.version)),
-        Seen::Resumed { .. } => holds,
+        Observation::State { version, .. } | Observation::Bookmark { version } => Some((history, *version)),
+        Observation::Change(change) => Some((history, change.object.version)),
+        Observation::Resumed { .. } => holds,
     }
 }
 
-fn close(stretch: &mut Vec<Seen>, of: Option<usize>, histories: &Histories) -> Result<(), Violation> {
+fn close(stretch: &mut Vec<Observation>, of: Option<usize>, histories: &Histories) -> Result<(), Violation> {
     let seen = std::mem::take(stretch);
     of.map_or(Ok(()), |of| checkers::check(&seen, histories.model(of)))
 }

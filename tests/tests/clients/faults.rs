@@ -29,7 +29,7 @@ use tokio::{
     sync::watch,
 };
 
-use asked::{Asked, Read};
+use asked::{ProxiedRequest, Read};
 use scan::{Found, Scan};
 
 /// A fault for the next watch that resumes from a position. Each fault takes effect once.
@@ -179,7 +179,7 @@ impl Shared {
     /// Serves one connection until either side ends it.
     async fn pass(&self, mut client: TcpStream) -> std::io::Result<()> {
         let Some((head, rest)) = read_head(&mut client).await? else { return Ok(()) };
-        let asked = Asked::parse(&head, &self.collection);
+        let asked = ProxiedRequest::parse(&head, &self.collection);
         let fault = self.note(&asked);
         let passed = match fault {
             Some(Fault::Refuse) => Ok(Ending::Cut),
@@ -205,7 +205,7 @@ impl Shared {
     }
 
     /// Answers a watch from a compacted position as kube-apiserver does: with one event, then the end.
-    async fn expire(&self, mut client: TcpStream, asked: &Asked) -> std::io::Result<()> {
+    async fn expire(&self, mut client: TcpStream, asked: &ProxiedRequest) -> std::io::Result<()> {
         if !asked.upgrades {
             let (head, length) = ("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n", EXPIRED.len());
             let head = format!("{head}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n");
@@ -223,7 +223,7 @@ impl Shared {
     async fn forward(
         &self,
         client: TcpStream,
-        asked: &Asked,
+        asked: &ProxiedRequest,
         rest: &[u8],
         fault: Option<Fault>,
     ) -> std::io::Result<Ending> {
@@ -254,7 +254,7 @@ impl Shared {
         &self,
         mut server: OwnedReadHalf,
         client: &mut OwnedWriteHalf,
-        asked: &Asked,
+        asked: &ProxiedRequest,
         fault: Option<Fault>,
         closed: &AtomicBool,
     ) -> std::io::Result<Ending> {
@@ -283,7 +283,7 @@ impl Shared {
     }
 
     /// Records a request and returns the fault for it.
-    fn note(&self, asked: &Asked) -> Option<Fault> {
+    fn note(&self, asked: &ProxiedRequest) -> Option<Fault> {
         let mut log = self.log.lock().unwrap();
         log.requests.push(asked.line.clone());
         match asked.read {

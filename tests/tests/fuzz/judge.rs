@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
 use serde_json::Value;
 
-use super::{ANSWER_BYTES_MAX, Asked, corpus::MARKER};
+use super::{ANSWER_BYTES_MAX, FuzzRequest, corpus::MARKER};
 
 /// A response.
 pub(super) struct Came {
@@ -45,14 +45,14 @@ impl Came {
 }
 
 /// Renders a request as text.
-pub(super) fn shown(asked: &Asked) -> String {
+pub(super) fn shown(asked: &FuzzRequest) -> String {
     let body = String::from_utf8_lossy(&asked.body);
     let body: String = body.chars().take(4_000).collect();
     format!("{} {}\n{:?}\n{body:?}", asked.method, asked.target, asked.headers)
 }
 
 /// Checks a response. Returns a description of what is wrong.
-pub(super) fn judge(asked: &Asked, came: &Came) -> Result<(), String> {
+pub(super) fn judge(asked: &FuzzRequest, came: &Came) -> Result<(), String> {
     if !CODES.contains(&came.code) {
         return Err(format!("a status that Kubernetes has not: {}", came.code));
     }
@@ -121,7 +121,7 @@ fn documents(text: &str, came: &Came) -> Result<Vec<Value>, String> {
     lines.map(|line| serde_json::from_str(line).map_err(|error| format!("no JSON: {error} in {line}"))).collect()
 }
 
-fn json(asked: &Asked, came: &Came, document: &Value) -> Result<(), String> {
+fn json(asked: &FuzzRequest, came: &Came, document: &Value) -> Result<(), String> {
     let is_status = document["kind"] == "Status";
     if came.code < 400 {
         let line = document["type"].is_string() && document["object"].is_object();
@@ -145,7 +145,7 @@ fn json(asked: &Asked, came: &Came, document: &Value) -> Result<(), String> {
 }
 
 /// Checks a failure Status.
-fn status(asked: &Asked, status: &Value, code: Option<u16>) -> Result<(), String> {
+fn status(asked: &FuzzRequest, status: &Value, code: Option<u16>) -> Result<(), String> {
     let message = status["message"].as_str().unwrap_or_default();
     if code.is_some_and(|code| status["code"] != code) {
         return Err(format!("a Status of {} in an answer of {code:?}", status["code"]));

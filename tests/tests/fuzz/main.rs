@@ -53,7 +53,7 @@ const GROWTH_BYTES_MAX: u64 = 512 << 20;
 
 /// One request.
 #[derive(Clone, Debug, Default)]
-struct Asked {
+struct FuzzRequest {
     method: String,
     /// Path and query.
     target: String,
@@ -61,7 +61,7 @@ struct Asked {
     body: Vec<u8>,
 }
 
-impl Asked {
+impl FuzzRequest {
     /// The request, or `None` if HTTP does not allow it.
     fn request(&self) -> Option<Request<Full<Bytes>>> {
         let mut request = Request::builder().method(self.method.as_bytes()).uri(&self.target);

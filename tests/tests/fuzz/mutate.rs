@@ -6,7 +6,7 @@ use fastrand::Rng;
 use serde_json::Value;
 
 use super::{
-    Asked,
+    FuzzRequest,
     corpus::{
         ACCEPTS, COLLECTIONS, CONTENT_TYPES, DOCUMENTS, HEADERS, MEMBERS, METHODS, NAMES, OBJECTS, PARAMETERS, PATCHES,
         SUBRESOURCES, VALUES,
@@ -24,7 +24,7 @@ pub(super) struct Generator {
     tokens: Vec<String>,
     uids: Vec<String>,
     /// Requests that set up a fresh server.
-    beginnings: Vec<Asked>,
+    beginnings: Vec<FuzzRequest>,
 }
 
 impl Generator {
@@ -41,7 +41,7 @@ impl Generator {
         self.rng.u8(..n) == 0
     }
 
-    pub(super) fn next(&mut self) -> Asked {
+    pub(super) fn next(&mut self) -> FuzzRequest {
         if let Some(first) = self.beginnings.pop() {
             return first;
         }
@@ -79,11 +79,11 @@ impl Generator {
         asked
     }
 
-    fn document(&mut self) -> Asked {
-        Asked { method: "GET".to_owned(), target: self.one(DOCUMENTS).to_owned(), ..Asked::default() }
+    fn document(&mut self) -> FuzzRequest {
+        FuzzRequest { method: "GET".to_owned(), target: self.one(DOCUMENTS).to_owned(), ..FuzzRequest::default() }
     }
 
-    fn resource(&mut self) -> Asked {
+    fn resource(&mut self) -> FuzzRequest {
         let (collection, kind, version) = self.one(COLLECTIONS);
         // Prefer the names of existing objects.
         let name = if self.rarely(4) { self.one(NAMES) } else { self.one(&NAMES[..4]) };
@@ -101,7 +101,7 @@ impl Generator {
                 target = format!("{target}/{}", self.one(SUBRESOURCES));
             }
         }
-        let mut asked = Asked { method: method.to_owned(), target, ..Asked::default() };
+        let mut asked = FuzzRequest { method: method.to_owned(), target, ..FuzzRequest::default() };
         let (bodies, usual) = match method {
             "POST" | "PUT" => (OBJECTS, self.one(&CONTENT_TYPES[..4])),
             "PATCH" => (PATCHES, self.one(&CONTENT_TYPES[4..8])),
@@ -314,8 +314,8 @@ impl Generator {
 }
 
 /// A definition, and two objects in each collection. The last one is sent first.
-fn beginnings() -> Vec<Asked> {
-    let create = |collection: &str, body: String| Asked {
+fn beginnings() -> Vec<FuzzRequest> {
+    let create = |collection: &str, body: String| FuzzRequest {
         method: "POST".to_owned(),
         target: collection.to_owned(),
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
@@ -330,7 +330,7 @@ fn beginnings() -> Vec<Asked> {
             create(path, body.replace("KIND", kind).replace("VERSION", version).replace("NAME", name))
         })
     });
-    let mut all: Vec<Asked> = objects.collect();
+    let mut all: Vec<FuzzRequest> = objects.collect();
     all.push(create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", OBJECTS[5].to_owned()));
     all
 }

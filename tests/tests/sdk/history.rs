@@ -218,7 +218,7 @@ impl Run {
         items.sort_by_key(resource_version);
         for item in items {
             let (key, at) = (tests::http::key(&item).into(), resource_version(&item));
-            let seen = truth::Seen { kind: truth::Kind::Added, key, at, content: watchers::content(&item) };
+            let seen = truth::WatchedEvent { kind: truth::Kind::Added, key, at, content: watchers::content(&item) };
             whole.take(&mut state, seen).unwrap();
         }
         for copy in &self.copies {

@@ -25,7 +25,7 @@ use tokio::time::sleep;
 use self::{
     faults::{FAULTS, Fault},
     judge::{Replica, states},
-    server::{Asked, Server},
+    server::{ReadKind, Server},
     world::World,
 };
 
@@ -219,7 +219,7 @@ fn log_of_requests(server: &Server, since: Instant) -> String {
 /// The highest number of requests in any minute, without the further pages of lists.
 fn most_in_a_minute(server: &Server, since: Instant) -> usize {
     let state = server.state();
-    let counted = state.requests.iter().filter(|(at, asked)| *at >= since && *asked != Asked::Page);
+    let counted = state.requests.iter().filter(|(at, asked)| *at >= since && *asked != ReadKind::Page);
     let times: Vec<Instant> = counted.map(|(at, _)| *at).collect();
     let minute = Duration::from_secs(60);
     let within = |first: &Instant| times.iter().filter(|at| *at >= first && **at < *first + minute).count();

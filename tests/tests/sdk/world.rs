@@ -11,7 +11,7 @@ use informer_core::{
 };
 use tests::{
     api::Fact,
-    world::{self, Asked},
+    world::{self, ReflectorRequest},
 };
 
 /// Number of worlds in an ordinary run: enough for every fault to meet every state, in a few seconds.
@@ -96,18 +96,18 @@ fn refuses(class: Class, retry_after: Option<u64>) -> Vec<(Duration, Fact)> {
 }
 
 /// A response with an empty state at 7; watches end as `end` after `lived`. Every proof succeeds.
-fn lives(asked: &Asked, lived: Duration, end: End) -> Vec<(Duration, Fact)> {
+fn lives(asked: &ReflectorRequest, lived: Duration, end: End) -> Vec<(Duration, Fact)> {
     let mut facts = vec![(Duration::ZERO, Fact::Accepted)];
     match asked {
-        Asked::Object => return vec![(Duration::ZERO, Fact::Found(None))],
-        Asked::Read(Read::List { .. } | Read::Page { .. }) => {
+        ReflectorRequest::Object => return vec![(Duration::ZERO, Fact::Found(None))],
+        ReflectorRequest::Read(Read::List { .. } | Read::Page { .. }) => {
             facts.push((Duration::ZERO, Fact::PageEnd { version: 7, token: None }));
             return facts;
         }
-        Asked::Read(Read::Stream { .. }) => {
+        ReflectorRequest::Read(Read::Stream { .. }) => {
             facts.push((Duration::ZERO, Fact::Bookmark { version: "7".into(), end: true }));
         }
-        Asked::Read(Read::Watch { .. }) => {}
+        ReflectorRequest::Read(Read::Watch { .. }) => {}
     }
     facts.push((lived, Fact::Ended(end)));
     facts
@@ -158,8 +158,12 @@ fn overload_is_answered_by_streams_alone() {
             &rejected(Class::Connection),
         ] {
             let sent = world::requests(config.clone(), Duration::from_mins(10), |_| answer());
-            let is_stream =
-                |asked: &Asked| matches!(asked, Asked::Read(Read::Stream { .. } | Read::Watch { .. }) | Asked::Object);
+            let is_stream = |asked: &ReflectorRequest| {
+                matches!(
+                    asked,
+                    ReflectorRequest::Read(Read::Stream { .. } | Read::Watch { .. }) | ReflectorRequest::Object
+                )
+            };
             assert!(sent.iter().all(|(_, asked)| is_stream(asked)), "{sent:?}");
         }
     }
@@ -197,11 +201,11 @@ fn a_410_to_every_second_watch_is_at_most_twenty_lists_in_ten_minutes() {
         for lived in [0, 9, 11, 20, 29].map(Duration::from_secs) {
             let watches = std::cell::Cell::new(0);
             let sent = world::requests(config.clone(), Duration::from_mins(10), |asked| {
-                if !matches!(asked, Asked::Read(Read::Stream { .. } | Read::Watch { .. })) {
+                if !matches!(asked, ReflectorRequest::Read(Read::Stream { .. } | Read::Watch { .. })) {
                     return lives(asked, lived, End::Closed);
                 }
                 watches.set(watches.get() + 1);
-                let is_first = matches!(asked, Asked::Read(Read::Stream { .. }));
+                let is_first = matches!(asked, ReflectorRequest::Read(Read::Stream { .. }));
                 let closes = is_first || (config.initial != InitialList::Auto && watches.get() % 2 == 1);
                 if closes { lives(asked, lived, End::Closed) } else { lives(asked, Duration::ZERO, expired) }
             });
@@ -217,25 +221,29 @@ fn a_410_to_every_second_watch_is_at_most_twenty_lists_in_ten_minutes() {
 fn pages_without_end_are_at_most_twenty_lists_in_ten_minutes() {
     let page = |token: &str| vec![(Duration::ZERO, Fact::PageEnd { version: 7, token: Some(token.to_owned()) })];
     for config in clients() {
-        let expired = |asked: &Asked| match asked {
-            Asked::Read(Read::List { .. }) => page("next"),
-            Asked::Read(Read::Page { .. }) => refuses(Class::Expired, None),
-            Asked::Read(Read::Stream { .. } | Read::Watch { .. }) | Asked::Object => refuses(Class::Server, None),
-        };
-        let circle = |asked: &Asked| match asked {
-            Asked::Read(Read::List { .. }) => page("a"),
-            Asked::Read(Read::Page { token, .. }) => page(if token == "a" { "b" } else { "a" }),
-            Asked::Read(Read::Stream { .. } | Read::Watch { .. }) | Asked::Object => refuses(Class::Server, None),
-        };
-        let broken = |asked: &Asked| match asked {
-            Asked::Read(Read::List { .. }) => page("a"),
-            Asked::Read(Read::Page { .. } | Read::Stream { .. } | Read::Watch { .. }) | Asked::Object => {
+        let expired = |asked: &ReflectorRequest| match asked {
+            ReflectorRequest::Read(Read::List { .. }) => page("next"),
+            ReflectorRequest::Read(Read::Page { .. }) => refuses(Class::Expired, None),
+            ReflectorRequest::Read(Read::Stream { .. } | Read::Watch { .. }) | ReflectorRequest::Object => {
                 refuses(Class::Server, None)
             }
         };
-        for answer in [&expired as &dyn Fn(&Asked) -> _, &circle, &broken] {
+        let circle = |asked: &ReflectorRequest| match asked {
+            ReflectorRequest::Read(Read::List { .. }) => page("a"),
+            ReflectorRequest::Read(Read::Page { token, .. }) => page(if token == "a" { "b" } else { "a" }),
+            ReflectorRequest::Read(Read::Stream { .. } | Read::Watch { .. }) | ReflectorRequest::Object => {
+                refuses(Class::Server, None)
+            }
+        };
+        let broken = |asked: &ReflectorRequest| match asked {
+            ReflectorRequest::Read(Read::List { .. }) => page("a"),
+            ReflectorRequest::Read(Read::Page { .. } | Read::Stream { .. } | Read::Watch { .. })
+            | ReflectorRequest::Object => refuses(Class::Server, None),
+        };
+        for answer in [&expired as &dyn Fn(&ReflectorRequest) -> _, &circle, &broken] {
             let sent = world::requests(config.clone(), Duration::from_mins(10), answer);
-            let reads = sent.iter().filter(|(_, asked)| !matches!(asked, Asked::Read(Read::Page { .. }))).count();
+            let reads =
+                sent.iter().filter(|(_, asked)| !matches!(asked, ReflectorRequest::Read(Read::Page { .. }))).count();
             assert!(reads <= 20 && sent.len() <= 5 * 20, "{reads} of {} requests of {config:?}", sent.len());
         }
     }
@@ -250,7 +258,8 @@ fn a_balancer_that_cuts_every_minute_makes_no_delay_grow() {
             let minute = Duration::from_mins(1);
             let sent = world::requests(config, 60 * minute, |asked| lives(asked, minute, end));
             assert_eq!(sent.iter().filter(|(_, asked)| asked.is_initial()).count(), 1, "resumed, never listed again");
-            let (proofs, reads): (Vec<_>, Vec<_>) = sent.into_iter().partition(|(_, asked)| *asked == Asked::Object);
+            let (proofs, reads): (Vec<_>, Vec<_>) =
+                sent.into_iter().partition(|(_, asked)| *asked == ReflectorRequest::Object);
             // A clean end is not an outage: a proof is due only after five minutes without a sign of the server.
             let proofs_most = if end == End::Closed { 12 } else { 60 };
             assert!(proofs.len() <= proofs_most, "{} proofs", proofs.len());
@@ -267,13 +276,13 @@ fn a_server_without_streams_is_asked_for_one_once() {
     for seed in 0..20 {
         let config = reflector::Config { seed, ..reflector::Config::default() };
         let sent = world::requests(config, Duration::from_mins(50), |asked| match asked {
-            Asked::Read(Read::Stream { .. }) => refuses(Class::Refused, None),
-            Asked::Read(Read::List { .. } | Read::Page { .. } | Read::Watch { .. }) | Asked::Object => {
-                lives(asked, Duration::from_mins(5), End::Closed)
-            }
+            ReflectorRequest::Read(Read::Stream { .. }) => refuses(Class::Refused, None),
+            ReflectorRequest::Read(Read::List { .. } | Read::Page { .. } | Read::Watch { .. })
+            | ReflectorRequest::Object => lives(asked, Duration::from_mins(5), End::Closed),
         });
-        let streams = sent.iter().filter(|(_, asked)| matches!(asked, Asked::Read(Read::Stream { .. }))).count();
-        let lists = sent.iter().filter(|(_, asked)| matches!(asked, Asked::Read(Read::List { .. }))).count();
+        let streams =
+            sent.iter().filter(|(_, asked)| matches!(asked, ReflectorRequest::Read(Read::Stream { .. }))).count();
+        let lists = sent.iter().filter(|(_, asked)| matches!(asked, ReflectorRequest::Read(Read::List { .. }))).count();
         assert_eq!((streams, lists), (1, 1));
     }
 }

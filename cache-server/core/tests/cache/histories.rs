@@ -127,12 +127,12 @@ struct World {
     reader: Reader,
     model: Model,
     watchers: Vec<Watcher>,
-    reached: Reached,
+    reached: CaseCounts,
 }
 
 /// Counts of the interesting cases: a test that never reaches them proves nothing.
 #[derive(Debug, Default)]
-struct Reached {
+struct CaseCounts {
     lines: usize,
     left_selector: usize,
     initial_done: usize,
@@ -174,7 +174,7 @@ impl World {
             reader,
             model: Model::default(),
             watchers: Vec::new(),
-            reached: Reached::default(),
+            reached: CaseCounts::default(),
         };
         world.relist();
         world
@@ -514,7 +514,7 @@ impl World {
 #[test]
 fn every_watcher_sees_what_happened() {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
-    let mut all: Vec<Reached> = Vec::new();
+    let mut all: Vec<CaseCounts> = Vec::new();
     for seed in 0..seeds {
         let mut world = World::new(seed);
         for _ in 0..400 {

@@ -17,7 +17,7 @@ pub(super) enum Read {
 
 /// A request.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ProxiedRequest {
     /// Method, path and query.
     pub(super) line: String,
     /// Kind of read.
@@ -27,7 +27,7 @@ pub(super) struct Asked {
     headers: Vec<String>,
 }
 
-impl Asked {
+impl ProxiedRequest {
     /// Parses the head of a request.
     pub(super) fn parse(head: &str, collection: &str) -> Self {
         let mut lines = head.lines();
@@ -109,11 +109,11 @@ mod tests {
     #[test]
     fn a_request_is_passed_on_with_a_connection_of_its_own() {
         let head = "GET /a?watch=1&timeoutSeconds=300 HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\n\r\n";
-        let asked = Asked::parse(head, "a");
+        let asked = ProxiedRequest::parse(head, "a");
         let expected = "GET /a?watch=1&timeoutSeconds=2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
         assert_eq!(asked.forwarded(false, true), expected);
         let upgrade = "GET /a?watch=1 HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        let asked = Asked::parse(upgrade, "a");
+        let asked = ProxiedRequest::parse(upgrade, "a");
         assert!(asked.upgrades);
         assert_eq!(asked.forwarded(false, false), upgrade);
     }

@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 
 /// One event of a watch: its kind, key, position, and the object in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct WatchedEvent {
     pub(crate) kind: Kind,
     pub(crate) key: Arc<str>,
     pub(crate) at: u64,
@@ -90,7 +90,7 @@ impl Epoch {
     }
 
     /// Records an event of the undisturbed watch; fails if it does not fit the state.
-    pub(crate) fn take(&mut self, state: &mut State, seen: Seen) -> Result<(), String> {
+    pub(crate) fn take(&mut self, state: &mut State, seen: WatchedEvent) -> Result<(), String> {
         let last = self.changes.last().map_or(self.start, |change| change.at);
         if seen.at <= last {
             return Err(format!("{seen:?} after {last}"));
@@ -129,7 +129,7 @@ impl Epoch {
     }
 
     /// The events that a watch from `after` must show, in order.
-    pub(crate) fn events<'a>(&'a self, selector: &'a Selector, after: u64) -> impl Iterator<Item = Seen> + 'a {
+    pub(crate) fn events<'a>(&'a self, selector: &'a Selector, after: u64) -> impl Iterator<Item = WatchedEvent> + 'a {
         let from = self.changes.partition_point(|change| change.at <= after);
         self.changes[from..].iter().filter_map(|change| {
             let had = change.before.as_ref().filter(|content| selector.has(&change.key, content));
@@ -140,7 +140,7 @@ impl Epoch {
                 (Some(_), Some(content)) => (Kind::Modified, content),
                 (Some(content), None) => (Kind::Deleted, content),
             };
-            Some(Seen { kind, key: Arc::clone(&change.key), at: change.at, content: content.clone() })
+            Some(WatchedEvent { kind, key: Arc::clone(&change.key), at: change.at, content: content.clone() })
         })
     }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tests::http::{Client, Event, Step, Watch, key, resource_version, with_query};
 use tokio::time::sleep;
 
-use super::truth::{Apps, Content, Kind, Seen, Selector, State};
+use super::truth::{Apps, Content, Kind, Selector, State, WatchedEvent};
 
 /// Number of namespaces, of names in each, and of values of the label `app`.
 pub(crate) const NAMESPACES: usize = 4;
@@ -29,7 +29,7 @@ pub(crate) struct Segment {
     pub(crate) selector: Selector,
     /// Its start: a position, or a complete state at one.
     pub(crate) begin: Begin,
-    pub(crate) events: Vec<Seen>,
+    pub(crate) events: Vec<WatchedEvent>,
     /// Positions of bookmarks, each with the number of events before it.
     pub(crate) bookmarks: Vec<(usize, u64)>,
     /// Number of the server that accepted it, from 1; `None` if it may have been another one.
@@ -86,7 +86,7 @@ pub(crate) fn content(object: &Value) -> Content {
 }
 
 /// Converts an event that carries an object; `None` for other events.
-pub(crate) fn seen(event: &Event) -> Option<Seen> {
+pub(crate) fn seen(event: &Event) -> Option<WatchedEvent> {
     let kind = match event.kind {
         EventKind::Added => Kind::Added,
         EventKind::Modified => Kind::Modified,
@@ -94,7 +94,7 @@ pub(crate) fn seen(event: &Event) -> Option<Seen> {
         EventKind::Bookmark | EventKind::Error | EventKind::Other => return None,
     };
     let (key, at) = (key(&event.object).into(), event.resource_version());
-    Some(Seen { kind, key, at, content: content(&event.object) })
+    Some(WatchedEvent { kind, key, at, content: content(&event.object) })
 }
 
 /// The end of a watch.

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{
-    server::{Asked, status},
+    server::{ReadKind, status},
     world::{Change, Object, World},
 };
 
@@ -43,7 +43,7 @@ pub(crate) type Listed = fn(&[&Object], u64, &str) -> String;
 /// One fault.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    pub(crate) answer: Option<fn(Asked) -> Option<Raw>>,
+    pub(crate) answer: Option<fn(ReadKind) -> Option<Raw>>,
     pub(crate) line: Option<fn(&Line, &mut Vec<u8>)>,
     pub(crate) list: Option<Listed>,
     pub(crate) world: Option<fn(&mut World)>,
@@ -81,7 +81,7 @@ const DEFAULT: Fault = Fault {
     touches: false,
 };
 
-const fn answers(name: &'static str, answer: fn(Asked) -> Option<Raw>) -> Fault {
+const fn answers(name: &'static str, answer: fn(ReadKind) -> Option<Raw>) -> Fault {
     Fault { name, answer: Some(answer), cuts: true, ..DEFAULT }
 }
 
@@ -115,12 +115,12 @@ fn refusal(code: u16, reason: &str) -> Option<Raw> {
     http(code, "Content-Type: application/json\r\n", body)
 }
 
-fn is_watch(asked: Asked) -> bool {
-    matches!(asked, Asked::Watch | Asked::Stream)
+fn is_watch(asked: ReadKind) -> bool {
+    matches!(asked, ReadKind::Watch | ReadKind::Stream)
 }
 
 /// Accepts a watch, sends `body`, and ends it.
-fn watch_says(asked: Asked, body: &str) -> Option<Raw> {
+fn watch_says(asked: ReadKind, body: &str) -> Option<Raw> {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
     if is_watch(asked) { raw(head, body, Then::Close) } else { None }
 }
@@ -216,7 +216,7 @@ pub(crate) static FAULTS: &[Fault] = &[
         ..answers("watch_403", |asked| if is_watch(asked) { refusal(403, "Forbidden") } else { None })
     },
     Fault { converges: 400, ..answers("watch_405", |asked| if is_watch(asked) { refusal(405, "") } else { None }) },
-    answers("get_403", |asked| if asked == Asked::Object { refusal(403, "Forbidden") } else { None }),
+    answers("get_403", |asked| if asked == ReadKind::Object { refusal(403, "Forbidden") } else { None }),
     // Invalid responses.
     answers("s200_empty", |_| http(200, JSON, "")),
     answers("s200_html", |_| http(200, "Content-Type: text/html\r\n", "<!doctype html><p>please log in</p>")),

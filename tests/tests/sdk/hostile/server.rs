@@ -21,7 +21,7 @@ use super::{
 
 /// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ReadKind {
     Stream,
     Watch,
     List,
@@ -48,7 +48,7 @@ pub(crate) struct State {
     /// Watches opened at an earlier generation end.
     generation: u64,
     /// Time and kind of each request.
-    pub(crate) requests: Vec<(Instant, Asked)>,
+    pub(crate) requests: Vec<(Instant, ReadKind)>,
     /// States that pages are read from, by version.
     snapshots: HashMap<u64, Vec<Object>>,
     accepts: bool,
@@ -61,18 +61,18 @@ struct Request {
 }
 
 impl Request {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> ReadKind {
         let has = |key: &str| self.query.contains_key(key);
         if !self.path.ends_with("/configmaps") || has("fieldSelector") {
-            Asked::Object
+            ReadKind::Object
         } else if has("sendInitialEvents") {
-            Asked::Stream
+            ReadKind::Stream
         } else if has("watch") {
-            Asked::Watch
+            ReadKind::Watch
         } else if has("continue") {
-            Asked::Page
+            ReadKind::Page
         } else {
-            Asked::List
+            ReadKind::List
         }
     }
 
@@ -178,9 +178,9 @@ impl Server {
                 return self.misbehave(socket, raw, generation).await;
             }
             let is_alive = match asked {
-                Asked::Stream | Asked::Watch => self.watch(&mut socket, &request, asked, generation).await,
-                Asked::List | Asked::Page => respond(&mut socket, self.list(&request, fault)).await,
-                Asked::Object => respond(&mut socket, self.object(&request)).await,
+                ReadKind::Stream | ReadKind::Watch => self.watch(&mut socket, &request, asked, generation).await,
+                ReadKind::List | ReadKind::Page => respond(&mut socket, self.list(&request, fault)).await,
+                ReadKind::Object => respond(&mut socket, self.object(&request)).await,
             };
             if !is_alive {
                 return;
@@ -258,7 +258,7 @@ impl Server {
     }
 
     /// Serves a watch. Returns true if the connection can be reused.
-    async fn watch(&self, socket: &mut TcpStream, request: &Request, asked: Asked, generation: u64) -> bool {
+    async fn watch(&self, socket: &mut TcpStream, request: &Request, asked: ReadKind, generation: u64) -> bool {
         let mut moved = self.shared.moved.subscribe();
         let (mut lines, mut sent) = match self.begin_watch(request, asked) {
             Ok(begun) => begun,
@@ -305,11 +305,11 @@ impl Server {
     }
 
     /// The first lines of a watch, and the version up to which they are complete.
-    fn begin_watch(&self, request: &Request, asked: Asked) -> Result<(Vec<Line>, u64), (u16, String)> {
+    fn begin_watch(&self, request: &Request, asked: ReadKind) -> Result<(Vec<Line>, u64), (u16, String)> {
         let state = self.state();
         let now = state.world.version;
         check_version(request, now)?;
-        if asked == Asked::Stream {
+        if asked == ReadKind::Stream {
             let added = |object: &Object| Line::Change(Change { kind: "ADDED", object: object.clone() });
             let mut lines: Vec<Line> = state.world.objects.values().map(added).collect();
             lines.push(Line::Bookmark { version: now, ends: true });
