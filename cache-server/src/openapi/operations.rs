@@ -10,32 +10,33 @@ use crate::registry::ResourceType;
 /// A query parameter: name, type and description.
 type Parameter = (&'static str, &'static str, &'static str);
 
-const DRY_RUN: Parameter = ("dryRun", "string", "`All`: do everything but store it.");
-const FIELD_MANAGER: Parameter = ("fieldManager", "string", "Who makes the change, in at most 128 characters.");
+const DRY_RUN: Parameter = ("dryRun", "string", "`All`: processes the request without storing the result.");
+const FIELD_MANAGER: Parameter =
+    ("fieldManager", "string", "Name of the manager of the change, at most 128 characters.");
 const FIELD_VALIDATION: Parameter =
-    ("fieldValidation", "string", "`Ignore`, `Warn` or `Strict`: what becomes of unknown and duplicate fields.");
-const FORCE: Parameter = ("force", "boolean", "Whether an apply takes fields over that others manage.");
-const PRETTY: Parameter = ("pretty", "string", "Whether the answer is indented.");
+    ("fieldValidation", "string", "`Ignore`, `Warn` or `Strict`: handling of unknown and duplicate fields.");
+const FORCE: Parameter = ("force", "boolean", "If true, an apply takes over fields of other managers.");
+const PRETTY: Parameter = ("pretty", "string", "If `true`, the response is indented.");
 
 const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
 const PATCH: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE];
 const DELETE: &[Parameter] = &[
     DRY_RUN,
-    ("gracePeriodSeconds", "integer", "Seconds until the object goes."),
+    ("gracePeriodSeconds", "integer", "Seconds before the object is deleted."),
     ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
-    ("propagationPolicy", "string", "`Orphan`, `Background` or `Foreground`: what becomes of dependents."),
+    ("propagationPolicy", "string", "`Orphan`, `Background` or `Foreground`: handling of dependents."),
 ];
 const LIST: &[Parameter] = &[
-    ("allowWatchBookmarks", "boolean", "Whether a watch tells positions without changes."),
-    ("continue", "string", "Where the page before ended."),
-    ("fieldSelector", "string", "Which objects, by their fields."),
-    ("labelSelector", "string", "Which objects, by their labels."),
-    ("limit", "integer", "Objects of one page at most."),
-    ("resourceVersion", "string", "Which state is asked for."),
-    ("resourceVersionMatch", "string", "How that state is meant."),
-    ("sendInitialEvents", "boolean", "Whether a watch begins with all objects."),
-    ("timeoutSeconds", "integer", "How long the answer may take."),
-    ("watch", "boolean", "Whether changes are asked for."),
+    ("allowWatchBookmarks", "boolean", "If true, a watch sends bookmarks."),
+    ("continue", "string", "Token of the previous page."),
+    ("fieldSelector", "string", "Selects objects by their fields."),
+    ("labelSelector", "string", "Selects objects by their labels."),
+    ("limit", "integer", "Maximum number of objects in one page."),
+    ("resourceVersion", "string", "Position of the requested state."),
+    ("resourceVersionMatch", "string", "`Exact` or `NotOlderThan`: match with `resourceVersion`."),
+    ("sendInitialEvents", "boolean", "If true, a watch begins with the existing objects."),
+    ("timeoutSeconds", "integer", "Maximum duration of the request, in seconds."),
+    ("watch", "boolean", "If true, the response is a watch."),
 ];
 
 /// An operation of a path.

@@ -20,10 +20,10 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         columns: &[
             NAME,
             AGE,
-            text("SignerName", "Who shall sign it."),
-            text("Requestor", "Who asks."),
-            text("RequestedDuration", "How long the certificate shall hold."),
-            text("Condition", "What became of it."),
+            text("SignerName", "Requested signer."),
+            text("Requestor", "User who created the request."),
+            text("RequestedDuration", "Requested lifetime of the certificate."),
+            text("Condition", "Conditions of the request."),
         ],
         print: signing_request,
     },
@@ -39,12 +39,12 @@ pub(crate) const KINDS: &[TypeColumns] = &[
     },
     TypeColumns {
         id: "validatingadmissionpolicies.admissionregistration.k8s.io",
-        columns: &[NAME, integer("Validations", "How many rules it has."), PARAM_KIND, AGE],
+        columns: &[NAME, integer("Validations", "Number of validation rules."), PARAM_KIND, AGE],
         print: |object, row| policy(object, "validations", row),
     },
     TypeColumns {
         id: "mutatingadmissionpolicies.admissionregistration.k8s.io",
-        columns: &[NAME, integer("Mutations", "How many changes it makes."), PARAM_KIND, AGE],
+        columns: &[NAME, integer("Mutations", "Number of mutations."), PARAM_KIND, AGE],
         print: |object, row| policy(object, "mutations", row),
     },
     TypeColumns {
@@ -61,11 +61,11 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "flowschemas.flowcontrol.apiserver.k8s.io",
         columns: &[
             NAME,
-            text("PriorityLevel", "The level its requests belong to."),
-            text("MatchingPrecedence", "Lower ones are asked first."),
-            text("DistinguisherMethod", "How flows are told apart."),
+            text("PriorityLevel", "Priority level of its requests."),
+            text("MatchingPrecedence", "Precedence; schemas with lower values are matched first."),
+            text("DistinguisherMethod", "Attribute that distinguishes flows."),
             AGE,
-            text("MissingPL", "Whether that level does not exist."),
+            text("MissingPL", "True if the priority level does not exist."),
         ],
         print: flow_schema,
     },
@@ -73,11 +73,11 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
         columns: &[
             NAME,
-            text("Type", "Whether its requests are limited."),
-            text("NominalConcurrencyShares", "Its share of requests at once."),
-            text("Queues", "Queues for requests that wait."),
-            text("HandSize", "Queues a flow is spread over."),
-            text("QueueLengthLimit", "Requests a queue holds."),
+            text("Type", "Type of the level: Exempt or Limited."),
+            text("NominalConcurrencyShares", "Share of concurrent requests."),
+            text("Queues", "Number of queues for waiting requests."),
+            text("HandSize", "Number of queues of one flow."),
+            text("QueueLengthLimit", "Maximum number of requests in one queue."),
             AGE,
         ],
         print: priority_level,
@@ -86,8 +86,8 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "apiservices.apiregistration.k8s.io",
         columns: &[
             NAME,
-            text("Service", "Who serves it; Local when it is this server."),
-            text("Available", "Whether it is served."),
+            text("Service", "Service of the API; `Local` for this server."),
+            text("Available", "True if the API is available."),
             AGE,
         ],
         print: api_service,
@@ -96,14 +96,14 @@ pub(crate) const KINDS: &[TypeColumns] = &[
 
 const BINDING: &[Column] = &[
     NAME,
-    text("Role", "What is allowed."),
+    text("Role", "Role that is granted."),
     AGE,
-    text("Users", "Users it is allowed to.").wide(),
-    text("Groups", "Groups it is allowed to.").wide(),
-    text("ServiceAccounts", "Service accounts it is allowed to.").wide(),
+    text("Users", "Users with this role.").wide(),
+    text("Groups", "Groups with this role.").wide(),
+    text("ServiceAccounts", "Service accounts with this role.").wide(),
 ];
-const WEBHOOKS: &[Column] = &[NAME, integer("Webhooks", "How many are asked."), AGE];
-const PARAM_KIND: Column = text("ParamKind", "The kind of its parameters.");
+const WEBHOOKS: &[Column] = &[NAME, integer("Webhooks", "Number of webhooks."), AGE];
+const PARAM_KIND: Column = text("ParamKind", "Kind of the parameters.");
 const POLICY_BINDING: &[Column] =
     &[NAME, text("PolicyName", "The policy it puts to work."), text("ParamRef", "That policy's parameters."), AGE];
 

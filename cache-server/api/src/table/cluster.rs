@@ -17,21 +17,21 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "nodes",
         columns: &[
             NAME,
-            text("Status", "Whether the node is ready, and takes pods."),
-            text("Roles", "What its labels say it is for."),
+            text("Status", "Readiness of the node, and whether pods are scheduled to it."),
+            text("Roles", "Roles of the node, from its labels."),
             AGE,
-            text("Version", "The version of its kubelet."),
-            text("Internal-IP", "Its address in the cluster.").wide(),
-            text("External-IP", "Its address outside of the cluster.").wide(),
-            text("OS-Image", "Its operating system.").wide(),
-            text("Kernel-Version", "Its kernel.").wide(),
-            text("Container-Runtime", "What runs its containers.").wide(),
+            text("Version", "Version of the kubelet."),
+            text("Internal-IP", "Internal address of the node.").wide(),
+            text("External-IP", "External address of the node.").wide(),
+            text("OS-Image", "Operating system of the node.").wide(),
+            text("Kernel-Version", "Kernel version of the node.").wide(),
+            text("Container-Runtime", "Container runtime of the node.").wide(),
         ],
         print: node,
     },
     TypeColumns {
         id: "namespaces",
-        columns: &[NAME, text("Status", "Whether it takes objects."), AGE],
+        columns: &[NAME, text("Status", "Phase of the namespace."), AGE],
         print: |object, row| {
             row.text(name(object)).text(object.at("status.phase").text()).age(created(object));
         },
@@ -39,22 +39,22 @@ pub(crate) const KINDS: &[TypeColumns] = &[
     TypeColumns {
         id: "events",
         columns: &[
-            text("Last Seen", "How long ago it happened last."),
-            text("Type", "Whether it is a warning."),
-            text("Reason", "What happened, in one word."),
-            text("Object", "What it happened to."),
-            text("Subobject", "The part it happened to.").wide(),
-            text("Source", "Who saw it.").wide(),
-            text("Message", "What happened."),
-            text("First Seen", "How long ago it happened first.").wide(),
-            text("Count", "How often it happened.").wide(),
+            text("Last Seen", "Time since the last occurrence."),
+            text("Type", "Type of the event: Normal or Warning."),
+            text("Reason", "Reason of the event, in one word."),
+            text("Object", "Object of the event."),
+            text("Subobject", "Field path within the object.").wide(),
+            text("Source", "Component and host that reported the event.").wide(),
+            text("Message", "Description of the event."),
+            text("First Seen", "Time since the first occurrence.").wide(),
+            text("Count", "Number of occurrences.").wide(),
             NAME.wide(),
         ],
         print: event,
     },
     TypeColumns {
         id: "configmaps",
-        columns: &[NAME, text("Data", "How many values it holds."), AGE],
+        columns: &[NAME, text("Data", "Number of values."), AGE],
         print: |object, row| {
             let values = count(object.get("data")) + count(object.get("binaryData"));
             row.text(name(object)).integer(values).age(created(object));
@@ -62,7 +62,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[
     },
     TypeColumns {
         id: "secrets",
-        columns: &[NAME, text("Type", "Who reads it."), text("Data", "How many values it holds."), AGE],
+        columns: &[NAME, text("Type", "Type of the secret."), text("Data", "Number of values."), AGE],
         print: |object, row| {
             // Default set by kube-apiserver. Bookmarks have objects without fields.
             let absent = if object.members().is_empty() { "" } else { "Opaque" };
@@ -72,7 +72,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[
     },
     TypeColumns {
         id: "serviceaccounts",
-        columns: &[NAME, text("Secrets", "How many secrets it may use."), AGE],
+        columns: &[NAME, text("Secrets", "Number of usable secrets."), AGE],
         print: |object, row| {
             row.text(name(object)).integer(count(object.get("secrets"))).age(created(object));
         },
@@ -81,15 +81,15 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "resourcequotas",
         columns: &[
             NAME,
-            text("Request", "What is used and what may be, but for limits."),
-            text("Limit", "Limits that are used and that may be."),
+            text("Request", "Used and allowed amounts of all resources but limits."),
+            text("Limit", "Used and allowed amounts of limits."),
             AGE,
         ],
         print: quota,
     },
     TypeColumns {
         id: "leases.coordination.k8s.io",
-        columns: &[NAME, text("Holder", "Who holds it."), AGE],
+        columns: &[NAME, text("Holder", "Holder of the lease."), AGE],
         print: |object, row| {
             row.text(name(object)).text(object.at("spec.holderIdentity").text()).age(created(object));
         },
@@ -98,10 +98,10 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "priorityclasses.scheduling.k8s.io",
         columns: &[
             NAME,
-            integer("Value", "Higher ones come first."),
-            boolean("Global-Default", "Whether it is that of pods that name none."),
+            integer("Value", "Priority; pods with higher values are scheduled first."),
+            boolean("Global-Default", "True if it is the default of pods without a priority class."),
             AGE,
-            text("PreemptionPolicy", "Whether its pods make others go.").wide(),
+            text("PreemptionPolicy", "Policy for the preemption of pods with lower priority.").wide(),
         ],
         print: |object, row| {
             row.text(name(object)).integer(object.get("value").integer());
@@ -113,7 +113,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[
     },
     TypeColumns {
         id: "runtimeclasses.node.k8s.io",
-        columns: &[NAME, text("Handler", "What runs its containers."), AGE],
+        columns: &[NAME, text("Handler", "Handler of the container runtime."), AGE],
         print: |object, row| {
             row.text(name(object)).text(object.get("handler").text()).age(created(object));
         },

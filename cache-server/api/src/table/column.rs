@@ -44,12 +44,11 @@ impl Column {
 
 pub(crate) const NAME: Column =
     Column { format: "name", ..text("Name", "Unique within a namespace. Cannot be changed.") };
-pub(crate) const AGE: Column = text("Age", "How long ago the server stored the object first.");
-pub(crate) const CREATED: Column =
-    Column { kind: "date", ..text("Created At", "When the server stored the object first.") };
+pub(crate) const AGE: Column = text("Age", "Time since the creation of the object.");
+pub(crate) const CREATED: Column = Column { kind: "date", ..text("Created At", "Time of the creation of the object.") };
 pub(crate) const CONTAINERS: Column = text("Containers", "Names of the template's containers.").wide();
 pub(crate) const IMAGES: Column = text("Images", "Images of the template's containers.").wide();
-pub(crate) const SELECTOR: Column = text("Selector", "Labels of the pods that belong to it.").wide();
+pub(crate) const SELECTOR: Column = text("Selector", "Labels of the selected pods.").wide();
 
 /// Writes one column definition.
 pub(crate) fn define(name: &str, kind: &str, format: &str, description: &str, priority: i32, out: &mut String) {

@@ -16,10 +16,10 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "services",
         columns: &[
             NAME,
-            text("Type", "How the service is reached."),
-            text("Cluster-IP", "Its address in the cluster."),
-            text("External-IP", "Its addresses outside of the cluster."),
-            text("Port(s)", "Its ports."),
+            text("Type", "Type of the service."),
+            text("Cluster-IP", "Address of the service in the cluster."),
+            text("External-IP", "Addresses of the service outside the cluster."),
+            text("Port(s)", "Ports of the service."),
             AGE,
             SELECTOR,
         ],
@@ -27,7 +27,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[
     },
     TypeColumns {
         id: "endpoints",
-        columns: &[NAME, text("Endpoints", "Addresses that are ready."), AGE],
+        columns: &[NAME, text("Endpoints", "Ready addresses."), AGE],
         print: |object, row| {
             row.text(name(object)).text(&endpoints(object.get("subsets").items())).age(created(object));
         },
@@ -36,9 +36,9 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "endpointslices.discovery.k8s.io",
         columns: &[
             NAME,
-            text("AddressType", "What its addresses are."),
+            text("AddressType", "Type of the addresses."),
             text("Ports", "Ports of each address."),
-            text("Endpoints", "Its addresses."),
+            text("Endpoints", "Addresses of the endpoints."),
             AGE,
         ],
         print: |object, row| {
@@ -57,10 +57,10 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "ingresses.networking.k8s.io",
         columns: &[
             NAME,
-            text("Class", "Whose ingress it is."),
-            text("Hosts", "Names that lead here."),
-            text("Address", "Where its load balancer is."),
-            text("Ports", "Ports that are open."),
+            text("Class", "Class of the ingress."),
+            text("Hosts", "Host names of the rules."),
+            text("Address", "Addresses of the load balancer."),
+            text("Ports", "Open ports."),
             AGE,
         ],
         print: |object, row| {
@@ -74,8 +74,8 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "ingressclasses.networking.k8s.io",
         columns: &[
             NAME,
-            text("Controller", "Who serves ingresses of this class."),
-            text("Parameters", "Where more is said of it."),
+            text("Controller", "Controller of the ingresses of this class."),
+            text("Parameters", "Reference to the parameters of the controller."),
             AGE,
         ],
         print: |object, row| {
@@ -93,19 +93,19 @@ pub(crate) const KINDS: &[TypeColumns] = &[
     },
     TypeColumns {
         id: "networkpolicies.networking.k8s.io",
-        columns: &[NAME, text("Pod-Selector", "Labels of the pods it is about."), AGE],
+        columns: &[NAME, text("Pod-Selector", "Labels of the selected pods."), AGE],
         print: |object, row| {
             row.text(name(object)).text(&labels::selector(object.at("spec.podSelector"))).age(created(object));
         },
     },
     TypeColumns {
         id: "ipaddresses.networking.k8s.io",
-        columns: &[NAME, text("ParentRef", "Whose address it is."), AGE],
+        columns: &[NAME, text("ParentRef", "Owner of the address."), AGE],
         print: ip_address,
     },
     TypeColumns {
         id: "servicecidrs.networking.k8s.io",
-        columns: &[NAME, text("CIDRs", "Where addresses of services are taken from."), AGE],
+        columns: &[NAME, text("CIDRs", "Ranges of the addresses of services."), AGE],
         print: |object, row| {
             row.text(name(object)).text(&joined(object.at("spec.cidrs"))).age(created(object));
         },

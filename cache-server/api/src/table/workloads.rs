@@ -19,7 +19,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[
             NAME,
             text("Containers", "Names of the template's containers."),
             text("Images", "Images of the template's containers."),
-            text("Pod Labels", "Labels of pods made from it."),
+            text("Pod Labels", "Labels of its pods."),
         ],
         print: |object, row| {
             row.text(name(object));
@@ -47,8 +47,8 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         columns: &[
             NAME,
             READY,
-            text("Up-to-date", "Pods made from the latest template."),
-            text("Available", "Pods that have been ready for long enough."),
+            text("Up-to-date", "Number of pods with the latest template."),
+            text("Available", "Number of pods that have been ready for the minimum time."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -69,12 +69,12 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "daemonsets.apps",
         columns: &[
             NAME,
-            integer("Desired", "Nodes that should run its pod."),
-            integer("Current", "Nodes that run its pod."),
-            integer("Ready", "Nodes whose pod is ready."),
-            integer("Up-to-date", "Nodes whose pod is made from the latest template."),
-            integer("Available", "Nodes whose pod has been ready for long enough."),
-            text("Node Selector", "Labels of the nodes it runs on."),
+            integer("Desired", "Number of nodes that should run a pod of the set."),
+            integer("Current", "Number of nodes that run a pod of the set."),
+            integer("Ready", "Number of nodes with a ready pod."),
+            integer("Up-to-date", "Number of nodes with a pod of the latest template."),
+            integer("Available", "Number of nodes with a pod that has been ready for the minimum time."),
+            text("Node Selector", "Labels of the nodes that run its pods."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -86,9 +86,9 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "jobs.batch",
         columns: &[
             NAME,
-            text("Status", "How the job fares."),
-            text("Completions", "Pods that ended well, of those that should."),
-            text("Duration", "How long it took, or takes so far."),
+            text("Status", "Status of the job."),
+            text("Completions", "Number of successful pods, and of required ones."),
+            text("Duration", "Duration of the job so far, or until its end."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -100,11 +100,11 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "cronjobs.batch",
         columns: &[
             NAME,
-            text("Schedule", "When it starts jobs, in cron's words."),
-            text("Timezone", "Whose clock the schedule is in."),
-            boolean("Suspend", "Whether it starts no further jobs."),
-            integer("Active", "Jobs that run now."),
-            text("Last Schedule", "How long ago it started a job."),
+            text("Schedule", "Schedule of its jobs, in cron format."),
+            text("Timezone", "Time zone of the schedule."),
+            boolean("Suspend", "True if no further jobs are started."),
+            integer("Active", "Number of running jobs."),
+            text("Last Schedule", "Time since it last started a job."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -116,8 +116,8 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "controllerrevisions.apps",
         columns: &[
             NAME,
-            text("Controller", "Whose state this was."),
-            text("Revision", "Its place in the order of states."),
+            text("Controller", "Owner of this revision."),
+            text("Revision", "Number of the revision."),
             AGE,
         ],
         print: controller_revision,
@@ -126,9 +126,9 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         id: "poddisruptionbudgets.policy",
         columns: &[
             NAME,
-            text("Min Available", "Pods that must stay available."),
-            text("Max Unavailable", "Pods that may be unavailable."),
-            integer("Allowed Disruptions", "Pods that may be disrupted now."),
+            text("Min Available", "Minimum number or share of available pods."),
+            text("Max Unavailable", "Maximum number or share of unavailable pods."),
+            integer("Allowed Disruptions", "Number of pods that may be disrupted now."),
             AGE,
         ],
         print: |object, row| {
@@ -142,20 +142,25 @@ pub(crate) const KINDS: &[TypeColumns] = &[
 /// Columns of `…/{name}/scale`, which is no type of its own.
 pub(crate) const SCALE: TypeColumns = TypeColumns {
     id: "",
-    columns: &[NAME, integer("Desired", "Pods that are wanted."), integer("Available", "Pods that exist."), AGE],
+    columns: &[
+        NAME,
+        integer("Desired", "Number of desired pods."),
+        integer("Available", "Number of existing pods."),
+        AGE,
+    ],
     print: |object, row| {
         row.text(name(object)).integer(object.at("spec.replicas").integer());
         row.integer(object.at("status.replicas").integer()).age(created(object));
     },
 };
 
-const READY: super::Column = text("Ready", "Pods that are ready, of those wanted.");
+const READY: super::Column = text("Ready", "Number of ready pods, and of desired pods.");
 
 const REPLICAS: &[super::Column] = &[
     NAME,
-    integer("Desired", "Pods that are wanted."),
-    integer("Current", "Pods that exist."),
-    integer("Ready", "Pods that are ready."),
+    integer("Desired", "Number of desired pods."),
+    integer("Current", "Number of existing pods."),
+    integer("Ready", "Number of ready pods."),
     AGE,
     CONTAINERS,
     IMAGES,
