@@ -88,7 +88,7 @@ impl Endpoints {
 
     /// Notes a failed request. Positions that are too old or too new are no failure of the endpoint. Neither is 429: an
     /// overloaded server, or one that fills its cache, works, and its clients would only carry the load to the next
-    /// one. What every endpoint has forbidden is no reason to leave either: such a client polls where it is.
+    /// one. A client that every endpoint forbids to watch polls where it is.
     pub fn failed(&mut self, now: Time, class: Class) {
         match class {
             Class::Expired | Class::TooLarge => {}

@@ -27,8 +27,12 @@ const fn after(ms: u64, input: Input<'static>) -> Step {
     Step::In(ms, input)
 }
 
+const fn observed<'a>(change: ObservedKind, key: &'a str, resource_version: &'a str) -> Input<'a> {
+    Input::Object(ObservedObject { change, key, uid: "u", resource_version, is_news: true })
+}
+
 const fn object(change: ObservedKind, key: &'static str, version: &'static str) -> Step {
-    now(Input::Object(ObservedObject { change, key, uid: "u", resource_version: version, is_news: true }))
+    now(observed(change, key, version))
 }
 
 const fn added(key: &'static str, version: &'static str) -> Step {
@@ -234,16 +238,7 @@ fn streams_are_given_up_at_once_only_when_the_server_cannot() {
 
 /// ADDED of `version`, nine seconds after the previous input.
 const fn slow(version: &'static str) -> Step {
-    after(
-        9_000,
-        Input::Object(ObservedObject {
-            change: ObservedKind::Added,
-            key: "a",
-            uid: "u",
-            resource_version: version,
-            is_news: true,
-        }),
-    )
+    after(9_000, observed(ObservedKind::Added, "a", version))
 }
 
 #[test]
@@ -586,16 +581,7 @@ fn a_list_whose_items_do_not_end_is_given_up_after_a_time() {
     let config = Config { initial: InitialList::Unpaged, ..Config::default() };
     let mut endless = run(config, &[START, OK]);
     for _ in 0..100 {
-        endless.step(after(
-            8_999,
-            Input::Object(ObservedObject {
-                change: ObservedKind::Item,
-                key: "a",
-                uid: "u",
-                resource_version: "1",
-                is_news: true,
-            }),
-        ));
+        endless.step(after(8_999, observed(ObservedKind::Item, "a", "1")));
     }
     endless.step(Timer);
     assert_eq!(endless.shown[endless.shown.len() - 3..].join(" · "), "close · abandon · wait Endless");
