@@ -20,8 +20,7 @@ impl Schemas {
         let scale = group.types.iter().any(|ty| ty.scale.is_some()).then_some(SCALE);
         let kinds = builtin.map(|ty| (ty.api_version(), &*ty.kind)).chain(scale);
         let mut all = Self(schemas::definitions(kinds));
-        let patch =
-            json!({ "type": "object", "description": "Content of a patch; its form depends on the content type." });
+        let patch = json!({ "type": "object", "description": "What a patch holds depends on its content type." });
         all.0.insert(format!("{META}.Patch"), patch);
         for ty in &group.types {
             all.add(ty);
@@ -134,7 +133,7 @@ fn custom_schema(custom: &Custom) -> Value {
     if let Value::Object(members) = members {
         members.insert("apiVersion".to_owned(), json!({ "type": "string", "description": API_VERSION }));
         members.insert("kind".to_owned(), json!({ "type": "string", "description": KIND }));
-        let metadata = json!({ "allOf": [reference(OBJECT_META)], "description": "Standard metadata of an object." });
+        let metadata = json!({ "allOf": [reference(OBJECT_META)], "description": "Name, labels and the like." });
         members.insert("metadata".to_owned(), metadata);
     }
     Value::Object(schema)
