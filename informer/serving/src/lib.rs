@@ -1,7 +1,7 @@
 //! The server's side of the Kubernetes API's wire format: requests read and responses written, as kube-apiserver does.
 //!
 //! INVARIANT: knows no socket, clock, task, metric or log. It holds no objects and waits for nothing: it decides which
-//! state a request reads, and the bytes around the objects. `tests/tests/tidy.rs` checks the dependency tree for this.
+//! state a request reads, and the bytes around the objects. `tests/tidy` checks the dependency tree for this.
 //!
 //! In reading order: queries ([`query`]), their options ([`options`]), the state that they read ([`reads`]), pages
 //! ([`continue_token`], [`list`]), watches ([`watch_event`], [`marks`]), errors ([`status`]), and Go's words in them

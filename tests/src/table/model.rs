@@ -29,7 +29,7 @@ use crate::{
     model::{Kind, Model, Object},
 };
 
-/// The position at which the history begins, as that of every [`Peer`](super::Peer).
+/// First position of the history, equal for every [`Peer`](super::Peer).
 const FIRST: u64 = 1_000;
 
 /// The number of the model's history, with which its tokens begin.
@@ -267,7 +267,7 @@ impl<'a> Script<'a> {
         version
     }
 
-    /// The object with the content of its last write, and its own version: that of its deletion if it was deleted.
+    /// The object with the content of its last write. A deleted object has the version of its deletion.
     fn json(&self, object: &Object) -> Value {
         let until = (object.key.clone(), object.version);
         let last = self.written.range(..=until).next_back().filter(|((key, _), _)| *key == object.key);

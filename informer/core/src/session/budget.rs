@@ -1,4 +1,4 @@
-//! A session's turn in the relist budget: when it begins, and when it ends although the read goes on.
+//! The beginning and the end of a session's turn in the relist budget. A turn may end before its read.
 
 use std::time::Duration;
 
