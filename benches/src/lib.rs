@@ -1,6 +1,8 @@
 //! Benchmark scenarios with units and assertions: [`load`] drives any server of the Kubernetes list/watch API, and
-//! [`numbers`] uses it to measure this project's server against targets.
+//! [`numbers`] uses it to measure this project's server against targets. [`cascade`] computes from those numbers what a
+//! tree of servers costs.
 
+pub mod cascade;
 pub mod load;
 pub mod numbers;
 pub mod publish;

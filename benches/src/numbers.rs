@@ -17,7 +17,7 @@ mod lease;
 mod machine;
 mod outcome;
 mod page;
-mod picture;
+pub(crate) mod picture;
 mod publish;
 mod run;
 mod server;
@@ -28,6 +28,7 @@ use std::{path::PathBuf, process::ExitCode, time::Instant};
 use cache_server::populate::PopulateSpec;
 use clap::Parser;
 
+pub(crate) use self::case::amount;
 use self::{
     case::Case,
     outcome::{Outcome, Report},
@@ -238,7 +239,7 @@ fn tell_curve(graphs: &[Graph]) {
     for (graph, series) in graphs.last().into_iter().flat_map(|graph| graph.series.iter().map(move |one| (graph, one)))
     {
         let points: Vec<String> =
-            series.points.iter().map(|(x, y)| format!("{}: {}", case::amount(*x), case::amount(*y))).collect();
+            series.points.iter().map(|(x, y)| format!("{}: {}", amount(*x), amount(*y))).collect();
         println!("{}, {} ({} by {}): {}", graph.name, series.label, graph.y, graph.x, points.join(", "));
     }
 }

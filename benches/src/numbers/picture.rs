@@ -109,12 +109,22 @@ fn paint(path: &Path, graph: &Graph) -> Result<(), Box<dyn std::error::Error>> {
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(legend_position(graph))
         .background_style(WHITE.mix(0.85))
         .border_style(RGBColor(200, 200, 200))
         .draw()?;
     area.present()?;
     Ok(())
+}
+
+/// Rising curves leave room at the upper left, falling ones at the right.
+fn legend_position(graph: &Graph) -> SeriesLabelPosition {
+    let ends = graph.series.first().and_then(|series| series.points.first().zip(series.points.last()));
+    if ends.is_some_and(|(first, last)| last.1 < first.1) {
+        SeriesLabelPosition::MiddleRight
+    } else {
+        SeriesLabelPosition::UpperLeft
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,5 @@
+//! The model of a tree of caches: calls the library.
+
+fn main() -> std::process::ExitCode {
+    benches::cascade::main()
+}
